@@ -1,0 +1,61 @@
+"""Write, watch and understand Hudi's streaming write pipeline from Python (RFC-24 on Spark).
+
+The names below are loaded when they are first used: Spark's Python workers import this package for
+the operators alone, and should not wait for pandas or the laboratory.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hoodie_nb.api import Table, write_stream
+    from hoodie_nb.errors import (
+        CommitFailed,
+        ConcurrentWriter,
+        HoodieError,
+        InvalidConfig,
+        InvalidInput,
+        InvalidTable,
+        WriteFailed,
+    )
+    from hoodie_nb.lab import flights
+    from hoodie_nb.lab.doctor import doctor
+    from hoodie_nb.lab.session import log_path, spark
+
+__version__ = "0.1.0"
+__all__ = [
+    "CommitFailed",
+    "ConcurrentWriter",
+    "HoodieError",
+    "InvalidConfig",
+    "InvalidInput",
+    "InvalidTable",
+    "Table",
+    "WriteFailed",
+    "__version__",
+    "doctor",
+    "flights",
+    "log_path",
+    "spark",
+    "write_stream",
+]
+_HOMES = {
+    "Table": "api",
+    "write_stream": "api",
+    "doctor": "lab.doctor",
+    "log_path": "lab.session",
+    "spark": "lab.session",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "flights":
+        return importlib.import_module("hoodie_nb.lab.flights")
+    if name not in __all__:
+        raise AttributeError(f"module 'hoodie_nb' has no attribute {name!r}")
+    module = importlib.import_module(f"hoodie_nb.{_HOMES.get(name, 'errors')}")
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

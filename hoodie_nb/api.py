@@ -1,0 +1,351 @@
+"""The words a user types: tables, streams, reads.
+
+`Table` writes batches: a Spark DataFrame runs as Spark tasks, an Arrow table or pandas DataFrame in
+this process, without Spark. `write_stream` starts a `Job`. Everything else hangs on these two.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from hoodie_nb.config import parse_bytes
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.batch import Commit, completed, write_arrow
+from hoodie_nb.pipeline.coordinator import WriteCoordinator
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.lock import writing
+from hoodie_nb.pipeline.triggers import trigger_options
+from hoodie_nb.table import read
+from hoodie_nb.table.commits import CommitMetadata
+from hoodie_nb.table.fsck import Finding, fsck
+from hoodie_nb.table.handle import TableHandle, create_table, open_table
+from hoodie_nb.table.keys import check_key_types
+from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.schema import storable
+from hoodie_nb.table.storage import local_root
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from hoodie_nb.pipeline.stream import Job
+
+_NOT_YET = {
+    "pipeline": ("step3",),
+    "index": ("bloom",),
+    "operation": ("upsert", "insert", "delete"),
+    "commit_on": ("write",),
+    "commit_interval": (None,),
+    "placement": ("executors",),
+    "on_bad_record": ("fail",),
+}
+
+
+class Table:
+    """A Hudi copy-on-write table on a local disk; make one with `create` or `open`."""
+
+    def __init__(self, handle: TableHandle) -> None:
+        self._handle = handle
+        self.events = EventLog()
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        schema: pa.Schema | StructType | str,
+        record_key: str | Sequence[str],
+        partition_by: str | Sequence[str] | None = None,
+        ordering: str | None = None,
+        if_exists: str = "error",
+        name: str | None = None,
+        table_version: int = 6,
+        hive_style: bool = False,
+        url_encode: bool = False,
+        merge_mode: str | None = None,
+        global_index: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> Table:
+        """Make an empty table at `path`.
+
+        `schema`: pyarrow, Spark StructType or DDL text (needs an active Spark session).
+        `if_exists`: "error", "open" (must agree) or "replace". `merge_mode`: "event_time" (default
+        with an ordering column) or "commit_time". Raises InvalidConfig, InvalidInput, InvalidTable.
+        """
+        if table_version != 6:
+            raise InvalidConfig(f"table_version={table_version}: version 6 is written so far")
+        if global_index:
+            raise InvalidConfig("global_index=True is not there yet: keys are unique per partition")
+        stored = storable(_arrow_schema(schema))
+        config = TableConfig(
+            name=name or _table_name(path),
+            record_key=_names(record_key),
+            partition_by=_names(partition_by),
+            ordering=ordering,
+            hive_style=hive_style,
+            url_encode=url_encode,
+            merge_mode=_merge_mode(merge_mode, ordering),
+            schema=stored,
+        )
+        _check_columns(config)
+        return cls(create_table(path, config, options=options, if_exists=if_exists))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Table:
+        """Open the table at `path`, or raise InvalidTable if there is none of a known version."""
+        return cls(open_table(path))
+
+    @property
+    def path(self) -> str:
+        """Return the table's folder."""
+        return self._handle.storage.root
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns without Hudi's meta columns."""
+        return self._handle.schema
+
+    def __repr__(self) -> str:
+        config = self._handle.config
+        by = f" by {', '.join(config.partition_by)}" if config.partition_by else ""
+        return f"<Table {config.name}: key {', '.join(config.record_key)}{by}, {self.path}>"
+
+    # --- batch writes ---------------------------------------------------------------------------
+
+    def upsert(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
+        """Insert or update rows by record key; None if `data` has no rows."""
+        return self._write(data, "upsert", on_bad_record)
+
+    def insert(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
+        """Add rows without looking whether their keys exist."""
+        return self._write(data, "insert", on_bad_record)
+
+    def delete(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
+        """Delete the rows of these keys; with the ordering column, only those that are not newer."""
+        return self._write(data, "delete", on_bad_record)
+
+    def _write(self, data: Any, operation: str, on_bad_record: str) -> Commit | None:  # noqa: ANN401
+        _supported({"on_bad_record": on_bad_record})
+        handle = self._handle
+        with writing(handle.storage):
+            handle.reload()
+            if hasattr(data, "sparkSession"):
+                return self._write_dataframe(data, operation)
+            rows = _arrow_rows(data)
+            return write_arrow(handle, rows, operation, self.events)
+
+    def _write_dataframe(self, data: DataFrame, operation: str) -> Commit | None:
+        from hoodie_nb.lab.session import require_classic
+        from hoodie_nb.pipeline.spark import arrow_schema, write_on_spark
+
+        require_classic(data.sparkSession)
+        handle = self._handle
+        intake = Intake(handle.config, handle.schema, operation)
+        intake.check(arrow_schema(data))
+        coordinator = WriteCoordinator(handle, self.events)
+        coordinator.recover()
+        instant = coordinator.run(
+            intake,
+            lambda plan: write_on_spark(data, plan, self.events),
+            tasks=data.sparkSession.sparkContext.defaultParallelism,
+        )
+        return completed(handle, instant)
+
+    # --- reads ----------------------------------------------------------------------------------
+
+    def snapshot(
+        self,
+        spark: SparkSession | None = None,
+        as_of: object = None,
+        partitions: Sequence[str] | None = None,
+    ) -> DataFrame:
+        """Return the snapshot as a Spark DataFrame, meta columns included."""
+        from hoodie_nb.lab.session import require_classic
+        from hoodie_nb.lab.session import spark as make_session
+        from hoodie_nb.table.spark_read import snapshot
+
+        session = spark or make_session()
+        require_classic(session)
+        return snapshot(self._handle, session, as_of, partitions)
+
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, as_of: object = None, meta: bool = True
+    ) -> pa.Table:
+        """Return the snapshot as an Arrow table, without Spark."""
+        return read.to_arrow(self._handle, columns, as_of, meta=meta)
+
+    def to_pandas(
+        self, columns: Sequence[str] | None = None, as_of: object = None, meta: bool = True
+    ) -> pd.DataFrame:
+        """Return the snapshot as a pandas DataFrame, without Spark."""
+        return self.to_arrow(columns, as_of, meta).to_pandas()
+
+    def timeline(self) -> pd.DataFrame:
+        """Return the active timeline, one row an instant, oldest first."""
+        rows = [
+            (i.requested_time, i.action, str(i.state), i.completion_time)
+            for i in self._handle.timeline.instants()
+        ]
+        return pd.DataFrame(
+            rows, columns=["requested_time", "action", "state", "completion_time"]
+        )
+
+    def history(self) -> pd.DataFrame:
+        """Return the completed commits with what they wrote, oldest first."""
+        columns = ["requested_time", "completion_time", "operation", "inserts", "updates"]
+        columns += ["deletes", "bytes_written", "files"]
+        commits = [Commit.of(self._handle, i) for i in self._handle.timeline.completed_commits()]
+        return pd.DataFrame([[getattr(c, n) for n in columns] for c in commits], columns=columns)
+
+    def file_groups(self, as_of: object = None) -> pd.DataFrame:
+        """Return the file slices of the snapshot, one row a file group."""
+        rows = [
+            (s.partition_path, s.file_id, s.instant_time, s.file_name, s.size_bytes)
+            for s in read.slices_as_of(self._handle, as_of)
+        ]
+        columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def commit_metadata(self, requested_time: str) -> CommitMetadata:
+        """Return what one completed commit wrote, as its file tells it."""
+        for instant in self._handle.timeline.completed_commits():
+            if instant.requested_time == requested_time:
+                return self._handle.commit_metadata(instant)
+        raise InvalidConfig(f"{requested_time} is no completed commit of {self.path}")
+
+    def fsck(self) -> list[Finding]:
+        """Return what is wrong with the table, each with its cure; empty means clean."""
+        return fsck(self.path)
+
+
+def write_stream(
+    stream: DataFrame,
+    table: Table,
+    *,
+    checkpoint: str,
+    pipeline: str = "step3",
+    index: str = "bloom",
+    operation: str = "upsert",
+    trigger: str | Mapping[str, Any] = "2 seconds",
+    commit_on: str = "write",
+    commit_interval: int | str | None = None,
+    placement: str = "executors",
+    write_tasks: int | None = None,
+    batch_size: int | str = "32 MB",
+    task_max_size: int | str = "256 MB",
+    checkpoint_timeout: float | str | None = None,
+    max_restarts: int = 0,
+    on_bad_record: str = "fail",
+    quarantine: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Job:
+    """Start a stream into a table and return its job at once.
+
+    `checkpoint` is Spark's checkpoint folder; `trigger` "2 seconds", "available_now" or pyspark's
+    own form. Raises InvalidConfig, InvalidInput, ConcurrentWriter before anything is started.
+    """
+    from hoodie_nb.lab.session import require_classic
+    from hoodie_nb.pipeline.stream import Job, StreamSettings
+
+    _supported(
+        {
+            "pipeline": pipeline,
+            "index": index,
+            "operation": operation,
+            "commit_on": commit_on,
+            "commit_interval": commit_interval,
+            "placement": placement,
+            "on_bad_record": on_bad_record,
+        }
+    )
+    if checkpoint_timeout is not None or max_restarts or quarantine is not None:
+        raise InvalidConfig("checkpoint_timeout, max_restarts and quarantine are not there yet")
+    require_classic(stream.sparkSession)
+    if not stream.isStreaming:
+        raise InvalidConfig("write_stream needs a streaming DataFrame: use table.upsert for batches")
+    sizes = {
+        "batch_bytes": parse_bytes(batch_size, "batch_size"),
+        "task_max_bytes": parse_bytes(task_max_size, "task_max_size"),
+    }
+    handle = open_table(table.path)
+    handle.options = handle.options.updated(sizes).updated(options or {})
+    settings = StreamSettings(
+        checkpoint=local_root(checkpoint),
+        operation=operation,
+        trigger=trigger_options(trigger),
+        write_tasks=write_tasks,
+        commit_on=commit_on,
+    )
+    return Job(stream, handle, settings)
+
+
+def _supported(given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        choices = _NOT_YET[name]
+        if value not in choices:
+            raise InvalidConfig(f"{name}={value!r}: supported so far {list(choices)}")
+
+
+def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
+
+
+def _table_name(path: str | os.PathLike[str]) -> str:
+    base = os.path.basename(local_root(path))
+    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in base) or "table"
+
+
+def _merge_mode(asked: str | None, ordering: str | None) -> str:
+    mode = asked or ("event_time" if ordering else "commit_time")
+    if mode not in ("event_time", "commit_time"):
+        raise InvalidConfig(f"merge_mode={asked!r}: choose 'event_time' or 'commit_time'")
+    if mode == "event_time" and ordering is None:
+        raise InvalidConfig("merge_mode='event_time' needs an ordering column: give ordering=")
+    return mode
+
+
+def _check_columns(config: TableConfig) -> None:
+    if not config.record_key:
+        raise InvalidConfig("record_key is empty: name the column(s) that identify a row")
+    if config.keygen == "COMPLEX" and len(config.record_key) == 1:
+        raise InvalidConfig(
+            "one key column with several partition columns is not written: Hudi's own versions "
+            "disagree about the key's text (HUDI-7001); add a second key column or partition by one"
+        )
+    check_key_types(config, config.schema)
+    if config.ordering is not None and config.ordering not in config.schema.names:
+        raise InvalidConfig(
+            f"ordering column {config.ordering!r} is not in the schema {config.schema.names}"
+        )
+
+
+def _arrow_schema(schema: pa.Schema | StructType | str) -> pa.Schema:
+    if isinstance(schema, pa.Schema):
+        return schema
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, str):
+        schema = StructType.fromDDL(schema)
+    if not isinstance(schema, StructType):
+        raise InvalidConfig(f"schema={schema!r}: give a pyarrow.Schema, a StructType or DDL text")
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _arrow_rows(data: Any) -> pa.Table:  # noqa: ANN401 -- pandas, Arrow or what speaks Arrow
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pd.DataFrame):
+        return pa.Table.from_pandas(data, preserve_index=False)
+    raise InvalidConfig(
+        f"cannot write a {type(data).__name__}: give a Spark DataFrame, a pyarrow.Table or a "
+        "pandas DataFrame"
+    )

@@ -1,0 +1,60 @@
+"""Time as a port: the system's clock, and one that a test moves by hand."""
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where instants get their time and retries their pauses."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that long."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC."""
+        return time.time_ns() // 1_000_000
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that long."""
+        time.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that stands still until told otherwise; sleeping moves it on at once."""
+
+    def __init__(self, start_ms: int = 1_767_225_600_000) -> None:
+        self.ms = start_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC."""
+        return self.ms
+
+    def sleep(self, seconds: float) -> None:
+        """Move on by that long."""
+        self.ms += round(seconds * 1000)
+
+
+def instant_time(ms: int) -> str:
+    """Return Hudi's 17 digits `yyyyMMddHHmmssSSS` (UTC) for `ms`.
+
+    >>> instant_time(0)
+    '19700101000000000'
+    """
+    moment = datetime.fromtimestamp(ms // 1000, UTC)
+    return moment.strftime("%Y%m%d%H%M%S") + f"{ms % 1000:03d}"
+
+
+def instant_ms(time17: str) -> int:
+    """Return milliseconds since 1970 of Hudi's 17 (or 14) digits; `ValueError` for anything else."""
+    if not time17.isdigit() or len(time17) not in (14, 17):
+        raise ValueError(f"{time17!r} is not an instant time of 17 digits")
+    moment = datetime.strptime(time17[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    return int(moment.timestamp()) * 1000 + int(time17[14:] or 0)

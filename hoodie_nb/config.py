@@ -1,0 +1,128 @@
+"""Options, validated once at the door: Hudi's names where Hudi has one, a Python name beside.
+
+| Python name | Hudi's name | default |
+| --- | --- | --- |
+| max_file_bytes | hoodie.parquet.max.file.size | 120 MB |
+| small_file_bytes | hoodie.parquet.small.file.limit | 100 MB; 0 switches packing off |
+| record_size_bytes | hoodie.copyonwrite.record.size.estimate | 1024 |
+| record_size_threshold | hoodie.record.size.estimation.threshold | 1.0 |
+| bloom_fpp | hoodie.index.bloom.fpp | 1e-9 |
+| codec | hoodie.parquet.compression.codec | snappy (Hudi: gzip, 7.6 times slower to merge) |
+| batch_bytes | write.batch.size | 32 MB a bucket |
+| task_max_bytes | write.task.max.size | 256 MB a task |
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from hoodie_nb.errors import InvalidConfig
+
+_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+
+
+def parse_bytes(value: int | str, name: str = "size") -> int:
+    """Return a size in bytes from `33554432` or `"32 MB"`.
+
+    >>> parse_bytes("32 MB")
+    33554432
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?b?)\s*", str(value), re.IGNORECASE)
+    if isinstance(value, bool) or match is None:
+        raise InvalidConfig(f"{name}={value!r} is not a size: write 33554432 or '32 MB'")
+    unit = match[2].lower()
+    return int(float(match[1]) * _UNITS[unit if unit in _UNITS else unit + "b"])
+
+
+def _positive(value: object, name: str) -> int:
+    size = parse_bytes(value, name)  # type: ignore[arg-type]  # parse_bytes refuses other types
+    if size < 1:
+        raise InvalidConfig(f"{name}={value!r} must be above 0")
+    return size
+
+
+def _size(value: object, name: str) -> int:
+    if str(value).strip().startswith("-"):
+        return 0
+    return parse_bytes(value, name)  # type: ignore[arg-type]  # parse_bytes refuses other types
+
+
+def _share(value: object, name: str) -> float:
+    try:
+        share = float(str(value))
+    except ValueError:
+        share = -1.0
+    if not 0 < share:
+        raise InvalidConfig(f"{name}={value!r} must be a number above 0")
+    return share
+
+
+def _probability(value: object, name: str) -> float:
+    share = _share(value, name)
+    if share >= 1:
+        raise InvalidConfig(f"{name}={value!r} must lie between 0 and 1")
+    return share
+
+
+def _codec(value: object, name: str) -> str:
+    codec = str(value).lower()
+    if codec not in ("snappy", "zstd", "gzip", "none", "uncompressed"):
+        raise InvalidConfig(f"{name}={value!r}: choose snappy, zstd, gzip or none")
+    return "none" if codec == "uncompressed" else codec
+
+
+_HUDI: dict[str, tuple[str, Callable[[object, str], Any]]] = {
+    "hoodie.parquet.max.file.size": ("max_file_bytes", _positive),
+    "hoodie.parquet.small.file.limit": ("small_file_bytes", _size),
+    "hoodie.copyonwrite.record.size.estimate": ("record_size_bytes", _positive),
+    "hoodie.record.size.estimation.threshold": ("record_size_threshold", _share),
+    "hoodie.index.bloom.fpp": ("bloom_fpp", _probability),
+    "hoodie.parquet.compression.codec": ("codec", _codec),
+    "write.batch.size": ("batch_bytes", _positive),
+    "write.task.max.size": ("task_max_bytes", _positive),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Everything a write needs to know beside the table's own configuration."""
+
+    max_file_bytes: int = 125_829_120
+    small_file_bytes: int = 104_857_600
+    record_size_bytes: int = 1024
+    record_size_threshold: float = 1.0
+    bloom_fpp: float = 1e-9
+    codec: str = "snappy"
+    batch_bytes: int = 32 << 20
+    task_max_bytes: int = 256 << 20
+
+    def updated(self, options: Mapping[str, object]) -> "WriteOptions":
+        """Return a copy with `options` (Hudi's or Python names) applied, or raise InvalidConfig."""
+        changed = self
+        by_field = {name: (name, check) for name, check in _HUDI.values()}
+        for name, value in options.items():
+            known = _HUDI.get(name) or by_field.get(name)
+            if known is None:
+                raise InvalidConfig(_unknown(name, [*_HUDI, *by_field]))
+            changed = replace(changed, **{known[0]: known[1](value, name)})
+        if changed.task_max_bytes < changed.batch_bytes:
+            raise InvalidConfig(
+                f"task_max_size ({changed.task_max_bytes} bytes) must be at least batch_size "
+                f"({changed.batch_bytes} bytes)"
+            )
+        return changed
+
+    def as_options(self) -> dict[str, object]:
+        """Return what differs from the defaults under Hudi's names; `updated` is the inverse."""
+        names = {field_name: name for name, (field_name, _) in _HUDI.items()}
+        default = WriteOptions()
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {names[k]: v for k, v in values.items() if v != getattr(default, k)}
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+    return f"option {name!r} is unknown: {hint}"

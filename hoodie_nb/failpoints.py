@@ -1,0 +1,128 @@
+"""Places where a test may break a run on purpose.
+
+`hit(name)` costs one dictionary lookup when nothing is armed. Arm with
+`HOODIE_NB_FAILPOINTS="name=action[:arg][@hit]"` (several separated by `;`) in a process that also
+has `HOODIE_NB_TESTING=1`; without the latter an armed failpoint is refused.
+
+Actions: `kill` (SIGKILL to this process), `exit`, `raise:ENOSPC|EIO|EACCES|Timeout`, `stop`
+(SIGSTOP), `sleep:seconds`, `torn:fraction` (cut the file at hand, then SIGKILL). `@3` acts on the
+third hit only; without it every hit acts.
+"""
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hoodie_nb.errors import InvalidConfig
+
+NAMES: tuple[str, ...] = (
+    "coord.requested.pre",
+    "coord.requested.post",
+    "coord.inflight.post",
+    "coord.statuses.pre",
+    "coord.markers.post",
+    "coord.partition.post",
+    "coord.publish",
+    "coord.publish.post",
+    "coord.commit.pre",
+    "coord.commit.post",
+    "coord.progress.post",
+    "coord.sweep.post",
+    "rollback.plan.post",
+    "rollback.files.post",
+    "rollback.instant.post",
+    "rollback.completed.post",
+    "assigner.start",
+    "writer.start",
+    "writer.flush",
+    "writer.data",
+    "writer.data.post",
+    "stream.batch.post",
+)
+
+
+@dataclass(slots=True)
+class _Armed:
+    action: str
+    argument: str
+    on_hit: int | None
+    hits: int = 0
+
+
+def _parse(text: str) -> dict[str, _Armed]:
+    armed: dict[str, _Armed] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        name, _, rest = part.partition("=")
+        rest, _, hit = rest.partition("@")
+        action, _, argument = rest.partition(":")
+        if name not in NAMES or action not in _ACTIONS:
+            raise InvalidConfig(
+                f"failpoint {part!r} is unknown: names are hoodie_nb.failpoints.NAMES, "
+                f"actions {', '.join(_ACTIONS)}"
+            )
+        armed[name] = _Armed(action, argument, int(hit) if hit else None)
+    return armed
+
+
+def _kill(argument: str, path: str | None) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _exit(argument: str, path: str | None) -> None:
+    os._exit(int(argument or 1))
+
+
+def _raise(argument: str, path: str | None) -> None:
+    if argument == "Timeout":
+        raise TimeoutError("failpoint: timed out")
+    number = getattr(errno, argument or "EIO")
+    raise OSError(number, os.strerror(number), path)
+
+
+def _stop(argument: str, path: str | None) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _sleep(argument: str, path: str | None) -> None:
+    time.sleep(float(argument))
+
+
+def _torn(argument: str, path: str | None) -> None:
+    if path is not None:
+        os.truncate(path, int(os.path.getsize(path) * float(argument)))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+_ACTIONS: dict[str, Callable[[str, str | None], None]] = {
+    "kill": _kill,
+    "exit": _exit,
+    "raise": _raise,
+    "stop": _stop,
+    "sleep": _sleep,
+    "torn": _torn,
+}
+_armed: dict[str, _Armed] = {}
+
+
+def arm(text: str) -> None:
+    """Arm the failpoints that `text` lists, in place of those armed before (testing only)."""
+    if text and os.environ.get("HOODIE_NB_TESTING") != "1":
+        raise InvalidConfig("failpoints are for tests: set HOODIE_NB_TESTING=1 as well")
+    _armed.clear()
+    _armed.update(_parse(text))
+
+
+def hit(name: str, path: str | None = None) -> None:
+    """Act if `name` is armed; `path` is the file at hand, for `torn`."""
+    armed = _armed.get(name)
+    if armed is None:
+        return
+    armed.hits += 1
+    if armed.on_hit is None or armed.hits == armed.on_hit:
+        _ACTIONS[armed.action](armed.argument, path)
+
+
+arm(os.environ.get("HOODIE_NB_FAILPOINTS", ""))

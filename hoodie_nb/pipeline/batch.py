@@ -1,0 +1,67 @@
+"""Batch writes: one call, one checkpoint that completes at once."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.coordinator import WriteCoordinator
+from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.table.commits import CommitMetadata
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.timeline import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A completed commit: times of 17 digits, counts in rows, bytes of the files it wrote."""
+
+    requested_time: str
+    completion_time: str
+    operation: str
+    inserts: int
+    updates: int
+    deletes: int
+    bytes_written: int
+    files: int
+
+    @classmethod
+    def of(cls, table: TableHandle, instant: Instant) -> "Commit":
+        """Return what the completed file of `instant` tells."""
+        metadata: CommitMetadata = table.commit_metadata(instant)
+        return cls(
+            requested_time=instant.requested_time,
+            completion_time=instant.completion_time or instant.requested_time,
+            operation=metadata.operation.lower(),
+            inserts=metadata.total("numInserts"),
+            updates=metadata.total("numUpdateWrites"),
+            deletes=metadata.total("numDeletes"),
+            bytes_written=metadata.total("totalWriteBytes"),
+            files=len(metadata.paths),
+        )
+
+
+def completed(table: TableHandle, instant: Instant | None) -> Commit | None:
+    """Return the commit of an instant that just completed, None if there was none."""
+    if instant is None:
+        return None
+    found = [
+        i for i in table.timeline.completed_commits() if i.requested_time == instant.requested_time
+    ]
+    return Commit.of(table, found[0])
+
+
+def write_arrow(
+    table: TableHandle, rows: pa.Table, operation: str, events: EventLog
+) -> Commit | None:
+    """Write an Arrow table in this process; None if nothing was written."""
+    intake = Intake(table.config, table.schema, operation)
+    intake.check(rows.schema)
+    keyed = keyed_in_order(rows, intake)
+    if keyed.num_rows == 0:
+        return None
+    coordinator = WriteCoordinator(table, events)
+    coordinator.recover()
+    instant = coordinator.run(intake, lambda plan: write_in_process(keyed, plan, events))
+    return completed(table, instant)

@@ -1,0 +1,157 @@
+"""The buffer of a bucket writer task: rows by bucket, flushed by size while input still comes.
+
+*Work flow*: `add` sorts rows into buckets. A bucket above `batch_bytes` is flushed; when all
+buckets together are above `task_max_bytes`, the largest one is. A flush folds the bucket's rows and
+spills them as a sorted run, in a background thread, beside the staged files; `drain` hands over
+what each bucket holds: its spilled runs and what was never spilled.
+
+*Semantics*: bytes count as buffered until their run is on disk, and `add` waits when the limit is
+reached, so that memory stays below it whatever the input. Deletes stay in the runs to the end of
+the checkpoint: what wins must not depend on where a buffer was flushed.
+
+*Source:* RFC-24 STEP3, StreamWriteFunction, `write.batch.size`, `write.task.max.size`.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb import failpoints
+from hoodie_nb.pipeline.folding import first_of_run, fold
+from hoodie_nb.pipeline.intake import FILE_ID, SEQ
+from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+
+Tell = Callable[..., None]
+RUN_ROWS = 65_536
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The rows of one file group in this checkpoint; `runs` are local paths of spilled ones."""
+
+    partition_path: str
+    file_id: str
+    waiting: list[pa.Table] = field(default_factory=list)
+    waiting_bytes: int = 0
+    runs: list[str] = field(default_factory=list)
+
+
+class WriteBuffer:
+    """The buckets of one task; close it to stop its thread."""
+
+    def __init__(self, plan: WritePlan, name: str, tell: Tell) -> None:
+        self._plan, self._name, self._tell = plan, name, tell
+        self._buckets: dict[str, Bucket] = {}
+        self._flushes: list[tuple[Future[None], int]] = []
+        self._flushing_bytes = 0
+        self._flushed = 0
+        self._pool: ThreadPoolExecutor | None = None
+        self.peak_bytes = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return the bytes in memory, those being flushed included."""
+        waiting = sum(bucket.waiting_bytes for bucket in self._buckets.values())
+        return waiting + self._flushing_bytes
+
+    def add(self, rows: pa.Table) -> None:
+        """Sort assigned rows into their buckets and flush what has grown too large."""
+        ordered = rows.take(pc.sort_indices(rows.column(FILE_ID))).combine_chunks()
+        ids = ordered.column(FILE_ID).combine_chunks() if len(ordered) else pa.array([], pa.string())
+        begins = [*np.flatnonzero(first_of_run(ids)).tolist(), len(ids)]
+        plain = ordered.select(self._plan.intake.keyed_schema.names)
+        for start, end in zip(begins, begins[1:], strict=False):
+            self._append(ids[start].as_py(), plain.slice(start, end - start))
+        self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
+        while self.buffered_bytes > self._plan.options.task_max_bytes:
+            self._make_room()
+
+    def _append(self, file_id: str, rows: pa.Table) -> None:
+        bucket = self._buckets.get(file_id)
+        if bucket is None:
+            bucket = Bucket(rows.column(PARTITION_PATH)[0].as_py(), file_id)
+            self._buckets[file_id] = bucket
+        bucket.waiting.append(rows)
+        bucket.waiting_bytes += rows.nbytes
+        if bucket.waiting_bytes > self._plan.options.batch_bytes:
+            self._flush(bucket)
+
+    def _make_room(self) -> None:
+        if self._flushes:
+            self._await(*self._flushes.pop(0))
+        else:
+            self._flush(max(self._buckets.values(), key=lambda b: b.waiting_bytes))
+
+    def _flush(self, bucket: Bucket) -> None:
+        """Spill the bucket's rows in the background; they count as buffered until that is done."""
+        folder = self._plan.storage.local_path(self._plan.staged)
+        path = f"{folder}/{self._name}-run{self._flushed}.arrow"
+        self._flushed += 1
+        rows, size = bucket.waiting, bucket.waiting_bytes
+        bucket.waiting, bucket.waiting_bytes = [], 0
+        bucket.runs.append(path)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="bucket-flush")
+        self._flushing_bytes += size
+        future = self._pool.submit(self._spill, bucket, rows, path)
+        self._flushes.append((future, size))
+
+    def _spill(self, bucket: Bucket, rows: list[pa.Table], path: str) -> None:
+        failpoints.hit("writer.flush")
+        began = time.perf_counter()
+        run = self.fold(pa.concat_tables(rows))
+        with (
+            open(path, "xb") as sink,
+            pa.ipc.new_file(sink, run.schema, options=_lz4()) as writer,
+        ):
+            writer.write_table(run, max_chunksize=RUN_ROWS)
+            written = sink.tell()
+        self._tell(
+            "buffer_flushed",
+            partition=bucket.partition_path,
+            file_id=bucket.file_id,
+            rows=run.num_rows,
+            bytes=written,
+            seconds=round(time.perf_counter() - began, 6),
+        )
+
+    def _await(self, flush: Future[None], size: int) -> None:
+        flush.result()
+        self._flushing_bytes -= size
+
+    def fold(self, rows: pa.Table) -> pa.Table:
+        """Return rows sorted by key: one a key, but every one for the operation `insert`."""
+        if self._plan.intake.operation == "insert":
+            keys = [(RECORD_KEY, "ascending"), (SEQ, "ascending")]
+            return rows.sort_by(keys).combine_chunks()
+        return fold(rows, self._plan.intake.ordering)
+
+    def drain(self) -> Iterator[Bucket]:
+        """Yield every bucket once, by file id, when all flushes have ended."""
+        while self._flushes:
+            self._await(*self._flushes.pop(0))
+        for file_id in sorted(self._buckets):
+            yield self._buckets.pop(file_id)
+
+    def close(self) -> None:
+        """Stop the flush thread."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _lz4() -> pa.ipc.IpcWriteOptions:
+    return pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None)
+
+
+def read_run(path: str) -> Iterator[pa.Table]:
+    """Yield a spilled run piece by piece, in key order."""
+    with pa.memory_map(path) as source:
+        reader = pa.ipc.open_file(source)
+        for number in range(reader.num_record_batches):
+            yield pa.Table.from_batches([reader.get_batch(number)])

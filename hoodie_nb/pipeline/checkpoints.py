@@ -1,0 +1,41 @@
+"""Spark's checkpoint folder, as far as the writer reads it.
+
+*On disk*: Spark writes `offsets/N` before it runs micro-batch N and `commits/N` after it; a
+replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerprint of the batch.
+"""
+
+import hashlib
+from pathlib import Path
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.table.storage import local_root
+
+
+class CheckpointFolder:
+    """One streaming query's checkpoint folder on a local disk."""
+
+    def __init__(self, path: str) -> None:
+        self.path = local_root(path)
+
+    def fingerprint(self, batch_id: int) -> str | None:
+        """Return the fingerprint of a batch, None if its offsets are not there."""
+        try:
+            content = Path(self.path, "offsets", str(batch_id)).read_bytes()
+        except FileNotFoundError:
+            return None
+        return hashlib.sha256(content).hexdigest()
+
+    def checkpoint(self, query_id: str, batch_id: int) -> Checkpoint:
+        """Return the identity of a batch that Spark is running."""
+        fingerprint = self.fingerprint(batch_id)
+        if fingerprint is None:
+            raise InvalidTable(
+                f"{self.path}/offsets/{batch_id} is missing while its batch runs: the checkpoint "
+                "folder was moved or deleted under the query; stop it and start again"
+            )
+        return Checkpoint(query_id, batch_id, fingerprint)
+
+    def completed(self, batch_id: int) -> bool:
+        """Whether Spark has noted the batch as done: the checkpoint's success notification."""
+        return Path(self.path, "commits", str(batch_id)).exists()

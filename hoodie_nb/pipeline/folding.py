@@ -1,0 +1,103 @@
+"""Folding: of several rows of one key, which one counts.
+
+The row with the greater ordering value wins; among equal ones the newer arrival. Null is lower than
+any value and NaN greater than any number, so that an update without an ordering value loses. A
+delete takes part with its own ordering value: a late one loses.
+
+A fold sorts by (key, ordering, sequence) and keeps the last row of each key. Sorted runs that were
+spilled to disk are folded again by walking them side by side, one range of keys after the other, so
+that memory holds one piece of each run and not the whole.
+
+*Source:* RecordMergeMode.EVENT_TIME_ORDERING, BufferedRecordMergerFactory.shouldKeepNewerRecord.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.pipeline.intake import SEQ
+from hoodie_nb.table.schema import RECORD_KEY
+
+Mask = npt.NDArray[np.bool_]
+
+
+def fold(rows: pa.Table, ordering: str | None) -> pa.Table:
+    """Return one row a key, sorted by key; `ordering` None keeps the newest arrival."""
+    if rows.num_rows < 2:
+        return rows.combine_chunks()
+    ranked, keys = _ranked(rows, ordering)
+    rows = rows.take(pc.sort_indices(ranked, sort_keys=keys))
+    return rows.filter(pa.array(_last_of_key(rows.column(RECORD_KEY).combine_chunks())))
+
+
+def _ranked(rows: pa.Table, ordering: str | None) -> tuple[pa.Table, list[tuple[str, str]]]:
+    """Return the columns to sort by; null and NaN have columns of their own, lowest and highest."""
+    columns = {RECORD_KEY: rows.column(RECORD_KEY)}
+    if ordering is not None:
+        values = rows.column(ordering)
+        if values.null_count:
+            columns["present"] = pc.is_valid(values)
+        if pa.types.is_floating(values.type):
+            columns["nan"] = pc.fill_null(pc.is_nan(values), False)
+            values = pc.if_else(columns["nan"], 0.0, values)
+        columns["ordering"] = values
+    columns[SEQ] = rows.column(SEQ)
+    return pa.table(columns), [(name, "ascending") for name in columns]
+
+
+def _last_of_key(keys: pa.Array) -> Mask:
+    last = np.ones(len(keys), dtype=bool)
+    if len(keys) > 1:
+        last[:-1] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+    return last
+
+
+def first_of_run(*columns: pa.Array) -> Mask:
+    """Return which rows begin a run of equal values in all `columns` (none of them null)."""
+    first = np.zeros(len(columns[0]), dtype=bool)
+    first[:1] = True
+    for column in columns:
+        if len(column) > 1:
+            first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return first
+
+
+def not_older(incoming: pa.Array, stored: pa.Array) -> Mask:
+    """Return per row whether `incoming` has at least the ordering value of `stored`."""
+    wins = pc.greater_equal(incoming, stored)
+    if pa.types.is_floating(stored.type):
+        wins = pc.or_kleene(wins, pc.is_nan(incoming))
+    wins = pc.if_else(pc.is_null(stored), True, pc.if_else(pc.is_null(incoming), False, wins))
+    return np.asarray(pc.fill_null(wins, False).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def fold_runs(runs: Sequence[Iterator[pa.Table]], ordering: str | None) -> Iterator[pa.Table]:
+    """Fold sorted runs into pieces sorted by key; each run yields tables in key order."""
+    heads: dict[int, pa.Table] = {}
+    for number, run in enumerate(runs):
+        _advance(heads, number, run)
+    while heads:
+        bound = min(h.column(RECORD_KEY)[h.num_rows - 1].as_py().encode() for h in heads.values())
+        ready = []
+        for number in list(heads):
+            below, heads[number] = _split(heads[number], bound.decode())
+            ready.append(below)
+            if heads[number].num_rows == 0:
+                _advance(heads, number, runs[number])
+        yield fold(pa.concat_tables(ready), ordering)
+
+
+def _advance(heads: dict[int, pa.Table], number: int, run: Iterator[pa.Table]) -> None:
+    heads.pop(number, None)
+    for piece in run:
+        if piece.num_rows:
+            heads[number] = piece
+            return
+
+
+def _split(piece: pa.Table, bound: str) -> tuple[pa.Table, pa.Table]:
+    inside = pc.sum(pc.less_equal(piece.column(RECORD_KEY), bound)).as_py() or 0
+    return piece.slice(0, inside), piece.slice(inside)

@@ -1,0 +1,39 @@
+"""The runner without Spark: intake, assigner and writer in the calling process.
+
+The same operators as in Spark tasks, over one Arrow table; buckets are merged by a few threads,
+since Arrow and Parquet let go of the interpreter while they work.
+"""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.assigner import FileIdAssigner
+from hoodie_nb.pipeline.index.bloom import BloomIndex
+from hoodie_nb.pipeline.intake import SEQ, Intake
+from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.pipeline.writer import BucketWriter, TaskAttempt
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+
+_PIECE_ROWS = 131_072
+
+
+def keyed_in_order(rows: pa.Table, intake: Intake) -> pa.Table:
+    """Return keyed rows sorted by partition, key and arrival (InvalidInput for bad values)."""
+    keyed = intake.keyed(rows, pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+    order = [(PARTITION_PATH, "ascending"), (RECORD_KEY, "ascending"), (SEQ, "ascending")]
+    return keyed.sort_by(order).combine_chunks()
+
+
+def write_in_process(keyed: pa.Table, plan: WritePlan, events: EventLog) -> list[WriteStatus]:
+    """Assign and write keyed rows that are in order; return the write statuses."""
+    index = BloomIndex(plan)
+    assigner = FileIdAssigner(plan, index, 0, events.tell)
+    writer = BucketWriter(plan, TaskAttempt(), events.tell, threads=min(4, os.cpu_count() or 2))
+    pieces = (keyed.slice(i, _PIECE_ROWS) for i in range(0, keyed.num_rows, _PIECE_ROWS))
+    statuses = list(writer.write(assigner.assign(pieces)))
+    events.tell("index_looked_up", task=0, **index.counts.as_values())
+    return statuses

@@ -1,0 +1,1 @@
+"""Where a record key lies already: the indexes that the assigner asks."""

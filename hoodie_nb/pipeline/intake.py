@@ -1,0 +1,133 @@
+"""Intake: from the user's rows to keyed rows that every operator understands.
+
+A keyed row has the record key and partition path as text, a sequence number (its place in the
+input: among equal ordering values the newer arrival wins), what to do with it, and the table's own
+columns, cast. Everything that can be wrong with input is found here, before anything is written.
+
+| column | type | meaning |
+| --- | --- | --- |
+| `_hoodie_record_key`, `_hoodie_partition_path` | string | as in the base file |
+| `_hoodie_nb_seq` | int64 | order of arrival within the batch |
+| `_hoodie_nb_op` | int8 | 0 store, 1 delete if not older, 2 delete whatever is stored |
+
+*Source:* HoodieKey, RowDataToHoodieFunction, Hudi's `_hoodie_is_deleted`.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.errors import InvalidInput
+from hoodie_nb.table.keys import check_key_types, partition_paths, record_keys
+from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.schema import (
+    IS_DELETED,
+    META_COLUMNS,
+    PARTITION_PATH,
+    RECORD_KEY,
+    may_become,
+    storable,
+)
+
+SEQ, OP = "_hoodie_nb_seq", "_hoodie_nb_op"
+FILE_ID, TASK = "_hoodie_nb_file_id", "_hoodie_nb_task"
+STORE, DELETE, DELETE_ALWAYS = 0, 1, 2
+_KEYED = [
+    pa.field(RECORD_KEY, pa.string()),
+    pa.field(PARTITION_PATH, pa.string()),
+    pa.field(SEQ, pa.int64()),
+    pa.field(OP, pa.int8()),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a batch must look like for one table and operation."""
+
+    config: TableConfig
+    schema: pa.Schema
+    operation: str = "upsert"
+
+    @property
+    def ordering(self) -> str | None:
+        """Return the column that decides between versions of a row, None: the newer arrival."""
+        return self.config.ordering if self.config.merge_mode == "event_time" else None
+
+    @property
+    def keyed_schema(self) -> pa.Schema:
+        """Return the columns of keyed rows."""
+        return pa.schema([*_KEYED, *self.schema])
+
+    def check(self, given: pa.Schema) -> None:
+        """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved."""
+        reserved = [n for n in given.names if n in META_COLUMNS or n.startswith("_hoodie_nb_")]
+        if reserved:
+            raise InvalidInput(
+                f"columns {reserved} belong to Hudi: drop them first, e.g. data.drop(*columns)"
+            )
+        stored = storable(given)
+        check_key_types(self.config, stored)
+        self._check_presence(stored)
+        for field in stored:
+            if field.name in self.schema.names:
+                wanted = self.schema.field(field.name).type
+                if not may_become(field.type, wanted):
+                    raise InvalidInput(
+                        f"column {field.name!r} has type {field.type}, the table stores {wanted}: "
+                        "cast it first"
+                    )
+
+    def _check_presence(self, given: pa.Schema) -> None:
+        unknown = [n for n in given.names if n not in self.schema.names and n != IS_DELETED]
+        if unknown:
+            raise InvalidInput(
+                f"columns {unknown} are not in the table, which has {self.schema.names}: drop or "
+                "rename them"
+            )
+        if self.operation == "delete":
+            return
+        missing = [n for n in self.schema.names if n not in given.names and n != IS_DELETED]
+        if missing:
+            raise InvalidInput(
+                f"columns {missing} of the table are missing in the data: add them (null is fine "
+                "where it is not a key)"
+            )
+
+    def keyed(self, rows: pa.Table, sequence: pa.Array) -> pa.Table:
+        """Return keyed rows for `rows` (user columns), or raise InvalidInput naming bad values."""
+        cast = _cast(rows, self.schema)
+        columns = [
+            record_keys(cast, self.config),
+            partition_paths(cast, self.config),
+            sequence,
+            self._operations(rows),
+            *cast.columns,
+        ]
+        return pa.Table.from_arrays(columns, schema=self.keyed_schema)
+
+    def _operations(self, rows: pa.Table) -> pa.Array:
+        if self.operation == "delete":
+            by_order = self.ordering is not None and self.ordering in rows.column_names
+            return pa.array([DELETE if by_order else DELETE_ALWAYS], pa.int8()).take(
+                pa.nulls(rows.num_rows, pa.int32()).fill_null(0)
+            )
+        if IS_DELETED in rows.column_names:
+            deleted = pc.fill_null(pc.cast(rows.column(IS_DELETED), pa.bool_()), False)
+            return pc.cast(deleted, pa.int8()).combine_chunks()
+        return pa.nulls(rows.num_rows, pa.int8()).fill_null(STORE)
+
+
+def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        if field.name not in rows.column_names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        try:
+            columns.append(pc.cast(rows.column(field.name), field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidInput(
+                f"column {field.name!r} has values that do not fit {field.type}: {error}"
+            ) from None
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,35 @@
+"""The plan of one write: the values that assigner, writer and runners share.
+
+It is made on the driver once an instant stands, never changes, and travels to every task.
+"""
+
+import zlib
+from dataclasses import dataclass
+
+from hoodie_nb.config import WriteOptions
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.table.file_groups import FileGroups
+from hoodie_nb.table.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """One instant's write: where, what, onto which slices, by how many tasks.
+
+    `record_bytes` is the average size of a stored row; `staged` the folder for this run's files,
+    which only the driver makes and deletes.
+    """
+
+    storage: Storage
+    intake: Intake
+    options: WriteOptions
+    instant_time: str
+    staged: str
+    groups: FileGroups
+    record_bytes: int
+    tasks: int = 1
+
+
+def task_of(file_id: str, tasks: int) -> int:
+    """Return the task that assigns to and writes a file group: one task a group, always."""
+    return zlib.crc32(file_id.encode()) % tasks

@@ -1,0 +1,1 @@
+"""What is on disk: storage, timeline, properties, base files, file groups, reading, rollback."""

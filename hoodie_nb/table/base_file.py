@@ -1,0 +1,215 @@
+"""Base files: Parquet with Hudi's five meta columns and an index in the footer.
+
+*On disk*, in the Parquet footer's key-value metadata:
+
+| key | value |
+| --- | --- |
+| `org.apache.hudi.bloomfilter` | base64 of the bloom filter over the record keys |
+| `hoodie_bloom_filter_type_code` | `SIMPLE` or `DYNAMIC_V0` |
+| `hoodie_min_record_key`, `hoodie_max_record_key` | key range in byte order; absent without rows |
+| `parquet.avro.schema`, `writer.model.name` | as Hudi's own writer leaves them |
+
+Rows arrive in pieces and leave in row groups of `ROW_GROUP` rows, so that a file grows in few of
+them however often it is rewritten. The bloom is sized for the expected rows, rounded up to a power
+of two: a file that is extended keeps its filter while that has room, and only the new keys are hashed.
+
+*Source:* HoodieAvroParquetWriter, HoodieBloomFilterWriteSupport.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, META_FIELDS, PARTITION_PATH, RECORD_KEY
+from hoodie_nb.table.schema import to_avro
+
+BLOOM, BLOOM_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
+MIN_KEY, MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
+ROW_GROUP = 131_072
+_SMALLEST_BLOOM = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The index that a base file carries: key range (None: unknown or no rows) and bloom text."""
+
+    min_key: str | None
+    max_key: str | None
+    bloom_text: str | None
+    bloom_type: str
+    rows: int
+
+    def bloom(self) -> BloomFilter | None:
+        """Return the parsed filter, None if the file has none."""
+        return BloomFilter.parse(self.bloom_text, self.bloom_type) if self.bloom_text else None
+
+
+def open_base_file(path: str) -> pq.ParquetFile:
+    """Open a base file, or raise InvalidTable naming it."""
+    try:
+        return pq.ParquetFile(path, memory_map=False, pre_buffer=False)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidTable(
+            f"base file {path} cannot be read ({str(error)[:120]}): `fsck` tells which instant "
+            "wrote it; restore it from a backup or roll back to the instant before"
+        ) from None
+
+
+def read_footer(file: pq.ParquetFile) -> Footer:
+    """Return the index in an open base file's footer."""
+    raw: Mapping[bytes, bytes] = file.metadata.metadata or {}
+    found = {key.decode(): value.decode() for key, value in raw.items()}
+    return Footer(
+        found.get(MIN_KEY),
+        found.get(MAX_KEY),
+        found.get(BLOOM) or found.get("com.uber.hoodie.bloomfilter"),
+        found.get(BLOOM_TYPE, "SIMPLE"),
+        file.metadata.num_rows,
+    )
+
+
+def read_keys(path: str) -> pa.Array:
+    """Return the record keys of a base file in file order."""
+    column = open_base_file(path).read([RECORD_KEY], use_threads=False).column(0)
+    return pc.cast(column, pa.string()).combine_chunks()
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the table's schema as it lies in base files: meta columns first, all nullable."""
+    return pa.schema([*META_FIELDS, *(pa.field(f.name, f.type) for f in schema)])
+
+
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return `rows` with exactly the columns of `schema`: cast, missing ones null."""
+    columns = [
+        pc.cast(rows.column(f.name), f.type)
+        if f.name in rows.column_names and rows.column(f.name).type != f.type
+        else rows.column(f.name)
+        if f.name in rows.column_names
+        else pa.nulls(rows.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def iterate_rows(file: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a base file in pieces of at most `ROW_GROUP` rows, cast to `schema`."""
+    names = [name for name in schema.names if name in file.schema_arrow.names]
+    for batch in file.iter_batches(ROW_GROUP, columns=names, use_threads=False):
+        yield conform(pa.Table.from_batches([batch]), schema)
+
+
+class BaseFileWriter:
+    """Writes one base file from pieces of rows that have their meta columns already.
+
+    `expected_rows` is an upper bound that sizes the bloom; `inherited` is the previous slice's
+    filter, kept if its shape still fits, in which case only `new_keys` are hashed.
+    """
+
+    def __init__(
+        self,
+        sink: Any,  # noqa: ANN401 -- whatever pyarrow writes to
+        schema: pa.Schema,
+        *,
+        table: str,
+        codec: str,
+        expected_rows: int,
+        bloom_fpp: float,
+        inherited: BloomFilter | None = None,
+    ) -> None:
+        self._schema = stored_schema(schema)
+        self._avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
+        self._sink, self._codec = sink, codec
+        entries = max(_SMALLEST_BLOOM, 1 << (max(expected_rows, 1) - 1).bit_length())
+        bloom = BloomFilter.sized(entries, bloom_fpp)
+        self.keeps_bloom = inherited is not None and _still_fits(inherited, bloom)
+        self._bloom = inherited if inherited is not None and self.keeps_bloom else bloom
+        self._range: tuple[str, str] | None = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self._writer: pq.ParquetWriter | None = None
+        self.rows = 0
+
+    def write(self, rows: pa.Table, new_keys: pa.Array | None = None) -> None:
+        """Add rows; `new_keys` are those the inherited bloom may not hold (None: all)."""
+        if rows.num_rows == 0:
+            return
+        keys = rows.column(RECORD_KEY)
+        fresh = keys if new_keys is None or not self.keeps_bloom else new_keys
+        if len(fresh):
+            self._bloom.add(fresh)
+        ends = pc.min_max(keys).as_py()
+        low, high = self._range or (ends["min"], ends["max"])
+        self._range = (_first(low, ends["min"]), _last(high, ends["max"]))
+        self.rows += rows.num_rows
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows >= ROW_GROUP:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        rows = pa.concat_tables(self._waiting) if self._waiting else self._schema.empty_table()
+        self._waiting, self._waiting_rows = [], 0
+        self._open(rows).write_table(rows, row_group_size=2 * ROW_GROUP)
+
+    def _open(self, rows: pa.Table) -> pq.ParquetWriter:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                store_schema=False,
+                coerce_timestamps="us",
+                version="1.0",
+                compression=self._codec,
+                use_dictionary=_repetitive(rows),
+            )
+        return self._writer
+
+    def close(self) -> None:
+        """Write what waits and the footer; the sink stays open."""
+        if self._waiting or self._writer is None:
+            self._write_group()
+        assert self._writer is not None
+        entries = {
+            BLOOM: self._bloom.to_text(),
+            BLOOM_TYPE: self._bloom.type_code,
+            "parquet.avro.schema": self._avro,
+            "writer.model.name": "avro",
+        }
+        if self._range is not None:
+            entries[MIN_KEY], entries[MAX_KEY] = self._range
+        self._writer.add_key_value_metadata(entries)
+        self._writer.close()
+
+
+def _still_fits(inherited: BloomFilter, wanted: BloomFilter) -> bool:
+    """Whether the previous filter has room for the expected rows at the asked error rate."""
+    same = (inherited.type_code, inherited.hashes) == (wanted.type_code, wanted.hashes)
+    return same and inherited.bits >= wanted.bits
+
+
+def _first(a: str, b: str) -> str:
+    return a if a.encode() <= b.encode() else b
+
+
+def _last(a: str, b: str) -> str:
+    return a if a.encode() >= b.encode() else b
+
+
+def _repetitive(rows: pa.Table) -> list[str]:
+    """Return the columns worth a dictionary: constant meta columns, and text that repeats."""
+    sample = rows.slice(0, 4096)
+    names = [COMMIT_TIME, PARTITION_PATH, FILE_NAME]
+    for field in rows.schema:
+        if field.name in names or not pa.types.is_string(field.type) or not sample.num_rows:
+            continue
+        if len(pc.unique(sample.column(field.name))) <= max(1, sample.num_rows // 8):
+            names.append(field.name)
+    return names

@@ -1,0 +1,299 @@
+"""The bloom filter in a data file's footer: "this key is certainly not in this file".
+
+Hudi's BLOOM index asks a file's key range, then this filter (which never says no to a key it was
+given), and last the key column, which settles the few false positives.
+
+*On disk*: footer key `org.apache.hudi.bloomfilter` holds standard base64 (no line breaks) of the
+bytes below, big endian; `hoodie_bloom_filter_type_code` names the layout.
+
+    header      int32 version = -1 | int32 hashes | int8 hash type = 1 (murmur) | int32 bits
+    row         header | ceil(bits / 8) bytes; bit i is byte i >> 3, mask 1 << (i & 7)
+    SIMPLE      one row
+    DYNAMIC_V0  header | int32 keys a row is for | int32 keys in the last row | int32 rows | rows
+
+*Size*: n keys at false-positive rate p take ceil(n * -ln p / ln² 2) bits and ceil(ln 2 * bits / n)
+hashes: 43 bits and 30 hashes a key at Hudi's 1e-9. Java's defaults (60 000 keys, DYNAMIC_V0) put
+431 380 characters into every file, however small. A writer that knows how many records a file will
+hold needs neither the room nor the growing, so `sized(n)` is SIMPLE; Hudi reads both.
+
+*Semantics*: a key stands for bits |h| mod bits, h running through a chain of hashes: h = murmur2 of
+the key's UTF-8 with the h before as its seed, 0 at first; |h| as of an int32. Hadoop's murmur2 is
+not the textbook's: bytes behind the last whole word count from the end and are sign-extended. A
+DYNAMIC_V0 key goes into the last row; when that is full comes a new row or, once there are rows for
+`max_entries` keys, all rows take turns. Words are mixed without the seed, so here once and only the
+chain repeats; keys go by falling word count, so that word j belongs to a prefix of them.
+
+**Caveats**: a filter given more keys than it was sized for stays right but says "maybe" too often;
+size a new one. A parsed filter no longer knows `max_entries` and opens no more rows (as in Java).
+Cost goes with the longest key: one of a megabyte takes some 15 seconds. Refused, as Hudi
+never writes them: jenkins hashing, Hadoop's unversioned header.
+
+*Source:* Hudi `BloomFilterFactory`, `InternalDynamicBloomFilter`; Hadoop `util.hash.MurmurHash`.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable
+
+SIMPLE, DYNAMIC = "SIMPLE", "DYNAMIC_V0"
+_HEADER: Final = struct.Struct(">iibi")
+_COUNTS: Final = struct.Struct(">iibiiii")  # the header again, then DYNAMIC_V0's three numbers
+_VERSION, _MURMUR = -1, 1
+_INT32_MAX: Final = 2**31 - 1
+_MAX_HASHES: Final = 256  # p = 1e-77; bounds the work an untrusted header can ask for
+_FIRST_ROUNDS: Final = 3  # leave an eighth of the keys that a full filter does not hold
+_BLOCK_KEYS: Final = 16_384  # a block's words stay in the processor's cache
+_BLOCK_CELLS: Final = 1 << 20  # rows x keys of one probe: many tiny rows must not cost memory
+_M: Final = np.uint32(0x5BD1E995)
+_SEED: Final = np.zeros(1, dtype=np.uint32)
+
+Bools: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+Words: TypeAlias = NDArray[np.uint32]
+Bytes: TypeAlias = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Keys cut into mixed words, most words first: column j is word j of the first keys."""
+
+    columns: list[Words]
+    tail: Words
+    tail_factor: Words
+    length: Words
+
+    @classmethod
+    def cut(cls, data: Bytes, starts: Ints, lengths: Ints) -> _Chain:
+        """Take the keys `data[start : start + length]`."""
+        whole = lengths >> 2
+        counts = np.searchsorted(-whole, -np.arange(whole[0]))
+        columns = [_mixed_words(data, starts[:n] + 4 * j) for j, n in enumerate(counts)]
+        tail: Words = np.zeros(len(starts), dtype=np.uint32)
+        for back in (1, 2, 3):
+            rows = np.flatnonzero(lengths & 3 >= back)
+            byte = data[starts[rows] + lengths[rows] - back].view(np.int8).astype(np.int32)
+            tail[rows] ^= (byte << 8 * (back - 1)).view(np.uint32)
+        factor = np.where(lengths & 3, _M, np.uint32(1))
+        return cls(columns, tail, factor, lengths.astype(np.uint32))
+
+    def next(self, seed: Words) -> Words:
+        """Hash every key with the seed (one for all, or one a key)."""
+        h = self.length ^ seed
+        for column in self.columns:
+            part = h[: len(column)]
+            part *= _M
+            part ^= column
+        h ^= self.tail
+        h *= self.tail_factor
+        h ^= h >> 13
+        h *= _M
+        h ^= h >> 15
+        return h
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class BloomFilter:
+    """A growing set of record keys: "certainly not" or "maybe". Made by `sized` or `parse`."""
+
+    bits: int
+    hashes: int
+    entries: int  # keys a row is for; 0 in SIMPLE, which does not say
+    _rows: Bytes
+    max_entries: int = 0
+    _in_last_row: int = 0
+    _spilled: int = 0  # keys added when no row was left to fill
+
+    @classmethod
+    def sized(cls, entries: int, fpp: float = 1e-9, max_entries: int | None = None) -> BloomFilter:
+        """Make an empty SIMPLE, or DYNAMIC_V0 up to `max_entries`. Raises: InvalidConfig."""
+        if entries < 0 or not 0 < fpp < 1 or (max_entries is not None and max_entries < 1):
+            asked = f"entries={entries}, fpp={fpp}, max_entries={max_entries}"
+            raise InvalidConfig(f"no bloom filter has {asked}; at least 0, inside 0..1, at least 1")
+        entries = max(entries, 1)  # a file that deletes have emptied still carries a filter
+        bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
+        hashes = math.ceil(math.log(2) * bits / entries)
+        if bits > _INT32_MAX or hashes > _MAX_HASHES:
+            takes = f"{bits} bits and {hashes} hashes (at most {_INT32_MAX} and {_MAX_HASHES})"
+            raise InvalidConfig(f"a bloom filter would take {takes}; lower entries or raise fpp")
+        rows = np.zeros((1, -(-bits // 8)), dtype=np.uint8)
+        return cls(bits, hashes, entries if max_entries else 0, rows, max_entries or 0)
+
+    @classmethod
+    def parse(cls, text: str, type_code: str) -> BloomFilter:
+        """Read the footer's text, the inverse of `to_text`. Raises: InvalidTable."""
+        code = type_code.upper()  # Java's reader ignores case here
+        _demand(code in (SIMPLE, DYNAMIC), f"of unknown type {type_code!r}")
+        try:
+            data = base64.b64decode(text, validate=True)
+        except ValueError as error:
+            raise InvalidTable(f"the bloom filter is no base64: {error}") from error
+        layout = _HEADER if code == SIMPLE else _COUNTS
+        _demand(len(data) >= layout.size, f"cut short at {len(data)} bytes")
+        version, hashes, hash_type, bits = _HEADER.unpack_from(data)
+        known = (version, hash_type) == (_VERSION, _MURMUR)
+        _demand(known, f"of version {version} and hash type {hash_type}, not -1 and 1")
+        _demand(1 <= hashes <= _MAX_HASHES and bits > 0, f"of {hashes} hashes, {bits} bits")
+        if code == SIMPLE:
+            return cls(bits, hashes, 0, _parsed_rows(data, 0, 1, bits))
+        *_, entries, in_last_row, count = _COUNTS.unpack_from(data)
+        sane = entries > 0 and count > 0 and in_last_row >= 0
+        _demand(sane, f"of {count} rows for {entries} keys each, {in_last_row} in the last")
+        rows = _parsed_rows(data, _COUNTS.size, count, bits)
+        return cls(bits, hashes, entries, rows, _in_last_row=in_last_row)
+
+    @property
+    def type_code(self) -> str:
+        """Say what the footer's `hoodie_bloom_filter_type_code` must say."""
+        return DYNAMIC if self.entries else SIMPLE
+
+    def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        """Add record keys (strings). Raises: InvalidInput on null or empty keys, adding none."""
+        data, starts, lengths = _utf8(keys)
+        base = self._assigned_rows(len(starts)) * (self._rows.shape[1] * 8)
+        flat: Bools = np.unpackbits(self._rows, bitorder="little").view(np.bool_)
+        for block, chain in _blocks(data, starts, lengths, _BLOCK_KEYS):
+            offset, h = base[block], _SEED
+            for _ in range(self.hashes):
+                h = chain.next(h)
+                flat[offset + _positions(h, self.bits)] = True
+        self._rows = np.packbits(flat, bitorder="little").reshape(len(self._rows), -1)
+
+    def might_contain(self, keys: pa.Array | pa.ChunkedArray) -> Bools:
+        """Tell for each key whether it may have been added (no is certain). Raises: as `add`."""
+        data, starts, lengths = _utf8(keys)
+        size = max(1, min(_BLOCK_KEYS, _BLOCK_CELLS // len(self._rows)))
+        alive = np.arange(len(starts))
+        for rounds in (min(_FIRST_ROUNDS, self.hashes), self.hashes):
+            hit = np.zeros(len(alive), dtype=np.bool_)
+            for block, chain in _blocks(data, starts[alive], lengths[alive], size):
+                hit[block[self._hits(chain, rounds)]] = True
+            alive = alive[hit]
+        return np.bincount(alive, minlength=len(starts)) > 0
+
+    def to_text(self) -> str:
+        """Write the filter as the footer has it; the inverse of `parse`."""
+        header = (_VERSION, self.hashes, _MURMUR, self.bits)
+        parts = [_HEADER.pack(*header) + row.tobytes() for row in self._rows]
+        if self.entries:
+            in_last_row = min(self._in_last_row, _INT32_MAX)
+            parts.insert(0, _COUNTS.pack(*header, self.entries, in_last_row, len(self._rows)))
+        return base64.b64encode(b"".join(parts)).decode("ascii")
+
+    def same_shape(self, other: BloomFilter) -> bool:
+        """Tell whether both agree in type, bits, hashes, keys a row and number of rows."""
+        return self._shape() == other._shape()
+
+    def union(self, other: BloomFilter) -> BloomFilter:
+        """Make the filter of both key sets. Raises: ValueError unless `same_shape`."""
+        if not self.same_shape(other):
+            raise ValueError(f"bloom filters of different shape do not unite: {self}, {other}")
+        both = BloomFilter(self.bits, self.hashes, self.entries, self._rows | other._rows)
+        both.max_entries = max(self.max_entries, other.max_entries)
+        both._in_last_row = self._in_last_row + other._in_last_row
+        both._spilled = self._spilled + other._spilled
+        return both
+
+    def __repr__(self) -> str:
+        """Show the shape."""
+        return "BloomFilter({}, bits={}, hashes={}, entries={}, rows={})".format(*self._shape())
+
+    def _shape(self) -> tuple[str, int, int, int, int]:
+        return self.type_code, self.bits, self.hashes, self.entries, len(self._rows)
+
+    def _assigned_rows(self, count: int) -> Ints:
+        """Assign `count` more keys to rows, opening rows as Java does key by key."""
+        if not (self.entries and count):
+            return np.zeros(count, dtype=np.int64)
+        last, order = len(self._rows) - 1, np.arange(count, dtype=np.int64)
+        free = max(0, -(-self.max_entries // self.entries) - len(self._rows))
+        ahead = (self._in_last_row + order) // self.entries  # rows past the last, were there no end
+        opened, placed = min(free, int(ahead[-1])), int((ahead <= free).sum())
+        self._rows = np.pad(self._rows, ((0, opened), (0, 0)))
+        around = np.maximum(self._spilled + order - placed - 1, 0)  # Java starts with row 0 twice
+        self._spilled += count - placed
+        self._in_last_row += count - opened * self.entries
+        return np.where(ahead <= free, last + ahead, around % len(self._rows))
+
+    def _hits(self, chain: _Chain, rounds: int) -> Ints:
+        """Find the keys of which some row has the bits of the first `rounds` hashes."""
+        hit, h = np.ones((len(self._rows), len(chain.length)), dtype=np.bool_), _SEED
+        for _ in range(rounds):
+            h = chain.next(h)
+            at = _positions(h, self.bits)
+            hit &= self._rows.take(at >> 3, axis=1) & (1 << (at & 7)).astype(np.uint8) != 0
+        return np.flatnonzero(hit.any(axis=0))
+
+
+def _positions(h: Words, bits: int) -> Ints:
+    """|h as int32| mod bits; numpy divides by a scalar faster than it takes the remainder."""
+    size = np.abs(h.view(np.int32)).view(np.uint32)  # |-2**31| wraps to itself: 2**31 unsigned
+    divisor = np.uint32(bits)
+    return (size - size // divisor * divisor).astype(np.int64)
+
+
+def _mixed_words(data: Bytes, at: Ints) -> Words:
+    """Read little-endian words at any byte positions, aligned or not, and mix them."""
+    view: Words = np.ndarray((len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))
+    k = view[at].astype(np.uint32)
+    k *= _M
+    k ^= k >> 24
+    k *= _M
+    return k
+
+
+def _blocks(data: Bytes, starts: Ints, lengths: Ints, size: int) -> Iterator[tuple[Ints, _Chain]]:
+    """Cut the keys, most words first, into blocks of (row numbers, chain)."""
+    most = (lengths >> 2).max(initial=0)
+    fewer = (most - (lengths >> 2)).astype(np.min_scalar_type(most))  # small ints sort by radix
+    order = np.argsort(fewer, kind="stable")
+    for begin in range(0, len(order), size):
+        block = order[begin : begin + size]
+        yield block, _Chain.cut(data, starts[block], lengths[block])
+
+
+def _utf8(keys: pa.Array | pa.ChunkedArray) -> tuple[Bytes, Ints, Ints]:
+    """Give the keys' bytes, each key's start in them, and its length."""
+    kind = keys.type.value_type if pa.types.is_dictionary(keys.type) else keys.type
+    if kind not in (pa.string(), pa.large_string(), pa.string_view()):
+        raise InvalidInput(f"record keys must be strings, not {keys.type}; cast them first")
+    array = keys.cast(pa.large_string())
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    _refuse("null", np.asarray(array.is_null()))
+    _, offsets, data = array.buffers()
+    if not len(array):  # such an array may have no buffers at all
+        return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    edges = np.frombuffer(offsets, dtype=np.int64)[array.offset :][: len(array) + 1]
+    _refuse("empty", edges[1:] == edges[:-1])
+    return np.frombuffer(data or b"", dtype=np.uint8), edges[:-1], np.diff(edges)
+
+
+def _refuse(what: str, bad: Bools) -> None:
+    if bad.any():
+        where = f"{bad.sum()} of {len(bad)} rows, first in row {bad.argmax()}"
+        raise InvalidInput(f"record key is {what} in {where}; give every row a key")
+
+
+def _demand(met: bool, otherwise: str) -> None:
+    if not met:
+        raise InvalidTable(f"the bloom filter is {otherwise}; the file is damaged or not Hudi's")
+
+
+def _parsed_rows(data: bytes, start: int, count: int, bits: int) -> Bytes:
+    """Read `count` rows from byte `start` on, each behind a copy of the header."""
+    width, rest = _HEADER.size + -(-bits // 8), len(data) - start
+    _demand(rest == count * width, f"of {rest} bytes where {count} rows take {count * width}")
+    table = np.frombuffer(data, dtype=np.uint8, offset=start).reshape(count, width)
+    same = table[:, : _HEADER.size] == np.frombuffer(data, np.uint8, _HEADER.size)
+    _demand(bool(same.all()), "of rows whose bits or hashes differ from the header's")
+    return table[:, _HEADER.size :].copy()

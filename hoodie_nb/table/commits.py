@@ -1,0 +1,142 @@
+"""Commit metadata: what one instant wrote, as the completed file tells it.
+
+*On disk* (table version 6): JSON. `partitionToWriteStats` maps a partition path (`""` without
+partitions) to one entry per base file; `extraMetadata.schema` holds the Avro schema without meta
+fields; `operationType` is Hudi's word for the operation. The previous commit of a new file group
+is the string `"null"`.
+
+*Source:* HoodieCommitMetadata, HoodieWriteStat, HoodieReplaceCommitMetadata.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hoodie_nb.errors import InvalidTable
+
+_ZEROS = (
+    "numUpdates totalWriteErrors totalLogReadTimeMs totalLogRecords totalLogFilesCompacted "
+    "totalLogSizeCompacted totalUpdatedRecordsCompacted totalLogBlocks totalCorruptLogBlock "
+    "totalRollbackBlocks"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """One base file that a bucket writer made: where it is staged, what it holds, what it replaces.
+
+    Counts are rows, `bytes_written` is the file's size; `previous_file` is the base file name of
+    the slice it was built on, None for a new file group. *Source:* RFC-24 "write status".
+    """
+
+    partition_path: str
+    file_id: str
+    file_name: str
+    staged_path: str
+    bytes_written: int
+    rows: int
+    inserts: int
+    updates: int
+    deletes: int
+    previous_file: str | None = None
+    previous_commit: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def path(self) -> str:
+        """Return where the file belongs, from the table's root."""
+        return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
+
+    @property
+    def marker(self) -> str:
+        """Return the marker's path below the instant's marker folder."""
+        return f"{self.path}.marker.{'MERGE' if self.previous_file else 'CREATE'}"
+
+    def to_json(self) -> str:
+        """Return the status as text; `parse` is the inverse."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> "WriteStatus":
+        """Return the status that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetadata:
+    """A decoded completed file of a commit or replacecommit."""
+
+    operation: str
+    stats: Mapping[str, Sequence[Mapping[str, Any]]]
+    extra: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, content: bytes, where: str) -> "CommitMetadata":
+        """Return the metadata in a completed file, or raise InvalidTable naming the file."""
+        try:
+            raw = json.loads(content)
+            return cls(
+                operation=str(raw.get("operationType") or "UNKNOWN"),
+                stats=raw.get("partitionToWriteStats") or {},
+                extra=raw.get("extraMetadata") or {},
+                replaced=raw.get("partitionToReplaceFileIds") or {},
+            )
+        except (ValueError, AttributeError) as error:
+            raise InvalidTable(
+                f"{where} is no readable commit ({error}): restore it from a backup, or roll the "
+                "table back to the instant before it"
+            ) from None
+
+    def total(self, name: str) -> int:
+        """Return the sum over all files of one of Hudi's counters."""
+        return sum(int(s.get(name) or 0) for stats in self.stats.values() for s in stats)
+
+    @property
+    def paths(self) -> list[str]:
+        """Return the base files this commit names, from the table's root."""
+        return [str(stat["path"]) for stats in self.stats.values() for stat in stats]
+
+
+def encode_commit(
+    statuses: Sequence[WriteStatus], operation: str, extra: Mapping[str, str]
+) -> bytes:
+    """Return the completed file of a commit of `statuses`."""
+    partitions: dict[str, list[dict[str, Any]]] = {}
+    for status in statuses:
+        partitions.setdefault(status.partition_path, []).append(_stat(status))
+    content = {
+        "partitionToWriteStats": partitions,
+        "compacted": False,
+        "extraMetadata": dict(extra),
+        "operationType": operation.upper(),
+    }
+    return json.dumps(content, indent=2).encode()
+
+
+def _stat(status: WriteStatus) -> dict[str, Any]:
+    milliseconds = round(status.seconds * 1000)
+    return {
+        "fileId": status.file_id,
+        "path": status.path,
+        "prevCommit": status.previous_commit or "null",
+        "prevBaseFile": status.previous_file,
+        "numWrites": status.rows,
+        "numInserts": status.inserts,
+        "numUpdateWrites": status.updates,
+        "numDeletes": status.deletes,
+        "totalWriteBytes": status.bytes_written,
+        "fileSizeInBytes": status.bytes_written,
+        "partitionPath": status.partition_path,
+        "cdcStats": None,
+        "tempPath": None,
+        "minEventTime": None,
+        "maxEventTime": None,
+        **dict.fromkeys(_ZEROS, 0),
+        "runtimeStats": {
+            "totalScanTime": 0,
+            "totalUpsertTime": milliseconds if status.previous_file else 0,
+            "totalCreateTime": 0 if status.previous_file else milliseconds,
+        },
+    }

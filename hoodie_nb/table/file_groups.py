@@ -1,0 +1,139 @@
+"""File groups and their slices: which base file holds the rows of a group as of an instant.
+
+A base file counts if its instant is a completed commit, or is older than the first instant of the
+active timeline (its commit was archived); the newest such file of a group is its slice. Groups
+that a replacecommit replaced are gone from that instant on.
+
+*On disk*: `<partition>/<fileId>_<writeToken>_<instant>.parquet`, exactly two `_`.
+
+*Source:* HoodieTableFileSystemView, HoodieFileGroup.isFileSliceCommitted.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hoodie_nb.table.commits import CommitMetadata, WriteStatus
+from hoodie_nb.table.storage import Storage, partition_folders
+from hoodie_nb.table.timeline import Instant, State, Timeline
+
+_NAME = re.compile(r"([^_/]+)_([^_/]+)_(\d{14}|\d{17})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    """The three parts of a base file's name."""
+
+    file_id: str
+    write_token: str
+    instant_time: str
+
+    def __str__(self) -> str:
+        return f"{self.file_id}_{self.write_token}_{self.instant_time}.parquet"
+
+    @classmethod
+    def parse(cls, name: str) -> "BaseFileName | None":
+        """Return the parts of `name`, None if it is no base file's name."""
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(match[1], match[2], match[3])
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """One version of a file group: its base file (size in bytes) and the instant that wrote it."""
+
+    partition_path: str
+    file_id: str
+    instant_time: str
+    file_name: str
+    size_bytes: int
+
+    @property
+    def path(self) -> str:
+        """Return the base file's path from the table's root."""
+        return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroups:
+    """The latest slices by partition path and file id, as of the instants that have completed."""
+
+    slices: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
+    instants: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[FileSlice]:
+        for partition in sorted(self.slices):
+            yield from (s for _, s in sorted(self.slices[partition].items()))
+
+    def partition(self, path: str) -> Mapping[str, FileSlice]:
+        """Return the slices of one partition by file id."""
+        return self.slices.get(path, {})
+
+    def with_commit(self, instant_time: str, statuses: Iterable[WriteStatus]) -> "FileGroups":
+        """Return the view after a commit of `statuses`, without looking at the disk."""
+        slices = dict(self.slices)
+        for status in statuses:
+            slices[status.partition_path] = {
+                **slices.get(status.partition_path, {}),
+                status.file_id: FileSlice(
+                    status.partition_path,
+                    status.file_id,
+                    instant_time,
+                    status.file_name,
+                    status.bytes_written,
+                ),
+            }
+        return FileGroups(slices, (*self.instants, instant_time))
+
+
+def load_file_groups(
+    storage: Storage,
+    timeline: Timeline,
+    *,
+    as_of: str | None = None,
+    partitions: Iterable[str] | None = None,
+) -> FileGroups:
+    """List the table's partitions and return the slices as of `as_of` (17 digits; None: now)."""
+    instants = timeline.instants()
+    commits = [i for i in instants if i.state is State.COMPLETED and "commit" in i.action]
+    visible = {i.requested_time for i in commits if as_of is None or i.requested_time <= as_of}
+    first = min((i.requested_time for i in instants), default="")
+    replaced = _replaced(timeline, [i for i in commits if i.requested_time in visible])
+    slices: dict[str, dict[str, FileSlice]] = {}
+    folders = partition_folders(storage) if partitions is None else partitions
+    for folder in folders:
+        found = _latest(storage, folder, visible, first, as_of)
+        kept = {k: v for k, v in found.items() if v.instant_time > replaced.get((folder, k), "")}
+        if kept:
+            slices[folder] = kept
+    return FileGroups(slices, tuple(sorted(visible)))
+
+
+def _latest(
+    storage: Storage, folder: str, visible: set[str], first: str, as_of: str | None
+) -> dict[str, FileSlice]:
+    latest: dict[str, FileSlice] = {}
+    for entry in storage.list_folder(folder):
+        name = None if entry.is_folder else BaseFileName.parse(entry.name)
+        if name is None or not (
+            name.instant_time in visible
+            or (name.instant_time < first and (as_of is None or name.instant_time <= as_of))
+        ):
+            continue
+        known = latest.get(name.file_id)
+        if known is None or known.instant_time < name.instant_time:
+            latest[name.file_id] = FileSlice(
+                folder, name.file_id, name.instant_time, entry.name, entry.size_bytes
+            )
+    return latest
+
+
+def _replaced(timeline: Timeline, commits: Iterable[Instant]) -> dict[tuple[str, str], str]:
+    gone: dict[tuple[str, str], str] = {}
+    for instant in commits:
+        if instant.action == "replacecommit":
+            metadata = CommitMetadata.parse(timeline.read(instant), instant.file_name)
+            for partition, file_ids in metadata.replaced.items():
+                for file_id in file_ids:
+                    gone[partition, file_id] = instant.requested_time
+    return gone

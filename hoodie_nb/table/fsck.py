@@ -1,0 +1,131 @@
+"""fsck: what is wrong with a table, and the cure.
+
+Checked: every base file of the snapshot is there with the size and rows its commit tells; no file
+in a partition that no completed commit names; no pending instant, marker or staged file left; every
+partition is known to listings; the bloom of every file knows every key in it and the key range
+holds them all. Nothing is changed.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.errors import HoodieError
+from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
+from hoodie_nb.table.file_groups import BaseFileName
+from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.publish import PARTITION_METADATA
+from hoodie_nb.table.storage import META, SCRATCH, STAGED, partition_folders
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with a table, and what to do about it."""
+
+    what: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.cure}"
+
+
+def fsck(path: str | os.PathLike[str]) -> list[Finding]:
+    """Return all findings, none if the table is clean."""
+    try:
+        table = open_table(path)
+        return [*_leftovers(table), *_files(table), *_keys(table)]
+    except HoodieError as error:
+        return [Finding(str(error), "nothing more could be checked")]
+
+
+def _leftovers(table: TableHandle) -> Iterator[Finding]:
+    next_write = "the next write recovers it; if nothing is writing, start one"
+    for instant in table.timeline.pending():
+        yield Finding(f"instant {instant} is pending", next_write)
+    for folder in (STAGED, SCRATCH, f"{META}/.temp"):
+        for entry in table.storage.list_folder(folder):
+            yield Finding(f"{folder}/{entry.name} is left over", next_write)
+
+
+def _files(table: TableHandle) -> Iterator[Finding]:
+    """Compare the partitions with what the commits of the active timeline tell."""
+    told: dict[str, tuple[int, int]] = {}
+    commits = table.timeline.completed_commits()
+    for instant in commits:
+        for stats in table.commit_metadata(instant).stats.values():
+            for stat in stats:
+                told[str(stat["path"])] = (int(stat["fileSizeInBytes"]), int(stat["numWrites"]))
+    first = min((i.requested_time for i in table.timeline.instants()), default="")
+    folders = set(partition_folders(table.storage))
+    yield from _unlisted(table, folders, set(told))
+    for folder in sorted(folders):
+        for entry in table.storage.list_folder(folder):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            name = BaseFileName.parse(entry.name)
+            if entry.name.endswith(".parquet") and path not in told:
+                if name is None or name.instant_time >= first:
+                    yield Finding(f"{path} is in no commit", "delete it: readers may show its rows")
+    latest = {s.path for s in table.file_groups()}
+    newest = {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
+    for path, (size, rows) in sorted(told.items()):
+        yield from _one_file(table, path, size, rows, latest, newest)
+
+
+def _unlisted(table: TableHandle, folders: set[str], told: set[str]) -> Iterator[Finding]:
+    for folder in sorted({os.path.dirname(path) for path in told} - folders):
+        if table.storage.exists(folder):
+            yield Finding(
+                f"partition {folder!r} has no {PARTITION_METADATA}",
+                "make it (commitTime=<instant>, partitionDepth=<levels>): Java reads no rows there",
+            )
+
+
+def _one_file(
+    table: TableHandle,
+    path: str,
+    size: int,
+    rows: int,
+    latest: set[str],
+    newest: dict[tuple[str, str], str],
+) -> Iterator[Finding]:
+    folder, _, file_name = path.rpartition("/")
+    name = BaseFileName.parse(file_name)
+    if not table.storage.exists(path):
+        if name is not None and newest.get((folder, name.file_id), "") <= name.instant_time:
+            yield Finding(f"{path} is missing, readers show an older slice", "restore it")
+        return
+    found = table.storage.size(path)
+    if found != size:
+        yield Finding(f"{path} has {found} bytes, its commit tells {size}", "restore it")
+    elif path in latest:
+        stored = open_base_file(table.storage.local_path(path)).metadata.num_rows
+        if stored != rows:
+            yield Finding(f"{path} has {stored} rows, its commit tells {rows}", "restore it")
+
+
+def _keys(table: TableHandle) -> Iterator[Finding]:
+    seen: dict[str, list[pa.Array]] = {}
+    rewrite = "upsert its rows again so that the file is rewritten"
+    for piece in table.file_groups():
+        local = table.storage.local_path(piece.path)
+        try:
+            footer, keys = read_footer(open_base_file(local)), read_keys(local)
+        except HoodieError as error:
+            yield Finding(str(error), "restore the file")
+            continue
+        seen.setdefault(piece.partition_path, []).append(keys)
+        bloom = footer.bloom()
+        if bloom is not None and len(keys) and not bloom.might_contain(keys).all():
+            yield Finding(f"the bloom of {piece.path} misses keys", rewrite)
+        if len(keys) and footer.min_key is not None:
+            ends = pc.min_max(keys).as_py()
+            if (footer.min_key, footer.max_key) != (ends["min"], ends["max"]):
+                yield Finding(f"the key range of {piece.path} is wrong", rewrite)
+    for partition, parts in seen.items():
+        keys = pa.concat_arrays(parts)
+        doubled = len(keys) - len(pc.unique(keys))
+        if doubled:
+            yield Finding(f"partition {partition!r} has {doubled} keys twice", rewrite)

@@ -1,0 +1,171 @@
+"""A table at hand: its storage, clock, configuration, timeline and file groups in one value.
+
+The view of the file groups is kept between calls and listed anew whenever the completed commits on
+the timeline are not those it was made from, so that a commit of another writer is never missed.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from hoodie_nb.clock import Clock, SystemClock
+from hoodie_nb.config import WriteOptions
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table import properties
+from hoodie_nb.table.commits import CommitMetadata
+from hoodie_nb.table.file_groups import FileGroups, load_file_groups
+from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.schema import from_avro
+from hoodie_nb.table.storage import META, OURS, LocalStorage, Storage
+from hoodie_nb.table.timeline import Instant, Timeline
+
+
+class TableHandle:
+    """One table as the library sees it; made by `open_table` and `create_table`."""
+
+    def __init__(self, storage: Storage, clock: Clock, config: TableConfig) -> None:
+        self.storage = storage
+        self.clock = clock
+        self.config = config
+        self.timeline = Timeline(storage, clock)
+        self.options = WriteOptions().updated(properties.load_options(storage))
+        self._groups = FileGroups()
+        self._listed = False
+        self._commits: dict[str, CommitMetadata] = {}
+
+    def reload(self) -> None:
+        """Read the properties again: another engine may have changed the table (InvalidTable)."""
+        self.config = properties.load(self.storage)
+
+    def file_groups(self) -> FileGroups:
+        """Return the latest slices, listed from disk only if the timeline moved."""
+        commits = tuple(i.requested_time for i in self.timeline.completed_commits())
+        if not self._listed or commits != self._groups.instants:
+            self._groups = load_file_groups(self.storage, self.timeline)
+            self._listed = True
+        return self._groups
+
+    def remember(self, groups: FileGroups) -> None:
+        """Keep the view that a commit of ours led to."""
+        self._groups = groups
+
+    def commit_metadata(self, instant: Instant) -> CommitMetadata:
+        """Return what a completed commit wrote (decoded once)."""
+        found = self._commits.get(instant.requested_time)
+        if found is None:
+            where = f"{self.storage.root}/{instant.path}"
+            found = CommitMetadata.parse(self.timeline.read(instant), where)
+            self._commits[instant.requested_time] = found
+        return found
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the table's schema without meta columns: the newest commit's, else the first."""
+        for instant in reversed(self.timeline.completed_commits()):
+            avro = self.commit_metadata(instant).extra.get("schema")
+            if avro:
+                return from_avro(json.loads(avro))
+        return self.config.schema
+
+
+def open_table(path: str | os.PathLike[str], clock: Clock | None = None) -> TableHandle:
+    """Open the table at `path`, or raise InvalidTable if there is none or of an unknown kind."""
+    storage = LocalStorage(path)
+    return TableHandle(storage, clock or SystemClock(), properties.load(storage))
+
+
+def create_table(
+    path: str | os.PathLike[str],
+    config: TableConfig,
+    *,
+    options: Mapping[str, object] | None = None,
+    if_exists: str = "error",
+    clock: Clock | None = None,
+) -> TableHandle:
+    """Make an empty table; `if_exists` is "error", "open" (must agree) or "replace"."""
+    if if_exists not in ("error", "open", "replace"):
+        raise InvalidConfig(f"if_exists={if_exists!r}: choose 'error', 'open' or 'replace'")
+    wanted = WriteOptions().updated(options or {})
+    storage = LocalStorage(path)
+    clock = clock or SystemClock()
+    if storage.exists(properties.PATH):
+        if if_exists == "error":
+            raise InvalidTable(
+                f"{storage.root} holds a table already: use Table.open, if_exists='open', "
+                "or if_exists='replace' to start anew"
+            )
+        found = properties.load(storage)
+        if if_exists == "open":
+            _must_agree(found, config, storage.root)
+            return TableHandle(storage, clock, found)
+    else:
+        _must_be_free(storage)
+    return _make(storage, clock, config, wanted, replace=if_exists == "replace")
+
+
+def _make(
+    storage: LocalStorage, clock: Clock, config: TableConfig, options: WriteOptions, *, replace: bool
+) -> TableHandle:
+    from hoodie_nb.clock import instant_time
+
+    if replace and storage.exists(META):
+        _clear(storage)
+    storage.make_folder(META)
+    storage.replace(properties.OPTIONS, json.dumps(options.as_options(), indent=2).encode())
+    text = config.lines(instant_time(clock.now_ms()))
+    storage.put_if_absent(properties.PATH, text.encode())
+    storage.sync_folder("")
+    return TableHandle(storage, clock, config)
+
+
+def _clear(storage: LocalStorage) -> None:
+    """Delete a table: base files named by pattern in its own partitions, then its `.hoodie`."""
+    import shutil
+
+    from hoodie_nb.table.file_groups import BaseFileName
+    from hoodie_nb.table.storage import partition_folders
+
+    for folder in list(partition_folders(storage)):
+        for entry in storage.list_folder(folder):
+            if BaseFileName.parse(entry.name) or entry.name.startswith(".hoodie_partition_meta"):
+                storage.remove(f"{folder}/{entry.name}" if folder else entry.name)
+        if folder and not storage.list_folder(folder):
+            os.removedirs(storage.local_path(folder))
+            storage.make_folder("")
+    shutil.rmtree(storage.local_path(META))
+
+
+def _must_be_free(storage: LocalStorage) -> None:
+    target = storage.local_path("")
+    if os.path.exists(target) and not os.path.isdir(target):
+        raise InvalidTable(f"{target} is a file, not a folder: choose another path")
+    names = [e.name for e in storage.list_folder("")]
+    leftover = names == [META] and [e.name for e in storage.list_folder(META)] == [
+        OURS.removeprefix(f"{META}/")
+    ]
+    if names and not leftover:  # a create that was cut off leaves only our own folder
+        raise InvalidTable(
+            f"{target} holds something that is no Hudi table ({', '.join(names[:3])}): choose an "
+            "empty or new folder"
+        )
+
+
+def _must_agree(found: TableConfig, wanted: TableConfig, root: str) -> None:
+    def facts(config: TableConfig) -> dict[str, Any]:
+        return {
+            "record_key": config.record_key,
+            "partition_by": config.partition_by,
+            "ordering": config.ordering,
+            "merge_mode": config.merge_mode,
+            "hive_style": config.hive_style,
+            "url_encode": config.url_encode,
+            "schema": config.schema.to_string(),
+        }
+
+    ours, theirs = facts(wanted), facts(found)
+    different = [f"{k}: table {theirs[k]!r}, asked {ours[k]!r}" for k in ours if ours[k] != theirs[k]]
+    if different:
+        raise InvalidConfig(f"{root} is another table than asked for: {'; '.join(different)}")

@@ -1,0 +1,150 @@
+"""Record keys and partition paths: their text, and which values may not become one.
+
+| table | record key | partition path |
+| --- | --- | --- |
+| no partition column | the value; several columns: `a:1,b:2` | `""` |
+| one key, one partition column (SIMPLE) | the value | the value, or `column=value` in Hive style |
+| else (COMPLEX) | `a:1,b:2`, also for one key column | values joined by `/` |
+
+A null or empty partition value becomes `__HIVE_DEFAULT_PARTITION__`. Values that would leave the
+table, hide from readers or break another engine's paths are refused with the column, the first
+five of them and how many rows hold one.
+
+*Source:* KeyGenUtils, PartitionPathEncodeUtils. Hudi's own writer loses the rows of a partition
+value `..` without a word; here the batch is refused.
+"""
+
+import re
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.errors import InvalidInput
+from hoodie_nb.table.properties import TableConfig
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_KEY_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.date32(), pa.bool_())
+
+
+def check_key_types(config: TableConfig, schema: pa.Schema) -> None:
+    """Raise InvalidInput if a key or partition column is missing or has no stable text."""
+    for column in (*config.record_key, *config.partition_by):
+        if column not in schema.names:
+            raise InvalidInput(
+                f"column {column!r} is needed (record key or partition path) but missing; "
+                f"the data has {schema.names}"
+            )
+        kind = schema.field(column).type
+        if kind not in _KEY_TYPES:
+            raise InvalidInput(
+                f"column {column!r} has type {kind}, whose text differs between engines: use "
+                "string, int, long, date or boolean for record keys and partition paths"
+            )
+
+
+def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
+    """Return the record key of each row as text, or raise InvalidInput for null and empty keys."""
+    texts = [_text(rows.column(name)) for name in config.record_key]
+    if not config.composite_key:
+        empty = pc.fill_null(pc.equal(texts[0], ""), True)
+        _refuse(rows.column(config.record_key[0]), empty, config.record_key[0], "is null or empty")
+        return texts[0]
+    missing = [pc.fill_null(pc.equal(text, ""), True) for text in texts]
+    nothing = missing[0]
+    for one in missing[1:]:
+        nothing = pc.and_(nothing, one)
+    _refuse(texts[0], nothing, ", ".join(config.record_key), "are all null or empty")
+    parts = [
+        pc.binary_join_element_wise(f"{name}:", _placeholder(text), "")
+        for name, text in zip(config.record_key, texts, strict=True)
+    ]
+    return _one_array(pc.binary_join_element_wise(*parts, ","))
+
+
+def _placeholder(text: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.if_else(pc.equal(text, ""), "__empty__", text), "__null__")
+
+
+def partition_paths(rows: pa.Table, config: TableConfig) -> pa.Array:
+    """Return the partition path of each row as text, or raise InvalidInput naming bad values."""
+    if not config.partition_by:
+        return pa.array([""], pa.string()).take(pa.array([0] * rows.num_rows, pa.int32()))
+    parts = [_partition_part(rows.column(name), name, config) for name in config.partition_by]
+    if len(parts) == 1:
+        return parts[0]
+    return _one_array(pc.binary_join_element_wise(*parts, "/"))
+
+
+def _partition_part(column: pa.ChunkedArray, name: str, config: TableConfig) -> pa.Array:
+    text = pc.fill_null(_text(column), "")
+    encoded = text.dictionary_encode()
+    values = encoded.dictionary.to_pylist()
+    reasons = [_objection(value, config, name) for value in values]
+    if any(reasons):
+        _refuse_partitions(encoded, reasons, name)
+    paths = [_part_text(value, config, name) for value in values]
+    return pa.array(paths, pa.string()).take(encoded.indices)
+
+
+def _part_text(value: str, config: TableConfig, name: str) -> str:
+    text = escape(value) if config.url_encode else value
+    text = text or NULL_PARTITION
+    return f"{name}={text}" if config.hive_style else text
+
+
+def escape(value: str) -> str:
+    """Return `value` with Hudi's own set of characters as `%XX`.
+
+    >>> escape("a/b: c")
+    'a%2Fb%3A c'
+    """
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", value)
+
+
+def _objection(value: str, config: TableConfig, name: str) -> str | None:
+    if value == NULL_PARTITION:
+        return "is the name that Hudi gives to null"
+    if value in (".", ".."):
+        return "would leave the table"
+    if _UNSAFE.search(value) and not config.url_encode:
+        return (
+            "has a character that is unsafe in a path (make the table with url_encode=True, "
+            "or clean the values)"
+        )
+    if value[:1] in (".", "_") and not config.hive_style:
+        return "starts with '.' or '_', which readers take for hidden"
+    if len(_part_text(value, config, name).encode()) > 255:
+        return "is longer than 255 bytes"
+    return None
+
+
+def _refuse_partitions(
+    encoded: pa.DictionaryArray, reasons: list[str | None], column: str
+) -> None:
+    bad = pa.array([reason is not None for reason in reasons]).take(encoded.indices)
+    first = next(reason for reason in reasons if reason)
+    _refuse(encoded.dictionary_decode(), bad, column, f"cannot be a partition path: it {first}")
+
+
+def _refuse(values: pa.Array, bad: pa.Array, column: str, why: str) -> None:
+    count = pc.sum(bad).as_py() or 0
+    if count:
+        shown = _shown(pc.unique(values.filter(bad)).to_pylist()[:5])
+        raise InvalidInput(
+            f"column {column!r} {why} in {count} row{'s' * (count > 1)}, e.g. {shown}: "
+            "fix or filter these rows; nothing of the batch was written"
+        )
+
+
+def _shown(values: Iterable[object]) -> str:
+    return ", ".join(repr(v)[:80] for v in values)
+
+
+def _text(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return _one_array(pc.cast(column, pa.string()))
+
+
+def _one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

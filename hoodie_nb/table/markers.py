@@ -1,0 +1,65 @@
+"""Markers: which data files an instant may have left in the partitions.
+
+*On disk*: an empty file `.hoodie/.temp/<T>/<partition>/<data file>.marker.CREATE` (new file group)
+or `.marker.MERGE` (rewrite), there before the data file is, and nothing else in that folder: any
+other name makes Java's rollback give up on the markers and leave the data files behind. Java's
+timeline server keeps the same lines in files `MARKERS0`…; both kinds are read here.
+
+Names read from disk are not trusted: only well-formed base file names of the instant itself, inside
+the table, are ever returned. *Source:* WriteMarkers, MarkerUtils.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.file_groups import BaseFileName
+from hoodie_nb.table.storage import META, Storage
+
+
+def marker_folder(instant_time: str) -> str:
+    """Return the folder of an instant's markers."""
+    return f"{META}/.temp/{instant_time}"
+
+
+def write_markers(storage: Storage, instant_time: str, statuses: Iterable[WriteStatus]) -> None:
+    """Make a marker for each file, durable before any file is published."""
+    folder = marker_folder(instant_time)
+    folders = {META, f"{META}/.temp", folder}
+    for status in statuses:
+        path = f"{folder}/{status.marker}"
+        storage.touch(path)
+        for parent in PurePosixPath(status.marker).parents:
+            folders.add(str(PurePosixPath(folder) / parent))
+    for name in sorted(folders):
+        storage.sync_folder(name)
+
+
+def marked_files(storage: Storage, instant_time: str) -> list[str]:
+    """Return the data files that the markers of an instant name, from the table's root."""
+    folder = marker_folder(instant_time)
+    found = {path for path in _lines(storage, folder) if _is_ours(path, instant_time)}
+    return sorted(found)
+
+
+def _lines(storage: Storage, folder: str, inside: str = "") -> Iterator[str]:
+    for entry in storage.list_folder(f"{folder}/{inside}" if inside else folder):
+        path = f"{inside}/{entry.name}" if inside else entry.name
+        if entry.is_folder:
+            yield from _lines(storage, folder, path)
+        elif not inside and entry.name.startswith("MARKERS") and entry.name != "MARKERS.type":
+            text = storage.read_bytes(f"{folder}/{path}").decode(errors="replace")
+            yield from (_without_kind(line) for line in text.splitlines())
+        else:
+            yield _without_kind(path)
+
+
+def _without_kind(marker: str) -> str:
+    return marker.rpartition(".marker.")[0]
+
+
+def _is_ours(path: str, instant_time: str) -> bool:
+    pure = PurePosixPath(path)
+    name = BaseFileName.parse(pure.name)
+    inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)
+    return inside and name is not None and name.instant_time == instant_time

@@ -1,0 +1,186 @@
+"""`hoodie.properties`: the table's own configuration.
+
+*On disk*: a Java properties file `.hoodie/hoodie.properties`. The checksum is the CRC-32 of
+`<database>.<table>`. `hoodie.table.ordering.fields` (Hudi 1.x) and `hoodie.table.precombine.field`
+(0.x) name the same thing. Options of our own lie in `.hoodie/.hoodie_nb/options.json`, so that the
+properties hold nothing Hudi does not know.
+
+**Caveats**: table version 6 only; one ordering column; composite keys need Hudi's COMPLEX form.
+*Source:* HoodieTableConfig.
+"""
+
+import json
+import re
+import zlib
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.schema import from_avro, to_avro
+from hoodie_nb.table.storage import META, Storage
+
+PATH = f"{META}/hoodie.properties"
+OPTIONS = f"{META}/.hoodie_nb/options.json"
+_KEYGEN = "org.apache.hudi.keygen."
+_PAYLOAD = "org.apache.hudi.common.model."
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return the keys and values of a Java properties file (one line each, `\\` escapes)."""
+    found = {}
+    for line in text.splitlines():
+        line = line.strip()
+        if line and line[0] not in "#!":
+            key, _, value = line.partition("=")
+            found[_unescape(key.strip())] = _unescape(value.strip())
+    return found
+
+
+def _unescape(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        code = match[1]
+        plain = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+        return chr(int(code[1:], 16)) if len(code) == 5 else plain.get(code, code)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text)
+
+
+def _escape(text: str) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return "".join(c if 31 < ord(c) < 127 else f"\\u{ord(c):04x}" for c in text)
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """What a table is: names, key, partitioning, ordering, and the schema it was made with."""
+
+    name: str
+    record_key: tuple[str, ...]
+    partition_by: tuple[str, ...] = ()
+    ordering: str | None = None
+    hive_style: bool = False
+    url_encode: bool = False
+    merge_mode: str = "commit_time"
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    metadata_partitions: str = ""
+
+    @property
+    def keygen(self) -> str:
+        """Return Hudi's key generator: NON_PARTITION, SIMPLE or COMPLEX."""
+        if not self.partition_by:
+            return "NON_PARTITION"
+        single = len(self.record_key) == 1 and len(self.partition_by) == 1
+        return "SIMPLE" if single else "COMPLEX"
+
+    @property
+    def composite_key(self) -> bool:
+        """Whether record keys are written as `name:value,name:value`."""
+        return self.keygen == "COMPLEX" or len(self.record_key) > 1
+
+    def lines(self, saved_at: str) -> str:
+        """Return the file's text; `parse` is the inverse."""
+        keygen = {"NON_PARTITION": "Nonpartitioned", "SIMPLE": "Simple", "COMPLEX": "Complex"}
+        event_time = self.merge_mode == "event_time"
+        payload = "DefaultHoodieRecordPayload" if event_time else "OverwriteWithLatestAvroPayload"
+        values = {
+            "hoodie.table.name": self.name,
+            "hoodie.table.type": "COPY_ON_WRITE",
+            "hoodie.table.version": "6",
+            "hoodie.timeline.layout.version": "1",
+            "hoodie.table.recordkey.fields": ",".join(self.record_key),
+            "hoodie.table.partition.fields": ",".join(self.partition_by),
+            "hoodie.table.precombine.field": self.ordering or "",
+            "hoodie.table.base.file.format": "PARQUET",
+            "hoodie.populate.meta.fields": "true",
+            "hoodie.table.cdc.enabled": "false",
+            "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
+            "hoodie.datasource.write.partitionpath.urlencode": str(self.url_encode).lower(),
+            "hoodie.datasource.write.drop.partition.columns": "false",
+            "hoodie.partition.metafile.use.base.format": "false",
+            "hoodie.table.timeline.timezone": "UTC",
+            "hoodie.table.keygenerator.class": f"{_KEYGEN}{keygen[self.keygen]}KeyGenerator",
+            "hoodie.table.keygenerator.type": self.keygen,
+            "hoodie.compaction.payload.class": _PAYLOAD + payload,
+            "hoodie.archivelog.folder": "archived",
+            "hoodie.table.checksum": str(zlib.crc32(f".{self.name}".encode())),
+            "hoodie.table.create.schema": json.dumps(
+                to_avro(self.schema, self.name), separators=(",", ":")
+            ),
+        }
+        rows = [f"{key}={_escape(value)}" for key, value in values.items() if value]
+        return "\n".join([f"#Properties saved on {saved_at}", *rows, ""])
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> "TableConfig":
+        """Return the configuration a properties file holds, or raise InvalidTable naming why not."""
+        values = parse_properties(text)
+        _check(values, where)
+        ordering = values.get("hoodie.table.ordering.fields") or values.get(
+            "hoodie.table.precombine.field"
+        )
+        avro = values.get("hoodie.table.create.schema")
+        mode = values.get("hoodie.record.merge.mode", "")
+        payload = values.get("hoodie.compaction.payload.class", "")
+        late_wins = "COMMIT_TIME" in mode or (not mode and "OverwriteWithLatest" in payload)
+        return cls(
+            name=values["hoodie.table.name"],
+            record_key=tuple(values.get("hoodie.table.recordkey.fields", "").split(",")),
+            partition_by=_split(values.get("hoodie.table.partition.fields", "")),
+            ordering=ordering or None,
+            hive_style=_true(values, "hoodie.datasource.write.hive_style_partitioning"),
+            url_encode=_true(values, "hoodie.datasource.write.partitionpath.urlencode"),
+            merge_mode="event_time" if ordering and not late_wins else "commit_time",
+            schema=from_avro(json.loads(avro)) if avro else pa.schema([]),
+            metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
+        )
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(name.split(":")[0] for name in names.split(",") if name)
+
+
+def _true(values: dict[str, str], name: str) -> bool:
+    return values.get(name, "false").lower() == "true"
+
+
+def _check(values: dict[str, str], where: str) -> None:
+    name = values.get("hoodie.table.name")
+    if not name:
+        raise InvalidTable(f"{where} has no hoodie.table.name: restore it from a backup")
+    version = values.get("hoodie.table.version", "")
+    if version != "6":
+        raise InvalidTable(
+            f"{where} says table version {version or '(none)'}; this library reads and writes "
+            "version 6 (another engine may have upgraded the table: Hudi's writer keeps it at 6 "
+            "with hoodie.write.auto.upgrade=false and hoodie.write.table.version=6)"
+        )
+    kind = values.get("hoodie.table.type", "COPY_ON_WRITE")
+    if kind != "COPY_ON_WRITE":
+        raise InvalidTable(f"{where} says table type {kind}; hoodie_nb writes COPY_ON_WRITE only")
+    database = values.get("hoodie.database.name", "")
+    checksum = values.get("hoodie.table.checksum")
+    if checksum and int(checksum) != zlib.crc32(f"{database}.{name}".encode()):
+        raise InvalidTable(f"{where}: the checksum does not fit: restore it from a backup")
+    if len(_split(values.get("hoodie.table.ordering.fields", ""))) > 1:
+        raise InvalidTable(f"{where} names several ordering columns; one is supported")
+
+
+def load(storage: Storage) -> TableConfig:
+    """Read the table's configuration, or raise InvalidTable if there is no table."""
+    try:
+        text = storage.read_bytes(PATH).decode()
+    except (FileNotFoundError, NotADirectoryError):
+        raise InvalidTable(
+            f"{storage.root} is no Hudi table (it has no {PATH}): make one with Table.create, "
+            "or check the path"
+        ) from None
+    return TableConfig.parse(text, f"{storage.root}/{PATH}")
+
+
+def load_options(storage: Storage) -> dict[str, object]:
+    """Return the write options that were given when the table was made."""
+    if not storage.exists(OPTIONS):
+        return {}
+    found = json.loads(storage.read_bytes(OPTIONS))
+    return dict(found)

@@ -1,0 +1,89 @@
+"""Publishing: how staged files become a commit, one durable step after the other.
+
+*Work flow* of `publish_commit`: markers → `.hoodie_partition_metadata` → hard links of the accepted
+files into the partitions → the partitions' folders → completed file. The completed file is the
+point of no return.
+
+*Fault tolerance*: each step may be repeated; a crash before the completed file leaves links that
+the markers name, and readers do not see them because their instant is not completed. An existing
+target is compared, never replaced: a file of the same name with other bytes is an error.
+
+*Source:* RFC-24 "commit", HoodieTable.finalizeWrite, TransactionUtils.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
+
+from hoodie_nb import failpoints
+from hoodie_nb.clock import instant_ms
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.markers import marker_folder, write_markers
+from hoodie_nb.table.storage import SCRATCH, STAGED, Storage
+from hoodie_nb.table.timeline import Instant, Timeline
+
+PARTITION_METADATA = ".hoodie_partition_metadata"
+
+
+def staged_folder(instant_time: str, nonce: str) -> str:
+    """Return the folder in which the tasks of one run stage the files of an instant."""
+    return f"{STAGED}/{instant_time}-{nonce}"
+
+
+def publish_commit(
+    storage: Storage,
+    timeline: Timeline,
+    instant: Instant,
+    statuses: Sequence[WriteStatus],
+    content: bytes,
+) -> Instant:
+    """Publish the staged files of `statuses` and write the completed file `content`."""
+    write_markers(storage, instant.requested_time, statuses)
+    failpoints.hit("coord.markers.post")
+    folders = sorted({status.partition_path for status in statuses})
+    for folder in folders:
+        _prepare_partition(storage, folder, instant.requested_time)
+    failpoints.hit("coord.partition.post")
+    for status in statuses:
+        failpoints.hit("coord.publish")
+        storage.publish(status.staged_path, status.path)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(storage.sync_folder, folders))
+    failpoints.hit("coord.publish.post")
+    return timeline.complete(instant, content)
+
+
+def _prepare_partition(storage: Storage, folder: str, instant_time: str) -> None:
+    """Make the partition known to listings: without this file Java reads none of its rows."""
+    path = f"{folder}/{PARTITION_METADATA}" if folder else PARTITION_METADATA
+    if storage.exists(path):
+        return
+    storage.make_folder(folder)
+    depth = len(PurePosixPath(folder).parts)
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(instant_ms(instant_time) / 1000, UTC)
+    text = (
+        f"#partition metadata\n#{moment:%a %b %d %H:%M:%S} UTC {moment:%Y}\n"
+        f"commitTime={instant_time}\npartitionDepth={depth}\n"
+    )
+    storage.put_if_absent(path, text.encode())
+    for parent in PurePosixPath(folder).parents:
+        storage.sync_folder("" if str(parent) == "." else str(parent))
+
+
+def sweep(storage: Storage, instant_time: str) -> None:
+    """Delete the staged files and markers of an instant that has completed or was rolled back."""
+    for entry in storage.list_folder(STAGED):
+        if entry.name.startswith(f"{instant_time}-"):
+            storage.remove_tree(f"{STAGED}/{entry.name}")
+    storage.remove_tree(marker_folder(instant_time))
+
+
+def sweep_all(storage: Storage, *, keep: Sequence[str] = ()) -> None:
+    """Delete what dead runs left in the staging and scratch folders, but for instants in `keep`."""
+    for entry in storage.list_folder(STAGED):
+        if entry.name.split("-")[0] not in keep:
+            storage.remove_tree(f"{STAGED}/{entry.name}")
+    for entry in storage.list_folder(SCRATCH):
+        storage.remove(f"{SCRATCH}/{entry.name}")

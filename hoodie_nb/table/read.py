@@ -1,0 +1,73 @@
+"""Reading a snapshot without Spark: the latest slices as one Arrow table.
+
+Files are read in parallel and cast to the table's schema, so that slices written before a column
+was added come back with nulls in it.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from hoodie_nb.clock import instant_ms, instant_time
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.table.base_file import conform, open_base_file, stored_schema
+from hoodie_nb.table.file_groups import FileGroups, FileSlice, load_file_groups
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.schema import META_COLUMNS
+
+
+def parse_time(moment: object) -> str:
+    """Return 17 digits for 17 digits, ISO text or a datetime (naive ones are UTC)."""
+    from datetime import UTC, datetime
+
+    if isinstance(moment, str) and moment.isdigit():
+        return instant_time(instant_ms(moment))
+    try:
+        when = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        when = None
+    if not isinstance(when, datetime):
+        raise InvalidConfig(f"{moment!r} is no time: give 17 digits, ISO text or a datetime")
+    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
+    seconds = int(when.replace(microsecond=0).timestamp())
+    return instant_time(seconds * 1000 + when.microsecond // 1000)
+
+
+def slices_as_of(
+    table: TableHandle, as_of: object = None, partitions: Sequence[str] | None = None
+) -> FileGroups:
+    """Return the slices of the snapshot as of a moment (None: now), of some partitions if asked."""
+    time17 = None if as_of is None else parse_time(as_of)
+    return load_file_groups(table.storage, table.timeline, as_of=time17, partitions=partitions)
+
+
+def to_arrow(
+    table: TableHandle,
+    columns: Sequence[str] | None = None,
+    as_of: object = None,
+    *,
+    meta: bool = True,
+) -> pa.Table:
+    """Return the snapshot as one Arrow table (rows in no promised order)."""
+    schema = _selected(stored_schema(table.schema), columns, meta=meta)
+    slices = slices_as_of(table, as_of)
+    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        parts = pool.map(lambda s: _read(table, s, schema), slices)
+        return pa.concat_tables([schema.empty_table(), *parts])
+
+
+def _selected(schema: pa.Schema, columns: Iterable[str] | None, *, meta: bool) -> pa.Schema:
+    if columns is None:
+        return pa.schema([f for f in schema if meta or f.name not in META_COLUMNS])
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise InvalidConfig(f"columns {missing} are not in the table; it has {schema.names}")
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _read(table: TableHandle, piece: FileSlice, schema: pa.Schema) -> pa.Table:
+    file = open_base_file(table.storage.local_path(piece.path))
+    names = [name for name in schema.names if name in file.schema_arrow.names]
+    return conform(file.read(names, use_threads=False), schema)

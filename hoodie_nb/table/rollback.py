@@ -1,0 +1,246 @@
+"""Rolling back an instant that did not complete.
+
+*Work flow*: plan (`R.rollback.requested`, Avro) → `R.rollback.inflight` → delete the data files that
+the markers name → take T off the timeline → `R.rollback` (Avro) → delete the markers. An instant
+that published nothing just leaves the timeline.
+
+*Fault tolerance*: a crash at any point leaves either T with its markers (rolled back anew) or a
+pending rollback with its plan, which `finish_rollbacks` completes; both may be repeated, by this
+library or by Java Hudi. Files named on disk are deleted only if they are base files of T inside the
+table.
+
+*Source:* RFC-24 "Fault Tolerance", BaseRollbackPlanActionExecutor, MarkerBasedRollbackStrategy.
+"""
+
+import io
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import fastavro
+
+from hoodie_nb import failpoints
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.file_groups import BaseFileName
+from hoodie_nb.table.markers import marked_files, marker_folder
+from hoodie_nb.table.publish import sweep
+from hoodie_nb.table.storage import Storage
+from hoodie_nb.table.timeline import Instant, State, Timeline
+
+_TEXT = {"type": "string", "avro.java.string": "String"}
+_INFO = {
+    "type": "record",
+    "name": "HoodieInstantInfo",
+    "fields": [{"name": "commitTime", "type": _TEXT}, {"name": "action", "type": _TEXT}],
+}
+_SIZES = {"type": "map", "values": "long", "avro.java.string": "String"}
+_REQUEST = {
+    "type": "record",
+    "name": "HoodieRollbackRequest",
+    "fields": [
+        {"name": "partitionPath", "type": _TEXT},
+        {"name": "fileId", "type": ["null", _TEXT], "default": None},
+        {"name": "latestBaseInstant", "type": ["null", _TEXT], "default": None},
+        {"name": "filesToBeDeleted", "type": {"type": "array", "items": _TEXT}, "default": []},
+        {"name": "logBlocksToBeDeleted", "type": ["null", _SIZES], "default": None},
+    ],
+}
+_PLAN = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "HoodieRollbackPlan",
+        "namespace": "org.apache.hudi.avro.model",
+        "fields": [
+            {"name": "instantToRollback", "type": ["null", _INFO], "default": None},
+            {
+                "name": "RollbackRequests",
+                "type": ["null", {"type": "array", "items": _REQUEST}],
+                "default": None,
+            },
+            {"name": "version", "type": ["int", "null"], "default": 1},
+        ],
+    }
+)
+_TEXTS = {"type": "array", "items": _TEXT}
+_PARTITION = {
+    "type": "record",
+    "name": "HoodieRollbackPartitionMetadata",
+    "fields": [
+        {"name": "partitionPath", "type": _TEXT},
+        {"name": "successDeleteFiles", "type": _TEXTS},
+        {"name": "failedDeleteFiles", "type": _TEXTS},
+        {"name": "rollbackLogFiles", "type": ["null", _SIZES], "default": None},
+        {"name": "logFilesFromFailedCommit", "type": ["null", _SIZES], "default": None},
+    ],
+}
+_METADATA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "HoodieRollbackMetadata",
+        "namespace": "org.apache.hudi.avro.model",
+        "fields": [
+            {"name": "startRollbackTime", "type": _TEXT},
+            {"name": "timeTakenInMillis", "type": "long"},
+            {"name": "totalFilesDeleted", "type": "int"},
+            {"name": "commitsRollback", "type": _TEXTS},
+            {
+                "name": "partitionMetadata",
+                "type": {"type": "map", "values": _PARTITION, "avro.java.string": "String"},
+            },
+            {"name": "version", "type": ["int", "null"], "default": 1},
+            {
+                "name": "instantsRollback",
+                "type": {"type": "array", "items": _INFO},
+                "default": [],
+            },
+        ],
+    }
+)
+
+
+def roll_back(storage: Storage, timeline: Timeline, instant: Instant) -> bool:
+    """Undo a pending commit; return whether files had been published (then Avro tells of it)."""
+    files = [f for f in marked_files(storage, instant.requested_time) if storage.exists(f)]
+    if files:
+        plan = _encode(_PLAN, _plan(storage, instant, files))
+        rollback = timeline.request("rollback", plan)
+        failpoints.hit("rollback.plan.post")
+        _finish(storage, timeline, rollback, instant, files)
+    else:
+        timeline.remove(instant)
+        sweep(storage, instant.requested_time)
+    return bool(files)
+
+
+def finish_rollbacks(storage: Storage, timeline: Timeline) -> list[Instant]:
+    """Complete the rollbacks that somebody began; return the instants they undid."""
+    undone = []
+    for rollback in timeline.pending():
+        if rollback.action == "rollback":
+            instant, files = _read_plan(storage, rollback)
+            if timeline_has_completed(timeline, instant):
+                raise InvalidTable(
+                    f"rollback {rollback.requested_time} is pending for the completed instant "
+                    f"{instant.requested_time}: let the engine that began it finish it"
+                )
+            _finish(storage, timeline, rollback, instant, files)
+            undone.append(instant)
+    return undone
+
+
+def timeline_has_completed(timeline: Timeline, instant: Instant) -> bool:
+    """Whether the instant's completed file is there."""
+    return any(
+        i.requested_time == instant.requested_time and i.action == instant.action
+        for i in timeline.completed_commits()
+    )
+
+
+def _finish(
+    storage: Storage, timeline: Timeline, rollback: Instant, instant: Instant, files: Sequence[str]
+) -> None:
+    if rollback.state is State.REQUESTED:
+        rollback = timeline.begin(rollback)
+    for path in files:
+        storage.remove(path)
+    for folder in {str(PurePosixPath(path).parent) for path in files}:
+        if storage.exists("" if folder == "." else folder):
+            storage.sync_folder("" if folder == "." else folder)
+    failpoints.hit("rollback.files.post")
+    timeline.remove(instant)
+    failpoints.hit("rollback.instant.post")
+    timeline.complete(rollback, _encode(_METADATA, _metadata(rollback, instant, files)))
+    failpoints.hit("rollback.completed.post")
+    sweep(storage, instant.requested_time)
+
+
+def _by_partition(files: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in files:
+        parent = str(PurePosixPath(path).parent)
+        found["" if parent == "." else parent].append(path)
+    return found
+
+
+def _info(instant: Instant) -> dict[str, str]:
+    return {"commitTime": instant.requested_time, "action": instant.action}
+
+
+def _plan(storage: Storage, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
+    requests = []
+    for path in files:
+        name = BaseFileName.parse(PurePosixPath(path).name)
+        parent = str(PurePosixPath(path).parent)
+        requests.append(
+            {
+                "partitionPath": "" if parent == "." else parent,
+                "fileId": name.file_id if name else "",
+                "latestBaseInstant": instant.requested_time,
+                "filesToBeDeleted": [f"file:{storage.root}/{path}"],
+                "logBlocksToBeDeleted": {},
+            }
+        )
+    return {"instantToRollback": _info(instant), "RollbackRequests": requests, "version": 1}
+
+
+def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
+    partitions = {
+        partition: {
+            "partitionPath": partition,
+            "successDeleteFiles": paths,
+            "failedDeleteFiles": [],
+            "rollbackLogFiles": {},
+            "logFilesFromFailedCommit": {},
+        }
+        for partition, paths in _by_partition(files).items()
+    }
+    return {
+        "startRollbackTime": rollback.requested_time,
+        "timeTakenInMillis": 0,
+        "totalFilesDeleted": len(files),
+        "commitsRollback": [instant.requested_time],
+        "partitionMetadata": partitions,
+        "version": 1,
+        "instantsRollback": [_info(instant)],
+    }
+
+
+def _encode(schema: Any, record: dict[str, Any]) -> bytes:  # noqa: ANN401 -- fastavro's schema
+    out = io.BytesIO()
+    fastavro.writer(out, schema, [record])
+    return out.getvalue()
+
+
+def _read_plan(storage: Storage, rollback: Instant) -> tuple[Instant, list[str]]:
+    requested = Instant(rollback.requested_time, "rollback", State.REQUESTED)
+    try:
+        (plan,) = fastavro.reader(io.BytesIO(storage.read_bytes(requested.path)))
+        raw: Any = plan
+        target = raw["instantToRollback"]
+        instant = Instant(target["commitTime"], target["action"], State.INFLIGHT)
+        named = [f for r in raw["RollbackRequests"] or [] for f in r["filesToBeDeleted"]]
+    except (ValueError, KeyError, TypeError, EOFError, OSError) as error:
+        raise InvalidTable(
+            f"the plan of the pending rollback {requested.path} cannot be read ({error}): delete "
+            "its .requested and .inflight files, the rollback will be planned anew"
+        ) from None
+    relative = [_inside(storage, path) for path in named]
+    marked = marked_files(storage, instant.requested_time)
+    files = {p for p in relative if p and _names(p, instant)} | set(marked)
+    return instant, sorted(files)
+
+
+def _inside(storage: Storage, path: str) -> str | None:
+    plain = path.removeprefix("file:").replace("//", "/")
+    root = storage.root.rstrip("/") + "/"
+    inside = plain.removeprefix(root) if plain.startswith(root) else None
+    return None if inside is None or ".." in PurePosixPath(inside).parts else inside
+
+
+def _names(path: str, instant: Instant) -> bool:
+    name = BaseFileName.parse(PurePosixPath(path).name)
+    return name is not None and name.instant_time == instant.requested_time
+
+
+__all__ = ["finish_rollbacks", "marker_folder", "roll_back", "timeline_has_completed"]

@@ -1,0 +1,186 @@
+"""Arrow ↔ Avro schemas, as Hudi keeps them in its commits, and which types may be stored.
+
+| Arrow | Avro |
+| --- | --- |
+| string, binary, bool, int32, int64, float, double | the same words (`boolean`, `int`, `long`) |
+| date32 | int, date |
+| timestamp[us, UTC] / timestamp[us] | long, timestamp-micros / local-timestamp-micros |
+| decimal(p, s) | fixed, decimal |
+| list, map with string keys, struct | array, map, record |
+
+Every field is a union with null, default null. Int8 and int16 are stored as int32.
+"""
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from hoodie_nb.errors import InvalidInput, InvalidTable
+
+META_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+COMMIT_TIME, SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
+IS_DELETED = "_hoodie_is_deleted"
+META_FIELDS = [pa.field(name, pa.string()) for name in META_COLUMNS]
+
+_PLAIN: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+}
+_WORDS = {kind: word for word, kind in _PLAIN.items()}
+_LOGICAL: dict[str, tuple[str, pa.DataType]] = {
+    "date": ("int", pa.date32()),
+    "timestamp-micros": ("long", pa.timestamp("us", "UTC")),
+    "local-timestamp-micros": ("long", pa.timestamp("us")),
+}
+_LOGICAL_OF = {kind: {"type": raw, "logicalType": name} for name, (raw, kind) in _LOGICAL.items()}
+_WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
+    pa.int32(): (pa.int64(), pa.float32(), pa.float64()),
+    pa.int64(): (pa.float64(),),
+    pa.float32(): (pa.float64(),),
+}
+
+
+def storable(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` with each type as it is stored, or raise InvalidInput naming the column."""
+    names = [name.lower() for name in schema.names]
+    twice = sorted({n for n in schema.names if names.count(n.lower()) > 1})
+    if twice:
+        raise InvalidInput(f"columns {twice} have the same name but for case: rename one")
+    return pa.schema([pa.field(f.name, _stored_type(f.type, f.name)) for f in schema])
+
+
+def _stored_type(kind: pa.DataType, column: str) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _stored_type(kind.value_type, column)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if kind in (pa.int8(), pa.int16(), pa.uint8(), pa.uint16()):
+        return pa.int32()
+    if kind == pa.uint32():
+        return pa.int64()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_stored_type(kind.value_type, column))
+    if pa.types.is_map(kind) and _stored_type(kind.key_type, column) == pa.string():
+        return pa.map_(pa.string(), _stored_type(kind.item_type, column))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _stored_type(f.type, f"{column}.{f.name}")) for f in kind])
+    if kind in _WORDS or kind in _LOGICAL_OF or pa.types.is_decimal128(kind):
+        return kind
+    raise InvalidInput(f"column {column!r} has type {kind}, which Hudi cannot store: cast it first")
+
+
+def may_become(given: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether values of `given` go into a column of `stored` without loss."""
+    if given == stored or stored in _WIDER.get(given, ()) or pa.types.is_null(given):
+        return True
+    if pa.types.is_decimal128(given) and pa.types.is_decimal128(stored):
+        whole = stored.precision - stored.scale >= given.precision - given.scale
+        return whole and stored.scale >= given.scale
+    return False
+
+
+def record_name(table: str) -> str:
+    """Return the Avro record's name for a table: letters, digits and `_` only."""
+    return re.sub(r"\W", "_", table, flags=re.ASCII) + "_record"
+
+
+def to_avro(schema: pa.Schema, table: str, *, meta: bool = False) -> dict[str, Any]:
+    """Return the Avro record for `schema`, with Hudi's five meta columns in front if asked."""
+    name = record_name(table)
+    namespace = f"hoodie.{name.removesuffix('_record')}"
+    fields = [*(META_FIELDS if meta else []), *schema]
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": namespace,
+        "fields": [_avro_field(f, f"{namespace}.{name}") for f in fields],
+    }
+
+
+def _avro_field(field: pa.Field, inside: str) -> dict[str, Any]:
+    return {
+        "name": field.name,
+        "type": ["null", _avro_type(field.type, field.name, inside)],
+        "default": None,
+    }
+
+
+def _avro_type(kind: pa.DataType, name: str, inside: str) -> Any:  # noqa: ANN401 -- Avro is JSON
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if kind in _LOGICAL_OF:
+        return _LOGICAL_OF[kind]
+    if pa.types.is_decimal128(kind):
+        return {
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": f"{inside}.{name}",
+            "size": _decimal_bytes(kind.precision),
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
+    if pa.types.is_list(kind):
+        items = ["null", _avro_type(kind.value_type, name, inside)]
+        return {"type": "array", "items": items}
+    if pa.types.is_map(kind):
+        return {"type": "map", "values": ["null", _avro_type(kind.item_type, name, inside)]}
+    fields = [_avro_field(f, f"{inside}.{name}") for f in kind]
+    return {"type": "record", "name": name, "namespace": inside, "fields": fields}
+
+
+def _decimal_bytes(precision: int) -> int:
+    size = 1
+    while 10**precision > 2 ** (8 * size - 1):
+        size += 1
+    return size
+
+
+def from_avro(avro: dict[str, Any]) -> pa.Schema:
+    """Return the Arrow schema of an Avro record, Hudi's meta columns left out."""
+    fields = [(f["name"], f["type"]) for f in avro["fields"]]
+    return pa.schema([(n, _arrow_type(t)) for n, t in fields if n not in META_COLUMNS])
+
+
+def _arrow_type(avro: Any) -> pa.DataType:  # noqa: ANN401 -- Avro is JSON
+    if isinstance(avro, list):
+        (avro,) = [branch for branch in avro if branch != "null"]
+    if isinstance(avro, str):
+        avro = {"type": avro}
+    kind = avro["type"]
+    if isinstance(kind, (dict, list)):
+        return _arrow_type(kind)
+    logical = avro.get("logicalType")
+    if logical == "decimal":
+        return pa.decimal128(avro["precision"], avro.get("scale", 0))
+    if logical == "timestamp-millis":
+        return pa.timestamp("ms", "UTC")
+    if logical in _LOGICAL:
+        return _LOGICAL[logical][1]
+    if kind == "array":
+        return pa.list_(_arrow_type(avro["items"]))
+    if kind == "map":
+        return pa.map_(pa.string(), _arrow_type(avro["values"]))
+    if kind == "record":
+        return pa.struct([(f["name"], _arrow_type(f["type"])) for f in avro["fields"]])
+    if kind in ("enum", "string"):
+        return pa.string()
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    raise InvalidTable(f"the table's schema has Avro type {avro!r}, which is not supported")

@@ -1,0 +1,256 @@
+"""The one port through which bytes reach the disk, and its local twin.
+
+All paths are relative to the table's root, `/` between the parts, `""` for the root itself; a path
+that would leave the root is refused. Three promises carry the protocols:
+
+- `put_if_absent`: the whole content appears under the name, or the name is taken already
+  (temporary file, fsync, hard link: Hudi's own rename silently replaces on POSIX);
+- `publish`: a staged file appears under its final name without being copied, never in place of
+  another file;
+- after `sync_folder` the names in a folder survive a loss of power.
+
+**Caveats**: local file systems only. Object stores need conditional puts instead of links; until
+that side exists their addresses are refused.
+"""
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Protocol
+from urllib.parse import unquote, urlparse
+
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+
+META = ".hoodie"
+OURS = ".hoodie/.hoodie_nb"
+STAGED = f"{OURS}/staged"
+SCRATCH = f"{OURS}/tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder; size in bytes, time of change in ms since 1970."""
+
+    name: str
+    is_folder: bool
+    size_bytes: int
+    modified_ms: int
+
+
+class Storage(Protocol):
+    """What the protocols need of a place where a table lies."""
+
+    root: str
+
+    def list_folder(self, folder: str) -> list[Entry]:
+        """Names in `folder` in order, none if the folder is missing."""
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder of that name is there."""
+
+    def size(self, path: str) -> int:
+        """Bytes of a file; FileNotFoundError if it is missing."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content of a file."""
+
+    def put_if_absent(self, path: str, content: bytes) -> None:
+        """Make the file with all its content, durable; FileExistsError if the name is taken."""
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Make or replace the file as a whole, durable."""
+
+    def touch(self, path: str) -> None:
+        """Make an empty file and its folders if it is not there yet."""
+
+    def make_folder(self, path: str) -> None:
+        """Make the folder and those above it."""
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+
+    def publish(self, staged: str, target: str) -> None:
+        """Let a staged file appear under `target`; an equal one there is fine, another is not."""
+
+    def remove(self, path: str) -> bool:
+        """Delete a file; False if it was not there."""
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a folder of ours with all that lies in it."""
+
+    def local_path(self, path: str) -> str:
+        """The path under which this machine opens the file."""
+
+    def open_new(self, path: str) -> BinaryIO:
+        """Open a file for writing that must not exist yet."""
+
+
+def local_root(path: str | os.PathLike[str]) -> str:
+    """Return the absolute local folder that `path` (text, Path, `file:` URI) names."""
+    text = os.fspath(path)
+    scheme = urlparse(text).scheme
+    if scheme == "file":
+        text = unquote(urlparse(text).path)
+    elif len(scheme) > 1:
+        raise InvalidConfig(f"{text!r}: only local paths can be written so far, not {scheme}://")
+    if not text or "\0" in text:
+        raise InvalidConfig("the table's path is empty or holds a NUL character")
+    return str(Path(text).expanduser().absolute())
+
+
+class LocalStorage:
+    """A table's folder on a local disk."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = local_root(root)
+
+    def local_path(self, path: str) -> str:
+        """Return the absolute path, or raise InvalidTable if `path` would leave the table."""
+        parts = PurePosixPath(path).parts
+        if path.startswith("/") or ".." in parts or "\0" in path:
+            raise InvalidTable(f"path {path!r} would leave the table at {self.root}: refused")
+        return os.path.join(self.root, *parts)
+
+    def list_folder(self, folder: str) -> list[Entry]:
+        """Names in `folder` in order, none if the folder is missing."""
+        try:
+            with os.scandir(self.local_path(folder)) as found:
+                entries = [self._entry(e) for e in found]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((e for e in entries if e is not None), key=lambda e: e.name)
+
+    @staticmethod
+    def _entry(found: "os.DirEntry[str]") -> Entry | None:
+        try:
+            status = found.stat()
+        except FileNotFoundError:  # deleted while we looked
+            return None
+        return Entry(found.name, found.is_dir(), status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder of that name is there."""
+        return os.path.lexists(self.local_path(path))
+
+    def size(self, path: str) -> int:
+        """Bytes of a file; FileNotFoundError if it is missing."""
+        return os.path.getsize(self.local_path(path))
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content of a file."""
+        with open(self.local_path(path), "rb") as file:
+            return file.read()
+
+    def put_if_absent(self, path: str, content: bytes) -> None:
+        """Make the file with all its content, durable; FileExistsError if the name is taken."""
+        scratch = self._scratch(content)
+        try:
+            os.link(scratch, self.local_path(path))
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            self._create_exclusively(path, content)
+        finally:
+            os.unlink(scratch)
+        self.sync_folder(str(PurePosixPath(path).parent))
+
+    def _create_exclusively(self, path: str, content: bytes) -> None:
+        with self.open_new(path) as file:  # where the file system has no hard links
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _scratch(self, content: bytes) -> str:
+        folder = self.local_path(SCRATCH)
+        os.makedirs(folder, exist_ok=True)
+        scratch = os.path.join(folder, uuid.uuid4().hex)
+        with open(scratch, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        return scratch
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Make or replace the file as a whole, durable."""
+        target = self.local_path(path)
+        scratch = self._scratch(content)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.replace(scratch, target)
+        self.sync_folder(str(PurePosixPath(path).parent))
+
+    def touch(self, path: str) -> None:
+        """Make an empty file and its folders if it is not there yet."""
+        target = self.local_path(path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o666))
+
+    def make_folder(self, path: str) -> None:
+        """Make the folder and those above it."""
+        os.makedirs(self.local_path(path), exist_ok=True)
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        descriptor = os.open(self.local_path(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def publish(self, staged: str, target: str) -> None:
+        """Let a staged file appear under `target`; an equal one there is fine, another is not."""
+        source, final = self.local_path(staged), self.local_path(target)
+        try:
+            os.link(source, final)
+        except FileExistsError:
+            if not (os.path.samefile(source, final) or _same_content(source, final)):
+                raise
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV):
+                raise
+            self._create_exclusively(target, Path(source).read_bytes())
+
+    def remove(self, path: str) -> bool:
+        """Delete a file; False if it was not there."""
+        try:
+            os.unlink(self.local_path(path))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a folder of ours with all that lies in it."""
+        if not path.startswith(f"{META}/"):
+            raise InvalidTable(f"{path!r} is not below {META}: not deleted")
+        target = self.local_path(path)
+        if os.path.isdir(target):
+            shutil.rmtree(target, ignore_errors=False)
+
+    def open_new(self, path: str) -> BinaryIO:
+        """Open a file for writing that must not exist yet."""
+        return open(self.local_path(path), "xb")
+
+
+def _same_content(first: str, second: str) -> bool:
+    if os.path.getsize(first) != os.path.getsize(second):
+        return False
+    with open(first, "rb") as a, open(second, "rb") as b:
+        while True:
+            left, right = a.read(1 << 20), b.read(1 << 20)
+            if left != right:
+                return False
+            if not left:
+                return True
+
+
+def partition_folders(storage: Storage, folder: str = "") -> Iterator[str]:
+    """Yield the partition paths: every folder that holds a partition metadata file."""
+    entries = storage.list_folder(folder)
+    if any(e.name.startswith(".hoodie_partition_metadata") for e in entries):
+        yield folder
+    for entry in entries:
+        if entry.is_folder and not (folder == "" and entry.name == META):
+            yield from partition_folders(storage, f"{folder}/{entry.name}" if folder else entry.name)

@@ -1,0 +1,154 @@
+"""The timeline: which instants exist and how far each has come.
+
+*On disk* (table version 6, timeline layout 1, in `.hoodie/`):
+
+| state | a commit | any other action |
+| --- | --- | --- |
+| requested | `T.commit.requested` | `T.<action>.requested` |
+| inflight | `T.inflight` (no "commit" in the name) | `T.<action>.inflight` |
+| completed | `T.commit` | `T.<action>` |
+
+A completed instant keeps its earlier files beside it. `T` is 17 digits, UTC, unique over all
+actions; the completed file is the point of no return.
+
+**Caveats**: the archived timeline is not read; an instant older than the first active one counts
+as completed, as in Hudi. *Source:* HoodieActiveTimeline, ActiveTimelineV1.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hoodie_nb import failpoints
+from hoodie_nb.clock import Clock, instant_ms, instant_time
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.storage import META, Storage
+
+
+class State(StrEnum):
+    """How far an instant has come, in that order."""
+
+    REQUESTED = "requested"
+    INFLIGHT = "inflight"
+    COMPLETED = "completed"
+
+
+_ORDER = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+_ACTIONS = "commit|replacecommit|rollback|clean|savepoint|restore|deltacommit|compaction|indexing"
+_NAME = re.compile(rf"(\d{{14}}|\d{{17}})(?:\.({_ACTIONS}))?(?:\.(requested|inflight))?")
+COMMITS = ("commit", "replacecommit")
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """An action at a time in a state; `completion_time` is 17 digits once completed."""
+
+    requested_time: str
+    action: str = "commit"
+    state: State = State.REQUESTED
+    completion_time: str | None = None
+
+    @property
+    def file_name(self) -> str:
+        """Return the name under `.hoodie/`; `parse` is the inverse."""
+        if self.state is State.COMPLETED:
+            return f"{self.requested_time}.{self.action}"
+        if self.state is State.INFLIGHT and self.action == "commit":
+            return f"{self.requested_time}.inflight"
+        return f"{self.requested_time}.{self.action}.{self.state}"
+
+    @property
+    def path(self) -> str:
+        """Return the file's path from the table's root."""
+        return f"{META}/{self.file_name}"
+
+    @classmethod
+    def parse(cls, name: str) -> "Instant | None":
+        """Return the instant that a file name stands for, None if it is no instant's name.
+
+        >>> Instant.parse("20261121024346363.inflight").state
+        <State.INFLIGHT: 'inflight'>
+        """
+        match = _NAME.fullmatch(name)
+        if match is None or (match[2] is None and match[3] != "inflight"):
+            return None
+        return cls(match[1], match[2] or "commit", State(match[3] or "completed"))
+
+    def __str__(self) -> str:
+        return f"{self.requested_time} {self.action} {self.state}"
+
+
+class Timeline:
+    """The active timeline of one table."""
+
+    def __init__(self, storage: Storage, clock: Clock) -> None:
+        self._storage = storage
+        self._clock = clock
+
+    def instants(self) -> list[Instant]:
+        """Return each instant once, in its furthest state, oldest first."""
+        latest: dict[tuple[str, str], Instant] = {}
+        for entry in self._storage.list_folder(META):
+            instant = None if entry.is_folder else Instant.parse(entry.name)
+            if instant is None:
+                continue
+            if instant.state is State.COMPLETED:
+                instant = Instant(
+                    instant.requested_time,
+                    instant.action,
+                    State.COMPLETED,
+                    instant_time(entry.modified_ms),
+                )
+            key = (instant.requested_time, instant.action)
+            known = latest.get(key)
+            if known is None or _ORDER[instant.state] > _ORDER[known.state]:
+                latest[key] = instant
+        return sorted(latest.values(), key=lambda i: (i.requested_time, i.action))
+
+    def completed_commits(self) -> list[Instant]:
+        """Return the completed commits and replacecommits, oldest first."""
+        return [i for i in self.instants() if i.state is State.COMPLETED and i.action in COMMITS]
+
+    def pending(self) -> list[Instant]:
+        """Return the instants of any action that have not completed, oldest first."""
+        return [i for i in self.instants() if i.state is not State.COMPLETED]
+
+    def next_time(self) -> str:
+        """Return max(now, newest time on the timeline + 1 ms) as 17 digits."""
+        newest = max((instant_ms(i.requested_time) for i in self.instants()), default=-1)
+        return instant_time(max(self._clock.now_ms(), newest + 1))
+
+    def request(self, action: str = "commit", plan: bytes = b"") -> Instant:
+        """Put a new requested instant on the timeline, its time unique across actions."""
+        for _ in range(100):
+            instant = Instant(self.next_time(), action)
+            try:
+                self._storage.put_if_absent(instant.path, plan)
+            except FileExistsError:
+                continue
+            return instant
+        raise InvalidTable(f"no free instant time was found on the timeline of {self._storage.root}")
+
+    def begin(self, instant: Instant) -> Instant:
+        """Let a requested instant become inflight."""
+        inflight = Instant(instant.requested_time, instant.action, State.INFLIGHT)
+        self._storage.put_if_absent(inflight.path, b"")
+        return inflight
+
+    def complete(self, instant: Instant, content: bytes) -> Instant:
+        """Write the completed file: after this the instant counts for every reader."""
+        done = Instant(instant.requested_time, instant.action, State.COMPLETED)
+        if instant.action == "commit":
+            failpoints.hit("coord.commit.pre")
+        self._storage.put_if_absent(done.path, content)
+        return done
+
+    def remove(self, instant: Instant) -> None:
+        """Take a pending instant off the timeline: inflight first, then requested."""
+        for state in (State.INFLIGHT, State.REQUESTED):
+            self._storage.remove(Instant(instant.requested_time, instant.action, state).path)
+        self._storage.sync_folder(META)
+
+    def read(self, instant: Instant) -> bytes:
+        """Return the content of the instant's file."""
+        return self._storage.read_bytes(instant.path)
