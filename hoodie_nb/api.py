@@ -127,7 +127,7 @@ class Table:
         return self._write(data, "insert", on_bad_record)
 
     def delete(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
-        """Delete the rows of these keys; with the ordering column, only those that are not newer."""
+        """Delete the rows of these keys; given the ordering column, only those not newer."""
         return self._write(data, "delete", on_bad_record)
 
     def _write(self, data: Any, operation: str, on_bad_record: str) -> Commit | None:  # noqa: ANN401
@@ -192,9 +192,7 @@ class Table:
             (i.requested_time, i.action, str(i.state), i.completion_time)
             for i in self._handle.timeline.instants()
         ]
-        return pd.DataFrame(
-            rows, columns=["requested_time", "action", "state", "completion_time"]
-        )
+        return pd.DataFrame(rows, columns=["requested_time", "action", "state", "completion_time"])
 
     def history(self) -> pd.DataFrame:
         """Return the completed commits with what they wrote, oldest first."""
@@ -268,7 +266,9 @@ def write_stream(
         raise InvalidConfig("checkpoint_timeout, max_restarts and quarantine are not there yet")
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
-        raise InvalidConfig("write_stream needs a streaming DataFrame: use table.upsert for batches")
+        raise InvalidConfig(
+            "write_stream needs a streaming DataFrame: use table.upsert for batches"
+        )
     sizes = {
         "batch_bytes": parse_bytes(batch_size, "batch_size"),
         "task_max_bytes": parse_bytes(task_max_size, "task_max_size"),

@@ -53,7 +53,7 @@ def instant_time(ms: int) -> str:
 
 
 def instant_ms(time17: str) -> int:
-    """Return milliseconds since 1970 of Hudi's 17 (or 14) digits; `ValueError` for anything else."""
+    """Return milliseconds since 1970 of 17 (or 14) digits; `ValueError` for anything else."""
     if not time17.isdigit() or len(time17) not in (14, 17):
         raise ValueError(f"{time17!r} is not an instant time of 17 digits")
     moment = datetime.strptime(time17[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)

@@ -54,7 +54,7 @@ def _share(value: object, name: str) -> float:
         share = float(str(value))
     except ValueError:
         share = -1.0
-    if not 0 < share:
+    if not share > 0:
         raise InvalidConfig(f"{name}={value!r} must be a number above 0")
     return share
 

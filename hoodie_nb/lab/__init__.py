@@ -1,0 +1,1 @@
+"""What one sees and tries: session, doctor, flights (real input), demo."""

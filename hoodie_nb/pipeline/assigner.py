@@ -14,6 +14,7 @@ when it has to repeat a stage.
 *Source:* RFC-24 STEP2, BucketAssignFunction, BucketAssigner.
 """
 
+import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
@@ -122,7 +123,7 @@ class FileIdAssigner:
         begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), len(keys)]
         found = [
             self._of_partition(partitions[a].as_py(), keys[a:b])
-            for a, b in zip(begins, begins[1:], strict=False)
+            for a, b in itertools.pairwise(begins)
         ]
         return pa.concat_arrays(found)
 

@@ -12,6 +12,7 @@ the checkpoint: what wins must not depend on where a buffer was flushed.
 *Source:* RFC-24 STEP3, StreamWriteFunction, `write.batch.size`, `write.task.max.size`.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -63,10 +64,12 @@ class WriteBuffer:
     def add(self, rows: pa.Table) -> None:
         """Sort assigned rows into their buckets and flush what has grown too large."""
         ordered = rows.take(pc.sort_indices(rows.column(FILE_ID))).combine_chunks()
-        ids = ordered.column(FILE_ID).combine_chunks() if len(ordered) else pa.array([], pa.string())
+        ids = (
+            ordered.column(FILE_ID).combine_chunks() if len(ordered) else pa.array([], pa.string())
+        )
         begins = [*np.flatnonzero(first_of_run(ids)).tolist(), len(ids)]
         plain = ordered.select(self._plan.intake.keyed_schema.names)
-        for start, end in zip(begins, begins[1:], strict=False):
+        for start, end in itertools.pairwise(begins):
             self._append(ids[start].as_py(), plain.slice(start, end - start))
         self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
         while self.buffered_bytes > self._plan.options.task_max_bytes:

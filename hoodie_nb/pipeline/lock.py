@@ -29,7 +29,7 @@ PATH = f"{OURS}/lock"
 
 @dataclass(slots=True)
 class _Held:
-    """This process's hold on one table; `users` counts calls and jobs that rely on it."""
+    """A process's hold on one table; `users` counts calls and jobs that rely on it."""
 
     mutex: threading.RLock = field(default_factory=threading.RLock)
     descriptor: int | None = None
@@ -109,12 +109,12 @@ def _flock(storage: LocalStorage, purpose: str) -> int:
             f"{storage.root} is being written by another process ({owner or 'unknown'}): stop it, "
             "or wait until it ends"
         ) from None
-    owner = {
+    holder = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "since": datetime.now(UTC).isoformat(timespec="seconds"),
         "purpose": purpose,
     }
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
     return descriptor

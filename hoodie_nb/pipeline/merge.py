@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.pipeline.folding import not_older
+from hoodie_nb.pipeline.folding import Mask, not_older
 from hoodie_nb.pipeline.intake import DELETE_ALWAYS, OP, STORE
 from hoodie_nb.table.base_file import ROW_GROUP
 from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY, SEQNO
 
 RowNumbers = Callable[[int], int]
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class Merge:
             self.counts.inserts += rows.num_rows
             yield rows, rows.column(RECORD_KEY).combine_chunks()
 
-    def _onto(self, piece: pa.Table, seen: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> pa.Table:
+    def _onto(self, piece: pa.Table, seen: Mask) -> pa.Table:
         """Return an old piece with its updates in place and its deleted rows gone."""
         renamed = self._renamed(piece)
         if self.keep_all:
@@ -82,19 +84,20 @@ class Merge:
     def _keys(self) -> pa.Array:
         return self.incoming.column(RECORD_KEY).combine_chunks()
 
-    def _wins(self, piece: pa.Table, at: object, rows: object) -> object:
+    def _wins(self, piece: pa.Table, at: Rows, rows: Rows) -> Mask:
         always = self.incoming.column(OP).to_numpy()[rows] == DELETE_ALWAYS
         if self.ordering is None:
             return np.ones_like(always)
         incoming = self.incoming.column(self.ordering).take(pa.array(rows))
         stored = piece.column(self.ordering).take(pa.array(at))
-        return always | not_older(incoming.combine_chunks(), stored.combine_chunks())
+        wins = always | not_older(incoming.combine_chunks(), stored.combine_chunks())
+        return np.asarray(wins, dtype=bool)
 
     def _renamed(self, piece: pa.Table) -> pa.Table:
         position = piece.schema.get_field_index(FILE_NAME)
         return piece.set_column(position, FILE_NAME, _constant(self.file_name, piece.num_rows))
 
-    def _new_rows(self, rows: object) -> pa.Table:
+    def _new_rows(self, rows: Rows) -> pa.Table:
         """Return incoming rows as they are stored, with meta columns of this instant."""
         chosen = self.incoming.take(pa.array(rows))
         count = chosen.num_rows

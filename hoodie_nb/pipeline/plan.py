@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.table.file_groups import FileGroups
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.table.storage import LocalStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class WritePlan:
     which only the driver makes and deletes.
     """
 
-    storage: Storage
+    storage: LocalStorage
     intake: Intake
     options: WriteOptions
     instant_time: str

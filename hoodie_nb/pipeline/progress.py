@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.storage import OURS, Storage
+from hoodie_nb.table.storage import OURS, LocalStorage
 
 FOLDER = f"{OURS}/progress"
 EXTRA_KEY = "_hoodie_nb_progress"
@@ -48,7 +48,7 @@ class Entry:
 class ProgressRecords:
     """The progress records of one table."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: LocalStorage) -> None:
         self._storage = storage
 
     def entries(self, query_id: str) -> list[Entry]:
@@ -109,7 +109,9 @@ class ProgressRecords:
         """Raise InvalidTable if batch N-1 is not in the table; `known` tells instants that are."""
         if checkpoint.batch_id == 0:
             return
-        before = Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous_fingerprint or "")
+        before = Checkpoint(
+            checkpoint.query_id, checkpoint.batch_id - 1, previous_fingerprint or ""
+        )
         entry = self.find(before)
         instants = list(known)
         lost = entry is not None and entry.instant_time is not None
@@ -129,9 +131,9 @@ class ProgressRecords:
         newest = max((e.batch_id for e in self.entries(checkpoint.query_id)), default=-1)
         if checkpoint.batch_id <= newest:
             raise InvalidConfig(
-                f"batch {checkpoint.batch_id} of query {checkpoint.query_id} was written with other "
-                "data before; inserting it again could double rows: use operation='upsert', or a "
-                "new checkpoint folder if the source starts at new data"
+                f"batch {checkpoint.batch_id} of query {checkpoint.query_id} was written with "
+                "other data before; inserting it again could double rows: use operation='upsert', "
+                "or a new checkpoint folder if the source starts at new data"
             )
 
 

@@ -53,7 +53,7 @@ class _EventParam(AccumulatorParam[list[str]]):
     def zero(self, value: list[str]) -> list[str]:
         return []
 
-    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:  # noqa: N802 -- Spark's
+    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:
         value1.extend(value2)
         return value1
 
@@ -167,7 +167,7 @@ def _decoded(text: str) -> Event:
 
 
 def _translated(error: Exception) -> Exception:
-    """Return the error that an operator raised in a task, else WriteFailed with Spark's first line."""
+    """Return the error that an operator raised in a task, else WriteFailed."""
     raised = _RAISED.search(str(error))
     if raised is not None:
         return _KINDS[raised[1]](raised[2])

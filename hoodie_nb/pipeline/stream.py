@@ -37,7 +37,7 @@ from hoodie_nb.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.05
 
@@ -95,7 +95,9 @@ class Job:
         while self.query.isActive:
             time.sleep(_POLL_S)
         self._hold.release()
-        self._events.tell("job_failed" if self._error else "job_stopped", why=str(self._error or ""))
+        self._events.tell(
+            "job_failed" if self._error else "job_stopped", why=str(self._error or "")
+        )
 
     # --- one checkpoint -----------------------------------------------------------------------
 

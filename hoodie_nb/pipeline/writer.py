@@ -6,8 +6,8 @@ folder. What leaves is one write status per file: the event that the coordinator
 
 *Semantics*: one base file per file group and instant. A new file group without rows is not written.
 *Fault tolerance*: staged names are made exclusively below a folder that only the driver makes, so
-that a task which outlives its job cannot touch another attempt's file. The writer knows no timeline:
-nothing it does is visible before the coordinator publishes it.
+that a task which outlives its job cannot touch another attempt's file. The writer knows no
+timeline: nothing it does is visible before the coordinator publishes it.
 
 **Caveats**: Flink rewrites the base file at every flush; here a flush is a spill, and a bucket is
 rewritten once a checkpoint. *Source:* RFC-24 STEP2/STEP3, StreamWriteFunction.

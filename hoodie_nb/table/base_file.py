@@ -11,7 +11,7 @@
 
 Rows arrive in pieces and leave in row groups of `ROW_GROUP` rows, so that a file grows in few of
 them however often it is rewritten. The bloom is sized for the expected rows, rounded up to a power
-of two: a file that is extended keeps its filter while that has room, and only the new keys are hashed.
+of two: a file that is extended keeps its filter while that has room, and only new keys are hashed.
 
 *Source:* HoodieAvroParquetWriter, HoodieBloomFilterWriteSupport.
 """
@@ -27,8 +27,14 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.bloom import BloomFilter
-from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, META_FIELDS, PARTITION_PATH, RECORD_KEY
-from hoodie_nb.table.schema import to_avro
+from hoodie_nb.table.schema import (
+    COMMIT_TIME,
+    FILE_NAME,
+    META_FIELDS,
+    PARTITION_PATH,
+    RECORD_KEY,
+    to_avro,
+)
 
 BLOOM, BLOOM_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
 MIN_KEY, MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"

@@ -15,11 +15,9 @@ from typing import Any
 
 from hoodie_nb.errors import InvalidTable
 
-_ZEROS = (
-    "numUpdates totalWriteErrors totalLogReadTimeMs totalLogRecords totalLogFilesCompacted "
-    "totalLogSizeCompacted totalUpdatedRecordsCompacted totalLogBlocks totalCorruptLogBlock "
-    "totalRollbackBlocks"
-).split()
+_ZEROS = ["numUpdates", "totalWriteErrors", "totalLogReadTimeMs", "totalLogRecords"]
+_ZEROS += ["totalLogFilesCompacted", "totalLogSizeCompacted", "totalUpdatedRecordsCompacted"]
+_ZEROS += ["totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks"]
 
 
 @dataclass(frozen=True, slots=True)

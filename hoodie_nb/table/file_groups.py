@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
-from hoodie_nb.table.storage import Storage, partition_folders
+from hoodie_nb.table.storage import LocalStorage, partition_folders
 from hoodie_nb.table.timeline import Instant, State, Timeline
 
 _NAME = re.compile(r"([^_/]+)_([^_/]+)_(\d{14}|\d{17})\.parquet")
@@ -87,7 +87,7 @@ class FileGroups:
 
 
 def load_file_groups(
-    storage: Storage,
+    storage: LocalStorage,
     timeline: Timeline,
     *,
     as_of: str | None = None,
@@ -110,7 +110,7 @@ def load_file_groups(
 
 
 def _latest(
-    storage: Storage, folder: str, visible: set[str], first: str, as_of: str | None
+    storage: LocalStorage, folder: str, visible: set[str], first: str, as_of: str | None
 ) -> dict[str, FileSlice]:
     latest: dict[str, FileSlice] = {}
     for entry in storage.list_folder(folder):

@@ -65,9 +65,9 @@ def _files(table: TableHandle) -> Iterator[Finding]:
         for entry in table.storage.list_folder(folder):
             path = f"{folder}/{entry.name}" if folder else entry.name
             name = BaseFileName.parse(entry.name)
-            if entry.name.endswith(".parquet") and path not in told:
-                if name is None or name.instant_time >= first:
-                    yield Finding(f"{path} is in no commit", "delete it: readers may show its rows")
+            archived = name is not None and name.instant_time < first
+            if entry.name.endswith(".parquet") and path not in told and not archived:
+                yield Finding(f"{path} is in no commit", "delete it: readers may show its rows")
     latest = {s.path for s in table.file_groups()}
     newest = {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
     for path, (size, rows) in sorted(told.items()):

@@ -19,14 +19,14 @@ from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.file_groups import FileGroups, load_file_groups
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import from_avro
-from hoodie_nb.table.storage import META, OURS, LocalStorage, Storage
+from hoodie_nb.table.storage import META, OURS, LocalStorage
 from hoodie_nb.table.timeline import Instant, Timeline
 
 
 class TableHandle:
     """One table as the library sees it; made by `open_table` and `create_table`."""
 
-    def __init__(self, storage: Storage, clock: Clock, config: TableConfig) -> None:
+    def __init__(self, storage: LocalStorage, clock: Clock, config: TableConfig) -> None:
         self.storage = storage
         self.clock = clock
         self.config = config
@@ -107,7 +107,12 @@ def create_table(
 
 
 def _make(
-    storage: LocalStorage, clock: Clock, config: TableConfig, options: WriteOptions, *, replace: bool
+    storage: LocalStorage,
+    clock: Clock,
+    config: TableConfig,
+    options: WriteOptions,
+    *,
+    replace: bool,
 ) -> TableHandle:
     from hoodie_nb.clock import instant_time
 
@@ -166,6 +171,8 @@ def _must_agree(found: TableConfig, wanted: TableConfig, root: str) -> None:
         }
 
     ours, theirs = facts(wanted), facts(found)
-    different = [f"{k}: table {theirs[k]!r}, asked {ours[k]!r}" for k in ours if ours[k] != theirs[k]]
+    different = [
+        f"{k}: table {theirs[k]!r}, asked {ours[k]!r}" for k in ours if ours[k] != theirs[k]
+    ]
     if different:
         raise InvalidConfig(f"{root} is another table than asked for: {'; '.join(different)}")

@@ -120,9 +120,7 @@ def _objection(value: str, config: TableConfig, name: str) -> str | None:
     return None
 
 
-def _refuse_partitions(
-    encoded: pa.DictionaryArray, reasons: list[str | None], column: str
-) -> None:
+def _refuse_partitions(encoded: pa.DictionaryArray, reasons: list[str | None], column: str) -> None:
     bad = pa.array([reason is not None for reason in reasons]).take(encoded.indices)
     first = next(reason for reason in reasons if reason)
     _refuse(encoded.dictionary_decode(), bad, column, f"cannot be a partition path: it {first}")

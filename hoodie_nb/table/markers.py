@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.storage import META, Storage
+from hoodie_nb.table.storage import META, LocalStorage
 
 
 def marker_folder(instant_time: str) -> str:
@@ -22,7 +22,9 @@ def marker_folder(instant_time: str) -> str:
     return f"{META}/.temp/{instant_time}"
 
 
-def write_markers(storage: Storage, instant_time: str, statuses: Iterable[WriteStatus]) -> None:
+def write_markers(
+    storage: LocalStorage, instant_time: str, statuses: Iterable[WriteStatus]
+) -> None:
     """Make a marker for each file, durable before any file is published."""
     folder = marker_folder(instant_time)
     folders = {META, f"{META}/.temp", folder}
@@ -35,14 +37,14 @@ def write_markers(storage: Storage, instant_time: str, statuses: Iterable[WriteS
         storage.sync_folder(name)
 
 
-def marked_files(storage: Storage, instant_time: str) -> list[str]:
+def marked_files(storage: LocalStorage, instant_time: str) -> list[str]:
     """Return the data files that the markers of an instant name, from the table's root."""
     folder = marker_folder(instant_time)
     found = {path for path in _lines(storage, folder) if _is_ours(path, instant_time)}
     return sorted(found)
 
 
-def _lines(storage: Storage, folder: str, inside: str = "") -> Iterator[str]:
+def _lines(storage: LocalStorage, folder: str, inside: str = "") -> Iterator[str]:
     for entry in storage.list_folder(f"{folder}/{inside}" if inside else folder):
         path = f"{inside}/{entry.name}" if inside else entry.name
         if entry.is_folder:

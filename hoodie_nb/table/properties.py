@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.schema import from_avro, to_avro
-from hoodie_nb.table.storage import META, Storage
+from hoodie_nb.table.storage import META, LocalStorage
 
 PATH = f"{META}/hoodie.properties"
 OPTIONS = f"{META}/.hoodie_nb/options.json"
@@ -27,7 +27,7 @@ _PAYLOAD = "org.apache.hudi.common.model."
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the keys and values of a Java properties file (one line each, `\\` escapes)."""
+    """Return the keys and values of a Java properties file, its escapes undone."""
     found = {}
     for line in text.splitlines():
         line = line.strip()
@@ -113,7 +113,7 @@ class TableConfig:
 
     @classmethod
     def parse(cls, text: str, where: str) -> "TableConfig":
-        """Return the configuration a properties file holds, or raise InvalidTable naming why not."""
+        """Return the configuration a properties file holds, or raise InvalidTable."""
         values = parse_properties(text)
         _check(values, where)
         ordering = values.get("hoodie.table.ordering.fields") or values.get(
@@ -166,7 +166,7 @@ def _check(values: dict[str, str], where: str) -> None:
         raise InvalidTable(f"{where} names several ordering columns; one is supported")
 
 
-def load(storage: Storage) -> TableConfig:
+def load(storage: LocalStorage) -> TableConfig:
     """Read the table's configuration, or raise InvalidTable if there is no table."""
     try:
         text = storage.read_bytes(PATH).decode()
@@ -178,7 +178,7 @@ def load(storage: Storage) -> TableConfig:
     return TableConfig.parse(text, f"{storage.root}/{PATH}")
 
 
-def load_options(storage: Storage) -> dict[str, object]:
+def load_options(storage: LocalStorage) -> dict[str, object]:
     """Return the write options that were given when the table was made."""
     if not storage.exists(OPTIONS):
         return {}

@@ -19,7 +19,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.clock import instant_ms
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.markers import marker_folder, write_markers
-from hoodie_nb.table.storage import SCRATCH, STAGED, Storage
+from hoodie_nb.table.storage import SCRATCH, STAGED, LocalStorage
 from hoodie_nb.table.timeline import Instant, Timeline
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
@@ -31,7 +31,7 @@ def staged_folder(instant_time: str, nonce: str) -> str:
 
 
 def publish_commit(
-    storage: Storage,
+    storage: LocalStorage,
     timeline: Timeline,
     instant: Instant,
     statuses: Sequence[WriteStatus],
@@ -53,7 +53,7 @@ def publish_commit(
     return timeline.complete(instant, content)
 
 
-def _prepare_partition(storage: Storage, folder: str, instant_time: str) -> None:
+def _prepare_partition(storage: LocalStorage, folder: str, instant_time: str) -> None:
     """Make the partition known to listings: without this file Java reads none of its rows."""
     path = f"{folder}/{PARTITION_METADATA}" if folder else PARTITION_METADATA
     if storage.exists(path):
@@ -72,7 +72,7 @@ def _prepare_partition(storage: Storage, folder: str, instant_time: str) -> None
         storage.sync_folder("" if str(parent) == "." else str(parent))
 
 
-def sweep(storage: Storage, instant_time: str) -> None:
+def sweep(storage: LocalStorage, instant_time: str) -> None:
     """Delete the staged files and markers of an instant that has completed or was rolled back."""
     for entry in storage.list_folder(STAGED):
         if entry.name.startswith(f"{instant_time}-"):
@@ -80,7 +80,7 @@ def sweep(storage: Storage, instant_time: str) -> None:
     storage.remove_tree(marker_folder(instant_time))
 
 
-def sweep_all(storage: Storage, *, keep: Sequence[str] = ()) -> None:
+def sweep_all(storage: LocalStorage, *, keep: Sequence[str] = ()) -> None:
     """Delete what dead runs left in the staging and scratch folders, but for instants in `keep`."""
     for entry in storage.list_folder(STAGED):
         if entry.name.split("-")[0] not in keep:

@@ -1,8 +1,8 @@
 """Rolling back an instant that did not complete.
 
-*Work flow*: plan (`R.rollback.requested`, Avro) → `R.rollback.inflight` → delete the data files that
-the markers name → take T off the timeline → `R.rollback` (Avro) → delete the markers. An instant
-that published nothing just leaves the timeline.
+*Work flow*: plan (`R.rollback.requested`, Avro) → `R.rollback.inflight` → delete the data files
+that the markers name → take T off the timeline → `R.rollback` (Avro) → delete the markers. An
+instant that published nothing just leaves the timeline.
 
 *Fault tolerance*: a crash at any point leaves either T with its markers (rolled back anew) or a
 pending rollback with its plan, which `finish_rollbacks` completes; both may be repeated, by this
@@ -13,8 +13,10 @@ table.
 """
 
 import io
+import json
 from collections import defaultdict
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,97 +25,35 @@ import fastavro
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.markers import marked_files, marker_folder
+from hoodie_nb.table.markers import marked_files
 from hoodie_nb.table.publish import sweep
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.table.timeline import Instant, State, Timeline
 
-_TEXT = {"type": "string", "avro.java.string": "String"}
-_INFO = {
-    "type": "record",
-    "name": "HoodieInstantInfo",
-    "fields": [{"name": "commitTime", "type": _TEXT}, {"name": "action", "type": _TEXT}],
-}
-_SIZES = {"type": "map", "values": "long", "avro.java.string": "String"}
-_REQUEST = {
-    "type": "record",
-    "name": "HoodieRollbackRequest",
-    "fields": [
-        {"name": "partitionPath", "type": _TEXT},
-        {"name": "fileId", "type": ["null", _TEXT], "default": None},
-        {"name": "latestBaseInstant", "type": ["null", _TEXT], "default": None},
-        {"name": "filesToBeDeleted", "type": {"type": "array", "items": _TEXT}, "default": []},
-        {"name": "logBlocksToBeDeleted", "type": ["null", _SIZES], "default": None},
-    ],
-}
-_PLAN = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieRollbackPlan",
-        "namespace": "org.apache.hudi.avro.model",
-        "fields": [
-            {"name": "instantToRollback", "type": ["null", _INFO], "default": None},
-            {
-                "name": "RollbackRequests",
-                "type": ["null", {"type": "array", "items": _REQUEST}],
-                "default": None,
-            },
-            {"name": "version", "type": ["int", "null"], "default": 1},
-        ],
-    }
-)
-_TEXTS = {"type": "array", "items": _TEXT}
-_PARTITION = {
-    "type": "record",
-    "name": "HoodieRollbackPartitionMetadata",
-    "fields": [
-        {"name": "partitionPath", "type": _TEXT},
-        {"name": "successDeleteFiles", "type": _TEXTS},
-        {"name": "failedDeleteFiles", "type": _TEXTS},
-        {"name": "rollbackLogFiles", "type": ["null", _SIZES], "default": None},
-        {"name": "logFilesFromFailedCommit", "type": ["null", _SIZES], "default": None},
-    ],
-}
-_METADATA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieRollbackMetadata",
-        "namespace": "org.apache.hudi.avro.model",
-        "fields": [
-            {"name": "startRollbackTime", "type": _TEXT},
-            {"name": "timeTakenInMillis", "type": "long"},
-            {"name": "totalFilesDeleted", "type": "int"},
-            {"name": "commitsRollback", "type": _TEXTS},
-            {
-                "name": "partitionMetadata",
-                "type": {"type": "map", "values": _PARTITION, "avro.java.string": "String"},
-            },
-            {"name": "version", "type": ["int", "null"], "default": 1},
-            {
-                "name": "instantsRollback",
-                "type": {"type": "array", "items": _INFO},
-                "default": [],
-            },
-        ],
-    }
-)
+
+def _schema(name: str) -> Any:  # noqa: ANN401 -- fastavro's schema
+    text = resources.files(__package__).joinpath(f"avro/{name}.avsc").read_text()
+    return fastavro.parse_schema(json.loads(text))
 
 
-def roll_back(storage: Storage, timeline: Timeline, instant: Instant) -> bool:
+_PLAN, _METADATA = _schema("HoodieRollbackPlan"), _schema("HoodieRollbackMetadata")
+
+
+def roll_back(storage: LocalStorage, timeline: Timeline, instant: Instant) -> bool:
     """Undo a pending commit; return whether files had been published (then Avro tells of it)."""
-    files = [f for f in marked_files(storage, instant.requested_time) if storage.exists(f)]
-    if files:
-        plan = _encode(_PLAN, _plan(storage, instant, files))
+    paths = [f for f in marked_files(storage, instant.requested_time) if storage.exists(f)]
+    if paths:
+        plan = _encode(_PLAN, _plan(storage, instant, paths))
         rollback = timeline.request("rollback", plan)
         failpoints.hit("rollback.plan.post")
-        _finish(storage, timeline, rollback, instant, files)
+        _finish(storage, timeline, rollback, instant, paths)
     else:
         timeline.remove(instant)
         sweep(storage, instant.requested_time)
-    return bool(files)
+    return bool(paths)
 
 
-def finish_rollbacks(storage: Storage, timeline: Timeline) -> list[Instant]:
+def finish_rollbacks(storage: LocalStorage, timeline: Timeline) -> list[Instant]:
     """Complete the rollbacks that somebody began; return the instants they undid."""
     undone = []
     for rollback in timeline.pending():
@@ -138,7 +78,11 @@ def timeline_has_completed(timeline: Timeline, instant: Instant) -> bool:
 
 
 def _finish(
-    storage: Storage, timeline: Timeline, rollback: Instant, instant: Instant, files: Sequence[str]
+    storage: LocalStorage,
+    timeline: Timeline,
+    rollback: Instant,
+    instant: Instant,
+    files: Sequence[str],
 ) -> None:
     if rollback.state is State.REQUESTED:
         rollback = timeline.begin(rollback)
@@ -167,7 +111,7 @@ def _info(instant: Instant) -> dict[str, str]:
     return {"commitTime": instant.requested_time, "action": instant.action}
 
 
-def _plan(storage: Storage, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
+def _plan(storage: LocalStorage, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
     requests = []
     for path in files:
         name = BaseFileName.parse(PurePosixPath(path).name)
@@ -212,7 +156,7 @@ def _encode(schema: Any, record: dict[str, Any]) -> bytes:  # noqa: ANN401 -- fa
     return out.getvalue()
 
 
-def _read_plan(storage: Storage, rollback: Instant) -> tuple[Instant, list[str]]:
+def _read_plan(storage: LocalStorage, rollback: Instant) -> tuple[Instant, list[str]]:
     requested = Instant(rollback.requested_time, "rollback", State.REQUESTED)
     try:
         (plan,) = fastavro.reader(io.BytesIO(storage.read_bytes(requested.path)))
@@ -231,7 +175,7 @@ def _read_plan(storage: Storage, rollback: Instant) -> tuple[Instant, list[str]]
     return instant, sorted(files)
 
 
-def _inside(storage: Storage, path: str) -> str | None:
+def _inside(storage: LocalStorage, path: str) -> str | None:
     plain = path.removeprefix("file:").replace("//", "/")
     root = storage.root.rstrip("/") + "/"
     inside = plain.removeprefix(root) if plain.startswith(root) else None
@@ -241,6 +185,3 @@ def _inside(storage: Storage, path: str) -> str | None:
 def _names(path: str, instant: Instant) -> bool:
     name = BaseFileName.parse(PurePosixPath(path).name)
     return name is not None and name.instant_time == instant.requested_time
-
-
-__all__ = ["finish_rollbacks", "marker_folder", "roll_back", "timeline_has_completed"]

@@ -79,7 +79,9 @@ def _stored_type(kind: pa.DataType, column: str) -> pa.DataType:
     if pa.types.is_map(kind) and _stored_type(kind.key_type, column) == pa.string():
         return pa.map_(pa.string(), _stored_type(kind.item_type, column))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _stored_type(f.type, f"{column}.{f.name}")) for f in kind])
+        return pa.struct(
+            [pa.field(f.name, _stored_type(f.type, f"{column}.{f.name}")) for f in kind]
+        )
     if kind in _WORDS or kind in _LOGICAL_OF or pa.types.is_decimal128(kind):
         return kind
     raise InvalidInput(f"column {column!r} has type {kind}, which Hudi cannot store: cast it first")
@@ -91,7 +93,7 @@ def may_become(given: pa.DataType, stored: pa.DataType) -> bool:
         return True
     if pa.types.is_decimal128(given) and pa.types.is_decimal128(stored):
         whole = stored.precision - stored.scale >= given.precision - given.scale
-        return whole and stored.scale >= given.scale
+        return bool(whole and stored.scale >= given.scale)
     return False
 
 

@@ -1,4 +1,4 @@
-"""Reading a snapshot with Spark's own vectorised Parquet reader: the file list is the timeline's."""
+"""Reading a snapshot with Spark's own Parquet reader: the file list is the timeline's."""
 
 from __future__ import annotations
 

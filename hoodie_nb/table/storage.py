@@ -1,4 +1,4 @@
-"""The one port through which bytes reach the disk, and its local twin.
+"""The one port through which bytes reach the disk.
 
 All paths are relative to the table's root, `/` between the parts, `""` for the root itself; a path
 that would leave the root is refused. Three promises carry the protocols:
@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 from urllib.parse import unquote, urlparse
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
@@ -39,54 +39,6 @@ class Entry:
     is_folder: bool
     size_bytes: int
     modified_ms: int
-
-
-class Storage(Protocol):
-    """What the protocols need of a place where a table lies."""
-
-    root: str
-
-    def list_folder(self, folder: str) -> list[Entry]:
-        """Names in `folder` in order, none if the folder is missing."""
-
-    def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
-
-    def size(self, path: str) -> int:
-        """Bytes of a file; FileNotFoundError if it is missing."""
-
-    def read_bytes(self, path: str) -> bytes:
-        """The whole content of a file."""
-
-    def put_if_absent(self, path: str, content: bytes) -> None:
-        """Make the file with all its content, durable; FileExistsError if the name is taken."""
-
-    def replace(self, path: str, content: bytes) -> None:
-        """Make or replace the file as a whole, durable."""
-
-    def touch(self, path: str) -> None:
-        """Make an empty file and its folders if it is not there yet."""
-
-    def make_folder(self, path: str) -> None:
-        """Make the folder and those above it."""
-
-    def sync_folder(self, path: str) -> None:
-        """Make the names in a folder durable."""
-
-    def publish(self, staged: str, target: str) -> None:
-        """Let a staged file appear under `target`; an equal one there is fine, another is not."""
-
-    def remove(self, path: str) -> bool:
-        """Delete a file; False if it was not there."""
-
-    def remove_tree(self, path: str) -> None:
-        """Delete a folder of ours with all that lies in it."""
-
-    def local_path(self, path: str) -> str:
-        """The path under which this machine opens the file."""
-
-    def open_new(self, path: str) -> BinaryIO:
-        """Open a file for writing that must not exist yet."""
 
 
 def local_root(path: str | os.PathLike[str]) -> str:
@@ -246,11 +198,13 @@ def _same_content(first: str, second: str) -> bool:
                 return True
 
 
-def partition_folders(storage: Storage, folder: str = "") -> Iterator[str]:
+def partition_folders(storage: LocalStorage, folder: str = "") -> Iterator[str]:
     """Yield the partition paths: every folder that holds a partition metadata file."""
     entries = storage.list_folder(folder)
     if any(e.name.startswith(".hoodie_partition_metadata") for e in entries):
         yield folder
     for entry in entries:
         if entry.is_folder and not (folder == "" and entry.name == META):
-            yield from partition_folders(storage, f"{folder}/{entry.name}" if folder else entry.name)
+            yield from partition_folders(
+                storage, f"{folder}/{entry.name}" if folder else entry.name
+            )

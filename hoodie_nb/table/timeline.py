@@ -22,7 +22,7 @@ from enum import StrEnum
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Clock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.storage import META, Storage
+from hoodie_nb.table.storage import META, LocalStorage
 
 
 class State(StrEnum):
@@ -81,7 +81,7 @@ class Instant:
 class Timeline:
     """The active timeline of one table."""
 
-    def __init__(self, storage: Storage, clock: Clock) -> None:
+    def __init__(self, storage: LocalStorage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
 
@@ -127,7 +127,9 @@ class Timeline:
             except FileExistsError:
                 continue
             return instant
-        raise InvalidTable(f"no free instant time was found on the timeline of {self._storage.root}")
+        raise InvalidTable(
+            f"no free instant time was found on the timeline of {self._storage.root}"
+        )
 
     def begin(self, instant: Instant) -> Instant:
         """Let a requested instant become inflight."""

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +25,6 @@ from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.file_groups import FileSlice
-
 
 V = TypeVar("V")
 
@@ -99,7 +99,7 @@ class BloomIndex:
         positions = pa.array(numbers, mask=numbers < 0)
         return pa.array(ids, pa.string()).take(positions)
 
-    def _in_file(self, piece: FileSlice, keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _in_file(self, piece: FileSlice, keys: pa.Array) -> npt.NDArray[np.int64]:
         """Return the positions of `keys` that the file holds."""
         path = self._plan.storage.local_path(piece.path)
         index = self._file_index(path)
@@ -116,7 +116,7 @@ class BloomIndex:
             return maybe[:0]
         self.counts.candidates += len(maybe)
         found = pc.is_in(keys.take(pa.array(maybe)), value_set=self._file_keys(path))
-        hits = maybe[found.to_numpy(zero_copy_only=False)]
+        hits: npt.NDArray[np.int64] = maybe[found.to_numpy(zero_copy_only=False)]
         self.counts.false_positives += len(maybe) - len(hits)
         return hits
 
