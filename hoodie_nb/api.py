@@ -17,9 +17,10 @@ from hoodie_nb.config import parse_bytes
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.batch import Commit, completed, write_arrow
-from hoodie_nb.pipeline.coordinator import WriteCoordinator
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import writing
+from hoodie_nb.pipeline.stages import PIPELINES
 from hoodie_nb.pipeline.triggers import trigger_options
 from hoodie_nb.table import read
 from hoodie_nb.table.commits import CommitMetadata
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from hoodie_nb.pipeline.stream import Job
 
 _NOT_YET = {
-    "pipeline": ("step3",),
-    "index": ("bloom",),
+    "pipeline": tuple(PIPELINES),
+    "index": ("bloom", "state", None),
     "operation": ("upsert", "insert", "delete"),
     "commit_on": ("write",),
     "commit_interval": (None,),
@@ -153,7 +154,7 @@ class Table:
         instant = coordinator.run(
             intake,
             lambda plan: write_on_spark(data, plan, self.events),
-            tasks=data.sparkSession.sparkContext.defaultParallelism,
+            shape=Shape(tasks=data.sparkSession.sparkContext.defaultParallelism),
         )
         return completed(handle, instant)
 
@@ -228,7 +229,7 @@ def write_stream(
     *,
     checkpoint: str,
     pipeline: str = "step3",
-    index: str = "bloom",
+    index: str | None = None,
     operation: str = "upsert",
     trigger: str | Mapping[str, Any] = "2 seconds",
     commit_on: str = "write",
@@ -281,6 +282,8 @@ def write_stream(
         trigger=trigger_options(trigger),
         write_tasks=write_tasks,
         commit_on=commit_on,
+        pipeline=pipeline,
+        index=index or PIPELINES[pipeline].index,
     )
     return Job(stream, handle, settings)
 

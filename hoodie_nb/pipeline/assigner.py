@@ -17,7 +17,6 @@ when it has to repeat a stage.
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
 from hoodie_nb.pipeline.folding import first_of_run
+from hoodie_nb.pipeline.index import Index
 from hoodie_nb.pipeline.intake import FILE_ID, TASK
 from hoodie_nb.pipeline.plan import WritePlan, task_of
 from hoodie_nb.pipeline.profile import SmallFile, small_files
@@ -32,13 +32,6 @@ from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
 Tell = Callable[..., None]
 _IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
-
-
-class Index(Protocol):
-    """Where keys lie already."""
-
-    def locate(self, partition: str, keys: pa.Array) -> pa.Array:
-        """File id of each key in that partition, null where the key is new."""
 
 
 def assigned_schema(plan: WritePlan) -> pa.Schema:
@@ -51,7 +44,7 @@ class BucketAssigner:
     """One task's room: its small files and its open new bucket in each partition."""
 
     def __init__(self, plan: WritePlan, task: int, tell: Tell) -> None:
-        self._plan, self._task, self._tell = plan, task, tell
+        self._plan, self._task, self._tell = plan, task % plan.id_tasks, tell
         self._open: dict[str, list[SmallFile]] = {}
         self._drawn = 0
 
@@ -73,14 +66,14 @@ class BucketAssigner:
     def _small_files(self, partition: str) -> Iterator[SmallFile]:
         plan = self._plan
         slices = plan.groups.partition(partition).values()
-        return small_files(slices, plan.options, plan.record_bytes, self._task, plan.tasks)
+        return small_files(slices, plan.options, plan.record_bytes, self._task, plan.id_tasks)
 
     def _new_bucket(self, partition: str) -> SmallFile:
         while True:
             name = f"{self._plan.instant_time}/{partition}/{self._task}/{self._drawn}"
             self._drawn += 1
             file_id = f"{uuid.uuid5(_IDS, name)}-0"
-            if task_of(file_id, self._plan.tasks) == self._task:
+            if task_of(file_id, self._plan.id_tasks) == self._task:
                 break
         self._tell("bucket_assigned", partition=partition, file_id=file_id, task=self._task)
         room = max(1, self._plan.options.max_file_bytes // self._plan.record_bytes)
@@ -146,9 +139,12 @@ class FileIdAssigner:
         taken = list(self._buckets.take(partition, located.null_count))
         ids = pa.array([file_id for file_id, _ in taken], pa.string())
         repeats = np.repeat(np.arange(len(taken)), [rows for _, rows in taken])
-        return pc.replace_with_mask(located, pc.is_null(located), ids.take(pa.array(repeats)))
+        new = pc.is_null(located)
+        placed = ids.take(pa.array(repeats))
+        self._index.remember(partition, keys.filter(new), placed)
+        return pc.replace_with_mask(located, new, placed)
 
     def _tasks(self, ids: pa.Array) -> pa.Array:
         encoded = ids.dictionary_encode()
-        tasks = [task_of(i, self._plan.tasks) for i in encoded.dictionary.to_pylist()]
+        tasks = [task_of(i, self._plan.id_tasks) for i in encoded.dictionary.to_pylist()]
         return pa.array(tasks, pa.int32()).take(encoded.indices)

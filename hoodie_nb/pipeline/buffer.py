@@ -53,7 +53,7 @@ class WriteBuffer:
         self._flushing_bytes = 0
         self._flushed = 0
         self._pool: ThreadPoolExecutor | None = None
-        self.peak_bytes = 0
+        self.peak_bytes = self.spilled_bytes = 0
 
     @property
     def buffered_bytes(self) -> int:
@@ -115,6 +115,7 @@ class WriteBuffer:
         ):
             writer.write_table(run, max_chunksize=RUN_ROWS)
             written = sink.tell()
+        self.spilled_bytes += written
         self._tell(
             "buffer_flushed",
             partition=bucket.partition_path,

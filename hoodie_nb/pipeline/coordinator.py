@@ -19,14 +19,17 @@ instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperat
 import json
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hoodie_nb import failpoints
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidTable
 from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.instants import pending_commit
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.profile import average_record_bytes
 from hoodie_nb.pipeline.progress import EXTRA_KEY, Checkpoint, ProgressRecords
+from hoodie_nb.pipeline.stages import PIPELINES, Pipeline
 from hoodie_nb.table.commits import WriteStatus, encode_commit
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import publish_commit, staged_folder, sweep, sweep_all
@@ -37,6 +40,16 @@ from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 _HEARTBEAT_MS = 120_000
 _RETRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a write runs: its pipeline, index and number of tasks."""
+
+    pipeline: Pipeline = PIPELINES["step3"]
+    index: str = "bloom"
+    tasks: int = 1
+    state_folder: str = ""
 
 
 class WriteCoordinator:
@@ -109,11 +122,16 @@ class WriteCoordinator:
         failpoints.hit("coord.inflight.post")
         return instant
 
-    def plan(self, instant: Instant, intake: Intake, tasks: int = 1) -> WritePlan:
-        """Return what the writers of this instant need, its staging folder made."""
+    def plan(self, instant: Instant | None, intake: Intake, shape: Shape) -> WritePlan:
+        """Return what the writers of this instant need, its staging folder made.
+
+        Without an instant the InstantGenerator makes both; `staged` then holds the nonce only.
+        """
         table = self.table
-        staged = staged_folder(instant.requested_time, self._nonce)
-        table.storage.make_folder(staged)
+        staged = self._nonce
+        if instant is not None:
+            staged = staged_folder(instant.requested_time, self._nonce)
+            table.storage.make_folder(staged)
         groups = table.file_groups()
         newest_first = (
             table.commit_metadata(i) for i in reversed(table.timeline.completed_commits())
@@ -122,11 +140,14 @@ class WriteCoordinator:
             storage=table.storage,
             intake=intake,
             options=table.options,
-            instant_time=instant.requested_time,
+            instant_time=instant.requested_time if instant else "",
             staged=staged,
             groups=groups,
             record_bytes=average_record_bytes(newest_first, table.options),
-            tasks=tasks,
+            tasks=shape.tasks,
+            pipeline=shape.pipeline,
+            index=shape.index,
+            state_folder=shape.state_folder,
         )
 
     def run(
@@ -134,28 +155,33 @@ class WriteCoordinator:
         intake: Intake,
         write: Callable[[WritePlan], list[WriteStatus]],
         *,
-        tasks: int = 1,
+        shape: Shape | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Instant | None:
         """Write and commit one checkpoint; None if there was nothing to write."""
-        instant = self.begin()
+        shape = shape or Shape()
+        instant = None if shape.pipeline.serial_instant else self.begin()
         try:
-            plan = self.plan(instant, intake, tasks)
+            plan = self.plan(instant, intake, shape)
             statuses = write(plan)
             failpoints.hit("coord.statuses.pre")
         except BaseException:
-            self.roll_back(instant)
+            pending = pending_commit(self.table.timeline)
+            if pending is not None:
+                self.roll_back(pending)
             raise
-        if not statuses:
+        instant = instant or pending_commit(self.table.timeline)
+        if not statuses or instant is None:
             self._abandon(instant, checkpoint)
             return None
         return self.commit(instant, plan, statuses, checkpoint)
 
-    def _abandon(self, instant: Instant, checkpoint: Checkpoint | None) -> None:
+    def _abandon(self, instant: Instant | None, checkpoint: Checkpoint | None) -> None:
         """Take an instant without files off the timeline and record the empty checkpoint."""
-        self.table.timeline.remove(instant)
-        sweep(self.table.storage, instant.requested_time)
-        self._events.tell("instant_abandoned", instant=instant.requested_time)
+        if instant is not None:
+            self.table.timeline.remove(instant)
+            sweep(self.table.storage, instant.requested_time)
+            self._events.tell("instant_abandoned", instant=instant.requested_time)
         if checkpoint is not None:
             self.progress.record(checkpoint, None)
 

@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.assigner import FileIdAssigner
-from hoodie_nb.pipeline.index.bloom import BloomIndex
 from hoodie_nb.pipeline.intake import SEQ, Intake
+from hoodie_nb.pipeline.operators import assign, write
 from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.writer import BucketWriter, TaskAttempt
+from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
@@ -30,10 +29,7 @@ def keyed_in_order(rows: pa.Table, intake: Intake) -> pa.Table:
 
 def write_in_process(keyed: pa.Table, plan: WritePlan, events: EventLog) -> list[WriteStatus]:
     """Assign and write keyed rows that are in order; return the write statuses."""
-    index = BloomIndex(plan)
-    assigner = FileIdAssigner(plan, index, 0, events.tell)
-    writer = BucketWriter(plan, TaskAttempt(), events.tell, threads=min(4, os.cpu_count() or 2))
     pieces = (keyed.slice(i, _PIECE_ROWS) for i in range(0, keyed.num_rows, _PIECE_ROWS))
-    statuses = list(writer.write(assigner.assign(pieces)))
-    events.tell("index_looked_up", task=0, **index.counts.as_values())
-    return statuses
+    assigned = assign(plan, pieces, 0, events.tell)
+    threads = min(4, os.cpu_count() or 2)
+    return list(write(plan, assigned, TaskAttempt(), events.tell, threads))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.stages import PIPELINES, Pipeline
 from hoodie_nb.table.file_groups import FileGroups
 from hoodie_nb.table.storage import LocalStorage
 
@@ -17,7 +18,8 @@ class WritePlan:
     """One instant's write: where, what, onto which slices, by how many tasks.
 
     `record_bytes` is the average size of a stored row; `staged` the folder for this run's files,
-    which only the driver makes and deletes.
+    which only the driver makes and deletes. `index` is "bloom" or "state", the latter kept in
+    `state_folder`.
     """
 
     storage: LocalStorage
@@ -28,6 +30,14 @@ class WritePlan:
     groups: FileGroups
     record_bytes: int
     tasks: int = 1
+    pipeline: Pipeline = PIPELINES["step3"]
+    index: str = "bloom"
+    state_folder: str = ""
+
+    @property
+    def id_tasks(self) -> int:
+        """Return among how many tasks file groups are dealt out; by partition each has its own."""
+        return self.tasks if self.pipeline.shuffle == "file id" else 1
 
 
 def task_of(file_id: str, tasks: int) -> int:

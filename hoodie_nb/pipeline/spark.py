@@ -1,7 +1,9 @@
 """The runner on Spark: assigner and writer as `mapInArrow` stages of one Spark job.
 
-    batch ─ sequence ─▶ shuffle by record key, sorted ─▶ FileIdAssigner
-          ─▶ shuffle by file id ─▶ BucketWriter ─▶ write statuses to the driver
+    step2, step3   batch ─ sequence ─▶ shuffle by record key, sorted ─▶ FileIdAssigner
+                         ─▶ shuffle by file id ─▶ BucketWriter ─▶ write statuses to the driver
+    step1          batch ─ sequence ─▶ shuffle by partition ─▶ one task indexes, assigns, writes
+    current        the same, behind one task that every record passes and that makes the instant
 
 The batch is read by this one job only. The shuffle key is the text of the record key (with the
 partition where keys are per partition), so that equal keys of different types meet. What the
@@ -14,10 +16,13 @@ are with the driver when the task ends.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import AccumulatorParam, TaskContext
@@ -27,19 +32,21 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.events import Event, EventLog
-from hoodie_nb.pipeline.assigner import FileIdAssigner, assigned_schema
-from hoodie_nb.pipeline.index.bloom import BloomIndex
+from hoodie_nb.pipeline.assigner import assigned_schema
+from hoodie_nb.pipeline.instants import generate_instant, with_instant
 from hoodie_nb.pipeline.intake import SEQ, TASK, Intake
+from hoodie_nb.pipeline.operators import assign, assign_and_write, write
 from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.writer import BucketWriter, TaskAttempt
+from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import storable
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _OUT = "kind string, payload string"
+_INSTANT = "_hoodie_nb_instant"
 _RAISED = re.compile(r"hoodie_nb\.errors\.(InvalidInput|InvalidTable|InvalidConfig): (.*)")
 _KINDS: dict[str, type[Exception]] = {
     "InvalidInput": InvalidInput,
@@ -67,14 +74,13 @@ def arrow_schema(batch: DataFrame) -> pa.Schema:
 
 
 def write_on_spark(batch: DataFrame, plan: WritePlan, events: EventLog) -> list[WriteStatus]:
-    """Run assigner and writer over a DataFrame as Spark tasks; return the write statuses."""
-    session = batch.sparkSession
-    told = session.sparkContext.accumulator([], _EventParam())
-    assigned = _keyed_order(batch, plan).mapInArrow(
-        _assign_task(plan, told), from_arrow_schema(assigned_schema(plan), True)
-    )
-    routed = assigned.repartitionById(plan.tasks, F.col(TASK))
-    written = routed.mapInArrow(_write_task(plan), _OUT)
+    """Run the plan's pipeline over a DataFrame as Spark tasks; return the write statuses."""
+    told = batch.sparkSession.sparkContext.accumulator([], _EventParam())
+    sequenced = batch.withColumn(SEQ, F.monotonically_increasing_id())
+    if plan.pipeline.shuffle == "file id":
+        written = _assigned_then_written(sequenced, plan, told)
+    else:
+        written = _written_by_partition(sequenced, plan)
     try:
         rows = written.collect()
     except Exception as error:
@@ -86,65 +92,112 @@ def write_on_spark(batch: DataFrame, plan: WritePlan, events: EventLog) -> list[
     return sorted(statuses, key=lambda s: (s.partition_path, s.file_id))
 
 
-def _keyed_order(batch: DataFrame, plan: WritePlan) -> DataFrame:
-    """Shuffle by the text of the key columns and sort, the order of arrival attached before."""
+def _texts(names: tuple[str, ...]) -> list[Column]:
+    return [F.col(f"`{name}`").cast("string") for name in names]
+
+
+def _assigned_then_written(
+    batch: DataFrame, plan: WritePlan, told: Accumulator[list[str]]
+) -> DataFrame:
+    """STEP2 and STEP3: by record key to the assigners, by file id to the writers."""
     config = plan.intake.config
-    keys = [
-        F.col(f"`{name}`").cast("string") for name in (*config.partition_by, *config.record_key)
-    ]
-    sequenced = batch.withColumn(SEQ, F.monotonically_increasing_id())
-    return sequenced.repartition(plan.tasks, *keys).sortWithinPartitions(*keys, SEQ)
+    keys = _texts((*config.partition_by, *config.record_key))
+    ordered = batch.repartition(plan.tasks, *keys).sortWithinPartitions(*keys, SEQ)
+    schema = from_arrow_schema(assigned_schema(plan), True)
+    assigned = ordered.mapInArrow(_assign_task(plan, told), schema)
+    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(_write_task(plan), _OUT)
+
+
+def _written_by_partition(batch: DataFrame, plan: WritePlan) -> DataFrame:
+    """Before STEP2: by partition path to tasks that index, assign and write."""
+    config = plan.intake.config
+    if plan.pipeline.serial_instant:
+        schema = batch.schema.add(_INSTANT, "string")
+        batch = batch.repartition(1).mapInArrow(_instant_task(plan), schema)
+    partitions = _texts(config.partition_by) or [F.lit(0)]
+    keys = _texts((*config.partition_by, *config.record_key))
+    ordered = batch.repartition(plan.tasks, *partitions).sortWithinPartitions(*keys, SEQ)
+    return ordered.mapInArrow(_process_task(plan), _OUT)
+
+
+def _instant_task(plan: WritePlan) -> Callable[[Batches], Batches]:
+    """The InstantGenerator: one task that every record passes; the first one makes the instant."""
+
+    def task(batches: Batches) -> Batches:
+        time17 = ""
+        for batch in batches:
+            if batch.num_rows:
+                time17 = time17 or generate_instant(plan)
+                instant = pa.array([time17], pa.string()).take(pa.array([0] * batch.num_rows))
+                columns = [*batch.columns, instant]
+                names = [*batch.schema.names, _INSTANT]
+                yield pa.RecordBatch.from_arrays(columns, names=names)
+
+    return task
+
+
+def _process_task(plan: WritePlan) -> Callable[[Batches], Batches]:
+    def task(batches: Batches) -> Batches:
+        heard = _Heard()
+        pieces: Iterator[pa.Table] = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+        first = next(pieces, None)
+        if first is None:
+            return
+        pieces = itertools.chain([first], pieces)
+        own = plan
+        if plan.pipeline.serial_instant:
+            own = with_instant(plan, first.column(_INSTANT)[0].as_py())
+            pieces = (piece.drop_columns([_INSTANT]) for piece in pieces)
+        keyed = (_keyed(piece, plan.intake) for piece in pieces)
+        for status in assign_and_write(own, keyed, _attempt(), heard.tell):
+            heard.rows.append(("status", status.to_json()))
+        yield from heard.batches()
+
+    return task
 
 
 def _assign_task(plan: WritePlan, told: Accumulator[list[str]]) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
-        number = _attempt().task
-        heard: list[str] = []
-        index = BloomIndex(plan)
-
-        def tell(kind: str, **values: object) -> None:
-            heard.append(_encoded(kind, values))
-
-        assigner = FileIdAssigner(plan, index, number, tell)
-        for rows in assigner.assign(_keyed(batches, plan.intake)):
+        heard = _Heard()
+        keyed = (_keyed(pa.Table.from_batches([b]), plan.intake) for b in batches if b.num_rows)
+        for rows in assign(plan, keyed, _attempt().task, heard.tell):
             yield from rows.to_batches()
-        if index.counts.keys:
-            tell("index_looked_up", task=number, **index.counts.as_values())
-        told.add(heard)
+        told.add([payload for _, payload in heard.rows])
 
     return task
-
-
-def _keyed(batches: Batches, intake: Intake) -> Iterator[pa.Table]:
-    for batch in batches:
-        if batch.num_rows:
-            rows = pa.Table.from_batches([batch])
-            sequence = rows.column(SEQ).combine_chunks()
-            plain = rows.drop_columns([SEQ])
-            yield intake.keyed(plain.cast(storable(plain.schema)), sequence)
 
 
 def _write_task(plan: WritePlan) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
-        out: list[tuple[str, str]] = []
-
-        def tell(kind: str, **values: object) -> None:
-            out.append(("event", _encoded(kind, values)))
-
-        writer = BucketWriter(plan, _attempt(), tell)
+        heard = _Heard()
         rows = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
-        for status in writer.write(rows):
-            out.append(("status", status.to_json()))
-        yield from _reported(out)
+        for status in write(plan, rows, _attempt(), heard.tell):
+            heard.rows.append(("status", status.to_json()))
+        yield from heard.batches()
 
     return task
 
 
-def _reported(out: list[tuple[str, str]]) -> Iterable[pa.RecordBatch]:
-    if out:
-        kinds, payloads = zip(*out, strict=True)
-        columns = [pa.array(kinds, pa.string()), pa.array(payloads, pa.string())]
-        yield pa.RecordBatch.from_arrays(columns, names=["kind", "payload"])
+def _keyed(rows: pa.Table, intake: Intake) -> pa.Table:
+    plain = rows.drop_columns([SEQ])
+    return intake.keyed(plain.cast(storable(plain.schema)), rows.column(SEQ).combine_chunks())
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a task has to tell the driver: events and write statuses, as rows."""
+
+    rows: list[tuple[str, str]] = field(default_factory=list)
+
+    def tell(self, kind: str, **values: object) -> None:
+        """Note an event."""
+        self.rows.append(("event", json.dumps([kind, time.time_ns() // 1_000_000, values])))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as the task's output."""
+        if self.rows:
+            columns = [pa.array(column, pa.string()) for column in zip(*self.rows, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, names=["kind", "payload"])
 
 
 def _attempt() -> TaskAttempt:
@@ -152,13 +205,6 @@ def _attempt() -> TaskAttempt:
     if context is None:  # outside a Spark task there is nobody to tell attempts apart
         return TaskAttempt()
     return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
-
-
-def _encoded(kind: str, values: dict[str, Any]) -> str:
-    event = EventLog(1)
-    event.tell(kind, **values)
-    (told,) = event.records()
-    return json.dumps([told.kind, told.at_ms, dict(told.values)])
 
 
 def _decoded(text: str) -> Event:

@@ -27,11 +27,12 @@ from hoodie_nb import failpoints
 from hoodie_nb.errors import HoodieError, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.checkpoints import CheckpointFolder
-from hoodie_nb.pipeline.coordinator import WriteCoordinator
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import JobHold, writing
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.pipeline.spark import arrow_schema, write_on_spark
+from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.triggers import seconds
 from hoodie_nb.table.handle import TableHandle
 
@@ -51,6 +52,8 @@ class StreamSettings:
     trigger: dict[str, Any] = field(default_factory=dict)
     write_tasks: int | None = None
     commit_on: str = "write"
+    pipeline: str = "step3"
+    index: str = "bloom"
 
 
 class _Stopping(Exception):
@@ -69,7 +72,12 @@ class Job:
         self._coordinator = WriteCoordinator(table, self._events)
         self._intake = Intake(table.config, table.schema, settings.operation)
         self._intake.check(arrow_schema(stream))
-        self._tasks = settings.write_tasks or stream.sparkSession.sparkContext.defaultParallelism
+        self._shape = Shape(
+            pipeline_named(settings.pipeline),
+            settings.index,
+            settings.write_tasks or stream.sparkSession.sparkContext.defaultParallelism,
+            self._folder.path,
+        )
         self._stopping = threading.Event()
         self._in_batch = threading.Lock()
         self._last_batch = -1
@@ -129,7 +137,7 @@ class Job:
         instant = self._coordinator.run(
             self._intake,
             lambda plan: write_on_spark(batch, plan, self._events),
-            tasks=self._tasks,
+            shape=self._shape,
             checkpoint=checkpoint,
         )
         failpoints.hit("stream.batch.post")

@@ -67,6 +67,7 @@ class BucketWriter:
         self._name = f"{attempt.token}-{uuid.uuid4().hex[:12]}"
         self._row, self._row_lock = 0, threading.Lock()
         self._serial = itertools.count()
+        self.peak_bytes = self.spilled_bytes = 0
         failpoints.hit("writer.start")
 
     def write(self, pieces: Iterable[pa.Table]) -> Iterator[WriteStatus]:
@@ -85,6 +86,7 @@ class BucketWriter:
                     statuses = list(pool.map(lambda b: self._write_bucket(buffer, b), buckets))
             yield from (status for status in statuses if status is not None)
         finally:
+            self.peak_bytes, self.spilled_bytes = buffer.peak_bytes, buffer.spilled_bytes
             buffer.close()
 
     def _write_bucket(self, buffer: WriteBuffer, bucket: Bucket) -> WriteStatus | None:

@@ -13,7 +13,7 @@ change under a name, so that neither can be stale.
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -21,28 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hoodie_nb.pipeline.index import LookupCounts
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.file_groups import FileSlice
 
 V = TypeVar("V")
-
-
-@dataclass(slots=True)
-class LookupCounts:
-    """What the lookups of one task cost, in keys and files."""
-
-    keys: int = 0
-    pruned_by_range: int = 0
-    candidates: int = 0
-    false_positives: int = 0
-    files_looked_up: int = 0
-    found: int = 0
-
-    def as_values(self) -> dict[str, int]:
-        """Return the counts by name, for an event."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +83,12 @@ class BloomIndex:
         self.counts.found += int((numbers >= 0).sum())
         positions = pa.array(numbers, mask=numbers < 0)
         return pa.array(ids, pa.string()).take(positions)
+
+    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        """Note nothing: the files themselves tell where keys are."""
+
+    def save(self, name: str) -> None:
+        """Keep nothing."""
 
     def _in_file(self, piece: FileSlice, keys: pa.Array) -> npt.NDArray[np.int64]:
         """Return the positions of `keys` that the file holds."""

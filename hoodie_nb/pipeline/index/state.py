@@ -1,0 +1,68 @@
+"""The state index: the keys that this job itself has written, and no others.
+
+It is what Flink's writer ships: exact and quick for one job, but a second job, or the same job with
+its checkpoint folder lost, knows no key of the table and writes every one of them again (Hudi's
+oldest complaint: #9174, #12523). It is here to show that.
+
+*On disk*: one Arrow file a task and checkpoint in the checkpoint folder, `hoodie_nb_state/`, with
+the columns partition path, record key and file id of each key that got a place. A run is saved
+before its instant completes: a key whose instant was rolled back leads to a file group that does
+not exist yet, and is simply written there.
+
+*Source:* RFC-24 bottleneck 4, FlinkHoodieIndex, `index.type=FLINK_STATE`.
+"""
+
+import os
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.pipeline.index import LookupCounts
+from hoodie_nb.pipeline.intake import FILE_ID
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+
+FOLDER = "hoodie_nb_state"
+_SCHEMA = pa.schema(
+    [(PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string()), (FILE_ID, pa.string())]
+)
+
+
+class StateIndex:
+    """The index of one task over a job's runs in `folder`; keys it has not seen are new."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder, FOLDER)
+        runs = sorted(self._folder.glob("*.arrow"), reverse=True)  # newest instant first: it wins
+        self._runs = [pa.ipc.open_file(pa.memory_map(str(path))).read_all() for path in runs]
+        self._known: dict[str, pa.Table] = {}
+        self._noted: list[pa.Table] = []
+        self.counts = LookupCounts()
+
+    def locate(self, partition: str, keys: pa.Array) -> pa.Array:
+        """File id of each key in that partition, null where this job never wrote it."""
+        if partition not in self._known:
+            parts = [r.filter(pc.equal(r.column(PARTITION_PATH), partition)) for r in self._runs]
+            self._known[partition] = pa.concat_tables([_SCHEMA.empty_table(), *parts])
+        known = self._known[partition]
+        found = pc.index_in(keys, value_set=known.column(RECORD_KEY))
+        self.counts.keys += len(keys)
+        self.counts.found += len(keys) - found.null_count
+        return known.column(FILE_ID).combine_chunks().take(found)
+
+    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        """Note where new keys were put."""
+        partitions = pa.array([partition], pa.string()).take(
+            pa.nulls(len(keys), "int32").fill_null(0)
+        )
+        self._noted.append(pa.Table.from_arrays([partitions, keys, file_ids], schema=_SCHEMA))
+
+    def save(self, name: str) -> None:
+        """Keep what was noted as one new run, whole or not at all."""
+        if self._noted:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            scratch = self._folder / f"{name}-{uuid.uuid4().hex}.tmp"
+            with pa.ipc.new_file(str(scratch), _SCHEMA) as writer:
+                writer.write_table(pa.concat_tables(self._noted))
+            os.replace(scratch, self._folder / f"{name}.arrow")

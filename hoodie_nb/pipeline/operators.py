@@ -1,0 +1,106 @@
+"""The operators as every runner runs them: one plain function each over Arrow tables.
+
+Each tells `operator_ran` when it ends: rows, seconds of its own work, seconds it waited for input,
+seconds in which only its files were written (the checkpoint waits for those), peak bytes buffered.
+
+*Source:* RFC-24, the boxes of its pipelines.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from hoodie_nb.pipeline.assigner import FileIdAssigner
+from hoodie_nb.pipeline.index import Index
+from hoodie_nb.pipeline.index.bloom import BloomIndex
+from hoodie_nb.pipeline.index.state import StateIndex
+from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.pipeline.writer import BucketWriter, TaskAttempt
+from hoodie_nb.table.commits import WriteStatus
+
+Tell = Callable[..., None]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Counts rows and the seconds that an operator waited for its input."""
+
+    rows: int = 0
+    seconds: float = 0.0
+    ended_at: float = 0.0
+    began_at: float = field(default_factory=time.perf_counter)
+
+    def on(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the pieces, counting."""
+        source = iter(pieces)
+        while True:
+            asked = time.perf_counter()
+            piece = next(source, None)
+            self.ended_at = time.perf_counter()
+            self.seconds += self.ended_at - asked
+            if piece is None:
+                return
+            self.rows += piece.num_rows
+            yield piece
+
+    def tell(self, tell: Tell, operator: str, task: int, **more: object) -> None:
+        """Tell that the operator has ended."""
+        total = time.perf_counter() - self.began_at
+        tell(
+            "operator_ran",
+            operator=operator,
+            task=task,
+            rows=self.rows,
+            seconds=round(total - self.seconds, 6),
+            waiting_seconds=round(self.seconds, 6),
+            **more,
+        )
+
+
+def assign(
+    plan: WritePlan, pieces: Iterable[pa.Table], task: int, tell: Tell
+) -> Iterator[pa.Table]:
+    """Run one FileIdAssigner task over keyed rows in order."""
+    waiting = Waiting()
+    index: Index = StateIndex(plan.state_folder) if plan.index == "state" else BloomIndex(plan)
+    yield from FileIdAssigner(plan, index, task, tell).assign(waiting.on(pieces))
+    index.save(f"{plan.instant_time}-{task}")
+    if waiting.rows:
+        tell("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
+        waiting.tell(tell, "FileIdAssigner", task)
+
+
+def write(
+    plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, tell: Tell, threads: int = 1
+) -> Iterator[WriteStatus]:
+    """Run one BucketWriter task over assigned rows."""
+    waiting = Waiting()
+    writer = BucketWriter(_flushing(plan), attempt, tell, threads=threads)
+    yield from writer.write(waiting.on(pieces))
+    if waiting.rows:
+        blocked = time.perf_counter() - waiting.ended_at
+        waiting.tell(
+            tell,
+            "BucketWriter",
+            attempt.task,
+            blocked_seconds=round(blocked, 6),
+            peak_bytes=writer.peak_bytes,
+            spilled_bytes=writer.spilled_bytes,
+        )
+
+
+def _flushing(plan: WritePlan) -> WritePlan:
+    """Return the plan with limits that never flush, for pipelines that buffer to the end."""
+    if plan.pipeline.mini_batches:
+        return plan
+    never = replace(plan.options, batch_bytes=1 << 62, task_max_bytes=1 << 62)
+    return replace(plan, options=never)
+
+
+def assign_and_write(
+    plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, tell: Tell
+) -> Iterator[WriteStatus]:
+    """Run index, bucketing and writing in one task, as before STEP2."""
+    return write(plan, assign(plan, pieces, attempt.task, tell), attempt, tell)

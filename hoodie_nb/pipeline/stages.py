@@ -1,0 +1,96 @@
+"""The RFC's pipelines as compositions: one set of parts, four ways to put them together.
+
+| pipeline | instant made by | shuffle by | index and buckets | flush |
+| --- | --- | --- | --- | --- |
+| `current` | a task of parallelism 1 that every record passes | partition | writing task | at end |
+| `step1` | the coordinator when the checkpoint starts | partition | writing task | at end |
+| `step2` | the coordinator | file id | a stage of its own | at end |
+| `step3` | the coordinator | file id | a stage of its own | while input comes |
+
+`current` has the RFC's bottlenecks 1 (the serial task), 2 (one task a partition) and 3 (all I/O at
+the end); step 1, 2 and 3 each take one away.
+
+A `Pipeline` is data: the runners read it, `operators` draws it. Bottleneck 4 belongs to the index:
+`state` knows the keys of one job only, `bloom` those of the table.
+
+*Source:* RFC-24, "Current Pipeline" and STEP1 to STEP3.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hoodie_nb.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of a pipeline; `sends_by` is what its output is shuffled by."""
+
+    name: str
+    parallelism: str
+    does: str
+    sends_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Which part does what, and when."""
+
+    name: str
+    serial_instant: bool
+    shuffle: Literal["partition", "file id"]
+    mini_batches: bool
+    index: str
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """Return the operators in the order in which a record passes them."""
+        flush = (
+            "flushes mini-batches in the background" if self.mini_batches else "buffers to the end"
+        )
+        source = Operator("Source", "n", "micro-batch N of the stream", "record")
+        if self.serial_instant:
+            serial = Operator(
+                "InstantGenerator", "1", "creates the instant at the first record", "partition"
+            )
+            return (source, serial, self._writes_all(flush))
+        coordinator = Operator(
+            "WriteCoordinator", "driver", "instant before the writers, commit after", "events"
+        )
+        if self.shuffle == "partition":
+            return (coordinator, _by(source, "partition"), self._writes_all(flush))
+        assigner = Operator("FileIdAssigner", "n", f"{self.index} index, buckets", "file id")
+        writer = Operator("BucketWriter", "n", f"{flush}, one file a bucket", "statuses")
+        return (coordinator, _by(source, "record key"), assigner, writer)
+
+    def _writes_all(self, flush: str) -> Operator:
+        does = f"{self.index} index, buckets, {flush}, bucket after bucket"
+        return Operator("WriteProcess", "n", does, "statuses")
+
+    def __str__(self) -> str:
+        steps = [f"{o.parallelism} {o.name} ({o.does})" for o in self.operators]
+        sends = [f" ─[{o.sends_by}]→ " for o in self.operators]
+        drawn = "".join(step + arrow for step, arrow in zip(steps, [*sends[:-1], ""], strict=True))
+        return f"{self.name}: {drawn}"
+
+
+def _by(operator: Operator, sends_by: str) -> Operator:
+    return Operator(operator.name, operator.parallelism, operator.does, sends_by)
+
+
+PIPELINES = {
+    pipeline.name: pipeline
+    for pipeline in (
+        Pipeline("current", True, "partition", False, "state"),
+        Pipeline("step1", False, "partition", False, "state"),
+        Pipeline("step2", False, "file id", False, "state"),
+        Pipeline("step3", False, "file id", True, "bloom"),
+    )
+}
+
+
+def pipeline_named(name: str) -> Pipeline:
+    """Return a pipeline, or raise InvalidConfig naming those there are."""
+    if name not in PIPELINES:
+        raise InvalidConfig(f"pipeline={name!r}: choose one of {list(PIPELINES)}")
+    return PIPELINES[name]
