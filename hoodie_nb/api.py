@@ -17,11 +17,12 @@ from hoodie_nb.config import parse_bytes
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.batch import Commit, completed, write_arrow
+from hoodie_nb.pipeline.checkpointing import settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import writing
 from hoodie_nb.pipeline.stages import PIPELINES
-from hoodie_nb.pipeline.triggers import trigger_options
+from hoodie_nb.pipeline.triggers import seconds, trigger_options
 from hoodie_nb.table import read
 from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.fsck import Finding, fsck
@@ -41,7 +42,7 @@ _NOT_YET = {
     "pipeline": tuple(PIPELINES),
     "index": ("bloom", "state", None),
     "operation": ("upsert", "insert", "delete"),
-    "commit_on": ("write",),
+    "commit_on": ("checkpoint", "write"),
     "commit_interval": (None,),
     "placement": ("executors",),
     "on_bad_record": ("fail",),
@@ -150,7 +151,7 @@ class Table:
         intake = Intake(handle.config, handle.schema, operation)
         intake.check(arrow_schema(data))
         coordinator = WriteCoordinator(handle, self.events)
-        coordinator.recover()
+        settle(coordinator, self.events)
         instant = coordinator.run(
             intake,
             lambda plan: write_on_spark(data, plan, self.events),
@@ -232,14 +233,14 @@ def write_stream(
     index: str | None = None,
     operation: str = "upsert",
     trigger: str | Mapping[str, Any] = "2 seconds",
-    commit_on: str = "write",
+    commit_on: str = "checkpoint",
     commit_interval: int | str | None = None,
     placement: str = "executors",
     write_tasks: int | None = None,
     batch_size: int | str = "32 MB",
     task_max_size: int | str = "256 MB",
     checkpoint_timeout: float | str | None = None,
-    max_restarts: int = 0,
+    max_restarts: int = 3,
     on_bad_record: str = "fail",
     quarantine: str | None = None,
     options: Mapping[str, object] | None = None,
@@ -263,8 +264,8 @@ def write_stream(
             "on_bad_record": on_bad_record,
         }
     )
-    if checkpoint_timeout is not None or max_restarts or quarantine is not None:
-        raise InvalidConfig("checkpoint_timeout, max_restarts and quarantine are not there yet")
+    if quarantine is not None:
+        raise InvalidConfig("quarantine is not there yet: bad rows fail the batch")
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
         raise InvalidConfig(
@@ -284,6 +285,10 @@ def write_stream(
         commit_on=commit_on,
         pipeline=pipeline,
         index=index or PIPELINES[pipeline].index,
+        checkpoint_timeout_s=(
+            None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
+        ),
+        max_restarts=max_restarts,
     )
     return Job(stream, handle, settings)
 

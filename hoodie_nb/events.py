@@ -5,7 +5,7 @@ inform; nothing that must be right depends on one arriving. Operators that run i
 a log of their own, whose records reach the driver when the task ends.
 
 Kinds: `instant_requested, instant_inflight, instant_committed, instant_abandoned,
-instant_rolled_back, batch_started, batch_skipped, batch_committed, bucket_assigned,
+instant_rolled_back, batch_started, batch_skipped, batch_ended, bucket_assigned,
 buffer_flushed, file_written, index_looked_up, job_started, job_stopped, job_failed`.
 """
 

@@ -70,7 +70,8 @@ class BucketAssigner:
 
     def _new_bucket(self, partition: str) -> SmallFile:
         while True:
-            name = f"{self._plan.instant_time}/{partition}/{self._task}/{self._drawn}"
+            plan = self._plan
+            name = f"{plan.instant_time}.{plan.ordinal}/{partition}/{self._task}/{self._drawn}"
             self._drawn += 1
             file_id = f"{uuid.uuid5(_IDS, name)}-0"
             if task_of(file_id, self._plan.id_tasks) == self._task:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.checkpointing import settle
 from hoodie_nb.pipeline.coordinator import WriteCoordinator
 from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
 from hoodie_nb.pipeline.intake import Intake
@@ -62,6 +63,6 @@ def write_arrow(
     if keyed.num_rows == 0:
         return None
     coordinator = WriteCoordinator(table, events)
-    coordinator.recover()
+    settle(coordinator, events)
     instant = coordinator.run(intake, lambda plan: write_in_process(keyed, plan, events))
     return completed(table, instant)

@@ -1,12 +1,13 @@
 """The WriteCoordinator: opens an instant, commits what the writers report, undoes what fails.
 
 *Work flow* of one checkpoint: `recover` → `begin` (REQUESTED and INFLIGHT stand before any writer
-starts) → writers stage files and report → `commit` (publish, completed file, progress record,
-sweep). Without a written file the instant leaves the timeline again and only the progress is
-recorded.
+starts) → writers stage files and report → `run` commits at once, or `prepare` makes the result
+durable and `complete` commits it later (publish, completed file, progress record, sweep). Without a
+written file the instant leaves the timeline again and only the progress is recorded.
 
-*Semantics*: the completed file is the point of no return. Before it a failure rolls back and raises
-"not applied"; behind it everything left is repeated by whoever comes next.
+*Semantics*: the completed file is the point of no return. Before it a failure of `run` rolls back
+and raises "not applied"; what is prepared is never rolled back, only completed, by whoever comes
+next. Behind it everything left is repeated by whoever comes next.
 
 *Fault tolerance*: at most one pending commit per table. `recover` finishes begun rollbacks, rolls
 back the pending commit (unless another engine's heartbeat is fresh), records progress that a crash
@@ -27,6 +28,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.instants import pending_commit
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.pipeline.prepared import Prepared, PreparedRecords, merged
 from hoodie_nb.pipeline.profile import average_record_bytes
 from hoodie_nb.pipeline.progress import EXTRA_KEY, Checkpoint, ProgressRecords
 from hoodie_nb.pipeline.stages import PIPELINES, Pipeline
@@ -38,6 +40,7 @@ from hoodie_nb.table.schema import to_avro
 from hoodie_nb.table.storage import META
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
+Write = Callable[[WritePlan], list[WriteStatus]]
 _HEARTBEAT_MS = 120_000
 _RETRIES = 3
 
@@ -58,13 +61,15 @@ class WriteCoordinator:
     def __init__(self, table: TableHandle, events: EventLog) -> None:
         self.table = table
         self.progress = ProgressRecords(table.storage)
+        self.prepared = PreparedRecords(table.storage)
         self._events = events
         self._nonce = uuid.uuid4().hex[:12]
+        self.dead = False  # a killed job's coordinator tidies nothing up
 
     # --- recovery -----------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Bring the table to rest: nothing pending, nothing staged, progress complete."""
+        """Bring the table to rest: nothing pending or staged but what is prepared."""
         table = self.table
         table.reload()
         if table.config.metadata_partitions:
@@ -73,19 +78,23 @@ class WriteCoordinator:
                 f"({table.config.metadata_partitions}), which would miss our rows: switch it off "
                 "with Hudi (hoodie.metadata.enable=false on one write) first"
             )
-        for undone in finish_rollbacks(table.storage, table.timeline):
-            self._events.tell("instant_rolled_back", instant=undone.requested_time)
+        self.finish_rollbacks()
+        kept = {record.instant_time for record in self.prepared.all()}
         for pending in table.timeline.pending():
-            if pending.action in COMMITS:
+            if pending.action in COMMITS and pending.requested_time not in kept:
                 self._refuse_foreign(pending)
                 self.roll_back(pending)
-        commits = table.timeline.completed_commits()
-        for instant in reversed(commits):
+        for instant in reversed(table.timeline.completed_commits()):
             extra = table.commit_metadata(instant).extra
             if EXTRA_KEY in extra:
                 self.progress.catch_up(extra)
                 break
-        sweep_all(table.storage)
+        sweep_all(table.storage, keep=sorted(kept))
+
+    def finish_rollbacks(self) -> None:
+        """Complete the rollbacks that somebody began."""
+        for undone in finish_rollbacks(self.table.storage, self.table.timeline):
+            self._events.tell("instant_rolled_back", instant=undone.requested_time)
 
     def _refuse_foreign(self, pending: Instant) -> None:
         path = f"{META}/.heartbeat"
@@ -102,14 +111,24 @@ class WriteCoordinator:
                 "complete or cancel it"
             )
 
-    def roll_back(self, instant: Instant) -> None:
-        """Undo a pending commit."""
-        published = roll_back(self.table.storage, self.table.timeline, instant)
+    def roll_back(self, instant: Instant, *, keep_staged: bool = False) -> None:
+        """Undo a pending commit; its staged files stay if they are to be applied anew."""
+        table = self.table
+        published = roll_back(table.storage, table.timeline, instant, keep_staged=keep_staged)
         self._events.tell(
             "instant_rolled_back", instant=instant.requested_time, published=published
         )
 
-    # --- one commit ---------------------------------------------------------------------------
+    def undo_unprepared(self) -> None:
+        """Roll back the pending commit that a failed checkpoint left, unless others share it."""
+        if self.dead:
+            return
+        kept = {record.instant_time for record in self.prepared.all()}
+        pending = pending_commit(self.table.timeline)
+        if pending is not None and pending.requested_time not in kept:
+            self.roll_back(pending)
+
+    # --- one checkpoint -----------------------------------------------------------------------
 
     def begin(self) -> Instant:
         """Put a new instant on the timeline, inflight."""
@@ -122,10 +141,17 @@ class WriteCoordinator:
         failpoints.hit("coord.inflight.post")
         return instant
 
-    def plan(self, instant: Instant | None, intake: Intake, shape: Shape) -> WritePlan:
+    def plan(
+        self,
+        instant: Instant | None,
+        intake: Intake,
+        shape: Shape,
+        records: Sequence[Prepared] = (),
+    ) -> WritePlan:
         """Return what the writers of this instant need, its staging folder made.
 
         Without an instant the InstantGenerator makes both; `staged` then holds the nonce only.
+        `records` are the instant's prepared checkpoints: their files are what the writers build on.
         """
         table = self.table
         staged = self._nonce
@@ -133,6 +159,9 @@ class WriteCoordinator:
             staged = staged_folder(instant.requested_time, self._nonce)
             table.storage.make_folder(staged)
         groups = table.file_groups()
+        if records:
+            open_time = records[0].instant_time
+            groups = groups.with_commit(open_time, merged(records), staged=True)
         newest_first = (
             table.commit_metadata(i) for i in reversed(table.timeline.completed_commits())
         )
@@ -148,82 +177,127 @@ class WriteCoordinator:
             pipeline=shape.pipeline,
             index=shape.index,
             state_folder=shape.state_folder,
+            ordinal=len(records),
         )
 
-    def run(
+    def write(
         self,
         intake: Intake,
-        write: Callable[[WritePlan], list[WriteStatus]],
-        *,
-        shape: Shape | None = None,
+        write: Write,
+        shape: Shape,
         checkpoint: Checkpoint | None = None,
-    ) -> Instant | None:
-        """Write and commit one checkpoint; None if there was nothing to write."""
-        shape = shape or Shape()
-        instant = None if shape.pipeline.serial_instant else self.begin()
+        records: Sequence[Prepared] = (),
+    ) -> Prepared | None:
+        """Let the writers run; return what they reported, None if they wrote nothing.
+
+        The instant is that of `records` (held open), else a new one. A failure is rolled back.
+        """
+        instant = None
+        if records:
+            instant = Instant(records[0].instant_time, "commit", State.INFLIGHT)
+        elif not shape.pipeline.serial_instant:
+            instant = self.begin()
         try:
-            plan = self.plan(instant, intake, shape)
+            plan = self.plan(instant, intake, shape, records)
             statuses = write(plan)
             failpoints.hit("coord.statuses.pre")
+            instant = instant or pending_commit(self.table.timeline)
         except BaseException:
-            pending = pending_commit(self.table.timeline)
-            if pending is not None:
-                self.roll_back(pending)
+            self.undo_unprepared()
             raise
-        instant = instant or pending_commit(self.table.timeline)
-        if not statuses or instant is None:
-            self._abandon(instant, checkpoint)
-            return None
-        return self.commit(instant, plan, statuses, checkpoint)
-
-    def _abandon(self, instant: Instant | None, checkpoint: Checkpoint | None) -> None:
-        """Take an instant without files off the timeline and record the empty checkpoint."""
-        if instant is not None:
+        if statuses and instant is not None:
+            return Prepared(
+                instant.requested_time,
+                len(records),
+                () if checkpoint is None else (checkpoint,),
+                intake.operation,
+                plan.groups.instants,
+                tuple(statuses),
+            )
+        if instant is not None and not records:
             self.table.timeline.remove(instant)
             sweep(self.table.storage, instant.requested_time)
             self._events.tell("instant_abandoned", instant=instant.requested_time)
         if checkpoint is not None:
             self.progress.record(checkpoint, None)
+        return None
 
-    def commit(
+    def run(
         self,
-        instant: Instant,
-        plan: WritePlan,
-        statuses: Sequence[WriteStatus],
+        intake: Intake,
+        write: Write,
+        *,
+        shape: Shape | None = None,
         checkpoint: Checkpoint | None = None,
-    ) -> Instant:
-        """Publish the statuses' files and complete the instant, or roll it back and raise."""
-        schema = to_avro(plan.intake.schema, plan.intake.config.name)
-        extra = {
-            "schema": json.dumps(schema, separators=(",", ":")),
-            EXTRA_KEY: self.progress.carried(checkpoint, instant.requested_time),
-        }
-        content = encode_commit(statuses, plan.intake.operation, extra)
+    ) -> Instant | None:
+        """Write and commit one checkpoint; None if there was nothing to write."""
+        result = self.write(intake, write, shape or Shape(), checkpoint)
+        if result is None:
+            return None
+        instant = Instant(result.instant_time, "commit", State.INFLIGHT)
         try:
-            self._check_unchanged(instant, plan)
-            completed = self._publish(instant, statuses, content)
+            if not self.stands([result]):
+                raise ConcurrentWriter(
+                    f"another writer changed {self.table.storage.root} while instant "
+                    f"{result.instant_time} was written: it is rolled back, write the data again"
+                )
+            return self.complete([result], intake)
         except BaseException as error:
-            self.roll_back(instant)
-            if isinstance(error, OSError):
-                raise CommitFailed(
-                    f"instant {instant.requested_time} was not applied: {error}; it is rolled "
-                    "back, write the data again once the cause is gone",
-                    retryable=True,
-                ) from error
+            if self.completed(result.instant_time) is None:
+                self.roll_back(instant)
+                if isinstance(error, CommitFailed):
+                    raise CommitFailed(
+                        f"{error}; it is rolled back, write the data again once the cause is gone",
+                        retryable=True,
+                    ) from error
             raise
-        self._settle(completed, plan, statuses, checkpoint)
-        return completed
 
-    def _check_unchanged(self, instant: Instant, plan: WritePlan) -> None:
-        """Raise ConcurrentWriter if the timeline is not the one the files were built on."""
+    def prepare(self, result: Prepared) -> None:
+        """Make a checkpoint's result durable: from here on it is always completed."""
+        failpoints.hit("coord.prepare.pre")
+        self.prepared.put(result)
+        failpoints.hit("coord.prepare.post")
+        self._events.tell(
+            "instant_prepared", instant=result.instant_time, checkpoint=result.ordinal
+        )
+
+    # --- the commit ---------------------------------------------------------------------------
+
+    def completed(self, instant_time: str) -> Instant | None:
+        """Return the completed instant of that time, None if there is none."""
+        found = self.table.timeline.completed_commits()
+        return next((i for i in found if i.requested_time == instant_time), None)
+
+    def stands(self, records: Sequence[Prepared]) -> bool:
+        """Whether the instant is still inflight on the timeline its files were built on."""
         timeline = self.table.timeline
         commits = tuple(i.requested_time for i in timeline.completed_commits())
-        ours = [i for i in timeline.pending() if i.requested_time == instant.requested_time]
-        if commits != plan.groups.instants or [i.state for i in ours] != [State.INFLIGHT]:
-            raise ConcurrentWriter(
-                f"another writer changed {self.table.storage.root} while instant "
-                f"{instant.requested_time} was written: it is rolled back, write the data again"
-            )
+        time17 = records[0].instant_time
+        ours = [i.state for i in timeline.pending() if i.requested_time == time17]
+        return commits == tuple(records[0].base) and ours == [State.INFLIGHT]
+
+    def complete(self, records: Sequence[Prepared], intake: Intake) -> Instant:
+        """Commit the checkpoints of one instant; whatever was done of it already is repeated."""
+        time17, last = records[0].instant_time, records[-1]
+        statuses = merged(records)
+        done = self.completed(time17)
+        if done is None:
+            schema = to_avro(intake.schema, intake.config.name)
+            extra = {
+                "schema": json.dumps(schema, separators=(",", ":")),
+                EXTRA_KEY: self.progress.carried(last.checkpoints[-1:], time17),
+            }
+            content = encode_commit(statuses, last.operation, extra)
+            instant = Instant(time17, "commit", State.INFLIGHT)
+            try:
+                done = self._publish(instant, statuses, content)
+            except OSError as error:
+                raise CommitFailed(
+                    f"instant {time17} was not applied: {error}", retryable=True
+                ) from error
+            failpoints.hit("coord.commit.post")
+        self._settle(done, records, statuses)
+        return done
 
     def _publish(
         self, instant: Instant, statuses: Sequence[WriteStatus], content: bytes
@@ -233,9 +307,9 @@ class WriteCoordinator:
             try:
                 return publish_commit(table.storage, table.timeline, instant, statuses, content)
             except OSError as error:
-                done = [i for i in table.timeline.completed_commits() if _same(i, instant)]
-                if done:
-                    return done[0]
+                done = self.completed(instant.requested_time)
+                if done is not None:
+                    return done
                 if attempt == _RETRIES or isinstance(error, FileExistsError):
                     raise
                 self._events.tell("commit_retried", instant=instant.requested_time, why=str(error))
@@ -243,24 +317,24 @@ class WriteCoordinator:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _settle(
-        self,
-        completed: Instant,
-        plan: WritePlan,
-        statuses: Sequence[WriteStatus],
-        checkpoint: Checkpoint | None,
+        self, done: Instant, records: Sequence[Prepared], statuses: Sequence[WriteStatus]
     ) -> None:
-        """Do what comes behind the point of no return; a crash in it is made good by `recover`."""
-        failpoints.hit("coord.commit.post")
-        time17 = completed.requested_time
-        self.table.remember(plan.groups.with_commit(time17, statuses))
-        if checkpoint is not None:
-            self.progress.record(checkpoint, time17)
+        """Do what comes behind the point of no return; `recover` and `complete` repeat it."""
+        time17, table = done.requested_time, self.table
+        if records[0].base == table.file_groups_at_hand.instants:
+            table.remember(table.file_groups_at_hand.with_commit(time17, statuses))
+        for record in records:
+            for checkpoint in record.checkpoints:
+                self.progress.record(checkpoint, time17)
         failpoints.hit("coord.progress.post")
-        sweep(self.table.storage, time17)
+        self.prepared.remove(time17)
+        for swept in {time17, records[0].replaces or time17}:
+            sweep(table.storage, swept)
         failpoints.hit("coord.sweep.post")
         self._events.tell(
             "instant_committed",
             instant=time17,
+            checkpoints=len(records),
             files=len(statuses),
             rows=sum(s.rows for s in statuses),
             inserts=sum(s.inserts for s in statuses),
@@ -268,7 +342,3 @@ class WriteCoordinator:
             deletes=sum(s.deletes for s in statuses),
             bytes=sum(s.bytes_written for s in statuses),
         )
-
-
-def _same(a: Instant, b: Instant) -> bool:
-    return (a.requested_time, a.action) == (b.requested_time, b.action)

@@ -19,7 +19,7 @@ class WritePlan:
 
     `record_bytes` is the average size of a stored row; `staged` the folder for this run's files,
     which only the driver makes and deletes. `index` is "bloom" or "state", the latter kept in
-    `state_folder`.
+    `state_folder`; `ordinal` counts the checkpoints of the instant before this one.
     """
 
     storage: LocalStorage
@@ -33,6 +33,7 @@ class WritePlan:
     pipeline: Pipeline = PIPELINES["step3"]
     index: str = "bloom"
     state_folder: str = ""
+    ordinal: int = 0
 
     @property
     def id_tasks(self) -> int:

@@ -78,15 +78,15 @@ class ProgressRecords:
         found = [e for e in self.entries(checkpoint.query_id) if _same(e, checkpoint)]
         return found[0] if found else None
 
-    def carried(self, checkpoint: Checkpoint | None, instant_time: str) -> str:
-        """Return the text a commit carries: the newest entry of every query, this one included."""
+    def carried(self, checkpoints: Iterable[Checkpoint], instant_time: str) -> str:
+        """Return the text a commit carries: the newest entry of every query, these included."""
         newest: dict[str, list[object]] = {}
         for entry in self._storage.list_folder(FOLDER):
             query_id = entry.name.removesuffix(".json")
             kept = self.entries(query_id)
             if kept:
                 newest[query_id] = [kept[-1].batch_id, kept[-1].fingerprint, kept[-1].instant_time]
-        if checkpoint is not None:
+        for checkpoint in checkpoints:
             newest[checkpoint.query_id] = [
                 checkpoint.batch_id,
                 checkpoint.fingerprint,

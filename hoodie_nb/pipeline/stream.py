@@ -1,13 +1,16 @@
 """The stream: a Structured Streaming query whose micro-batches are the RFC's checkpoints.
 
 *Work flow*: Spark writes `offsets/N` and calls `foreachBatch(df, N)`; the job takes the table's
-mutex, skips N if the table holds it already, checks that it holds N-1, and runs one checkpoint
-through the coordinator. The commit happens inside the batch (`commit_on="write"`).
+mutex and runs the checkpoint. When Spark has written `commits/N`, which a thread here watches on
+disk, the checkpoint has succeeded: that is the notification that commits what N prepared. Spark
+calls N+1 only after `commits/N`, and the entry of N+1 commits N too.
 
-*Fault tolerance*: a crash before the completed file leaves an instant that the next start rolls
-back, and Spark runs N again; a crash behind it is recognised by the fingerprint of `offsets/N` and
-N is skipped. `stop` ends the query between two batches. An error inside a batch is kept here in
-full and handed to Spark in one short line, since its own handling of long ones overflows the stack.
+*Fault tolerance*: a crash before N is prepared leaves an instant that the next start rolls back,
+and Spark runs N again; behind that, N is recognised by the fingerprint of `offsets/N`, skipped, and
+committed if it was not yet. A failed or timed-out batch restarts the query up to `max_restarts`
+times, with a doubling wait. `stop` ends the query between two batches. An error inside a batch is
+kept here in full and handed to Spark in one short line, since its own handling of long ones
+overflows the stack.
 
 *Source:* RFC-24 §"The Semantics"; design of foreachBatch sinks in Hudi, Delta and Iceberg.
 """
@@ -24,13 +27,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import failpoints
-from hoodie_nb.errors import HoodieError, WriteFailed
+from hoodie_nb.errors import (
+    ConcurrentWriter,
+    HoodieError,
+    InvalidConfig,
+    InvalidInput,
+    InvalidTable,
+    WriteFailed,
+)
 from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
 from hoodie_nb.pipeline.checkpoints import CheckpointFolder
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import JobHold, writing
-from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.pipeline.spark import arrow_schema, write_on_spark
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.triggers import seconds
@@ -51,9 +61,11 @@ class StreamSettings:
     operation: str = "upsert"
     trigger: dict[str, Any] = field(default_factory=dict)
     write_tasks: int | None = None
-    commit_on: str = "write"
+    commit_on: str = "checkpoint"
     pipeline: str = "step3"
     index: str = "bloom"
+    checkpoint_timeout_s: float | None = None
+    max_restarts: int = 3
 
 
 class _Stopping(Exception):
@@ -66,46 +78,89 @@ class Job:
     def __init__(self, stream: DataFrame, table: TableHandle, settings: StreamSettings) -> None:
         self.settings = settings
         self.query: StreamingQuery
-        self._table = table
-        self._events = EventLog()
+        self._stream, self._table, self._events = stream, table, EventLog()
         self._folder = CheckpointFolder(settings.checkpoint)
         self._coordinator = WriteCoordinator(table, self._events)
-        self._intake = Intake(table.config, table.schema, settings.operation)
-        self._intake.check(arrow_schema(stream))
-        self._shape = Shape(
+        intake = Intake(table.config, table.schema, settings.operation)
+        intake.check(arrow_schema(stream))
+        shape = Shape(
             pipeline_named(settings.pipeline),
             settings.index,
             settings.write_tasks or stream.sparkSession.sparkContext.defaultParallelism,
             self._folder.path,
         )
-        self._stopping = threading.Event()
+        self.checkpointing = Checkpointing(
+            self._coordinator, intake, shape, self._events, commit_on=settings.commit_on
+        )
+        self._stopping, self._killed, self._ended = (threading.Event() for _ in range(3))
         self._in_batch = threading.Lock()
         self._last_batch = -1
         self._error: BaseException | None = None
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
         try:
             with writing(table.storage):
-                self._coordinator.recover()
-            self._start(stream)
+                settle(self._coordinator, self._events)
+            self._start()
         except BaseException:
             self._hold.release()
             raise
+        threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
 
-    def _start(self, stream: DataFrame) -> None:
-        writer = stream.writeStream.foreachBatch(self._on_batch)
+    def _start(self) -> None:
+        writer = self._stream.writeStream.foreachBatch(self._on_batch)
         writer = writer.option("checkpointLocation", self._folder.path)
         self.query = writer.trigger(**self.settings.trigger).start()
         self._events.tell("job_started", query=str(self.query.id))
-        threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
+
+    # --- the thread that watches Spark ----------------------------------------------------------
 
     def _watch(self) -> None:
-        """Let go of the table when the query has ended, however it ended."""
-        while self.query.isActive:
-            time.sleep(_POLL_S)
-        self._hold.release()
+        """Pass on success notifications, restart a failed query, end the job when it has ended."""
+        try:
+            for restart in range(self.settings.max_restarts + 1):
+                self._watch_query()
+                if not self._restartable() or restart == self.settings.max_restarts:
+                    break
+                self._events.tell("job_restarted", why=str(self._error))
+                if self._stopping.wait(0.5 * 2**restart):
+                    break
+                self._error = None
+                self._start()
+            if not self._killed.is_set():
+                with writing(self._table.storage):
+                    self.checkpointing.complete()
+        except BaseException as error:
+            self._error = self._error or error
+        finally:
+            self._hold.release()
+            self._ended.set()
         self._events.tell(
             "job_failed" if self._error else "job_stopped", why=str(self._error or "")
         )
+
+    def _watch_query(self) -> None:
+        """Return when the query has ended; meanwhile `commits/N` on disk is N's notification."""
+        noticed = -1
+        while self.query.isActive:
+            last = self._last_batch
+            if last > noticed and self._folder.completed(last):
+                noticed = last
+                with writing(self._table.storage):
+                    if last == self._last_batch:
+                        self._notify(last)
+            time.sleep(_POLL_S)
+
+    def _notify(self, batch_id: int) -> None:
+        try:
+            self.checkpointing.notify(batch_id)
+        except HoodieError as error:  # stays prepared: the next checkpoint or start completes it
+            self._events.tell("commit_failed", why=str(error))
+
+    def _restartable(self) -> bool:
+        """Whether the query failed in a way that running the batch again can cure."""
+        wrong = (InvalidInput, InvalidTable, InvalidConfig, ConcurrentWriter)
+        asked = self._stopping.is_set() or self._killed.is_set()
+        return self._error is not None and not asked and not isinstance(self._error, wrong)
 
     # --- one checkpoint -----------------------------------------------------------------------
 
@@ -113,48 +168,54 @@ class Job:
         try:
             if self._stopping.is_set():
                 raise _Stopping
-            with self._in_batch, writing(self._table.storage):
+            with self._in_batch, writing(self._table.storage), self._timeout(batch_id):
                 self._run_checkpoint(batch, batch_id)
                 self._last_batch = batch_id
         except BaseException as error:
-            if not isinstance(error, _Stopping) and not self._stopping.is_set():
+            if not isinstance(error, _Stopping) and not self._killed.is_set():
                 self._error = error
             raise RuntimeError(f"{type(error).__name__}: {error}"[:200]) from None
+
+    @contextlib.contextmanager
+    def _timeout(self, batch_id: int) -> Iterator[None]:
+        """Cancel the batch's Spark jobs if the checkpoint takes longer than it may."""
+        limit = self.settings.checkpoint_timeout_s
+        if limit is None:
+            yield
+            return
+
+        def cancel() -> None:
+            self._events.tell("checkpoint_timed_out", batch=batch_id, seconds=limit)
+            self._stream.sparkSession.sparkContext.cancelJobGroup(str(self.query.runId))
+
+        timer = threading.Timer(limit, cancel)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _run_checkpoint(self, batch: DataFrame, batch_id: int) -> None:
         context = batch.sparkSession.sparkContext
         query_id = context.getLocalProperty("sql.streaming.queryId") or str(self.query.id)
         checkpoint = self._folder.checkpoint(query_id, batch_id)
-        progress = self._coordinator.progress
-        if progress.find(checkpoint) is not None:
-            self._events.tell("batch_skipped", batch=batch_id)
-            batch.write.format("noop").mode("overwrite").save()  # stateful plans must still advance
-            return
-        self._check(checkpoint)
-        self._events.tell("batch_started", batch=batch_id)
         began = time.perf_counter()
-        self._coordinator.recover()
-        instant = self._coordinator.run(
-            self._intake,
+        held = self.checkpointing.holds(checkpoint)
+        instant = self.checkpointing.run(
+            checkpoint,
+            self._folder.fingerprint(batch_id - 1),
             lambda plan: write_on_spark(batch, plan, self._events),
-            shape=self._shape,
-            checkpoint=checkpoint,
         )
+        if held:  # a plan with state must still advance
+            batch.write.format("noop").mode("overwrite").save()
+            return
         failpoints.hit("stream.batch.post")
         self._events.tell(
-            "batch_committed",
+            "batch_ended",
             batch=batch_id,
             instant=instant.requested_time if instant else None,
             seconds=round(time.perf_counter() - began, 3),
         )
-
-    def _check(self, checkpoint: Checkpoint) -> None:
-        progress = self._coordinator.progress
-        if self.settings.operation == "insert":
-            progress.check_insert(checkpoint)
-        known = [i.requested_time for i in self._table.timeline.completed_commits()]
-        previous = self._folder.fingerprint(checkpoint.batch_id - 1)
-        progress.check_position(checkpoint, previous, known)
 
     # --- what a user does with it --------------------------------------------------------------
 
@@ -165,8 +226,8 @@ class Job:
 
     @property
     def active(self) -> bool:
-        """Whether the query still runs."""
-        return bool(self.query.isActive)
+        """Whether the job still runs."""
+        return not self._ended.is_set()
 
     @property
     def status(self) -> str:
@@ -186,10 +247,9 @@ class Job:
         """
         until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
         with self._stop_on_interrupt():
-            while self.active:
+            while not self._ended.wait(_POLL_S):
                 if until is not None and time.monotonic() > until:
                     return False
-                time.sleep(_POLL_S)
         self._raise()
         return True
 
@@ -212,39 +272,42 @@ class Job:
         try:
             with self._stop_on_interrupt():
                 self.query.processAllAvailable()
-        except HoodieError:
-            raise
         except Exception:
+            self._ended.wait()
             self._raise()
             raise
+        with writing(self._table.storage):
+            self.checkpointing.complete()
 
     def stop(self) -> None:
-        """Stop between two batches; a running batch is finished first. May be called again."""
+        """Stop between two batches; what is prepared is committed. May be called again."""
         self._stopping.set()
         with self._in_batch:
             last = self._last_batch
-        until = time.monotonic() + 5
-        while self.active and last >= 0 and not self._folder.completed(last):
-            if time.monotonic() > until:  # the replay would be skipped: waiting on is not worth it
+        until = time.monotonic() + 5  # a replay would be skipped: waiting longer is not worth it
+        while self.query.isActive and last >= 0 and not self._folder.completed(last):
+            if time.monotonic() > until:
                 break
             time.sleep(_POLL_S / 5)
         self._end_query()
         self._raise()
 
     def kill(self) -> None:
-        """End as a crash would: in the middle of a batch, nothing tidied up."""
+        """End as a crash would: in the middle of a batch, nothing tidied up or committed."""
+        self._killed.set()
         self._stopping.set()
+        self._coordinator.dead = True
         self._end_query()
 
     def _end_query(self) -> None:
         with contextlib.suppress(Exception):  # a query that ended by _Stopping raises here
             self.query.stop()
-        self._hold.release()
+        self._ended.wait()
 
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
-        failure = None if self.active or self._stopping.is_set() else self.query.exception()
+        failure = None if self._stopping.is_set() else self.query.exception()
         if failure is not None:
             line = str(failure).splitlines()[0][:300]
             raise WriteFailed(f"the streaming query failed outside the writer: {line}")

@@ -20,14 +20,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
 from hoodie_nb.pipeline.buffer import RUN_ROWS, Bucket, WriteBuffer, read_run
 from hoodie_nb.pipeline.folding import fold_runs
+from hoodie_nb.pipeline.intake import OP, STORE
 from hoodie_nb.pipeline.merge import Merge
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.table.base_file import (
@@ -65,7 +67,7 @@ class BucketWriter:
     ) -> None:
         self._plan, self._attempt, self._tell, self._threads = plan, attempt, tell, threads
         self._name = f"{attempt.token}-{uuid.uuid4().hex[:12]}"
-        self._row, self._row_lock = 0, threading.Lock()
+        self._row, self._row_lock = plan.ordinal << 32, threading.Lock()
         self._serial = itertools.count()
         self.peak_bytes = self.spilled_bytes = 0
         failpoints.hit("writer.start")
@@ -106,12 +108,14 @@ class BucketWriter:
             keep_all=self._plan.intake.operation == "insert",
         )
         rows = self._write_file(staged, merge, old)
+        deleted = self._stage_deletes(staged, incoming)
         for run in bucket.runs:
             os.unlink(run)
         if rows == 0 and old is None:
             self._plan.storage.remove(staged)
             return None
         status = self._status(bucket, str(name), staged, merge, old, rows, began)
+        status = replace(status, deleted_path=deleted)
         self._tell(
             "file_written",
             partition=status.partition_path,
@@ -146,6 +150,18 @@ class BucketWriter:
             previous_commit=old.instant_time if old else None,
             seconds=round(time.perf_counter() - began, 6),
         )
+
+    def _stage_deletes(self, staged: str, incoming: pa.Table) -> str | None:
+        """Keep the deletes beside the staged file: a redo on another base applies them again."""
+        deletes = incoming.filter(pc.not_equal(incoming.column(OP), STORE))
+        if deletes.num_rows == 0:
+            return None
+        path = f"{staged}-deletes"
+        with self._plan.storage.open_new(path) as sink:
+            with pa.ipc.new_file(sink, deletes.schema) as writer:
+                writer.write_table(deletes)
+            os.fsync(sink.fileno())
+        return path
 
     def _next_row(self, count: int) -> int:
         with self._row_lock:

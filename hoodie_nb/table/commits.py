@@ -25,7 +25,8 @@ class WriteStatus:
     """One base file that a bucket writer made: where it is staged, what it holds, what it replaces.
 
     Counts are rows, `bytes_written` is the file's size; `previous_file` is the base file name of
-    the slice it was built on, None for a new file group. *Source:* RFC-24 "write status".
+    the slice it was built on, None for a new file group; `deleted_path` is a staged Arrow file with
+    the deletes of this checkpoint, if it had any. *Source:* RFC-24 "write status".
     """
 
     partition_path: str
@@ -40,6 +41,7 @@ class WriteStatus:
     previous_file: str | None = None
     previous_commit: str | None = None
     seconds: float = 0.0
+    deleted_path: str | None = None
 
     @property
     def path(self) -> str:

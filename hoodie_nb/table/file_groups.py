@@ -40,17 +40,24 @@ class BaseFileName:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """One version of a file group: its base file (size in bytes) and the instant that wrote it."""
+    """One version of a file group: its base file (size in bytes) and the instant that wrote it.
+
+    `staged_path` is where the file lies while its instant is open: the overlay that index, assigner
+    and writer of the instant's next checkpoint see.
+    """
 
     partition_path: str
     file_id: str
     instant_time: str
     file_name: str
     size_bytes: int
+    staged_path: str | None = None
 
     @property
     def path(self) -> str:
         """Return the base file's path from the table's root."""
+        if self.staged_path is not None:
+            return self.staged_path
         return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
 
 
@@ -69,8 +76,13 @@ class FileGroups:
         """Return the slices of one partition by file id."""
         return self.slices.get(path, {})
 
-    def with_commit(self, instant_time: str, statuses: Iterable[WriteStatus]) -> "FileGroups":
-        """Return the view after a commit of `statuses`, without looking at the disk."""
+    def with_commit(
+        self, instant_time: str, statuses: Iterable[WriteStatus], *, staged: bool = False
+    ) -> "FileGroups":
+        """Return the view after a commit of `statuses`, without looking at the disk.
+
+        With `staged` the commit is still open: the files lie staged, the instants stay as they are.
+        """
         slices = dict(self.slices)
         for status in statuses:
             slices[status.partition_path] = {
@@ -81,9 +93,10 @@ class FileGroups:
                     instant_time,
                     status.file_name,
                     status.bytes_written,
+                    status.staged_path if staged else None,
                 ),
             }
-        return FileGroups(slices, (*self.instants, instant_time))
+        return FileGroups(slices, self.instants if staged else (*self.instants, instant_time))
 
 
 def load_file_groups(

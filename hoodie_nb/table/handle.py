@@ -48,6 +48,11 @@ class TableHandle:
             self._listed = True
         return self._groups
 
+    @property
+    def file_groups_at_hand(self) -> FileGroups:
+        """Return the view as it was last listed or remembered, without asking the timeline."""
+        return self._groups
+
     def remember(self, groups: FileGroups) -> None:
         """Keep the view that a commit of ours led to."""
         self._groups = groups

@@ -25,7 +25,7 @@ import fastavro
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.markers import marked_files
+from hoodie_nb.table.markers import marked_files, marker_folder
 from hoodie_nb.table.publish import sweep
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.table.timeline import Instant, State, Timeline
@@ -39,8 +39,16 @@ def _schema(name: str) -> Any:  # noqa: ANN401 -- fastavro's schema
 _PLAN, _METADATA = _schema("HoodieRollbackPlan"), _schema("HoodieRollbackMetadata")
 
 
-def roll_back(storage: LocalStorage, timeline: Timeline, instant: Instant) -> bool:
-    """Undo a pending commit; return whether files had been published (then Avro tells of it)."""
+def roll_back(
+    storage: LocalStorage, timeline: Timeline, instant: Instant, *, keep_staged: bool = False
+) -> bool:
+    """Undo a pending commit; return whether files had been published (then Avro tells of it).
+
+    Staged files are deleted too, unless they are kept to be applied anew. Raises InvalidTable for a
+    completed instant: its files belong to readers.
+    """
+    if timeline_has_completed(timeline, instant):
+        raise InvalidTable(f"{instant} has completed and cannot be rolled back as pending")
     paths = [f for f in marked_files(storage, instant.requested_time) if storage.exists(f)]
     if paths:
         plan = _encode(_PLAN, _plan(storage, instant, paths))
@@ -49,6 +57,9 @@ def roll_back(storage: LocalStorage, timeline: Timeline, instant: Instant) -> bo
         _finish(storage, timeline, rollback, instant, paths)
     else:
         timeline.remove(instant)
+    if keep_staged:
+        storage.remove_tree(marker_folder(instant.requested_time))
+    else:
         sweep(storage, instant.requested_time)
     return bool(paths)
 
@@ -96,7 +107,7 @@ def _finish(
     failpoints.hit("rollback.instant.post")
     timeline.complete(rollback, _encode(_METADATA, _metadata(rollback, instant, files)))
     failpoints.hit("rollback.completed.post")
-    sweep(storage, instant.requested_time)
+    storage.remove_tree(marker_folder(instant.requested_time))
 
 
 def _by_partition(files: Sequence[str]) -> dict[str, list[str]]:

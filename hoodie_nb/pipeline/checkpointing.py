@@ -1,0 +1,192 @@
+"""Checkpointing: what happens to one query's checkpoints, from their start to their commit.
+
+*Work flow* (`commit_on="checkpoint"`, the RFC's mode): a checkpoint starts → it is skipped if
+the table holds it already → what earlier checkpoints prepared is committed → the writers run → the
+result is *prepared* (durable) and the checkpoint may succeed → the success notification commits it.
+With `commit_on="write"` prepare and commit are one step inside the checkpoint.
+
+*Semantics*: a lost notification leaves the instant open: the next checkpoint joins it, on top of
+its staged files (the overlay), and the next notification commits both. One base file a file group.
+
+*Fault tolerance*: nothing prepared is ever rolled back. Before the first file is published the
+timeline is compared with the one the files were built on; if another writer moved it, the winners
+of the instant (the rows it wrote) are applied anew under a new instant.
+
+*Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hoodie_nb import failpoints
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.coordinator import Shape, Write, WriteCoordinator
+from hoodie_nb.pipeline.in_process import write_in_process
+from hoodie_nb.pipeline.intake import OP, SEQ, STORE, Intake
+from hoodie_nb.pipeline.prepared import Prepared, carries, merged
+from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.table.base_file import conform
+from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
+from hoodie_nb.table.timeline import Instant, State
+
+
+class Checkpointing:
+    """The checkpoints of one query into one table; its caller holds the table's mutex."""
+
+    def __init__(
+        self,
+        coordinator: WriteCoordinator,
+        intake: Intake,
+        shape: Shape,
+        events: EventLog,
+        *,
+        commit_on: str = "checkpoint",
+    ) -> None:
+        self._coordinator, self._intake, self._shape = coordinator, intake, shape
+        self._events, self._commit_on = events, commit_on
+        self._lost: set[int] = set()
+        self.lose_next = 0
+
+    # --- the start of a checkpoint ---------------------------------------------------------------
+
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        """Whether the table holds this checkpoint already, committed or prepared."""
+        if self._coordinator.progress.find(checkpoint) is not None:
+            return True
+        return carries(self._coordinator.prepared.all(), checkpoint)
+
+    def run(self, checkpoint: Checkpoint, previous: str | None, write: Write) -> Instant | None:
+        """Run one checkpoint; return its instant, None if it was empty or held already.
+
+        `previous` is the fingerprint of the checkpoint before, as the source tells it now.
+        """
+        if self.holds(checkpoint):
+            self._events.tell("batch_skipped", batch=checkpoint.batch_id)
+            return None
+        self._check(checkpoint, previous)
+        self._coordinator.recover()
+        if not self._held_open():
+            self.complete()
+        self._events.tell("batch_started", batch=checkpoint.batch_id)
+        if self._commit_on == "write":
+            shape = self._shape
+            return self._coordinator.run(self._intake, write, shape=shape, checkpoint=checkpoint)
+        records = self._coordinator.prepared.all()
+        result = self._coordinator.write(self._intake, write, self._shape, checkpoint, records)
+        if result is None:
+            return None
+        self._coordinator.prepare(result)
+        if self.lose_next > 0:
+            self.lose_next -= 1
+            self._lost.add(checkpoint.batch_id)
+        return Instant(result.instant_time, "commit", State.INFLIGHT)
+
+    def _check(self, checkpoint: Checkpoint, previous: str | None) -> None:
+        progress = self._coordinator.progress
+        if self._intake.operation == "insert":
+            progress.check_insert(checkpoint)
+        before = Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or "")
+        if not carries(self._coordinator.prepared.all(), before):
+            timeline = self._coordinator.table.timeline
+            known = [i.requested_time for i in timeline.completed_commits()]
+            progress.check_position(checkpoint, previous, known)
+
+    def _held_open(self) -> bool:
+        """Whether the newest prepared checkpoint's notification was lost."""
+        records = self._coordinator.prepared.all()
+        return bool(records) and records[-1].checkpoints[-1].batch_id in self._lost
+
+    # --- the success notification -----------------------------------------------------------------
+
+    def notify(self, batch_id: int) -> Instant | None:
+        """Commit what is prepared, now that a checkpoint succeeded; not if its news was lost."""
+        return None if batch_id in self._lost else self.complete()
+
+    def complete(self) -> Instant | None:
+        """Commit everything that is prepared; may be repeated."""
+        coordinator = self._coordinator
+        records = coordinator.prepared.all()
+        self._lost.clear()
+        if not records:
+            return None
+        if coordinator.completed(records[0].instant_time) is None:
+            coordinator.finish_rollbacks()
+            if not coordinator.stands(records):
+                records = self._redo(records)
+        return coordinator.complete(records, self._intake)
+
+    def _redo(self, records: Sequence[Prepared]) -> list[Prepared]:
+        """Apply the rows of an instant whose base has moved under a new instant.
+
+        Deletes first, the winners on top, as two checkpoints of the new instant. One record with
+        all checkpoints replaces the old ones; a crash before it stands redoes again.
+        """
+        coordinator, old = self._coordinator, records[0].instant_time
+        for pending in coordinator.table.timeline.pending():
+            if pending.requested_time == old:
+                coordinator.roll_back(pending, keep_staged=True)
+        coordinator.table.reload()
+        new: list[Prepared] = []
+        instant = coordinator.begin()
+        self._events.tell("instant_redone", instant=old, as_instant=instant.requested_time)
+        intake = replace(self._intake, operation="upsert")
+        last = records[-1]
+        for rows in (self._deletes(records), self._winners(records)):
+            plan = coordinator.plan(instant, intake, Shape(), new)
+            statuses = write_in_process(rows, plan, self._events) if rows.num_rows else []
+            redone = replace(
+                last,
+                instant_time=instant.requested_time,
+                ordinal=len(new),
+                base=plan.groups.instants,
+                statuses=tuple(statuses),
+            )
+            new.append(redone)
+        together = replace(
+            new[-1],
+            ordinal=0,
+            statuses=tuple(merged(new)),
+            checkpoints=tuple(c for record in records for c in record.checkpoints),
+            replaces=old,
+        )
+        failpoints.hit("coord.redo.pre")
+        coordinator.prepared.put(together)
+        return [together]
+
+    def _deletes(self, records: Sequence[Prepared]) -> pa.Table:
+        """Return the instant's deletes as keyed rows in order."""
+        storage, keyed = self._coordinator.table.storage, self._intake.keyed_schema
+        paths = [s.deleted_path for r in records for s in r.statuses if s.deleted_path is not None]
+        parts = [pa.ipc.open_file(pa.memory_map(storage.local_path(p))).read_all() for p in paths]
+        return _in_order([keyed.empty_table(), *parts])
+
+    def _winners(self, records: Sequence[Prepared]) -> pa.Table:
+        """Return the rows that the instant wrote and that are still in its files, in order."""
+        storage, keyed = self._coordinator.table.storage, self._intake.keyed_schema
+        parts = []
+        for status in merged(records):
+            rows = pq.read_table(storage.local_path(status.staged_path), use_threads=False)
+            mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), records[0].instant_time))
+            mine = mine.append_column(OP, pa.nulls(mine.num_rows, pa.int8()).fill_null(STORE))
+            mine = mine.append_column(SEQ, pa.nulls(mine.num_rows, pa.int64()).fill_null(0))
+            parts.append(conform(mine, keyed))
+        return _in_order([keyed.empty_table(), *parts])
+
+
+def settle(coordinator: WriteCoordinator, events: EventLog) -> None:
+    """Bring a table to rest before a write: recover it and commit all that is prepared."""
+    coordinator.recover()
+    intake = Intake(coordinator.table.config, coordinator.table.schema)
+    Checkpointing(coordinator, intake, Shape(), events).complete()
+
+
+def _in_order(parts: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(parts)
+    position = rows.schema.get_field_index(SEQ)
+    rows = rows.set_column(position, SEQ, pa.array(range(rows.num_rows), pa.int64()))
+    order = [(PARTITION_PATH, "ascending"), (RECORD_KEY, "ascending"), (SEQ, "ascending")]
+    return rows.sort_by(order).combine_chunks()

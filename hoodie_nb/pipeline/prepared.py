@@ -1,0 +1,124 @@
+"""Prepared checkpoints: written and durable, but not yet committed.
+
+*On disk*: `.hoodie/.hoodie_nb/prepared/<T>.<ordinal>.json`, put-if-absent, one for each checkpoint
+of instant T: its identity, its write statuses, and the completed instants its files were built on.
+The files themselves lie staged. From here on the checkpoint is always committed, by whoever next
+opens the table to write; the success notification decides when, never whether.
+
+An instant whose notifications are lost spans several checkpoints. A later checkpoint of the same
+instant builds on the earlier ones' staged files and supersedes them: of each file group only the
+last file is published.
+
+A record that was redone names the instant it replaces; the replaced one no longer counts.
+
+*Source:* RFC-24 STEP3, the coordinator's event buffer, HUDI-9570.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.storage import OURS, LocalStorage
+
+FOLDER = f"{OURS}/prepared"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One prepared checkpoint of the instant `instant_time` (all of them, if it was redone)."""
+
+    instant_time: str
+    ordinal: int
+    checkpoints: tuple[Checkpoint, ...]
+    operation: str
+    base: tuple[str, ...]
+    statuses: tuple[WriteStatus, ...]
+    replaces: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Return where the record lies, from the table's root."""
+        return f"{FOLDER}/{self.instant_time}.{self.ordinal}.json"
+
+    def to_json(self) -> bytes:
+        """Return the record's bytes; `parse` is the inverse."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def parse(cls, content: bytes, where: str) -> "Prepared":
+        """Return the record in `content`, or raise InvalidTable naming the file."""
+        try:
+            raw = json.loads(content)
+            raw["checkpoints"] = tuple(Checkpoint(**c) for c in raw["checkpoints"])
+            raw["base"] = tuple(raw["base"])
+            raw["statuses"] = tuple(WriteStatus(**s) for s in raw["statuses"])
+            return cls(**raw)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidTable(
+                f"{where} cannot be read ({error}): restore it; deleting it loses a checkpoint "
+                "that its stream counts as done"
+            ) from None
+
+
+class PreparedRecords:
+    """The prepared checkpoints of one table."""
+
+    def __init__(self, storage: LocalStorage) -> None:
+        self._storage = storage
+
+    def all(self) -> list[Prepared]:
+        """Return the records that count, by instant and in the order of their checkpoints."""
+        found = []
+        for entry in self._storage.list_folder(FOLDER):
+            path = f"{FOLDER}/{entry.name}"
+            if entry.name.endswith(".json"):
+                found.append(Prepared.parse(self._storage.read_bytes(path), path))
+        replaced = {record.replaces for record in found}
+        kept = [record for record in found if record.instant_time not in replaced]
+        return sorted(kept, key=lambda r: (r.instant_time, r.ordinal))
+
+    def put(self, record: Prepared) -> None:
+        """Make a record durable; FileExistsError if there is one of that instant and ordinal."""
+        self._storage.make_folder(FOLDER)
+        self._storage.put_if_absent(record.path, record.to_json())
+
+    def remove(self, instant_time: str) -> None:
+        """Delete all records of an instant, and those of instants it replaced."""
+        names = {instant_time}
+        for entry in self._storage.list_folder(FOLDER):
+            path = f"{FOLDER}/{entry.name}"
+            record = Prepared.parse(self._storage.read_bytes(path), path)
+            if record.instant_time == instant_time and record.replaces:
+                names.add(record.replaces)
+        for entry in self._storage.list_folder(FOLDER):
+            if entry.name.split(".")[0] in names:
+                self._storage.remove(f"{FOLDER}/{entry.name}")
+        if self._storage.exists(FOLDER):
+            self._storage.sync_folder(FOLDER)
+
+
+def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
+    """Return one status a file group: the last file, with the counts of all its checkpoints."""
+    last: dict[tuple[str, str], WriteStatus] = {}
+    for status in (status for record in records for status in record.statuses):
+        key = (status.partition_path, status.file_id)
+        before = last.get(key)
+        if before is not None:
+            status = replace(
+                status,
+                inserts=before.inserts + status.inserts,
+                updates=before.updates + status.updates,
+                deletes=before.deletes + status.deletes,
+                previous_file=before.previous_file,
+                previous_commit=before.previous_commit,
+            )
+        last[key] = status
+    return [last[key] for key in sorted(last)]
+
+
+def carries(records: Sequence[Prepared], checkpoint: Checkpoint) -> bool:
+    """Whether exactly this checkpoint is among the records."""
+    return any(checkpoint in record.checkpoints for record in records)
