@@ -69,7 +69,7 @@ class Checkpointing:
             return None
         self._check(checkpoint, previous)
         self._coordinator.recover()
-        if not self._held_open():
+        if not self.held_open():
             self.complete()
         self._events.tell("batch_started", batch=checkpoint.batch_id)
         if self._commit_on == "write":
@@ -95,10 +95,14 @@ class Checkpointing:
             known = [i.requested_time for i in timeline.completed_commits()]
             progress.check_position(checkpoint, previous, known)
 
-    def _held_open(self) -> bool:
+    def held_open(self) -> bool:
         """Whether the newest prepared checkpoint's notification was lost."""
         records = self._coordinator.prepared.all()
         return bool(records) and records[-1].checkpoints[-1].batch_id in self._lost
+
+    def hold_open(self, batch_id: int) -> None:
+        """Take the notification of a checkpoint for lost: its instant stays open."""
+        self._lost.add(batch_id)
 
     # --- the success notification -----------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from hoodie_nb.pipeline.assigner import FileIdAssigner
 from hoodie_nb.pipeline.index import Index
 from hoodie_nb.pipeline.index.bloom import BloomIndex
+from hoodie_nb.pipeline.index.recent import RecentIndex
 from hoodie_nb.pipeline.index.state import StateIndex
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.writer import BucketWriter, TaskAttempt
@@ -60,11 +61,13 @@ class Waiting:
 
 
 def assign(
-    plan: WritePlan, pieces: Iterable[pa.Table], task: int, tell: Tell
+    plan: WritePlan, pieces: Iterable[pa.Table], task: int, tell: Tell, *, recent: bool = False
 ) -> Iterator[pa.Table]:
-    """Run one FileIdAssigner task over keyed rows in order."""
+    """Run one FileIdAssigner task over keyed rows in order; `recent` if only each piece is."""
     waiting = Waiting()
     index: Index = StateIndex(plan.state_folder) if plan.index == "state" else BloomIndex(plan)
+    if recent:
+        index = RecentIndex(index)
     yield from FileIdAssigner(plan, index, task, tell).assign(waiting.on(pieces))
     index.save(f"{plan.instant_time}-{task}")
     if waiting.rows:
