@@ -64,11 +64,11 @@ class Checkpointing:
 
         `previous` is the fingerprint of the checkpoint before, as the source tells it now.
         """
+        self._coordinator.recover()  # first: it records what a commit held and a failure kept out
         if self.holds(checkpoint):
             self._events.tell("batch_skipped", batch=checkpoint.batch_id)
             return None
         self._check(checkpoint, previous)
-        self._coordinator.recover()
         if not self.held_open():
             self.complete()
         self._events.tell("batch_started", batch=checkpoint.batch_id)

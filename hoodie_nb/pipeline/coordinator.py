@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hoodie_nb import failpoints
-from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidTable
+from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.instants import pending_commit
 from hoodie_nb.pipeline.intake import Intake
@@ -89,7 +89,8 @@ class WriteCoordinator:
             if EXTRA_KEY in extra:
                 self.progress.catch_up(extra)
                 break
-        sweep_all(table.storage, keep=sorted(kept))
+        others = (pending.requested_time for pending in table.timeline.pending())
+        sweep_all(table.storage, keep={*kept, *others})
 
     def finish_rollbacks(self) -> None:
         """Complete the rollbacks that somebody began."""
@@ -127,6 +128,15 @@ class WriteCoordinator:
         pending = pending_commit(self.table.timeline)
         if pending is not None and pending.requested_time not in kept:
             self.roll_back(pending)
+
+    def _undone(self, error: BaseException) -> str:
+        """Undo a failed write as far as the disk lets us; return the message that tells so."""
+        then = "it is rolled back"
+        try:
+            self.undo_unprepared()
+        except OSError as second:
+            then = f"undoing it failed too ({second}) and is left to the next write"
+        return f"{error}; {then}, write the data again once the cause is gone"
 
     # --- one checkpoint -----------------------------------------------------------------------
 
@@ -192,19 +202,31 @@ class WriteCoordinator:
 
         The instant is that of `records` (held open), else a new one. A failure is rolled back.
         """
+        try:
+            return self._write(intake, write, shape, checkpoint, records)
+        except BaseException as error:
+            told = self._undone(error)
+            if isinstance(error, OSError):
+                raise WriteFailed(f"the batch was not applied: {told}") from error
+            raise
+
+    def _write(
+        self,
+        intake: Intake,
+        write: Write,
+        shape: Shape,
+        checkpoint: Checkpoint | None,
+        records: Sequence[Prepared],
+    ) -> Prepared | None:
         instant = None
         if records:
             instant = Instant(records[0].instant_time, "commit", State.INFLIGHT)
         elif not shape.pipeline.serial_instant:
             instant = self.begin()
-        try:
-            plan = self.plan(instant, intake, shape, records)
-            statuses = write(plan)
-            failpoints.hit("coord.statuses.pre")
-            instant = instant or pending_commit(self.table.timeline)
-        except BaseException:
-            self.undo_unprepared()
-            raise
+        plan = self.plan(instant, intake, shape, records)
+        statuses = write(plan)
+        failpoints.hit("coord.statuses.pre")
+        instant = instant or pending_commit(self.table.timeline)
         if statuses and instant is not None:
             return Prepared(
                 instant.requested_time,
@@ -234,7 +256,6 @@ class WriteCoordinator:
         result = self.write(intake, write, shape or Shape(), checkpoint)
         if result is None:
             return None
-        instant = Instant(result.instant_time, "commit", State.INFLIGHT)
         try:
             if not self.stands([result]):
                 raise ConcurrentWriter(
@@ -244,12 +265,9 @@ class WriteCoordinator:
             return self.complete([result], intake)
         except BaseException as error:
             if self.completed(result.instant_time) is None:
-                self.roll_back(instant)
+                told = self._undone(error)
                 if isinstance(error, CommitFailed):
-                    raise CommitFailed(
-                        f"{error}; it is rolled back, write the data again once the cause is gone",
-                        retryable=True,
-                    ) from error
+                    raise CommitFailed(told, retryable=True) from error
             raise
 
     def prepare(self, result: Prepared) -> None:
@@ -309,6 +327,7 @@ class WriteCoordinator:
             except OSError as error:
                 done = self.completed(instant.requested_time)
                 if done is not None:
+                    table.storage.sync_folder(META)
                     return done
                 if attempt == _RETRIES or isinstance(error, FileExistsError):
                     raise
@@ -323,14 +342,16 @@ class WriteCoordinator:
         time17, table = done.requested_time, self.table
         if records[0].base == table.file_groups_at_hand.instants:
             table.remember(table.file_groups_at_hand.with_commit(time17, statuses))
-        for record in records:
-            for checkpoint in record.checkpoints:
+        try:
+            for checkpoint in (c for record in records for c in record.checkpoints):
                 self.progress.record(checkpoint, time17)
-        failpoints.hit("coord.progress.post")
-        self.prepared.remove(time17)
-        for swept in {time17, records[0].replaces or time17}:
-            sweep(table.storage, swept)
-        failpoints.hit("coord.sweep.post")
+            failpoints.hit("coord.progress.post")
+            self.prepared.remove(time17)
+            for swept in {time17, records[0].replaces or time17}:
+                sweep(table.storage, swept)
+            failpoints.hit("coord.sweep.post")
+        except OSError as error:  # the commit stands; what is left is done by whoever comes next
+            self._events.tell("settling_postponed", instant=time17, why=str(error))
         self._events.tell(
             "instant_committed",
             instant=time17,

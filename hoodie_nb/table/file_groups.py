@@ -1,12 +1,13 @@
 """File groups and their slices: which base file holds the rows of a group as of an instant.
 
-A base file counts if its instant is a completed commit, or is older than the first instant of the
-active timeline (its commit was archived); the newest such file of a group is its slice. Groups
-that a replacecommit replaced are gone from that instant on.
+A base file counts if its instant is a completed commit, or is older than the first completed commit
+and not pending (its commit was archived, which may leave older rollbacks and cleans behind); the
+newest such file of a group is its slice. Groups that a replacecommit replaced are gone from that
+instant on.
 
 *On disk*: `<partition>/<fileId>_<writeToken>_<instant>.parquet`, exactly two `_`.
 
-*Source:* HoodieTableFileSystemView, HoodieFileGroup.isFileSliceCommitted.
+*Source:* HoodieTableFileSystemView, HoodieFileGroup.isFileSliceCommitted, isBeforeTimelineStarts.
 """
 
 import re
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.storage import LocalStorage, partition_folders
-from hoodie_nb.table.timeline import Instant, State, Timeline
+from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 _NAME = re.compile(r"([^_/]+)_([^_/]+)_(\d{14}|\d{17})\.parquet")
 
@@ -36,6 +37,31 @@ class BaseFileName:
         """Return the parts of `name`, None if it is no base file's name."""
         match = _NAME.fullmatch(name)
         return None if match is None else cls(match[1], match[2], match[3])
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Which instants' files count: commits on the active timeline, and those that were archived."""
+
+    completed: frozenset[str]
+    pending: frozenset[str]
+
+    @classmethod
+    def of(cls, instants: Iterable[Instant]) -> "Commits":
+        """Return the commits among the instants of the active timeline."""
+        commits = [i for i in instants if i.action in COMMITS]
+        completed = {i.requested_time for i in commits if i.state is State.COMPLETED}
+        pending = {i.requested_time for i in commits if i.state is not State.COMPLETED}
+        return cls(frozenset(completed), frozenset(pending))
+
+    def archived(self, instant_time: str) -> bool:
+        """Whether a file of that instant is older than the active timeline."""
+        start = min(self.completed, default="")
+        return instant_time < start and instant_time not in self.pending
+
+    def count(self, instant_time: str) -> bool:
+        """Whether a file of that instant is to be read."""
+        return instant_time in self.completed or self.archived(instant_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +134,13 @@ def load_file_groups(
 ) -> FileGroups:
     """List the table's partitions and return the slices as of `as_of` (17 digits; None: now)."""
     instants = timeline.instants()
-    commits = [i for i in instants if i.state is State.COMPLETED and "commit" in i.action]
-    visible = {i.requested_time for i in commits if as_of is None or i.requested_time <= as_of}
-    first = min((i.requested_time for i in instants), default="")
-    replaced = _replaced(timeline, [i for i in commits if i.requested_time in visible])
+    commits = Commits.of(instants)
+    visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
+    replaced = _replaced(timeline, [i for i in instants if i.requested_time in visible])
     slices: dict[str, dict[str, FileSlice]] = {}
     folders = partition_folders(storage) if partitions is None else partitions
     for folder in folders:
-        found = _latest(storage, folder, visible, first, as_of)
+        found = _latest(storage, folder, commits, as_of)
         kept = {k: v for k, v in found.items() if v.instant_time > replaced.get((folder, k), "")}
         if kept:
             slices[folder] = kept
@@ -123,15 +148,14 @@ def load_file_groups(
 
 
 def _latest(
-    storage: LocalStorage, folder: str, visible: set[str], first: str, as_of: str | None
+    storage: LocalStorage, folder: str, commits: Commits, as_of: str | None
 ) -> dict[str, FileSlice]:
     latest: dict[str, FileSlice] = {}
     for entry in storage.list_folder(folder):
         name = None if entry.is_folder else BaseFileName.parse(entry.name)
-        if name is None or not (
-            name.instant_time in visible
-            or (name.instant_time < first and (as_of is None or name.instant_time <= as_of))
-        ):
+        if name is None or (as_of is not None and name.instant_time > as_of):
+            continue
+        if not commits.count(name.instant_time):
             continue
         known = latest.get(name.file_id)
         if known is None or known.instant_time < name.instant_time:

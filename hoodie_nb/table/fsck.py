@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
-from hoodie_nb.table.file_groups import BaseFileName
+from hoodie_nb.table.file_groups import BaseFileName, Commits
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.publish import PARTITION_METADATA
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, partition_folders
@@ -58,15 +58,16 @@ def _files(table: TableHandle) -> Iterator[Finding]:
         for stats in table.commit_metadata(instant).stats.values():
             for stat in stats:
                 told[str(stat["path"])] = (int(stat["fileSizeInBytes"]), int(stat["numWrites"]))
-    first = min((i.requested_time for i in table.timeline.instants()), default="")
+    known = Commits.of(table.timeline.instants())
     folders = set(partition_folders(table.storage))
     yield from _unlisted(table, folders, set(told))
     for folder in sorted(folders):
         for entry in table.storage.list_folder(folder):
             path = f"{folder}/{entry.name}" if folder else entry.name
             name = BaseFileName.parse(entry.name)
-            archived = name is not None and name.instant_time < first
-            if entry.name.endswith(".parquet") and path not in told and not archived:
+            archived = name is not None and known.archived(name.instant_time)
+            data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
+            if data and path not in told and not archived:
                 yield Finding(f"{path} is in no commit", "delete it: readers may show its rows")
     latest = {s.path for s in table.file_groups()}
     newest = {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}

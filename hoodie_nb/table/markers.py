@@ -16,10 +16,12 @@ from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.storage import META, LocalStorage
 
+MARKERS = f"{META}/.temp"
+
 
 def marker_folder(instant_time: str) -> str:
     """Return the folder of an instant's markers."""
-    return f"{META}/.temp/{instant_time}"
+    return f"{MARKERS}/{instant_time}"
 
 
 def write_markers(
@@ -27,7 +29,7 @@ def write_markers(
 ) -> None:
     """Make a marker for each file, durable before any file is published."""
     folder = marker_folder(instant_time)
-    folders = {META, f"{META}/.temp", folder}
+    folders = {META, MARKERS, folder}
     for status in statuses:
         path = f"{folder}/{status.marker}"
         storage.touch(path)

@@ -5,8 +5,9 @@
 (0.x) name the same thing. Options of our own lie in `.hoodie/.hoodie_nb/options.json`, so that the
 properties hold nothing Hudi does not know.
 
-**Caveats**: table version 6 only; one ordering column; composite keys need Hudi's COMPLEX form.
-*Source:* HoodieTableConfig.
+**Caveats**: table version 6 only; one ordering column; composite keys need Hudi's COMPLEX form. A
+table whose keys, columns or merging we would not keep as its own engine does is refused, for reading
+too. *Source:* HoodieTableConfig.
 """
 
 import json
@@ -24,6 +25,21 @@ PATH = f"{META}/hoodie.properties"
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 _KEYGEN = "org.apache.hudi.keygen."
 _PAYLOAD = "org.apache.hudi.common.model."
+_ONLY = {  # what a table must say, or leave out, for our files to be what its readers expect
+    "hoodie.table.type": ("COPY_ON_WRITE",),
+    "hoodie.table.base.file.format": ("PARQUET",),
+    "hoodie.timeline.layout.version": ("1",),
+    "hoodie.populate.meta.fields": ("true",),
+    "hoodie.table.cdc.enabled": ("false",),
+    "hoodie.datasource.write.drop.partition.columns": ("false",),
+    "hoodie.bootstrap.base.path": (),
+    "hoodie.record.merge.mode": ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"),
+    "hoodie.compaction.payload.class": (
+        f"{_PAYLOAD}DefaultHoodieRecordPayload",
+        f"{_PAYLOAD}EventTimeAvroPayload",
+        f"{_PAYLOAD}OverwriteWithLatestAvroPayload",
+    ),
+}
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -116,6 +132,12 @@ class TableConfig:
         """Return the configuration a properties file holds, or raise InvalidTable."""
         values = parse_properties(text)
         _check(values, where)
+        config = cls._of(values)
+        _check_keygen(values, config, where)
+        return config
+
+    @classmethod
+    def _of(cls, values: dict[str, str]) -> "TableConfig":
         ordering = values.get("hoodie.table.ordering.fields") or values.get(
             "hoodie.table.precombine.field"
         )
@@ -155,15 +177,32 @@ def _check(values: dict[str, str], where: str) -> None:
             "version 6 (another engine may have upgraded the table: Hudi's writer keeps it at 6 "
             "with hoodie.write.auto.upgrade=false and hoodie.write.table.version=6)"
         )
-    kind = values.get("hoodie.table.type", "COPY_ON_WRITE")
-    if kind != "COPY_ON_WRITE":
-        raise InvalidTable(f"{where} says table type {kind}; hoodie_nb writes COPY_ON_WRITE only")
+    for key, supported in _ONLY.items():
+        if values.get(key) and values[key] not in supported:
+            raise InvalidTable(
+                f"{where} says {key}={values[key]}, supported is "
+                f"{' or '.join(supported) or 'none'}: leave the table to the engine that made it"
+            )
     database = values.get("hoodie.database.name", "")
     checksum = values.get("hoodie.table.checksum")
     if checksum and int(checksum) != zlib.crc32(f"{database}.{name}".encode()):
         raise InvalidTable(f"{where}: the checksum does not fit: restore it from a backup")
     if len(_split(values.get("hoodie.table.ordering.fields", ""))) > 1:
         raise InvalidTable(f"{where} names several ordering columns; one is supported")
+
+
+def _check_keygen(values: dict[str, str], config: TableConfig, where: str) -> None:
+    """Raise InvalidTable if the table's own keys have another text than ours would have."""
+    named = values.get("hoodie.table.keygenerator.class", "").removeprefix(_KEYGEN)
+    short = named.removesuffix("KeyGenerator").removesuffix("Avro").upper()
+    told = values.get("hoodie.table.keygenerator.type", "").removesuffix("_AVRO")
+    told = told or {"NONPARTITIONED": "NON_PARTITION"}.get(short, short)
+    if told and told != config.keygen:
+        raise InvalidTable(
+            f"{where} says hoodie.table.keygenerator.type={told}; with {len(config.record_key)} key "
+            f"and {len(config.partition_by)} partition column(s) supported is {config.keygen}, whose "
+            "keys have another text: leave the table to the engine that made it"
+        )
 
 
 def load(storage: LocalStorage) -> TableConfig:

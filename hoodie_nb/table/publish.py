@@ -11,14 +11,14 @@ target is compared, never replaced: a file of the same name with other bytes is 
 *Source:* RFC-24 "commit", HoodieTable.finalizeWrite, TransactionUtils.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import instant_ms
 from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.markers import marker_folder, write_markers
+from hoodie_nb.table.markers import MARKERS, marker_folder, write_markers
 from hoodie_nb.table.storage import SCRATCH, STAGED, LocalStorage
 from hoodie_nb.table.timeline import Instant, Timeline
 
@@ -80,10 +80,11 @@ def sweep(storage: LocalStorage, instant_time: str) -> None:
     storage.remove_tree(marker_folder(instant_time))
 
 
-def sweep_all(storage: LocalStorage, *, keep: Sequence[str] = ()) -> None:
-    """Delete what dead runs left in the staging and scratch folders, but for instants in `keep`."""
-    for entry in storage.list_folder(STAGED):
-        if entry.name.split("-")[0] not in keep:
-            storage.remove_tree(f"{STAGED}/{entry.name}")
+def sweep_all(storage: LocalStorage, *, keep: Collection[str] = ()) -> None:
+    """Delete staged files, markers and scratch that dead runs left, but for instants in `keep`."""
+    for folder in (STAGED, MARKERS):
+        for entry in storage.list_folder(folder):
+            if entry.name.split("-")[0] not in keep:
+                storage.remove_tree(f"{folder}/{entry.name}")
     for entry in storage.list_folder(SCRATCH):
         storage.remove(f"{SCRATCH}/{entry.name}")

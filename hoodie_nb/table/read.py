@@ -39,6 +39,7 @@ def slices_as_of(
     table: TableHandle, as_of: object = None, partitions: Sequence[str] | None = None
 ) -> FileGroups:
     """Return the slices of the snapshot as of a moment (None: now), of some partitions if asked."""
+    table.reload()  # another engine may have upgraded the table, and moved its timeline
     time17 = None if as_of is None else parse_time(as_of)
     return load_file_groups(table.storage, table.timeline, as_of=time17, partitions=partitions)
 

@@ -98,8 +98,9 @@ def may_become(given: pa.DataType, stored: pa.DataType) -> bool:
 
 
 def record_name(table: str) -> str:
-    """Return the Avro record's name for a table: letters, digits and `_` only."""
-    return re.sub(r"\W", "_", table, flags=re.ASCII) + "_record"
+    """Return the Avro record's name for a table: letters, digits and `_`, no digit in front."""
+    name = re.sub(r"\W", "_", table, flags=re.ASCII)
+    return f"{'_' if name[:1].isdigit() else ''}{name}_record"
 
 
 def to_avro(schema: pa.Schema, table: str, *, meta: bool = False) -> dict[str, Any]:

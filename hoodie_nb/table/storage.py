@@ -166,9 +166,11 @@ class LocalStorage:
             self._create_exclusively(target, Path(source).read_bytes())
 
     def remove(self, path: str) -> bool:
-        """Delete a file; False if it was not there."""
+        """Delete a file and the checksum that Java keeps beside it; False if it was not there."""
+        target = Path(self.local_path(path))
+        target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
         try:
-            os.unlink(self.local_path(path))
+            target.unlink()
         except FileNotFoundError:
             return False
         return True

@@ -1,0 +1,90 @@
+# Two commands for a newcomer: `make demo`, then `make test`. Everything else: `make help`.
+#
+# The programs live in .venv, made here with uv if it is there, else with venv and pip; the settings
+# of uv and pip (index, proxy, cache) are their own. PYTHON=... chooses the Python to make it from.
+
+SHELL = /bin/sh
+PY = .venv/bin/python
+SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
+QUICK = -m "not slow and not kills and not oracle"
+
+.PHONY: help demo test lab check slow kills oracle bench render clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.demo ## stream a month of flights into a Hudi table and check it (ARGS="--days 3")
+	@$(PY) -m hoodie_nb demo $(ARGS)
+
+test: check ## check, then all quick tests and all notebooks
+	$(PY) -m pytest $(QUICK) -n logical --maxprocesses 4 $(ARGS)
+	@if ls notebooks/*.ipynb >/dev/null 2>&1; then set -x; \
+	  $(SMALL) $(PY) -m pytest --nbmake notebooks \
+	    --nbmake-timeout=120 -n logical --maxprocesses 2; fi
+
+check: .venv/.test ## lint, format and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+slow: .venv/.test ## the tests that take long
+	$(PY) -m pytest -m slow --timeout 3600 $(ARGS)
+
+kills: .venv/.test ## the trials that end the demo with kill -9
+	$(PY) -m pytest -m "kills and not slow" --timeout 1800 $(ARGS)
+
+oracle: .venv/.test ## ask Java Hudi about our tables (installs it, needs a JDK 17)
+	$(PY) -m pytest -m oracle --timeout 1800 $(ARGS)
+
+lab: .venv/.notebooks ## open the notebooks in JupyterLab
+	@$(PY) -m jupyter lab notebooks
+
+bench: .venv/.demo ## run the benchmarks
+	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) "$$script" $(ARGS) || exit 1; done
+
+render: .venv/.test ## execute the notebooks and keep their outputs (ARGS="01-quickstart.ipynb")
+	@$(PY) notebooks/render.py $(ARGS)
+
+clean: ## remove .venv, caches and the demo's warehouse
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the environment: one stamp an extra, made again when pyproject.toml changes -----------------
+
+.venv/.demo .venv/.notebooks .venv/.test: pyproject.toml
+	@$(MAKE) --no-print-directory .venv-exists
+	@extra=$(@F); extra=$${extra#.}; began=$$(date +%s); \
+	echo "Installing the packages of [$$extra] into .venv; the first time takes a minute or two"; \
+	if command -v uv >/dev/null 2>&1 && uv pip install --quiet --python $(PY) -e ".[$$extra]"; \
+	then :; else \
+	  $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null || exit 1; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" || exit 1; \
+	fi; \
+	case $$extra in \
+	  test) touch .venv/.demo .venv/.notebooks ;; \
+	  notebooks) touch .venv/.demo ;; \
+	esac; \
+	touch $@; echo "Installed in $$(( $$(date +%s) - began )) s"
+
+.PHONY: .venv-exists
+.venv-exists:
+	@if $(PY) -c '' 2>/dev/null; then exit 0; fi; \
+	rm -rf .venv; found=; \
+	good='import sys; sys.exit(sys.version_info < (3, 11))'; \
+	for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	  if "$$python" -c "$$good" 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --python "$${found:->=3.11}" .venv && exit 0; \
+	  rm -rf .venv; \
+	fi; \
+	if [ -z "$$found" ]; then \
+	  echo "No Python 3.11 or newer on the PATH (python3: $$(python3 --version 2>&1))." >&2; \
+	  echo "Install one, or name it: make PYTHON=/path/to/python3.12 ..." >&2; \
+	  exit 1; \
+	fi; \
+	"$$found" -m venv .venv && exit 0; \
+	rm -rf .venv; \
+	echo "$$found cannot make a virtual environment (Debian, Ubuntu: install python3-venv)" >&2; \
+	exit 1

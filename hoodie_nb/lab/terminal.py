@@ -1,0 +1,168 @@
+"""What a stream shows in a terminal: the progress line, and the wish to stop.
+
+*Work flow.* `Progress` is made anew from a job's event records whenever it is shown, so nothing has
+to be kept in step. `Screen` refreshes one line on a terminal and prints one now and then elsewhere.
+`StopWish` turns SIGINT and SIGTERM into a wish that is granted between two batches.
+
+**Caveats.** What operators did reaches the records when their task ends, not before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TextIO
+
+from hoodie_nb.events import Event
+
+_RECENT = 10  # commits that the rate is taken from
+_INSTANT = tuple(
+    f"instant_{state}"
+    for state in ("requested", "inflight", "prepared", "committed", "rolled_back")
+)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopWish:
+    """SIGINT and SIGTERM: a wish while `patient`; otherwise, and the second time, an interrupt."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self.patient = False
+
+    @property
+    def exit_code(self) -> int:
+        """Return 128 + the signal's number, as shells do."""
+        return 128 + (self.signal or signal.SIGINT)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        again, self.signal = self.signal, number
+        if again or not self.patient:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Listen, and put things back at the end."""
+        before = [(n, signal.getsignal(n)) for n in _SIGNALS]
+        for number, _ in before:
+            signal.signal(number, self)
+        try:
+            yield
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+
+# --- the progress line ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the stream is, from a job's event records alone."""
+
+    events: int = 0
+    total: int = 0
+    per_second: float = 0.0
+    instant: str = ""
+    commits: int = 0
+    files: int = 0
+    flushes: int = 0
+    rolled_back: int = 0
+
+    @classmethod
+    def of(cls, records: Sequence[Event], ends: Sequence[int]) -> Progress:
+        """Count the records; `ends` are the events delivered at the end of each batch."""
+        by_kind: dict[str, list[Event]] = {}
+        for record in records:
+            by_kind.setdefault(record.kind, []).append(record)
+        count = {kind: len(these) for kind, these in by_kind.items()}
+        batches = by_kind.get("batch_ended", [])
+        states = [r for r in records if r.kind in _INSTANT]
+        return cls(
+            events=_delivered(by_kind, ends),
+            total=ends[-1] if ends else 0,
+            per_second=_rate(batches[-_RECENT:], ends),
+            instant=_instant(states[-1]) if states else "",
+            commits=count.get("instant_committed", 0),
+            files=count.get("file_written", 0),
+            flushes=count.get("buffer_flushed", 0),
+            rolled_back=count.get("instant_rolled_back", 0),
+        )
+
+    def __str__(self) -> str:
+        share = self.events / self.total if self.total else 0.0
+        left = self.total - self.events
+        pace = [
+            f"{share:4.0%} {self.events:,} events",
+            f"{self.per_second:,.0f}/s" if self.per_second else "",
+            f"{left / self.per_second:.0f} s left" if left and self.per_second else "",
+        ]
+        made = [
+            counted(self.commits, "commit"),
+            counted(self.files, "file"),
+            counted(self.flushes, "flush", "es") if self.flushes else "",
+            f"{self.rolled_back} rolled back" if self.rolled_back else "",
+        ]
+        parts = [", ".join(filter(None, these)) for these in (pace, made)]
+        return " · ".join([*parts, f"instant {self.instant}"] if self.instant else parts)
+
+
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """Return `1 file` or `2 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
+def _delivered(by_kind: dict[str, list[Event]], ends: Sequence[int]) -> int:
+    """Return the events of all batches up to the newest that ended; those before a start did."""
+    ended = [*by_kind.get("batch_ended", []), *by_kind.get("batch_skipped", [])]
+    done = [r.values["batch"] for r in ended]
+    started = [r.values["batch"] - 1 for r in by_kind.get("batch_started", [])]
+    newest = max([*done, *started], default=-1)
+    return ends[min(newest, len(ends) - 1)] if newest >= 0 and ends else 0
+
+
+def _rate(batches: Sequence[Event], ends: Sequence[int]) -> float:
+    """Return events a second between the first and the last of these commits."""
+    if len(batches) < 2:
+        return 0.0
+    first, last = (min(r.values["batch"], len(ends) - 1) for r in (batches[0], batches[-1]))
+    passed_ms = batches[-1].at_ms - batches[0].at_ms
+    return float(ends[last] - ends[first]) * 1000 / max(passed_ms, 1)
+
+
+def _instant(record: Event) -> str:
+    """Return `inflight (09:30:12.345)`."""
+    digits = str(record.values["instant"])
+    state = record.kind.removeprefix("instant_").replace("_", " ")
+    return f"{state} ({digits[8:10]}:{digits[10:12]}:{digits[12:14]}.{digits[14:]})"
+
+
+class Screen:
+    """Text for a person: one line that is refreshed on a terminal, else a line now and then."""
+
+    def __init__(self, out: TextIO, every_s: float = 5.0) -> None:
+        self._out = out
+        self._every_s = every_s
+        self._live = out.isatty()
+        self._shown = ""
+        self._shown_at = float("-inf")
+
+    def say(self, text: str) -> None:
+        """Print a line for good."""
+        self._out.write(("\r\x1b[K" if self._live and self._shown else "") + text + "\n")
+        self._out.flush()
+        self._shown = ""
+
+    def show(self, line: str, now: float) -> None:
+        """Show where things are at `now` (seconds); elsewhere than on a terminal not too often."""
+        if line == self._shown or (not self._live and now - self._shown_at < self._every_s):
+            return
+        self._shown, self._shown_at = line, now
+        width = shutil.get_terminal_size().columns - 1
+        self._out.write(f"\r\x1b[K{line[:width]}" if self._live else line + "\n")
+        self._out.flush()

@@ -1,0 +1,104 @@
+"""Is the table the board? Three readers, compared row for row with what pandas computes.
+
+*Work flow.* Spark, our Arrow reader and hudi-rs each read the snapshot; `differences` says in words
+what is missing, too many, doubled or changed. `fsck` looks at the files behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from hoodie_nb.api import Table
+from hoodie_nb.lab import flights
+from hoodie_nb.lab.terminal import Screen, counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SHOWN = 3  # differences that are told of each kind
+
+
+def readers(table: Table, spark: SparkSession) -> dict[str, Callable[[], pa.Table]]:
+    """Return the three ways in which the demo reads a snapshot, by name."""
+    return {
+        "Spark": lambda: table.snapshot(spark).select(*flights.SCHEMA.names).toArrow(),
+        "Arrow": partial(table.to_arrow, meta=False),
+        "hudi-rs": partial(read_with_hudi_rs, table.path),
+    }
+
+
+def read_with_hudi_rs(path: str) -> pa.Table:
+    """Return the snapshot as Hudi's own reader in Rust sees it."""
+    import hudi
+
+    batches = hudi.HudiTableBuilder.from_base_uri(path).build().read(hudi.HudiReadOptions())
+    return pa.Table.from_batches(batches)
+
+
+def verify(table: Table, spark: SparkSession, days: int, screen: Screen) -> bool:
+    """Compare what every reader sees with the board; tell whether all is equal and fsck clean."""
+    wanted, good = flights.board(days=days), True
+    for name, read in readers(table, spark).items():
+        found = read()
+        wrong = differences(found, wanted)
+        verdict = "differ from the board:" if wrong else "equal the board, row for row"
+        screen.say(f"  {name:<8} {found.num_rows:>9,} rows {verdict}")
+        good &= not wrong
+        for difference in wrong:
+            screen.say(f"           - {difference}")
+    findings = table.fsck()
+    screen.say(f"  {'fsck':<8} {counted(len(findings), 'finding') if findings else 'clean':>14}")
+    for finding in findings[:_SHOWN]:
+        screen.say(f"           - {finding}")
+    return good and not findings
+
+
+def differences(found: pa.Table, wanted: pd.DataFrame) -> list[str]:
+    """Return how the rows that a reader found differ from the board, in words; none if equal.
+
+    Rows are compared by `flight_id`, in all columns of `flights.SCHEMA`; their order is free.
+    """
+    absent = [name for name in flights.SCHEMA.names if name not in found.column_names]
+    if absent:
+        return [f"columns {', '.join(absent)} are missing"]
+    ours, board = _in_order(found), _in_order(pa.Table.from_pandas(wanted, flights.SCHEMA))
+    if ours.equals(board):
+        return []
+    there, here = _by_id(board), _by_id(ours)
+    doubled = {key: rows for key, rows in here.items() if len(rows) > 1}
+    changed = {k: _change(here[k][0], there[k][0]) for k in here.keys() & there.keys()}
+    kinds = {
+        "missing": sorted(there.keys() - here.keys()),
+        "too many": sorted(here.keys() - there.keys()),
+        "there more than once": sorted(doubled),
+        "changed": [f"{k}: {text}" for k, text in sorted(changed.items()) if text],
+    }
+    return [_told(kind, these) for kind, these in kinds.items() if these]
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    chosen = rows.select(flights.SCHEMA.names).replace_schema_metadata(None).cast(flights.SCHEMA)
+    return chosen.sort_by("flight_id").combine_chunks()
+
+
+def _by_id(rows: pa.Table) -> dict[str, list[dict[str, Any]]]:
+    by_id: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        by_id.setdefault(str(row["flight_id"]), []).append(row)
+    return by_id
+
+
+def _change(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """Return `status departed, not arrived`, empty if the rows are equal."""
+    return ", ".join(f"{k} {found[k]}, not {v}" for k, v in wanted.items() if found[k] != v)
+
+
+def _told(kind: str, examples: Sequence[str]) -> str:
+    more = f" and {len(examples) - _SHOWN:,} more" if len(examples) > _SHOWN else ""
+    rows = counted(len(examples), "row")
+    return f"{rows} {kind}: {'; '.join(examples[:_SHOWN])}{more}"

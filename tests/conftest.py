@@ -1,0 +1,29 @@
+"""One Spark session a test process, and the switch that lets tests arm failpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+os.environ["HOODIE_NB_TESTING"] = "1"  # before any test, for the processes that tests start, too
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Start Spark on two cores; its folders lie in this process's own temporary folder."""
+    from hoodie_nb.lab.session import spark as make_session
+
+    folder = tmp_path_factory.mktemp("spark")
+    conf = {
+        "spark.local.dir": folder / "local",
+        "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+    }
+    session = make_session(cores=2, memory="1g", conf=conf)
+    yield session
+    session.stop()

@@ -1,0 +1,149 @@
+"""One writer process's life: open the table, recover, run every batch that is not in it yet.
+
+The same steps as `pipeline/stream.py` takes for its micro-batches, without Spark. The workload has
+updates, deletes, a late update, new partitions, a batch that changes nothing, and a rewrite of every
+file; `MODELS[n]` is the table after `n` of its batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pyarrow as pa
+from faults import Fault, FaultyStorage
+from tables import (
+    Model,
+    committed_files,
+    data_files,
+    hudi_rows,
+    pending_names,
+    schema_of,
+    timeline_names,
+    tree,
+    without_meta,
+)
+
+from hoodie_nb import Table
+from hoodie_nb.clock import ManualClock
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.prepared import FOLDER
+from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.table import properties, read
+from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.markers import MARKERS
+from hoodie_nb.table.storage import SCRATCH, STAGED
+
+QUERY = "query-1"
+SCHEMA = schema_of()
+Batch = tuple[str, list[dict[str, object]]]
+
+
+def _row(key: str, partition: str, ts: int, value: int) -> dict[str, object]:
+    return {"id": key, "p": partition, "ts": ts, "v": value}
+
+
+BATCHES: list[Batch] = [
+    ("upsert", [_row(f"k{i}", f"par{i % 2}", 10, i) for i in range(6)]),
+    ("upsert", [_row("k0", "par0", 11, 100), _row("k1", "par1", 5, 101), _row("k9", "par2", 1, 9)]),
+    ("delete", [{"id": "unknown", "p": "par9"}]),
+    ("delete", [{"id": "k2", "p": "par0"}, {"id": "k9", "p": "par2"}]),
+    ("upsert", [_row(f"k{i}", f"par{i % 2}", 20, 200 + i) for i in range(4)]),
+]
+
+
+def _models() -> list[list[str]]:
+    model = Model()
+    found = [model.snapshot()]
+    for operation, rows in BATCHES:
+        getattr(model, operation)(rows)
+        found.append(model.snapshot())
+    return found
+
+
+MODELS = _models()
+COMMITS = [MODELS[0], MODELS[1], MODELS[2], MODELS[4], MODELS[5]]  # the third batch commits nothing
+
+
+def make(root: Path) -> Path:
+    """Make the workload's empty table and return its folder."""
+    Table.create(root, schema=SCHEMA, record_key="id", partition_by="p", ordering="ts")
+    return root
+
+
+def fingerprint(number: int) -> str:
+    """Return the fingerprint of batch `number`."""
+    return hashlib.sha256(repr(BATCHES[number]).encode()).hexdigest()
+
+
+def opened(root: Path, fault: Fault | None = None) -> TableHandle:
+    """Return a new process's handle on the table, through a storage that may fail."""
+    storage = FaultyStorage(root, fault)
+    return TableHandle(storage, ManualClock(), properties.load(storage))
+
+
+def live(
+    table: TableHandle, batches: int = len(BATCHES), *, commit_on: str = "write"
+) -> EventLog:
+    """Settle what is there, then run the first `batches` batches, skipping those the table holds.
+
+    With `commit_on="checkpoint"` each batch is prepared first and committed by its notification.
+    """
+    events = EventLog()
+    coordinator = WriteCoordinator(table, events)
+    settle(coordinator, events)
+    for number, (operation, rows) in enumerate(BATCHES[:batches]):
+        intake = Intake(table.config, table.schema, operation)
+        checkpointing = Checkpointing(coordinator, intake, Shape(), events, commit_on=commit_on)
+        data = pa.Table.from_pylist(rows, schema=_schema(rows))
+        intake.check(data.schema)
+        keyed = keyed_in_order(data, intake)
+        checkpoint = Checkpoint(QUERY, number, fingerprint(number))
+        before = fingerprint(number - 1) if number else None
+        checkpointing.run(
+            checkpoint, before, lambda plan, keyed=keyed: write_in_process(keyed, plan, events)
+        )
+        checkpointing.notify(number)
+    return events
+
+
+def _schema(rows: list[dict[str, object]]) -> pa.Schema:
+    return pa.schema([SCHEMA.field(name) for name in rows[0]])
+
+
+def commits(root: Path) -> int:
+    """Return how many commits have completed, by the names on the timeline."""
+    return sum(name.endswith(".commit") for name in timeline_names(root))
+
+
+def assert_whole_prefix(root: Path) -> None:
+    """Both readers see exactly the batches whose commits have completed."""
+    expected = COMMITS[commits(root)]
+    assert without_meta(read.to_arrow(open_table(root))) == expected
+    if timeline_names(root):
+        assert hudi_rows(root) == expected
+
+
+def assert_at_rest(root: Path) -> None:
+    """Nothing is pending, staged, marked or stray; fsck finds nothing; recovery changes nothing."""
+    assert pending_names(root) == []
+    for folder in (STAGED, SCRATCH, MARKERS, FOLDER):
+        place = root / folder
+        assert not place.is_dir() or list(place.iterdir()) == [], folder
+    assert data_files(root) == committed_files(root)
+    assert [str(f) for f in fsck(root)] == []
+    before = tree(root)
+    settle(WriteCoordinator(opened(root), EventLog()), EventLog())
+    assert tree(root) == before
+
+
+def assert_finished(root: Path) -> None:
+    """The table holds the whole workload once, by both readers, and is at rest."""
+    assert commits(root) == len(COMMITS) - 1
+    assert_whole_prefix(root)
+    assert_at_rest(root)

@@ -1,0 +1,163 @@
+"""What the tests compare tables with: a dict that applied the same batches, and hudi-rs.
+
+`Model` is written from the rules (design §4.6, reliability §3), not from the library: within a
+batch the greater ordering value of a key wins and equal ones go to the newer arrival, deletes take
+part; what is left meets the stored row by the same rule.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hudi import HudiReadOptions, HudiTableBuilder
+
+from hoodie_nb.table.schema import META_COLUMNS
+
+Row = Mapping[str, Any]
+LOCK = ".hoodie/.hoodie_nb/lock"
+
+
+def rank(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- any ordering type
+    """Return what ordering values are compared by: null lowest, NaN greatest."""
+    if value is None:
+        return (0,)
+    if isinstance(value, float) and math.isnan(value):
+        return (2,)
+    return (1, value)
+
+
+class Model:
+    """A table as a dict of rows by partition and key."""
+
+    def __init__(self, key: str = "id", partition: str = "p", ordering: str | None = "ts") -> None:
+        self.key, self.partition, self.ordering = key, partition, ordering
+        self.rows: dict[tuple[Any, Any], Row] = {}
+
+    def _rank(self, row: Row) -> tuple[Any, ...]:
+        return (0,) if self.ordering is None else rank(row.get(self.ordering))
+
+    def upsert(self, rows: Iterable[Row]) -> None:
+        """Apply a batch; `_hoodie_is_deleted` marks deletes."""
+        winners: dict[tuple[Any, Any], Row] = {}
+        for row in rows:
+            at = (row[self.partition], row[self.key])
+            if at not in winners or self._rank(row) >= self._rank(winners[at]):
+                winners[at] = row
+        for at, row in winners.items():
+            stored = self.rows.get(at)
+            if stored is not None and self._rank(row) < self._rank(stored):
+                continue
+            if row.get("_hoodie_is_deleted"):
+                self.rows.pop(at, None)
+            else:
+                self.rows[at] = {k: v for k, v in row.items() if k != "_hoodie_is_deleted"}
+
+    def delete(self, rows: Sequence[Row]) -> None:
+        """Apply a delete: by ordering value where the rows have one, else always."""
+        by_order = self.ordering is not None and all(self.ordering in row for row in rows)
+        if by_order:
+            self.upsert([{**row, "_hoodie_is_deleted": True} for row in rows])
+        else:
+            for row in rows:
+                self.rows.pop((row[self.partition], row[self.key]), None)
+
+    def snapshot(self) -> list[str]:
+        """Return the rows in the form of `canonical`."""
+        return canonical(self.rows.values())
+
+    def copy(self) -> Model:
+        """Return a model that goes on from here by itself."""
+        other = Model(self.key, self.partition, self.ordering)
+        other.rows = dict(self.rows)
+        return other
+
+
+def canonical(rows: Iterable[Row]) -> list[str]:
+    """Return rows as sorted text, so that NaN equals NaN and -0.0 differs from 0.0."""
+    return sorted(repr(sorted((k, repr(v)) for k, v in row.items())) for row in rows)
+
+
+def without_meta(rows: pa.Table) -> list[str]:
+    """Return an Arrow table's own columns in the form of `canonical`."""
+    own = rows.drop_columns([n for n in META_COLUMNS if n in rows.column_names])
+    return canonical(own.to_pylist())
+
+
+def hudi_table(root: str | Path, as_of: str | None = None) -> pa.Table | None:
+    """Return the snapshot as hudi-rs reads it, None if it finds no rows at all."""
+    table = HudiTableBuilder.from_base_uri(str(root)).build()
+    options = HudiReadOptions()
+    if as_of is not None:
+        options = options.with_as_of_timestamp(as_of)
+    batches = table.read(options)
+    return pa.Table.from_batches(batches) if batches else None
+
+
+def hudi_rows(root: str | Path, as_of: str | None = None) -> list[str]:
+    """Return what hudi-rs reads, in the form of `canonical`."""
+    found = hudi_table(root, as_of)
+    return [] if found is None else without_meta(found)
+
+
+def tree(root: str | Path) -> dict[str, bytes | None]:
+    """Return every file below `root` with its content (folders: None), the lock file left out."""
+    found: dict[str, bytes | None] = {}
+    for folder, folders, files in os.walk(root):
+        for name in folders:
+            found[os.path.relpath(os.path.join(folder, name), root)] = None
+        for name in files:
+            path = os.path.join(folder, name)
+            found[os.path.relpath(path, root)] = Path(path).read_bytes()
+    found.pop(LOCK, None)
+    return found
+
+
+def data_files(root: str | Path) -> set[str]:
+    """Return the paths of all Parquet files of a table."""
+    return {path for path in tree(root) if path.endswith(".parquet")}
+
+
+def committed_files(root: str | Path) -> set[str]:
+    """Return the paths that the completed commits name, read without the library."""
+    found: set[str] = set()
+    for file in Path(root, ".hoodie").glob("*.commit"):
+        content = json.loads(file.read_bytes())
+        for stats in content["partitionToWriteStats"].values():
+            found |= {stat["path"] for stat in stats}
+    return found
+
+
+def timeline_names(root: str | Path) -> list[str]:
+    """Return the names of the instants' files, in order."""
+    names = [e.name for e in os.scandir(Path(root, ".hoodie")) if e.is_file()]
+    return sorted(n for n in names if n[:1].isdigit())
+
+
+def pending_names(root: str | Path) -> list[str]:
+    """Return the instants (time and action) that have not completed, read from the names alone."""
+    done, begun = set(), set()
+    for name in timeline_names(root):
+        time, _, rest = name.partition(".")
+        action, _, state = rest.partition(".")
+        if rest == "inflight":
+            action, state = "commit", "inflight"
+        (begun if state else done).add(f"{time} {action}")
+    return sorted(begun - done)
+
+
+def schema_of(ordering: pa.DataType | None = None) -> pa.Schema:
+    """Return the small table's schema: key, partition, ordering column, value."""
+    return pa.schema(
+        [
+            ("id", pa.string()),
+            ("p", pa.string()),
+            ("ts", ordering or pa.int64()),
+            ("v", pa.int64()),
+        ]
+    )

@@ -1,0 +1,227 @@
+"""Every operation that changes the disk, failing in every way: nothing is lost, doubled or half seen.
+
+One trial: a table that holds the first batches; a process runs the next one and its n-th operation
+goes wrong; both readers look; a fresh process recovers and replays; the table must hold the batch
+exactly once and be at rest. n = 1, 2, 3… until a run passes untouched.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults import Crash, Fault, FaultyStorage
+from lives import (
+    BATCHES,
+    MODELS,
+    assert_at_rest,
+    assert_finished,
+    assert_whole_prefix,
+    live,
+    make,
+    opened,
+)
+from tables import without_meta
+
+from hoodie_nb.errors import CommitFailed, WriteFailed
+from hoodie_nb.pipeline.prepared import FOLDER
+from hoodie_nb.table import read
+from hoodie_nb.table.handle import open_table
+
+NUMBERS = (0, 1, 2, 3)  # the first commit, a mixed one, one that changes nothing, a delete
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Tables that hold the first n batches."""
+    root = make(tmp_path_factory.mktemp("prepared") / "0")
+    found = {}
+    for number in range(len(BATCHES)):
+        live(opened(root), number)
+        found[number] = root.with_name(f"after{number}")
+        shutil.copytree(root, found[number])
+    return found
+
+
+class Trials:
+    """The trials of one way to fail while one batch runs; `counted` tells how many there were."""
+
+    def __init__(self, source: Path, folder: Path, number: int, commit_on: str) -> None:
+        self.source, self.folder, self.number = source, folder, number
+        self.commit_on = commit_on
+        self.counted = 0
+
+    def __call__(
+        self, how: str, *, code: int = errno.EIO, content_only: bool = False, every: int = 1
+    ) -> Iterator[tuple[Path, BaseException | None]]:
+        """Yield (table, what the failing process raised) until a run is not hit any more."""
+        for at in itertools.count(1, every):
+            root = self.folder / f"{how}-{at}"
+            shutil.copytree(self.source, root)
+            fault = Fault(at, how, code, content_only)
+            struck, error = attempt(root, fault, self.number + 1, self.commit_on)
+            if not struck:
+                assert error is None
+                return
+            self.counted += 1
+            yield root, error
+            shutil.rmtree(root)
+
+
+def attempt(
+    root: Path, fault: Fault, batches: int, commit_on: str = "write"
+) -> tuple[bool, BaseException | None]:
+    """Run the first `batches` batches with a fault; return whether it struck, and what was raised."""
+    handle = opened(root, fault)
+    error: BaseException | None = None
+    try:
+        live(handle, batches, commit_on=commit_on)
+    except (Exception, KeyboardInterrupt, Crash) as raised:  # the trial's result, checked by tests
+        error = raised
+    storage = handle.storage
+    assert isinstance(storage, FaultyStorage)
+    return storage.struck is not None, error
+
+
+def finish(root: Path, number: int) -> None:
+    """A fresh process replays up to the batch: the table equals the model and is at rest."""
+    live(opened(root), number + 1)
+    assert_whole_prefix(root)
+    assert without_meta(read.to_arrow(open_table(root))) == MODELS[number + 1]
+    assert_at_rest(root)
+
+
+def in_table(root: Path, number: int) -> bool:
+    """Whether the snapshot is that behind batch `number`; otherwise it must be the one before it."""
+    snapshot = without_meta(read.to_arrow(open_table(root)))
+    assert snapshot in (MODELS[number], MODELS[number + 1])
+    return snapshot == MODELS[number + 1]
+
+
+@pytest.fixture
+def commit_on() -> str:
+    """When commits are made; tests that also want the other mode parametrise this."""
+    return "write"
+
+
+@pytest.fixture
+def trials(prepared: dict[int, Path], tmp_path: Path, number: int, commit_on: str) -> Trials:
+    """The trials of batch `number`."""
+    return Trials(prepared[number], tmp_path, number, commit_on)
+
+
+both_modes = pytest.mark.parametrize("commit_on", ["write", "checkpoint"])
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize(
+    ("how", "commit_on"),
+    [("before", "write"), ("after", "write"), ("torn", "write"), ("before", "checkpoint")],
+)
+def test_a_crash_at_any_operation_is_recovered(
+    trials: Trials, number: int, how: str, commit_on: str
+) -> None:
+    """Killed at any operation, readers see whole commits and a fresh process ends in the model."""
+    for root, error in trials(how):
+        assert isinstance(error, Crash)
+        assert_whole_prefix(root)
+        finish(root, number)
+    assert trials.counted >= 8
+
+
+@pytest.mark.parametrize("number", [1])
+@both_modes
+def test_a_stream_goes_on_after_any_crash(trials: Trials, number: int, commit_on: str) -> None:
+    """What follows the crashed batch is written too, and the whole workload is there once."""
+    for root, _ in trials("before", every=3):
+        live(opened(root))
+        assert_finished(root)
+    assert trials.counted >= 8
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("how", ["before", "after"])
+@both_modes
+def test_a_crash_inside_the_recovery_is_recovered(
+    trials: Trials, tmp_path: Path, number: int, how: str, commit_on: str
+) -> None:
+    """Killed at any operation of the recovery from a crash, the next process still ends there."""
+    doubled = 0
+    for crashed, _ in trials("before", every=4):
+        for at in itertools.count(1, 1 if how == "before" else 3):
+            root = tmp_path / f"again-{at}"
+            shutil.copytree(crashed, root)
+            struck, error = attempt(root, Fault(at, how), 0)
+            if not struck:
+                break
+            doubled += 1
+            assert isinstance(error, Crash)
+            assert_whole_prefix(root)
+            finish(root, number)
+            shutil.rmtree(root)
+        shutil.rmtree(root)
+    assert doubled >= 10
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("how", ["interrupt", "interrupt_after"])
+@both_modes
+def test_an_interrupt_at_any_operation_applies_all_or_nothing(
+    trials: Trials, number: int, how: str, commit_on: str
+) -> None:
+    """Ctrl-C at any operation is raised on, leaves the batch whole or undone, and a replay ends it."""
+    for root, error in trials(how):
+        assert isinstance(error, KeyboardInterrupt)
+        assert_whole_prefix(root)
+        finish(root, number)
+    assert trials.counted >= 8
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize(
+    ("how", "code"), [("error", errno.ENOSPC), ("error_after", errno.EIO)], ids=["ENOSPC", "EIO"]
+)
+@both_modes
+def test_one_failing_operation_is_retried_or_rolled_back(
+    trials: Trials, number: int, how: str, code: int, commit_on: str
+) -> None:
+    """One error of the disk is survived by a retry, or the batch is undone and the error says so."""
+    for root, error in trials(how, code=code):
+        check_outcome(root, number, error)
+        finish(root, number)
+    assert trials.counted >= 8
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("content_only", [True, False], ids=["full", "broken"])
+def test_a_disk_that_stays_broken_is_reported_and_recovered_later(
+    trials: Trials, number: int, content_only: bool
+) -> None:
+    """A full or broken disk is reported by what became of the batch; once it works, replay ends it."""
+    code = errno.ENOSPC if content_only else errno.EIO
+    for root, error in trials("broken", code=code, content_only=content_only):
+        check_outcome(root, number, error)
+        finish(root, number)
+    assert trials.counted >= 2
+
+
+def prepared_records(root: Path) -> list[Path]:
+    """Return the records of checkpoints that a later start completes."""
+    return list((root / FOLDER).glob("*.json"))
+
+
+def check_outcome(root: Path, number: int, error: BaseException | None) -> None:
+    """No error: the batch is in the table. An error: it is not, and the message says what to do."""
+    assert_whole_prefix(root)
+    changes = MODELS[number] != MODELS[number + 1]
+    if error is None:
+        assert in_table(root, number)
+        return
+    assert isinstance(error, (WriteFailed, CommitFailed)), repr(error)
+    assert "not applied" in str(error)
+    assert "write the data again" in str(error) or prepared_records(root)
+    assert not changes or not in_table(root, number)

