@@ -229,7 +229,7 @@ class BucketWriter:
     def _write_file(self, staged: str, merge: Merge, old: FileSlice | None) -> int:
         """Write the merged rows to the staged file, durable, and return how many there are."""
         plan = self._plan
-        source = open_base_file(plan.storage.local_path(old.path)) if old else None
+        source = open_base_file(plan.storage.fetch(old.path, old.size_bytes)) if old else None
         footer = read_footer(source) if source else None
         with plan.storage.open_new(staged) as sink:
             writer = BaseFileWriter(

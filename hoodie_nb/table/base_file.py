@@ -116,8 +116,8 @@ class BaseFileWriter:
     """Writes one base file from pieces of rows that have their meta columns already.
 
     `expected_rows` is an upper bound that sizes the bloom; without it the keys are kept and the
-    bloom is made at the end. `inherited` is the previous slice's filter, kept if it has room, in which
-    case only `new_keys` are hashed.
+    bloom is made at the end. `inherited` is the previous slice's filter, kept if it has room, in
+    which case only `new_keys` are hashed.
     """
 
     def __init__(
