@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from hoodie_nb.lab import flights
     from hoodie_nb.lab.doctor import doctor
+    from hoodie_nb.lab.race import race
     from hoodie_nb.lab.session import log_path, spark
 
 __version__ = "0.1.0"
@@ -36,6 +37,7 @@ __all__ = [
     "doctor",
     "flights",
     "log_path",
+    "race",
     "spark",
     "write_stream",
 ]
@@ -44,6 +46,7 @@ _HOMES = {
     "write_stream": "api",
     "doctor": "lab.doctor",
     "log_path": "lab.session",
+    "race": "lab.race",
     "spark": "lab.session",
 }
 

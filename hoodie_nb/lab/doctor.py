@@ -5,8 +5,8 @@ but does not spoil `report.ok`.
 
 *A checkpoint* is Spark's folder of a stream: `metadata` (the query's id), `offsets/N` (what batch N
 reads), `commits/N` (batch N is done), `sources/*/N` (what a source noted). After a crash of the
-machine one of the newest files may be empty or torn, and the query then refuses to start ("Failed to
-read log file"). Older files are not looked at: Spark does not read them either.
+machine one of the newest files may be empty or torn, and the query then refuses to start ("Failed
+to read log file"). Older files are not looked at: Spark does not read them either.
 
 *Source:* Spark's `HDFSMetadataLog`, `CommitLog`, `OffsetSeqLog`.
 """
@@ -203,7 +203,7 @@ def _metadata(folder: Path) -> Iterator[Finding]:
 
 
 def _offsets(folder: Path) -> Iterator[Finding]:
-    """Look at the two newest offsets, which Spark reads at the start, and the sources' own notes."""
+    """Look at the two newest offsets, which Spark reads first, and at the sources' own notes."""
     offsets = _batches(folder / "offsets")
     newest = max([*offsets, *_batches(folder / "commits")], default=-1)
     for n in range(max(newest - 1, 0), newest + 1):

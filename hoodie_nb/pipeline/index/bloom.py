@@ -114,6 +114,7 @@ class BloomIndex:
     def _file_index(self, path: str) -> _FileIndex:
         known = _footers.get(path)
         if known is None:
+            self._plan.storage.fetch("")  # a footer is one small request
             footer = read_footer(open_base_file(path))
             value = _FileIndex(footer.min_key, footer.max_key, footer.bloom(), footer.rows)
             known = _footers.put(path, value)

@@ -1,0 +1,275 @@
+"""The race: the RFC's pipelines on the same input, interleaved and repeated.
+
+Each run streams the same files, one a checkpoint, into a fresh table through real Structured
+Streaming. Everything that is shown comes from the job's events: the operators tell rows, their own
+seconds, seconds spent waiting for input, and the seconds for which the checkpoint was left waiting
+for files after the last row had come.
+
+`storage="local"` is the plain disk. `storage="simulated"` is the same disk behind a simulated
+object store (latency and bandwidth of each stream; its figures are labelled so): on few cores,
+writers in parallel pay only where writing waits.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hoodie_nb.clock import SystemClock
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.lab import flights
+from hoodie_nb.pipeline.batch import write_arrow
+from hoodie_nb.pipeline.stages import PIPELINES, pipeline_named
+from hoodie_nb.pipeline.stream import Job, StreamSettings
+from hoodie_nb.table.handle import TableHandle, create_table
+from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.read import to_arrow
+from hoodie_nb.table.storage import Link, LocalStorage
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import SparkSession
+
+SIMULATED = Link(latency_s=0.02, bytes_per_s=2_000_000)
+_KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """An input made to measure: `skew` is the share of rows in the first of the partitions."""
+
+    rows: int = 200_000
+    batches: int = 2
+    partitions: int = 8
+    skew: float = 0.0
+    update_share: float = 0.3
+    record_bytes: int = 100
+    seed: int = 0
+
+    @property
+    def config(self) -> TableConfig:
+        """Return the table that these rows go into."""
+        fields = [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())]
+        schema = pa.schema([*fields, ("payload", pa.string())])
+        return TableConfig("race", ("id",), ("part",), "ts", merge_mode="event_time", schema=schema)
+
+    def tables(self) -> list[pa.Table]:
+        """Return the batches; an updated key stays in its partition."""
+        random, size = np.random.default_rng(self.seed), self.rows // self.batches
+        made, known = [], 0
+        for number in range(self.batches):
+            old = min(known, int(size * self.update_share)) if number else 0
+            ids = np.r_[random.choice(known, old, replace=False), known + np.arange(size - old)]
+            known += size - old
+            made.append(self._table(ids, number, random))
+        return made
+
+    def _table(self, ids: Any, number: int, random: np.random.Generator) -> pa.Table:  # noqa: ANN401
+        hot = (ids * 2_654_435_761 % 1_000_003) / 1_000_003 < self.skew
+        part = np.where(hot, 0, ids % self.partitions)
+        text = random.bytes(len(ids) * self.record_bytes // 2 + 1).hex().encode()
+        ends = np.arange(len(ids) + 1, dtype=np.int32) * self.record_bytes
+        payload = pa.StringArray.from_buffers(len(ids), pa.py_buffer(ends), pa.py_buffer(text))
+        columns = {
+            "id": pa.array(np.char.mod("k%010d", ids).astype(object), pa.string()),
+            "part": pa.array(np.char.mod("p%03d", part).astype(object), pa.string()),
+            "ts": pa.array(np.full(len(ids), number, dtype=np.int64)),
+            "payload": payload,
+        }
+        return pa.table(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class RaceResult:
+    """What came out: `frame` has one row a run (seconds, rows, bytes as the columns say)."""
+
+    frame: pd.DataFrame
+    storage: str
+
+    def medians(self) -> pd.DataFrame:
+        """Return the median of every figure by pipeline, in the RFC's order."""
+        found = self.frame.drop(columns="repeat").groupby("pipeline", sort=False).median()
+        return found.loc[[name for name in PIPELINES if name in found.index]]
+
+    def figure(self) -> Figure:
+        """Return bars of the figures that tell the pipelines apart."""
+        from matplotlib.figure import Figure
+
+        shown = {
+            "records_per_s": "records a second",
+            "write_s": "seconds in the longest writer",
+            "blocked_s": "seconds the checkpoint waits for files",
+            "peak_buffer_mb": "MB buffered at most",
+        }
+        medians = self.medians()
+        figure = Figure(figsize=(10, 2.8), layout="constrained")
+        for axes, (column, label) in zip(
+            figure.subplots(1, len(shown)), shown.items(), strict=True
+        ):
+            axes.bar(medians.index, medians[column], color=["#888", "#59f", "#2a7", "#c62"])
+            axes.set_title(label, fontsize=9)
+            axes.tick_params(labelsize=8)
+        best = medians["records_per_s"].idxmax()
+        figure.suptitle(f"{best} is fastest here ({self.storage} storage, medians)", fontsize=10)
+        return figure
+
+
+@dataclass(slots=True)
+class _Course:
+    """One input on disk, and where the runs go."""
+
+    spark: SparkSession
+    folder: Path
+    config: TableConfig
+    link: Link | None
+    options: dict[str, object]
+    existing: pa.Table | None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, pipeline: str, number: int) -> dict[str, float]:
+        """Stream the input through a pipeline into a fresh table and return the figures."""
+        here = self.folder / f"{pipeline}-{number}"
+        made = create_table(here / "table", self.config, options=self.options)
+        table = TableHandle(LocalStorage(made.storage.root, self.link), SystemClock(), made.config)
+        job_index = self.settings.get("index") or pipeline_named(pipeline).index
+        if self.existing is not None:
+            from hoodie_nb.events import EventLog
+
+            write_arrow(made, self.existing, "upsert", EventLog())
+        source = str(self.folder / "input")
+        reader = self.spark.readStream.schema(self.spark.read.parquet(source).schema)
+        stream = reader.option("maxFilesPerTrigger", 1).parquet(source)
+        settings = StreamSettings(
+            str(here / "checkpoint"),
+            trigger={"availableNow": True},
+            pipeline=pipeline,
+            index=job_index,
+            write_tasks=self.settings.get("write_tasks"),
+        )
+        job = Job(stream, table, settings)
+        job.wait()
+        return _figures(job, made)
+
+
+def race(
+    pipelines: Sequence[str] = tuple(PIPELINES),
+    input: Generated | None = None,
+    storage: str | Link = "local",
+    repeats: int = 3,
+    *,
+    spark: SparkSession | None = None,
+    days: int = 4,
+    existing: bool = False,
+    write_tasks: int | None = None,
+    index: str | None = None,
+    options: dict[str, object] | None = None,
+) -> RaceResult:
+    """Race pipelines on flights (`days` of them) or a generated input.
+
+    `existing` fills the table with the input by another job first; `options` are the table's.
+    """
+    from hoodie_nb.lab.session import spark as make_session
+
+    for name in pipelines:
+        pipeline_named(name)
+    link = _link(storage)
+    config = TableConfig(
+        "race",
+        ("flight_id",),
+        ("flight_date",),
+        "event_time",
+        merge_mode="event_time",
+        schema=flights.SCHEMA,
+    )
+    tables = input.tables() if input else _flight_batches(days)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="hoodie-race-") as folder:
+        course = _Course(
+            spark or make_session(),
+            Path(folder),
+            input.config if input else config,
+            link,
+            options or {},
+            pa.concat_tables(tables) if existing else None,
+            {"write_tasks": write_tasks, "index": index},
+        )
+        _write_input(course.folder / "input", tables)
+        course.run(pipelines[-1], -1)  # warms Spark's and Python's workers; not counted
+        for repeat in range(repeats):
+            for name in pipelines:
+                rows.append({"pipeline": name, "repeat": repeat, **course.run(name, repeat)})
+    label = "local" if link is None else "simulated"
+    return RaceResult(pd.DataFrame(rows), label)
+
+
+def _link(storage: str | Link) -> Link | None:
+    if isinstance(storage, Link):
+        return storage
+    if storage not in ("local", "simulated"):
+        raise InvalidConfig(f"storage={storage!r}: choose 'local', 'simulated' or a Link")
+    return SIMULATED if storage == "simulated" else None
+
+
+def _flight_batches(days: int) -> list[pa.Table]:
+    events = flights.event_table(days=days)
+    return [events.slice(start, 5000) for start in range(0, events.num_rows, 5000)]
+
+
+def _write_input(folder: Path, tables: list[pa.Table]) -> None:
+    import os
+
+    folder.mkdir()
+    for number, table in enumerate(tables):
+        path = folder / f"{number:04d}.parquet"
+        pq.write_table(table, path, row_group_size=16_384)
+        os.utime(path, (1_600_000_000 + number, 1_600_000_000 + number))
+
+
+def _figures(job: Job, table: TableHandle) -> dict[str, float]:
+    """Return the figures of one run from its events and its table."""
+    seconds: dict[str, float] = defaultdict(float)
+    waiting = working = blocked = peak = spilled = 0.0
+    longest: dict[str, float] = defaultdict(float)
+    task_rows: dict[int, int] = defaultdict(int)
+    for event in job.events.records("operator_ran"):
+        told = event.values
+        seconds[told["operator"]] += told["seconds"]
+        longest[told["operator"]] = max(longest[told["operator"]], told["seconds"])
+        waiting, working = waiting + told["waiting_seconds"], working + told["seconds"]
+        if told["operator"] == "BucketWriter":
+            task_rows[told["task"]] += told["rows"]
+            blocked = max(blocked, told["blocked_seconds"])
+            peak, spilled = max(peak, told["peak_bytes"]), spilled + told["spilled_bytes"]
+    batches = job.events.records("batch_ended")
+    total = sum(e.values["seconds"] for e in batches)
+    commits = job.events.records("instant_committed")
+    written = sum(e.values["bytes"] for e in commits)
+    snapshot = to_arrow(table, _KEY)
+    distinct = snapshot.group_by(_KEY).aggregate([]).num_rows
+    final = sum(s.size_bytes for s in table.file_groups())
+    rows = sum(task_rows.values())
+    return {
+        "records_per_s": rows / total,
+        "seconds": total,
+        "serial_s": seconds["InstantGenerator"],
+        "serial_share": seconds["InstantGenerator"] / max(working, 1e-9),
+        "assign_s": seconds["FileIdAssigner"],
+        "write_s": longest["BucketWriter"],
+        "blocked_s": blocked,
+        "waiting_share": waiting / max(waiting + working, 1e-9),
+        "skew": max(task_rows.values()) * len(task_rows) / rows,
+        "commit_s": sum(e.values["seconds"] for e in commits) / len(commits),
+        "peak_buffer_mb": peak / 2**20,
+        "amplification": (written + spilled) / final,
+        "rows": snapshot.num_rows,
+        "duplicates": snapshot.num_rows - distinct,
+    }
