@@ -118,6 +118,14 @@ def arm(text: str) -> None:
     _armed.update(_parse(text))
 
 
+def call(name: str, action: Callable[[], None], on_hit: int | None = None) -> None:
+    """Arm one more failpoint with an action of the test's own (testing only)."""
+    arm_nothing_else = dict(_armed)
+    arm(f"{name}=exit")
+    _ACTIONS[f"call {name}"] = lambda argument, path: action()
+    _armed.update({**arm_nothing_else, name: _Armed(f"call {name}", "", on_hit)})
+
+
 def hit(name: str, path: str | None = None) -> None:
     """Act if `name` is armed; `path` is the file at hand, for `torn`."""
     armed = _armed.get(name)

@@ -3,9 +3,9 @@
     python notebooks/render.py [NAME.ipynb ...]        # all of them, if none is named
 
 Each runs from its first cell to its last in a kernel of its own, in this folder. Kept are the
-outputs; dropped is what differs from run to run or shows nothing: the state of widgets (a picture
-stands beside each), execution timings, the kernel's exact version. A notebook whose cell fails is
-left as it was.
+outputs; dropped is what differs from run to run or shows nothing: widgets (the picture or text that
+stands beside each stays), execution timings, the kernel's exact version. A notebook whose cell
+fails is left as it was.
 """
 
 import sys
@@ -47,6 +47,7 @@ def clean(notebook: nbformat.NotebookNode) -> None:
         cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in kept})
         for output in cell.get("outputs", []):
             output.get("metadata", {}).pop("execution", None)
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
 
 
 def main(names: list[str]) -> None:

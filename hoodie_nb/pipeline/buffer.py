@@ -66,14 +66,14 @@ class WriteBuffer:
 
     def add(self, rows: pa.Table) -> None:
         """Sort assigned rows into their buckets and flush what has grown too large."""
-        ordered = rows.take(pc.sort_indices(rows.column(FILE_ID))).combine_chunks()
-        ids = (
-            ordered.column(FILE_ID).combine_chunks() if len(ordered) else pa.array([], pa.string())
-        )
+        rows = rows.combine_chunks()
+        order = pc.sort_indices(rows.column(FILE_ID))
+        ids = pc.take(rows.column(FILE_ID), order).combine_chunks() if len(order) else order[:0]
         begins = [*np.flatnonzero(first_of_run(ids)).tolist(), len(ids)]
-        plain = ordered.select(self._plan.intake.keyed_schema.names)
+        plain = rows.select(self._plan.intake.keyed_schema.names)
         for start, end in itertools.pairwise(begins):
-            self._append(ids[start].as_py(), plain.slice(start, end - start))
+            mine = plain.take(order[start:end])  # a copy: a slice would hold the whole piece
+            self._append(ids[start].as_py(), mine)
         self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
         while self.buffered_bytes > self._plan.options.task_max_bytes:
             self._make_room()

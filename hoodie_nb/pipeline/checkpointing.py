@@ -137,8 +137,9 @@ class Checkpointing:
         new: list[Prepared] = []
         instant = coordinator.begin()
         self._events.tell("instant_redone", instant=old, as_instant=instant.requested_time)
-        intake = replace(self._intake, operation="upsert")
         last = records[-1]
+        operation = "insert" if last.operation == "insert" else "upsert"
+        intake = replace(self._intake, operation=operation)
         for rows in (self._deletes(records), self._winners(records)):
             plan = coordinator.plan(instant, intake, Shape(), new)
             statuses = write_in_process(rows, plan, self._events) if rows.num_rows else []

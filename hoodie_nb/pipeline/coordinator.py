@@ -17,6 +17,7 @@ kept from being recorded, and sweeps what dead runs staged. It may be repeated a
 instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperatorCoordinator.
 """
 
+import contextlib
 import json
 import time
 import uuid
@@ -29,7 +30,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.instants import pending_commit
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.prepared import Prepared, PreparedRecords, merged
+from hoodie_nb.pipeline.prepared import Prepared, PreparedRecords, merged, refuse_conflicts
 from hoodie_nb.pipeline.profile import average_record_bytes
 from hoodie_nb.pipeline.progress import EXTRA_KEY, Checkpoint, ProgressRecords
 from hoodie_nb.pipeline.stages import PIPELINES, Pipeline
@@ -226,6 +227,7 @@ class WriteCoordinator:
             instant = self.begin()
         plan = self.plan(instant, intake, shape, records)
         statuses = write(plan)
+        refuse_conflicts(statuses)
         failpoints.hit("coord.statuses.pre")
         instant = instant or pending_commit(self.table.timeline)
         if statuses and instant is not None:
@@ -274,7 +276,12 @@ class WriteCoordinator:
     def prepare(self, result: Prepared) -> None:
         """Make a checkpoint's result durable: from here on it is always completed."""
         failpoints.hit("coord.prepare.pre")
-        self.prepared.put(result)
+        try:
+            self.prepared.put(result)
+        except OSError as error:
+            if result not in self.prepared.all():
+                told = self._undone(error)
+                raise WriteFailed(f"the batch was not applied: {told}") from error
         failpoints.hit("coord.prepare.post")
         self._events.tell(
             "instant_prepared", instant=result.instant_time, checkpoint=result.ordinal
@@ -339,8 +346,9 @@ class WriteCoordinator:
                 return publish_commit(table.storage, table.timeline, instant, statuses, content)
             except OSError as error:
                 done = self.completed(instant.requested_time)
-                if done is not None:
-                    table.storage.sync_folder(META)
+                if done is not None:  # the name stands, only its durability failed
+                    with contextlib.suppress(OSError):
+                        table.storage.sync_folder(META)
                     return done
                 if attempt == _RETRIES or isinstance(error, FileExistsError):
                     raise

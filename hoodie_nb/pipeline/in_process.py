@@ -20,9 +20,13 @@ from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 _PIECE_ROWS = 131_072
 
 
-def keyed_in_order(rows: pa.Table, intake: Intake) -> pa.Table:
-    """Return keyed rows sorted by partition, key and arrival (InvalidInput for bad values)."""
-    keyed = intake.keyed(rows, pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table:
+    """Return keyed rows sorted by partition, key and arrival (InvalidInput for bad values).
+
+    `arrived` counts the rows of the checkpoint that came before these.
+    """
+    sequence = np.arange(arrived, arrived + rows.num_rows, dtype=np.int64)
+    keyed = intake.keyed(rows, pa.array(sequence))
     order = [(PARTITION_PATH, "ascending"), (RECORD_KEY, "ascending"), (SEQ, "ascending")]
     return keyed.sort_by(order).combine_chunks()
 

@@ -4,11 +4,15 @@
 flushes them in the background while more come); `checkpoint` is the checkpoint thread, which ends
 the writers and makes their result durable; `complete` is the success notification that commits.
 
-*Semantics*: the source remembers every row. A checkpoint that succeeded moves its position to the
-barrier, the rows written before the checkpoint began; `failover` goes back there. In `step3` rows
-may come between the barrier and the end of the writers: this eager batch lies in the instant of the
-checkpoint before it and is written again after a failover. `upsert` keeps that right, `insert`
-doubles it, as the RFC says. In `step1` and `step2` the process thread is blocked meanwhile.
+*Semantics*: the source remembers every row, the barrier of each checkpoint (the rows before it) and
+the last checkpoint that succeeded. `failover` reads again from there, but a checkpoint that the
+table holds is skipped, as a stream skips a batch by its fingerprint. In `step1` and `step2` the
+process thread is blocked between barrier and end: exactly once. In `step3` rows may come then: this
+eager batch lies in the instant of the checkpoint before it and is written again after a failover or
+a time-out. `upsert` keeps that right, `insert` doubles it, as the RFC says.
+
+*Fault tolerance*: the buffer is cleared as the last step of a checkpoint. If its writers fail, or
+it times out before they end, the next checkpoint writes what is left in it.
 
 **Caveats**: one task. *Source:* RFC-24 STEP1 to STEP3, StreamWriteFunctionWrapper of Hudi's tests.
 """
@@ -17,11 +21,11 @@ import hashlib
 import queue
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from hoodie_nb.errors import WriteFailed
+from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
@@ -35,14 +39,38 @@ from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.timeline import Instant
+from hoodie_nb.table.timeline import Instant, State
+
+
+@dataclass(slots=True)
+class Source:
+    """What a job reads, and what outlives it: every row, and where its checkpoints lie among them.
+
+    `rows` are the pieces as they came; `barriers` counts the pieces before each checkpoint by its
+    number; `sealed` lists where the checkpoints that were written end, `succeeded` how many of them
+    are known to have succeeded.
+    """
+
+    rows: list[pa.Table] = field(default_factory=list)
+    barriers: dict[int, int] = field(default_factory=dict)
+    sealed: list[int] = field(default_factory=list)
+    succeeded: int = 0
+
+    def start(self, batch_id: int) -> int:
+        """Return where a checkpoint begins, in pieces."""
+        return self.sealed[batch_id - 1] if batch_id else 0
+
+    def identity(self, query_id: str, batch_id: int) -> Checkpoint:
+        """Return a written checkpoint's identity: the same for the same piece of the source."""
+        text = f"{query_id} {self.start(batch_id)} {self.sealed[batch_id]}"
+        return Checkpoint(query_id, batch_id, hashlib.sha256(text.encode()).hexdigest())
 
 
 class _ProcessThread:
-    """The writers of one checkpoint, fed piece by piece."""
+    """The writers of one checkpoint, fed piece by piece; `records` is what they build on."""
 
     def __init__(self, job: "LocalJob", records: list[Prepared]) -> None:
-        self._job, self._records = job, records
+        self._job, self.records = job, records
         self._pieces: queue.Queue[pa.Table | BaseException | None] = queue.Queue()
         self._taken = threading.Semaphore(0)
         self._result: Prepared | None = None
@@ -54,7 +82,7 @@ class _ProcessThread:
         job = self._job
         try:
             self._result = job.coordinator.write(
-                job.intake, self._write, job.shape, None, self._records
+                job.intake, self._write, job.shape, None, self.records
             )
         except BaseException as error:
             self._error = error
@@ -67,13 +95,15 @@ class _ProcessThread:
         return list(write(plan, assigned, TaskAttempt(), tell))
 
     def _input(self) -> Iterator[pa.Table]:
+        arrived = 0
         while True:
             piece = self._pieces.get()
             if isinstance(piece, BaseException):
                 raise piece
             if piece is None:
                 return
-            yield keyed_in_order(piece, self._job.intake)
+            yield keyed_in_order(piece, self._job.intake, arrived)
+            arrived += piece.num_rows
             self._taken.release()
 
     def put(self, rows: pa.Table) -> None:
@@ -93,7 +123,10 @@ class _ProcessThread:
 
 
 class LocalJob:
-    """One job into one table; the caller holds the table's lock and drives logical time."""
+    """One job into one table; the caller holds the table's lock and drives logical time.
+
+    A new job over the `source` of a dead one is a restart of the process.
+    """
 
     def __init__(
         self,
@@ -104,95 +137,129 @@ class LocalJob:
         operation: str = "upsert",
         query_id: str = "local",
         state_folder: str = "",
+        source: Source | None = None,
+        events: EventLog | None = None,
     ) -> None:
         shape = pipeline_named(pipeline)
-        self.table, self.events = table, EventLog()
+        if (index or shape.index) == "state" and not state_folder:
+            raise InvalidConfig("index='state' needs state_folder, where the job keeps its keys")
+        self.table, self.events = table, events or EventLog()
         self.shape = Shape(
             replace(shape, serial_instant=False), index or shape.index, 1, state_folder
         )
         self.intake = Intake(table.config, table.schema, operation)
+        self.source = source or Source()
         self._query_id = query_id
-        self.source: list[pa.Table] = []
-        self._barriers: dict[int, int] = {}
-        self._position = 0
-        self._buffer: list[pa.Table] = []
         self._process: _ProcessThread | None = None
-        self._sealed = 0
-        self.restart_coordinator()
-
-    def restart_coordinator(self) -> None:
-        """Start with a new coordinator, as after a crash of the old: what is prepared is kept."""
-        self.coordinator = WriteCoordinator(self.table, self.events)
+        self._fed = self._next = 0
+        self.coordinator = WriteCoordinator(table, self.events)
         self.checkpointing = Checkpointing(self.coordinator, self.intake, self.shape, self.events)
         settle(self.coordinator, self.events)
-        entries = self.coordinator.progress.entries(self._query_id)
-        self._sealed = entries[-1].batch_id + 1 if entries else 0
+        self._check_position()
+        self.failover()
+
+    def _check_position(self) -> None:
+        """Raise InvalidTable if the table lacks the checkpoint that the source goes on from."""
+        if self.source.succeeded:
+            last = self.source.identity(self._query_id, self.source.succeeded - 1)
+            following = Checkpoint(self._query_id, self.source.succeeded, "")
+            known = [i.requested_time for i in self.table.timeline.completed_commits()]
+            self.coordinator.progress.check_position(following, last.fingerprint, known)
 
     # --- the process thread ---------------------------------------------------------------------
 
     def write(self, rows: pa.Table) -> None:
         """Consume rows from the source."""
-        self.source.append(rows)
-        self._consume(rows)
-
-    def _consume(self, rows: pa.Table) -> None:
+        self.intake.check(rows.schema)
+        self.source.rows.append(rows)
         if self.shape.pipeline.mini_batches:
-            self._running().put(rows)
-        else:
-            self._buffer.append(rows)
+            self._feed(len(self.source.rows))
 
-    def _running(self) -> _ProcessThread:
+    def _feed(self, end: int) -> None:
+        """Hand the source's rows up to `end` to the writers; those of a failed task come again."""
         if self._process is None:
+            self._fed = self._next
+        if self._fed < end and self._process is None:
             if not self.checkpointing.held_open():
                 self.checkpointing.complete()
             self._process = _ProcessThread(self, self.coordinator.prepared.all())
-        return self._process
+        while self._fed < end and self._process is not None:
+            try:
+                self._process.put(self.source.rows[self._fed])
+            except BaseException:
+                self._process = None
+                raise
+            self._fed += 1
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that no durable checkpoint holds yet."""
+        return sum(rows.num_rows for rows in self.source.rows[self._next :])
 
     # --- the checkpoint thread ------------------------------------------------------------------
 
     def barrier(self, number: int) -> None:
         """Let checkpoint `number` begin: rows from here on belong to the next one."""
-        self._barriers[number] = len(self.source)
+        self.source.barriers[number] = len(self.source.rows)
 
     def checkpoint(self, number: int) -> Instant | None:
         """End the writers of a checkpoint and make their result durable; None if it was empty."""
-        if number not in self._barriers:
+        if number not in self.source.barriers:
             self.barrier(number)
-        if self._buffer:
-            for rows in self._buffer:
-                self._running().put(rows)
+        barrier = self.source.barriers[number]
+        everything = self.shape.pipeline.mini_batches
+        self._feed(len(self.source.rows) if everything else barrier)
         process, self._process = self._process, None
+        result = process.end() if process is not None else None
+        self.source.sealed.append(barrier)  # before it is durable, as Spark writes offsets/N
         try:
-            result = process.end() if process is not None else None
-        except BaseException:
-            self._buffer = []
+            self._make_durable(result)
+        except Exception:
+            self.coordinator.undo_unprepared()
+            self.failover()
             raise
-        self._buffer = []
-        checkpoint = self._identity(self._barriers[number])
+        self._next = max(self._fed, barrier)
+        return Instant(result.instant_time, "commit", State.INFLIGHT) if result else None
+
+    def _make_durable(self, result: Prepared | None) -> None:
+        checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
+        if self.intake.operation == "insert":
+            self.coordinator.progress.check_insert(checkpoint)
         if result is None:
             self.coordinator.progress.record(checkpoint, None)
         else:
             self.coordinator.prepare(replace(result, checkpoints=(checkpoint,)))
-        self._sealed += 1
-        return None if result is None else self.coordinator.table.timeline.pending()[-1]
-
-    def _identity(self, barrier: int) -> Checkpoint:
-        text = f"{self._query_id} {self._position} {barrier} {self._sealed}"
-        return Checkpoint(self._query_id, self._sealed, hashlib.sha256(text.encode()).hexdigest())
 
     # --- what becomes of it ---------------------------------------------------------------------
 
+    def _succeeded(self, number: int) -> None:
+        """Note that a checkpoint succeeded, and with it every one before."""
+        barrier = self.source.barriers[number]
+        done = [n for n, end in enumerate(self.source.sealed, 1) if end <= barrier]
+        self.source.succeeded = max([self.source.succeeded, *done])
+
     def complete(self, number: int) -> Instant | None:
         """Notify that a checkpoint succeeded: what is prepared is committed."""
-        self._position = max(self._position, self._barriers[number])
-        if self._process is not None and self.coordinator.prepared.all():
+        self._succeeded(number)
+        if self._process is not None and self._process.records:
             return None  # running writers build on the open instant: it completes with theirs
         return self.checkpointing.complete()
 
     def lose(self, number: int) -> None:
         """Let a checkpoint succeed without its notification: its instant stays open."""
-        self._position = max(self._position, self._barriers[number])
-        self.checkpointing.hold_open(self._sealed - 1)
+        self._succeeded(number)
+        for batch_id in range(self.source.succeeded):
+            self.checkpointing.hold_open(batch_id)
+
+    def time_out(self, number: int) -> None:
+        """Let a checkpoint time out: the next one writes again what its barrier left behind."""
+        left = self.source.rows[self.source.barriers[number] : self._next]
+        self._tell_repeated(left)
+        if self._process is None:
+            self._next -= len(left)
+        else:
+            for rows in left:
+                self._process.put(rows)
 
     def task_fails(self) -> None:
         """Let the task fail: its writers' result is rolled back, then the job goes back."""
@@ -209,8 +276,24 @@ class LocalJob:
         if self._process is not None:
             self.task_fails()
             return
-        self._buffer = []
-        again = self.source[self._position :]
-        self.source = self.source[: self._position]
-        for rows in again:
-            self.write(rows)
+        held = self.source.succeeded
+        while held < len(self.source.sealed) and self.replay(held):
+            held += 1
+        del self.source.sealed[held:]
+        position = self.source.start(held)
+        self._tell_repeated(self.source.rows[position : self._next])
+        self._next = position
+        if self.shape.pipeline.mini_batches:
+            self._feed(len(self.source.rows))
+
+    def replay(self, batch_id: int) -> bool:
+        """Run a checkpoint again; return whether the table holds it, so that it is skipped."""
+        if not self.checkpointing.holds(self.source.identity(self._query_id, batch_id)):
+            return False
+        self.events.tell("batch_skipped", batch=batch_id)
+        return True
+
+    def _tell_repeated(self, pieces: list[pa.Table]) -> None:
+        if pieces:
+            rows = sum(piece.num_rows for piece in pieces)
+            self.events.tell("eager_rows_repeated", rows=rows)

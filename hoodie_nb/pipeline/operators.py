@@ -69,7 +69,7 @@ def assign(
     if recent:
         index = RecentIndex(index)
     yield from FileIdAssigner(plan, index, task, tell).assign(waiting.on(pieces))
-    index.save(f"{plan.instant_time}-{task}")
+    index.save(f"{plan.instant_time}.{plan.ordinal}-{task}")
     if waiting.rows:
         tell("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
         waiting.tell(tell, "FileIdAssigner", task)

@@ -15,10 +15,10 @@ A record that was redone names the instant it replaces; the replaced one no long
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.storage import OURS, LocalStorage
@@ -71,14 +71,16 @@ class PreparedRecords:
 
     def all(self) -> list[Prepared]:
         """Return the records that count, by instant and in the order of their checkpoints."""
-        found = []
-        for entry in self._storage.list_folder(FOLDER):
-            path = f"{FOLDER}/{entry.name}"
-            if entry.name.endswith(".json"):
-                found.append(Prepared.parse(self._storage.read_bytes(path), path))
+        found = list(self._found())
         replaced = {record.replaces for record in found}
         kept = [record for record in found if record.instant_time not in replaced]
         return sorted(kept, key=lambda r: (r.instant_time, r.ordinal))
+
+    def _found(self) -> Iterator[Prepared]:
+        for entry in self._storage.list_folder(FOLDER):
+            path = f"{FOLDER}/{entry.name}"
+            if entry.name.endswith(".json"):
+                yield Prepared.parse(self._storage.read_bytes(path), path)
 
     def put(self, record: Prepared) -> None:
         """Make a record durable; FileExistsError if there is one of that instant and ordinal."""
@@ -88,14 +90,13 @@ class PreparedRecords:
     def remove(self, instant_time: str) -> None:
         """Delete all records of an instant, and those of instants it replaced."""
         names = {instant_time}
-        for entry in self._storage.list_folder(FOLDER):
-            path = f"{FOLDER}/{entry.name}"
-            record = Prepared.parse(self._storage.read_bytes(path), path)
-            if record.instant_time == instant_time and record.replaces:
+        found = sorted(self._found(), key=lambda r: r.instant_time, reverse=True)
+        for record in found:  # a replaced instant is older than the one that replaces it
+            if record.instant_time in names and record.replaces:
                 names.add(record.replaces)
-        for entry in self._storage.list_folder(FOLDER):
-            if entry.name.split(".")[0] in names:
-                self._storage.remove(f"{FOLDER}/{entry.name}")
+        for record in reversed(found):  # oldest first: one that is replaced must not outlive
+            if record.instant_time in names:
+                self._storage.remove(record.path)
         if self._storage.exists(FOLDER):
             self._storage.sync_folder(FOLDER)
 
@@ -122,3 +123,15 @@ def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
 def carries(records: Sequence[Prepared], checkpoint: Checkpoint) -> bool:
     """Whether exactly this checkpoint is among the records."""
     return any(checkpoint in record.checkpoints for record in records)
+
+
+def refuse_conflicts(statuses: Iterable[WriteStatus]) -> None:
+    """Raise WriteFailed if two tasks of one checkpoint wrote one file group."""
+    names: dict[tuple[str, str], str] = {}
+    for status in statuses:
+        other = names.setdefault((status.partition_path, status.file_id), status.file_name)
+        if other != status.file_name:
+            raise WriteFailed(
+                f"two tasks wrote one file group ({other} and {status.file_name}) and one of them "
+                "would be lost: the input must be shuffled by partition path (step1) or file id"
+            )

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.errors import InvalidInput
+from hoodie_nb.errors import InvalidInput, InvalidTable
 from hoodie_nb.table.properties import TableConfig
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -29,7 +29,12 @@ _KEY_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.date32(), pa.bool_())
 
 
 def check_key_types(config: TableConfig, schema: pa.Schema) -> None:
-    """Raise InvalidInput if a key or partition column is missing or has no stable text."""
+    """Raise InvalidInput if a key or partition column is missing or has no stable text.
+
+    Raises InvalidTable if the table's own keys have another text than ours would have.
+    """
+    if config.unwritable:
+        raise InvalidTable(config.unwritable)
     for column in (*config.record_key, *config.partition_by):
         if column not in schema.names:
             raise InvalidInput(

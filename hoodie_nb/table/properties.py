@@ -6,14 +6,15 @@
 properties hold nothing Hudi does not know.
 
 **Caveats**: table version 6 only; one ordering column; composite keys need Hudi's COMPLEX form. A
-table whose keys, columns or merging we would not keep as its own engine does is refused, for reading
-too. *Source:* HoodieTableConfig.
+table whose keys or merging we would not keep as its own engine does is read and not written.
+*Source:* HoodieTableConfig.
 """
 
 import json
 import re
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -25,14 +26,16 @@ PATH = f"{META}/hoodie.properties"
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 _KEYGEN = "org.apache.hudi.keygen."
 _PAYLOAD = "org.apache.hudi.common.model."
-_ONLY = {  # what a table must say, or leave out, for our files to be what its readers expect
+_READ = {  # what a table must say, or leave out, to be read as its own engine reads it
     "hoodie.table.type": ("COPY_ON_WRITE",),
     "hoodie.table.base.file.format": ("PARQUET",),
     "hoodie.timeline.layout.version": ("1",),
     "hoodie.populate.meta.fields": ("true",),
-    "hoodie.table.cdc.enabled": ("false",),
     "hoodie.datasource.write.drop.partition.columns": ("false",),
     "hoodie.bootstrap.base.path": (),
+}
+_WRITTEN = {  # and this to be written as well
+    "hoodie.table.cdc.enabled": ("false",),
     "hoodie.record.merge.mode": ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"),
     "hoodie.compaction.payload.class": (
         f"{_PAYLOAD}DefaultHoodieRecordPayload",
@@ -80,6 +83,7 @@ class TableConfig:
     merge_mode: str = "commit_time"
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     metadata_partitions: str = ""
+    unwritable: str = ""  # why we would spoil the table, if we would
 
     @property
     def keygen(self) -> str:
@@ -133,8 +137,9 @@ class TableConfig:
         values = parse_properties(text)
         _check(values, where)
         config = cls._of(values)
-        _check_keygen(values, config, where)
-        return config
+        reason = _unsupported(values, _WRITTEN) or _other_keys(values, config)
+        why = f"{where} {reason}: leave writing to the engine that made the table"
+        return replace(config, unwritable=why) if reason else config
 
     @classmethod
     def _of(cls, values: dict[str, str]) -> "TableConfig":
@@ -147,7 +152,7 @@ class TableConfig:
         late_wins = "COMMIT_TIME" in mode or (not mode and "OverwriteWithLatest" in payload)
         return cls(
             name=values["hoodie.table.name"],
-            record_key=tuple(values.get("hoodie.table.recordkey.fields", "").split(",")),
+            record_key=_split(values.get("hoodie.table.recordkey.fields", "")),
             partition_by=_split(values.get("hoodie.table.partition.fields", "")),
             ordering=ordering or None,
             hive_style=_true(values, "hoodie.datasource.write.hive_style_partitioning"),
@@ -177,12 +182,9 @@ def _check(values: dict[str, str], where: str) -> None:
             "version 6 (another engine may have upgraded the table: Hudi's writer keeps it at 6 "
             "with hoodie.write.auto.upgrade=false and hoodie.write.table.version=6)"
         )
-    for key, supported in _ONLY.items():
-        if values.get(key) and values[key] not in supported:
-            raise InvalidTable(
-                f"{where} says {key}={values[key]}, supported is "
-                f"{' or '.join(supported) or 'none'}: leave the table to the engine that made it"
-            )
+    reason = _unsupported(values, _READ)
+    if reason:
+        raise InvalidTable(f"{where} {reason}: read it with the engine that made it")
     database = values.get("hoodie.database.name", "")
     checksum = values.get("hoodie.table.checksum")
     if checksum and int(checksum) != zlib.crc32(f"{database}.{name}".encode()):
@@ -191,18 +193,27 @@ def _check(values: dict[str, str], where: str) -> None:
         raise InvalidTable(f"{where} names several ordering columns; one is supported")
 
 
-def _check_keygen(values: dict[str, str], config: TableConfig, where: str) -> None:
-    """Raise InvalidTable if the table's own keys have another text than ours would have."""
+def _unsupported(values: dict[str, str], supported: Mapping[str, tuple[str, ...]]) -> str | None:
+    """Return which property says what we do not support, None if there is none."""
+    for key, allowed in supported.items():
+        if values.get(key) and values[key] not in allowed:
+            return f"says {key}={values[key]}; supported is {' or '.join(allowed) or 'none'}"
+    return None
+
+
+def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
+    """Return why the table's own record keys have, or may have, another text than ours."""
+    if not config.record_key:
+        return "names no hoodie.table.recordkey.fields: its keys are generated"
     named = values.get("hoodie.table.keygenerator.class", "").removeprefix(_KEYGEN)
     short = named.removesuffix("KeyGenerator").removesuffix("Avro").upper()
     told = values.get("hoodie.table.keygenerator.type", "").removesuffix("_AVRO")
     told = told or {"NONPARTITIONED": "NON_PARTITION"}.get(short, short)
     if told and told != config.keygen:
-        raise InvalidTable(
-            f"{where} says hoodie.table.keygenerator.type={told}; with {len(config.record_key)} key "
-            f"and {len(config.partition_by)} partition column(s) supported is {config.keygen}, whose "
-            "keys have another text: leave the table to the engine that made it"
-        )
+        return f"says hoodie.table.keygenerator.type={told}; supported is {config.keygen}"
+    if config.keygen == "COMPLEX" and len(config.record_key) == 1:
+        return "says hoodie.table.keygenerator.type=COMPLEX for one key column (HUDI-7001)"
+    return None
 
 
 def load(storage: LocalStorage) -> TableConfig:

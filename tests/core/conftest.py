@@ -1,6 +1,36 @@
-"""The Spark-free suite: its own modules (`tables`, `faults`, `lives`) are importable by name."""
+"""The Spark-free suite: its own modules (`tables`, `faults`, `lives`) are importable by name.
 
+Tables lie in memory where there is room: some thousand small commits wait for the disk otherwise.
+"""
+
+import os
+import shutil
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+_SHM = "/dev/shm"
+if os.access(_SHM, os.W_OK) and shutil.disk_usage(_SHM).free > 1 << 30:
+    _place: str | None = _SHM
+else:
+    _place = None
+
+
+@pytest.fixture(scope="session")
+def new_folder() -> Iterator[Callable[[], Path]]:
+    """A maker of empty folders that are gone when the tests have ended."""
+    with tempfile.TemporaryDirectory(prefix="hoodie-nb-", dir=_place) as base:
+        yield lambda: Path(tempfile.mkdtemp(dir=base))
+
+
+@pytest.fixture
+def tmp_path(new_folder: Callable[[], Path]) -> Iterator[Path]:
+    """An empty folder of one test."""
+    folder = new_folder()
+    yield folder
+    shutil.rmtree(folder)

@@ -37,7 +37,7 @@ def die_at(failpoint: str, table: Table, rows: pa.Table, scratch: Path) -> None:
 
 
 def java_dies(judge: Judge, table: Table, rows: pa.Table, markers: str) -> None:
-    """Let Java write everything but the commit, with `DIRECT` or `TIMELINE_SERVER_BASED` markers."""
+    """Let Java write all but the commit, its markers `DIRECT` or `TIMELINE_SERVER_BASED`."""
     with pytest.raises(JavaError, match="pre-commit validation failed"):
         judge.write(table.path, rows, BLOOM | BROKEN | {"hoodie.write.markers.type": markers})
 

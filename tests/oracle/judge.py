@@ -6,7 +6,7 @@ Runs in its own environment (see `install.py`), so it imports nothing of ours:
 
 | request | what Java does | answer |
 | --- | --- | --- |
-| `{"do": "read", "path": p, "options": {...}, "into": q}` | query `p`; rows to Parquet folder `q` | |
+| `{"do": "read", "path": p, "options": {...}, "into": q}` | query `p` into Parquet folder `q` | |
 | `{"do": "write", "path": p, "rows": f, "options": {...}, "mode": m}` | write Parquet rows `f` | |
 | `{"do": "sql", "text": "CALL ..."}` | a statement, such as Hudi's procedures | its rows |
 

@@ -82,7 +82,10 @@ LAYOUTS = {
     "unpartitioned": Layout(partition_by=()),
     "unpartitioned_two_keys": Layout(("id", "line"), ()),
     "composite": Layout(
-        ("id", "line"), ("part", "day"), options={"hive_style": True, "url_encode": True}, parts=_ODD
+        ("id", "line"),
+        ("part", "day"),
+        options={"hive_style": True, "url_encode": True},
+        parts=_ODD,
     ),
     "local_times": Layout(local_times=True),
     "without_ordering": Layout(ordering=None),
@@ -132,14 +135,14 @@ class Model:
         """Store one version of these rows where it is not older; return them to be written."""
         numbers = list(numbers)
         for number in numbers:
-            newest = version if self.layout.ordering is None else max(version, self.held.get(number, 0))
-            self.held[number] = newest
+            late = self.layout.ordering is not None and version < self.held.get(number, 0)
+            self.held[number] = self.held[number] if late else version
         return rows(numbers, self.layout, version)
 
     def delete(self, numbers: Iterable[int]) -> pa.Table:
         """Take these rows out; return them as they were, to be deleted."""
-        gone = {number: self.held.pop(number) for number in numbers}
-        return pa.Table.from_pylist([row(n, self.layout, v) for n, v in gone.items()], self.layout.schema)
+        gone = [row(n, self.layout, self.held.pop(n)) for n in numbers]
+        return pa.Table.from_pylist(gone, self.layout.schema)
 
     def cells(self) -> list[Row]:
         """Return the rows that must be there, in the order of `readers.cells`."""

@@ -59,7 +59,7 @@ def test_java_rolls_our_crash_back(
 def test_java_sees_what_we_committed_and_did_not_settle(
     judge: Judge, table: Table, model: Model, tmp_path: Path
 ) -> None:
-    """Dead right behind the commit, we leave markers and staged files; to Java the rows are there."""
+    """Dead right behind the commit, we leave markers and staged files; Java sees the rows."""
     die_at("coord.commit.post=kill", table, model.upsert(range(10, 30), 2), tmp_path)
     assert agree(judge, table) == model.cells()
     judge.write(table.path, model.upsert(range(25, 40), 3), BLOOM)
@@ -85,7 +85,12 @@ def test_java_reads_our_rollback(judge: Judge, table: Table, model: Model, tmp_p
 
 @pytest.mark.parametrize(
     "failpoint",
-    ["rollback.plan.post", "rollback.files.post", "rollback.instant.post", "rollback.completed.post"],
+    [
+        "rollback.plan.post",
+        "rollback.files.post",
+        "rollback.instant.post",
+        "rollback.completed.post",
+    ],
 )
 def test_java_finishes_our_rollback(
     judge: Judge, table: Table, model: Model, tmp_path: Path, failpoint: str
@@ -121,10 +126,8 @@ def test_we_roll_back_a_crash_of_java(
     check(judge, table, model)
 
 
-def test_a_rollback_outlives_the_commits_around_it(
-    judge: Judge, tmp_path: Path
-) -> None:
-    """Java archives commits and leaves the older rollback: the timeline starts at its first commit."""
+def test_a_rollback_outlives_the_commits_around_it(judge: Judge, tmp_path: Path) -> None:
+    """Java archives commits, not the older rollback: the timeline starts at its first commit."""
     layout = LAYOUTS["simple"]
     table, model = layout.create(tmp_path / "table"), Model(layout)
     table.upsert(model.upsert(range(0, 10, 2), 1))

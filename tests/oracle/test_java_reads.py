@@ -85,7 +85,7 @@ def test_java_upserts_and_we_upsert_again(judge: Judge, written: tuple[Table, Mo
 
 
 def test_java_sees_the_departures_board(judge: Judge, tmp_path: Path) -> None:
-    """Five days of flights, a delivery day at a time, are the board that follows from the source."""
+    """Five days of flights, 2000 events a commit, are the board that follows from the source."""
     table = Table.create(
         tmp_path / "flights",
         schema=flights.SCHEMA,
