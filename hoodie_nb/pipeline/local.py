@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
+from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.in_process import keyed_in_order
 from hoodie_nb.pipeline.intake import Intake
@@ -31,6 +31,7 @@ from hoodie_nb.pipeline.operators import assign, write
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.prepared import Prepared
 from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.pipeline.sealing import save_run
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
@@ -104,6 +105,7 @@ class LocalJob:
         operation: str = "upsert",
         query_id: str = "local",
         state_folder: str = "",
+        interval: Interval | None = None,
     ) -> None:
         shape = pipeline_named(pipeline)
         self.table, self.events = table, EventLog()
@@ -111,7 +113,7 @@ class LocalJob:
             replace(shape, serial_instant=False), index or shape.index, 1, state_folder
         )
         self.intake = Intake(table.config, table.schema, operation)
-        self._query_id = query_id
+        self._query_id, self._interval = query_id, interval
         self.source: list[pa.Table] = []
         self._barriers: dict[int, int] = {}
         self._position = 0
@@ -123,7 +125,9 @@ class LocalJob:
     def restart_coordinator(self) -> None:
         """Start with a new coordinator, as after a crash of the old: what is prepared is kept."""
         self.coordinator = WriteCoordinator(self.table, self.events)
-        self.checkpointing = Checkpointing(self.coordinator, self.intake, self.shape, self.events)
+        self.checkpointing = Checkpointing(
+            self.coordinator, self.intake, self.shape, self.events, interval=self._interval
+        )
         settle(self.coordinator, self.events)
         entries = self.coordinator.progress.entries(self._query_id)
         self._sealed = entries[-1].batch_id + 1 if entries else 0
@@ -136,7 +140,7 @@ class LocalJob:
         self._consume(rows)
 
     def _consume(self, rows: pa.Table) -> None:
-        if self.shape.pipeline.mini_batches:
+        if self.shape.pipeline.mini_batches and self._interval is None:
             self._running().put(rows)
         else:
             self._buffer.append(rows)
@@ -158,6 +162,9 @@ class LocalJob:
         """End the writers of a checkpoint and make their result durable; None if it was empty."""
         if number not in self._barriers:
             self.barrier(number)
+        if self._interval is not None:
+            self._seal(number)
+            return None
         if self._buffer:
             for rows in self._buffer:
                 self._running().put(rows)
@@ -176,6 +183,20 @@ class LocalJob:
         self._sealed += 1
         return None if result is None else self.coordinator.table.timeline.pending()[-1]
 
+    def _seal(self, number: int) -> None:
+        rows, self._buffer = self._buffer, []
+        storage = self.table.storage
+
+        def seal(folder: str) -> list[str]:
+            if not rows:
+                return []
+            keyed = keyed_in_order(pa.concat_tables(rows), self.intake)
+            save_run(keyed, self.intake.ordering, storage.local_path(f"{folder}/0.arrow"))
+            return [f"{folder}/0.arrow"]
+
+        self.checkpointing.keep(self._identity(self._barriers[number]), seal)
+        self._sealed += 1
+
     def _identity(self, barrier: int) -> Checkpoint:
         text = f"{self._query_id} {self._position} {barrier} {self._sealed}"
         return Checkpoint(self._query_id, self._sealed, hashlib.sha256(text.encode()).hexdigest())
@@ -187,7 +208,8 @@ class LocalJob:
         self._position = max(self._position, self._barriers[number])
         if self._process is not None and self.coordinator.prepared.all():
             return None  # running writers build on the open instant: it completes with theirs
-        return self.checkpointing.complete()
+        due = self._interval is None or self.checkpointing.due()
+        return self.checkpointing.complete() if due else None
 
     def lose(self, number: int) -> None:
         """Let a checkpoint succeed without its notification: its instant stays open."""

@@ -6,8 +6,8 @@
 properties hold nothing Hudi does not know.
 
 **Caveats**: table version 6 only; one ordering column; composite keys need Hudi's COMPLEX form. A
-table whose keys, columns or merging we would not keep as its own engine does is refused, for reading
-too. *Source:* HoodieTableConfig.
+table whose keys, columns or merging we would not keep as its own engine does is refused, for
+reading too. *Source:* HoodieTableConfig.
 """
 
 import json
