@@ -17,7 +17,7 @@ from hoodie_nb.config import parse_bytes
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.batch import Commit, completed, write_arrow
-from hoodie_nb.pipeline.checkpointing import settle
+from hoodie_nb.pipeline.checkpointing import Interval, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import writing
@@ -43,7 +43,6 @@ _NOT_YET = {
     "index": ("bloom", "state", None),
     "operation": ("upsert", "insert", "delete"),
     "commit_on": ("checkpoint", "write"),
-    "commit_interval": (None,),
     "placement": ("executors",),
     "on_bad_record": ("fail",),
 }
@@ -259,11 +258,12 @@ def write_stream(
             "index": index,
             "operation": operation,
             "commit_on": commit_on,
-            "commit_interval": commit_interval,
             "placement": placement,
             "on_bad_record": on_bad_record,
         }
     )
+    if commit_interval is not None and (operation == "insert" or commit_on == "write"):
+        raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
     if quarantine is not None:
         raise InvalidConfig("quarantine is not there yet: bad rows fail the batch")
     require_classic(stream.sparkSession)
@@ -289,8 +289,19 @@ def write_stream(
             None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
         ),
         max_restarts=max_restarts,
+        interval=_interval(commit_interval),
     )
     return Job(stream, handle, settings)
+
+
+def _interval(value: int | str | None) -> Interval | None:
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= 100:
+            raise InvalidConfig(f"commit_interval={value}: 1 to 100 checkpoints, or '30 seconds'")
+        return Interval(checkpoints=value)
+    return Interval(duration_ms=round(seconds(value, "commit_interval") * 1000))
 
 
 def _supported(given: Mapping[str, object]) -> None:

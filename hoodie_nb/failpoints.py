@@ -26,6 +26,8 @@ NAMES: tuple[str, ...] = (
     "coord.prepare.pre",
     "coord.prepare.post",
     "coord.redo.pre",
+    "coord.seal.pre",
+    "coord.seal.post",
     "coord.markers.post",
     "coord.partition.post",
     "coord.publish",

@@ -14,7 +14,7 @@ import pytest
 import hoodie_nb as hn
 from hoodie_nb.__main__ import main, parser
 from hoodie_nb.events import Event
-from hoodie_nb.lab import flights
+from hoodie_nb.lab import flights, verify
 from hoodie_nb.lab.demo import Order, delivery_ends, prepare
 from hoodie_nb.lab.terminal import Progress, Screen, StopWish
 from hoodie_nb.lab.verify import differences, read_with_hudi_rs
@@ -173,6 +173,14 @@ def test_many_differences_are_told_in_short(board):
     (text,) = differences(arrow(board.iloc[5:]), board)
     assert text.startswith("5 rows missing: ")
     assert text.endswith(" and 2 more")
+
+
+def test_a_reader_that_fails_is_told_and_does_not_end_the_check(board, tmp_path):
+    """A reader that raises counts as one that differs; the words are its own."""
+    rows, wrong = verify._compared(lambda: read_with_hudi_rs(str(tmp_path)), board)
+    assert rows == 0
+    assert len(wrong) == 1
+    assert re.match(r"\w+: \S", wrong[0])
 
 
 # --- the warehouse -------------------------------------------------------------------------------

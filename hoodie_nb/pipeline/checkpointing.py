@@ -8,6 +8,9 @@ With `commit_on="write"` prepare and commit are one step inside the checkpoint.
 *Semantics*: a lost notification leaves the instant open: the next checkpoint joins it, on top of
 its staged files (the overlay), and the next notification commits both. One base file a file group.
 
+With a `commit_interval` a checkpoint is only *sealed* (see `sealing`), and the interval's end
+writes, prepares and commits all of them as one instant.
+
 *Fault tolerance*: nothing prepared is ever rolled back. Before the first file is published the
 timeline is compared with the one the files were built on; if another writer moved it, the winners
 of the instant (the rows it wrote) are applied anew under a new instant.
@@ -15,8 +18,9 @@ of the instant (the rows it wrote) are applied anew under a new instant.
 *Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,11 +31,31 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.coordinator import Shape, Write, WriteCoordinator
 from hoodie_nb.pipeline.in_process import write_in_process
 from hoodie_nb.pipeline.intake import OP, SEQ, STORE, Intake
-from hoodie_nb.pipeline.prepared import Prepared, carries, merged
+from hoodie_nb.pipeline.prepared import Prepared, merged
 from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.pipeline.sealing import Sealed, SealedRecords, composed, run_name
 from hoodie_nb.table.base_file import conform
 from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
+from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
+
+Seal = Callable[[str], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How long checkpoints are only sealed: a number of them, or milliseconds."""
+
+    checkpoints: int | None = None
+    duration_ms: int | None = None
+
+    def over(self, records: Sequence[Sealed], now_ms: int) -> bool:
+        """Whether the sealed checkpoints are to be committed now."""
+        if not records:
+            return False
+        if self.checkpoints is not None:
+            return len(records) >= self.checkpoints
+        return now_ms - records[0].sealed_at_ms >= (self.duration_ms or 0)
 
 
 class Checkpointing:
@@ -45,32 +69,106 @@ class Checkpointing:
         events: EventLog,
         *,
         commit_on: str = "checkpoint",
+        interval: Interval | None = None,
     ) -> None:
         self._coordinator, self._intake, self._shape = coordinator, intake, shape
-        self._events, self._commit_on = events, commit_on
+        self._events, self._commit_on, self._interval = events, commit_on, interval
+        self._sealed = SealedRecords(coordinator.table.storage)
         self._lost: set[int] = set()
         self.lose_next = 0
+
+    # --- commit_interval ------------------------------------------------------------------------
+
+    def seal(self, checkpoint: Checkpoint, previous: str | None, seal: Seal) -> bool:
+        """Keep a checkpoint's records for the interval's end; False if the table holds it already.
+
+        `seal` writes runs below a folder (a path from the table's root) and returns their paths.
+        """
+        self.recover()
+        if self.holds(checkpoint):
+            self._events.tell("batch_skipped", batch=checkpoint.batch_id)
+            return False
+        self._check(checkpoint, previous)
+        if self.due():
+            self.complete()
+        self.keep(checkpoint, seal)
+        return True
+
+    def keep(self, checkpoint: Checkpoint, seal: Seal) -> None:
+        """Make a checkpoint's records durable as runs."""
+        storage, table = self._coordinator.table.storage, self._coordinator.table
+        folder = f"{STAGED}/{run_name(checkpoint)}-{uuid.uuid4().hex[:12]}"
+        storage.make_folder(folder)
+        runs = seal(folder)
+        if not runs:
+            storage.remove_tree(folder)
+        else:
+            storage.sync_folder(folder)
+        self._sealed.put(Sealed(checkpoint, tuple(runs), table.clock.now_ms()))
+        self._events.tell("checkpoint_sealed", batch=checkpoint.batch_id, runs=len(runs))
+
+    def due(self) -> bool:
+        """Whether the interval of the sealed checkpoints is over."""
+        records = self._sealed.all()
+        now = self._coordinator.table.clock.now_ms()
+        return self._interval is not None and self._interval.over(records, now)
+
+    def recover(self) -> None:
+        """Recover the table, but for what is prepared or sealed."""
+        kept = {run_name(record.checkpoint) for record in self._sealed.all()}
+        self._coordinator.recover(keep=kept)
+
+    def _apply_sealed(self) -> Instant | None:
+        """Apply all sealed checkpoints as one instant; runs stay if that fails."""
+        coordinator, records = self._coordinator, self._sealed.all()
+        held = [r for r in records if coordinator.progress.find(r.checkpoint) is not None]
+        self._sealed.remove(held)
+        left = [r for r in records if r not in held]
+        runs = [self._sealed.rows(r) for r in left if r.runs]
+        checkpoints = tuple(record.checkpoint for record in left)
+        result = self._write_composed(runs) if runs else None
+        if result is not None:
+            coordinator.prepare(replace(result, checkpoints=checkpoints))
+            instant = self._commit_prepared()
+        else:
+            instant = None
+            for checkpoint in checkpoints:
+                coordinator.progress.record(checkpoint, None)
+        self._sealed.remove(left)
+        return instant
+
+    def _write_composed(self, runs: Sequence[pa.Table]) -> Prepared | None:
+        intake = replace(self._intake, operation="upsert", composed=True)
+        rows = _in_order([composed(runs, intake.ordering)])
+        return self._coordinator.write(
+            intake, lambda plan: write_in_process(rows, plan, self._events), Shape()
+        )
 
     # --- the start of a checkpoint ---------------------------------------------------------------
 
     def holds(self, checkpoint: Checkpoint) -> bool:
-        """Whether the table holds this checkpoint already, committed or prepared."""
+        """Whether the table holds this checkpoint already: committed, prepared or sealed."""
         if self._coordinator.progress.find(checkpoint) is not None:
             return True
-        return carries(self._coordinator.prepared.all(), checkpoint)
+        return checkpoint in self._kept()
+
+    def _kept(self) -> set[Checkpoint]:
+        """Return the checkpoints that are prepared or sealed."""
+        prepared = {c for record in self._coordinator.prepared.all() for c in record.checkpoints}
+        return prepared | {record.checkpoint for record in self._sealed.all()}
 
     def run(self, checkpoint: Checkpoint, previous: str | None, write: Write) -> Instant | None:
         """Run one checkpoint; return its instant, None if it was empty or held already.
 
         `previous` is the fingerprint of the checkpoint before, as the source tells it now.
         """
-        self._coordinator.recover()  # first: it records what a commit held and a failure kept out
+        self.recover()  # first: it records what a commit held and a failure kept out
         if self.holds(checkpoint):
             self._events.tell("batch_skipped", batch=checkpoint.batch_id)
             return None
         self._check(checkpoint, previous)
         if not self.held_open():
-            self.complete()
+            self._commit_prepared()
         self._events.tell("batch_started", batch=checkpoint.batch_id)
         if self._commit_on == "write":
             shape = self._shape
@@ -90,7 +188,7 @@ class Checkpointing:
         if self._intake.operation == "insert":
             progress.check_insert(checkpoint)
         before = Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or "")
-        if not carries(self._coordinator.prepared.all(), before):
+        if before not in self._kept():
             timeline = self._coordinator.table.timeline
             known = [i.requested_time for i in timeline.completed_commits()]
             progress.check_position(checkpoint, previous, known)
@@ -108,10 +206,15 @@ class Checkpointing:
 
     def notify(self, batch_id: int) -> Instant | None:
         """Commit what is prepared, now that a checkpoint succeeded; not if its news was lost."""
-        return None if batch_id in self._lost else self.complete()
+        waits = self._interval is not None and not self.due()
+        return None if waits or batch_id in self._lost else self.complete()
 
     def complete(self) -> Instant | None:
-        """Commit everything that is prepared; may be repeated."""
+        """Commit everything that is prepared or sealed; may be repeated."""
+        instant = self._commit_prepared()
+        return self._apply_sealed() or instant
+
+    def _commit_prepared(self) -> Instant | None:
         coordinator = self._coordinator
         records = coordinator.prepared.all()
         self._lost.clear()
@@ -184,9 +287,10 @@ class Checkpointing:
 
 def settle(coordinator: WriteCoordinator, events: EventLog) -> None:
     """Bring a table to rest before a write: recover it and commit all that is prepared."""
-    coordinator.recover()
     intake = Intake(coordinator.table.config, coordinator.table.schema)
-    Checkpointing(coordinator, intake, Shape(), events).complete()
+    checkpointing = Checkpointing(coordinator, intake, Shape(), events)
+    checkpointing.recover()
+    checkpointing.complete()
 
 
 def _in_order(parts: list[pa.Table]) -> pa.Table:

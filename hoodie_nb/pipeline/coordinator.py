@@ -21,7 +21,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from hoodie_nb import failpoints
@@ -70,8 +70,8 @@ class WriteCoordinator:
 
     # --- recovery -----------------------------------------------------------------------------
 
-    def recover(self) -> None:
-        """Bring the table to rest: nothing pending or staged but what is prepared."""
+    def recover(self, *, keep: Collection[str] = ()) -> None:
+        """Bring the table to rest: nothing pending or staged but what is prepared, and `keep`."""
         table = self.table
         table.reload()
         if table.config.metadata_partitions:
@@ -92,7 +92,7 @@ class WriteCoordinator:
                 self.progress.catch_up(extra)
                 break
         others = (pending.requested_time for pending in table.timeline.pending())
-        sweep_all(table.storage, keep={*kept, *others})
+        sweep_all(table.storage, keep={*kept, *others, *keep})
 
     def finish_rollbacks(self) -> None:
         """Complete the rollbacks that somebody began."""

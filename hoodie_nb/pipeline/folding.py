@@ -11,6 +11,7 @@ that memory holds one piece of each run and not the whole.
 *Source:* RecordMergeMode.EVENT_TIME_ORDERING, BufferedRecordMergerFactory.shouldKeepNewerRecord.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -19,9 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.pipeline.intake import SEQ
-from hoodie_nb.table.schema import RECORD_KEY
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
 Mask = npt.NDArray[np.bool_]
+
+
+def fold_partitions(rows: pa.Table, ordering: str | None) -> pa.Table:
+    """Return one row a key, partition by partition, for rows that come sorted by partition."""
+    partitions = rows.column(PARTITION_PATH).combine_chunks()
+    begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), rows.num_rows]
+    pieces = [fold(rows.slice(a, b - a), ordering) for a, b in itertools.pairwise(begins)]
+    return pa.concat_tables([rows.schema.empty_table(), *pieces])
 
 
 def fold(rows: pa.Table, ordering: str | None) -> pa.Table:

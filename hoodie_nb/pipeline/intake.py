@@ -8,7 +8,8 @@ columns, cast. Everything that can be wrong with input is found here, before any
 | --- | --- | --- |
 | `_hoodie_record_key`, `_hoodie_partition_path` | string | as in the base file |
 | `_hoodie_nb_seq` | int64 | order of arrival within the batch |
-| `_hoodie_nb_op` | int8 | 0 store, 1 delete if not older, 2 delete whatever is stored |
+| `_hoodie_nb_op` | int8 | 0 store, 1 delete (if not older), 2 delete, 3 store whatever is there |
+| `_hoodie_nb_threshold` | as the ordering | in composed rows: what they beat (see `sealing`) |
 
 *Source:* HoodieKey, RowDataToHoodieFunction, Hudi's `_hoodie_is_deleted`.
 """
@@ -32,7 +33,8 @@ from hoodie_nb.table.schema import (
 
 SEQ, OP = "_hoodie_nb_seq", "_hoodie_nb_op"
 FILE_ID, TASK = "_hoodie_nb_file_id", "_hoodie_nb_task"
-STORE, DELETE, DELETE_ALWAYS = 0, 1, 2
+THRESHOLD = "_hoodie_nb_threshold"
+STORE, DELETE, DELETE_ALWAYS, STORE_ALWAYS = 0, 1, 2, 3
 _KEYED = [
     pa.field(RECORD_KEY, pa.string()),
     pa.field(PARTITION_PATH, pa.string()),
@@ -48,6 +50,7 @@ class Intake:
     config: TableConfig
     schema: pa.Schema
     operation: str = "upsert"
+    composed: bool = False
 
     @property
     def ordering(self) -> str | None:
@@ -56,8 +59,12 @@ class Intake:
 
     @property
     def keyed_schema(self) -> pa.Schema:
-        """Return the columns of keyed rows."""
-        return pa.schema([*_KEYED, *self.schema])
+        """Return the columns of keyed rows; composed ones carry a threshold too."""
+        fields = [*_KEYED, *self.schema]
+        if self.composed:
+            kind = self.schema.field(self.ordering).type if self.ordering else pa.int8()
+            fields.append(pa.field(THRESHOLD, kind))
+        return pa.schema(fields)
 
     def check(self, given: pa.Schema) -> None:
         """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved."""

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
+from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.in_process import keyed_in_order
 from hoodie_nb.pipeline.intake import Intake
@@ -35,6 +35,7 @@ from hoodie_nb.pipeline.operators import assign, write
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.prepared import Prepared
 from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.pipeline.sealing import save_run
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
@@ -139,6 +140,7 @@ class LocalJob:
         state_folder: str = "",
         source: Source | None = None,
         events: EventLog | None = None,
+        interval: Interval | None = None,
     ) -> None:
         shape = pipeline_named(pipeline)
         if (index or shape.index) == "state" and not state_folder:
@@ -149,11 +151,14 @@ class LocalJob:
         )
         self.intake = Intake(table.config, table.schema, operation)
         self.source = source or Source()
-        self._query_id = query_id
+        self._query_id, self._interval = query_id, interval
+        self._eager = shape.mini_batches and interval is None
         self._process: _ProcessThread | None = None
         self._fed = self._next = 0
         self.coordinator = WriteCoordinator(table, self.events)
-        self.checkpointing = Checkpointing(self.coordinator, self.intake, self.shape, self.events)
+        self.checkpointing = Checkpointing(
+            self.coordinator, self.intake, self.shape, self.events, interval=interval
+        )
         settle(self.coordinator, self.events)
         self._check_position()
         self.failover()
@@ -172,7 +177,7 @@ class LocalJob:
         """Consume rows from the source."""
         self.intake.check(rows.schema)
         self.source.rows.append(rows)
-        if self.shape.pipeline.mini_batches:
+        if self._eager:
             self._feed(len(self.source.rows))
 
     def _feed(self, end: int) -> None:
@@ -207,8 +212,10 @@ class LocalJob:
         if number not in self.source.barriers:
             self.barrier(number)
         barrier = self.source.barriers[number]
-        everything = self.shape.pipeline.mini_batches
-        self._feed(len(self.source.rows) if everything else barrier)
+        if self._interval is not None:
+            self._seal(barrier)
+            return None
+        self._feed(len(self.source.rows) if self._eager else barrier)
         process, self._process = self._process, None
         result = process.end() if process is not None else None
         self.source.sealed.append(barrier)  # before it is durable, as Spark writes offsets/N
@@ -220,6 +227,22 @@ class LocalJob:
             raise
         self._next = max(self._fed, barrier)
         return Instant(result.instant_time, "commit", State.INFLIGHT) if result else None
+
+    def _seal(self, barrier: int) -> None:
+        """Keep the checkpoint's rows as a run; the interval's end writes them."""
+        rows, storage = self.source.rows[self._next : barrier], self.table.storage
+        self.source.sealed.append(barrier)
+
+        def seal(folder: str) -> list[str]:
+            if not rows:
+                return []
+            keyed = keyed_in_order(pa.concat_tables(rows), self.intake)
+            save_run(keyed, self.intake.ordering, storage.local_path(f"{folder}/0.arrow"))
+            return [f"{folder}/0.arrow"]
+
+        checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
+        self.checkpointing.keep(checkpoint, seal)
+        self._next = barrier
 
     def _make_durable(self, result: Prepared | None) -> None:
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
@@ -243,7 +266,8 @@ class LocalJob:
         self._succeeded(number)
         if self._process is not None and self._process.records:
             return None  # running writers build on the open instant: it completes with theirs
-        return self.checkpointing.complete()
+        due = self._interval is None or self.checkpointing.due()
+        return self.checkpointing.complete() if due else None
 
     def lose(self, number: int) -> None:
         """Let a checkpoint succeed without its notification: its instant stays open."""
@@ -283,7 +307,7 @@ class LocalJob:
         position = self.source.start(held)
         self._tell_repeated(self.source.rows[position : self._next])
         self._next = position
-        if self.shape.pipeline.mini_batches:
+        if self._eager:
             self._feed(len(self.source.rows))
 
     def replay(self, batch_id: int) -> bool:

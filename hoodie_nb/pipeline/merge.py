@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.pipeline.folding import Mask, not_older
-from hoodie_nb.pipeline.intake import DELETE_ALWAYS, OP, STORE
+from hoodie_nb.pipeline.intake import DELETE_ALWAYS, OP, STORE, STORE_ALWAYS, THRESHOLD
 from hoodie_nb.table.base_file import ROW_GROUP
 from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY, SEQNO
 
@@ -53,7 +53,7 @@ class Merge:
         none = pa.array([], pa.string())
         for piece in old:
             yield self._onto(piece, seen), none
-        stores = self.incoming.column(OP).to_numpy() == STORE
+        stores = self._stores(np.arange(self.incoming.num_rows))
         fresh = np.flatnonzero(stores & ~seen)
         for start in range(0, len(fresh), ROW_GROUP):
             rows = self._new_rows(fresh[start : start + ROW_GROUP])
@@ -73,7 +73,7 @@ class Merge:
         seen[rows] = True
         wins = self._wins(piece, at, rows)
         at, rows = at[wins], rows[wins]
-        gone = self.incoming.column(OP).to_numpy()[rows] != STORE
+        gone = ~self._stores(rows)
         self.counts.deletes += int(gone.sum())
         self.counts.updates += int((~gone).sum())
         source = np.arange(piece.num_rows, dtype=np.int64)
@@ -81,14 +81,18 @@ class Merge:
         together = pa.concat_tables([renamed, self._new_rows(rows[~gone])]).combine_chunks()
         return together.take(pa.array(np.delete(source, at[gone])))
 
+    def _stores(self, rows: Rows) -> Mask:
+        return np.isin(self.incoming.column(OP).to_numpy()[rows], (STORE, STORE_ALWAYS))
+
     def _keys(self) -> pa.Array:
         return self.incoming.column(RECORD_KEY).combine_chunks()
 
     def _wins(self, piece: pa.Table, at: Rows, rows: Rows) -> Mask:
-        always = self.incoming.column(OP).to_numpy()[rows] == DELETE_ALWAYS
+        always = self.incoming.column(OP).to_numpy()[rows] >= DELETE_ALWAYS
         if self.ordering is None:
             return np.ones_like(always)
-        incoming = self.incoming.column(self.ordering).take(pa.array(rows))
+        beats = THRESHOLD if THRESHOLD in self.incoming.column_names else self.ordering
+        incoming = self.incoming.column(beats).take(pa.array(rows))
         stored = piece.column(self.ordering).take(pa.array(at))
         wins = always | not_older(incoming.combine_chunks(), stored.combine_chunks())
         return np.asarray(wins, dtype=bool)

@@ -41,6 +41,16 @@ class WritePlan:
         return self.tasks if self.pipeline.shuffle == "file id" else 1
 
 
+@dataclass(frozen=True, slots=True)
+class SealPlan:
+    """A checkpoint that only keeps its records: as runs in `folder`."""
+
+    storage: LocalStorage
+    intake: Intake
+    folder: str
+    tasks: int
+
+
 def task_of(file_id: str, tasks: int) -> int:
     """Return the task that assigns to and writes a file group: one task a group, always."""
     return zlib.crc32(file_id.encode()) % tasks

@@ -15,7 +15,7 @@ A record that was redone names the instant it replaces; the replaced one no long
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from hoodie_nb.errors import InvalidTable, WriteFailed
@@ -118,11 +118,6 @@ def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
             )
         last[key] = status
     return [last[key] for key in sorted(last)]
-
-
-def carries(records: Sequence[Prepared], checkpoint: Checkpoint) -> bool:
-    """Whether exactly this checkpoint is among the records."""
-    return any(checkpoint in record.checkpoints for record in records)
 
 
 def refuse_conflicts(statuses: Iterable[WriteStatus]) -> None:

@@ -36,7 +36,8 @@ from hoodie_nb.pipeline.assigner import assigned_schema
 from hoodie_nb.pipeline.instants import generate_instant, with_instant
 from hoodie_nb.pipeline.intake import SEQ, TASK, Intake
 from hoodie_nb.pipeline.operators import Waiting, assign, assign_and_write, write
-from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.pipeline.plan import SealPlan, WritePlan
+from hoodie_nb.pipeline.sealing import save_run
 from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import storable
@@ -90,6 +91,31 @@ def write_on_spark(batch: DataFrame, plan: WritePlan, events: EventLog) -> list[
     events.extend(_decoded(row.payload) for row in rows if row.kind == "event")
     statuses = [WriteStatus.parse(row.payload) for row in rows if row.kind == "status"]
     return sorted(statuses, key=lambda s: (s.partition_path, s.file_id))
+
+
+def seal_on_spark(batch: DataFrame, plan: SealPlan) -> list[str]:
+    """Write a DataFrame's records as sorted runs, without index or buckets; return their paths."""
+    config = plan.intake.config
+    keys = _texts((*config.partition_by, *config.record_key))
+    sequenced = batch.withColumn(SEQ, F.monotonically_increasing_id())
+    ordered = sequenced.repartition(plan.tasks, *keys).sortWithinPartitions(*keys, SEQ)
+    try:
+        return [row.payload for row in ordered.mapInArrow(_seal_task(plan), _OUT).collect()]
+    except Exception as error:
+        raise _translated(error) from error
+
+
+def _seal_task(plan: SealPlan) -> Callable[[Batches], Batches]:
+    def task(batches: Batches) -> Batches:
+        heard, attempt = _Heard(), _attempt()
+        keyed = [_keyed(pa.Table.from_batches([b]), plan.intake) for b in batches if b.num_rows]
+        if keyed:
+            path = f"{plan.folder}/{attempt.token}.arrow"
+            save_run(pa.concat_tables(keyed), plan.intake.ordering, plan.storage.local_path(path))
+            heard.rows.append(("run", path))
+        yield from heard.batches()
+
+    return task
 
 
 def _texts(names: tuple[str, ...]) -> list[Column]:

@@ -36,12 +36,13 @@ from hoodie_nb.errors import (
     WriteFailed,
 )
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
+from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, settle
 from hoodie_nb.pipeline.checkpoints import CheckpointFolder
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import JobHold, writing
-from hoodie_nb.pipeline.spark import arrow_schema, write_on_spark
+from hoodie_nb.pipeline.plan import SealPlan
+from hoodie_nb.pipeline.spark import arrow_schema, seal_on_spark, write_on_spark
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.triggers import seconds
 from hoodie_nb.table.handle import TableHandle
@@ -66,6 +67,7 @@ class StreamSettings:
     index: str = "bloom"
     checkpoint_timeout_s: float | None = None
     max_restarts: int = 3
+    interval: Interval | None = None
 
 
 class _Stopping(Exception):
@@ -90,8 +92,14 @@ class Job:
             self._folder.path,
         )
         self.checkpointing = Checkpointing(
-            self._coordinator, intake, shape, self._events, commit_on=settings.commit_on
+            self._coordinator,
+            intake,
+            shape,
+            self._events,
+            commit_on=settings.commit_on,
+            interval=settings.interval,
         )
+        self._intake, self._tasks = intake, shape.tasks
         self._stopping, self._killed, self._ended = (threading.Event() for _ in range(3))
         self._in_batch = threading.Lock()
         self._last_batch = -1
@@ -143,7 +151,8 @@ class Job:
         noticed = -1
         while self.query.isActive:
             last = self._last_batch
-            if last > noticed and self._folder.completed(last):
+            timed = self.settings.interval is not None and self.settings.interval.duration_ms
+            if (last > noticed or timed) and self._folder.completed(last):
                 noticed = last
                 with writing(self._table.storage):
                     if last == self._last_batch:
@@ -201,11 +210,13 @@ class Job:
         checkpoint = self._folder.checkpoint(query_id, batch_id)
         began = time.perf_counter()
         held = self.checkpointing.holds(checkpoint)
-        instant = self.checkpointing.run(
-            checkpoint,
-            self._folder.fingerprint(batch_id - 1),
-            lambda plan: write_on_spark(batch, plan, self._events),
-        )
+        previous, instant = self._folder.fingerprint(batch_id - 1), None
+        if self.settings.interval is not None:
+            self.checkpointing.seal(checkpoint, previous, lambda folder: self._seal(batch, folder))
+        else:
+            instant = self.checkpointing.run(
+                checkpoint, previous, lambda plan: write_on_spark(batch, plan, self._events)
+            )
         if held:  # a plan with state must still advance
             batch.write.format("noop").mode("overwrite").save()
             return
@@ -216,6 +227,10 @@ class Job:
             instant=instant.requested_time if instant else None,
             seconds=round(time.perf_counter() - began, 3),
         )
+
+    def _seal(self, batch: DataFrame, folder: str) -> list[str]:
+        plan = SealPlan(self._table.storage, self._intake, folder, self._tasks)
+        return seal_on_spark(batch, plan)
 
     # --- what a user does with it --------------------------------------------------------------
 

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from hoodie_nb import failpoints
 from hoodie_nb.pipeline.buffer import RUN_ROWS, Bucket, WriteBuffer, read_run
 from hoodie_nb.pipeline.folding import fold_runs
-from hoodie_nb.pipeline.intake import OP, STORE
+from hoodie_nb.pipeline.intake import DELETE, DELETE_ALWAYS, OP
 from hoodie_nb.pipeline.merge import Merge, MergeCounts
 from hoodie_nb.pipeline.new_file import NewFile
 from hoodie_nb.pipeline.plan import WritePlan
@@ -188,7 +188,8 @@ class BucketWriter:
 
     def _stage_deletes(self, staged: str, incoming: pa.Table) -> str | None:
         """Keep the deletes beside the staged file: a redo on another base applies them again."""
-        deletes = incoming.filter(pc.not_equal(incoming.column(OP), STORE))
+        kinds = pa.array([DELETE, DELETE_ALWAYS], pa.int8())
+        deletes = incoming.filter(pc.is_in(incoming.column(OP), value_set=kinds))
         if deletes.num_rows == 0:
             return None
         path = f"{staged}-deletes"
