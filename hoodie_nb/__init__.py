@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         InvalidTable,
         WriteFailed,
     )
-    from hoodie_nb.lab import flights
+    from hoodie_nb.lab import faults, flights
     from hoodie_nb.lab.doctor import doctor
     from hoodie_nb.lab.race import race
     from hoodie_nb.lab.session import log_path, spark
@@ -35,6 +35,7 @@ __all__ = [
     "WriteFailed",
     "__version__",
     "doctor",
+    "faults",
     "flights",
     "log_path",
     "race",
@@ -52,8 +53,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "flights":
-        return importlib.import_module("hoodie_nb.lab.flights")
+    if name in ("faults", "flights"):
+        return importlib.import_module(f"hoodie_nb.lab.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'hoodie_nb' has no attribute {name!r}")
     module = importlib.import_module(f"hoodie_nb.{_HOMES.get(name, 'errors')}")

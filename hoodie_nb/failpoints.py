@@ -68,7 +68,11 @@ def _parse(text: str) -> dict[str, _Armed]:
                 f"failpoint {part!r} is unknown: names are hoodie_nb.failpoints.NAMES, "
                 f"actions {', '.join(_ACTIONS)}"
             )
-        armed[name] = _Armed(action, argument, int(hit) if hit else None)
+        try:
+            _ARGUMENTS.get(action, str)(argument)
+            armed[name] = _Armed(action, argument, int(hit) if hit else None)
+        except (ValueError, AttributeError):
+            raise InvalidConfig(f"failpoint {part!r} has an argument of no use") from None
     return armed
 
 
@@ -83,8 +87,12 @@ def _exit(argument: str, path: str | None) -> None:
 def _raise(argument: str, path: str | None) -> None:
     if argument == "Timeout":
         raise TimeoutError("failpoint: timed out")
-    number = getattr(errno, argument or "EIO")
+    number = _number(argument)
     raise OSError(number, os.strerror(number), path)
+
+
+def _number(argument: str) -> int:
+    return int(getattr(errno, "EIO" if argument in ("", "Timeout") else argument))
 
 
 def _stop(argument: str, path: str | None) -> None:
@@ -108,6 +116,12 @@ _ACTIONS: dict[str, Callable[[str, str | None], None]] = {
     "stop": _stop,
     "sleep": _sleep,
     "torn": _torn,
+}
+_ARGUMENTS: dict[str, Callable[[str], object]] = {
+    "exit": lambda argument: int(argument or 1),
+    "raise": _number,
+    "sleep": float,
+    "torn": float,
 }
 _armed: dict[str, _Armed] = {}
 

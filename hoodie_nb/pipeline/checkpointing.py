@@ -238,7 +238,7 @@ class Checkpointing:
                 coordinator.roll_back(pending, keep_staged=True)
         coordinator.table.reload()
         new: list[Prepared] = []
-        instant = coordinator.begin()
+        instant = coordinator.begin(after=old)
         self._events.tell("instant_redone", instant=old, as_instant=instant.requested_time)
         last = records[-1]
         operation = "insert" if last.operation == "insert" else "upsert"

@@ -142,10 +142,10 @@ class WriteCoordinator:
 
     # --- one checkpoint -----------------------------------------------------------------------
 
-    def begin(self) -> Instant:
-        """Put a new instant on the timeline, inflight."""
+    def begin(self, after: str = "") -> Instant:
+        """Put a new instant on the timeline, inflight, later than `after`."""
         failpoints.hit("coord.requested.pre")
-        instant = self.table.timeline.request()
+        instant = self.table.timeline.request(after=after)
         self._events.tell("instant_requested", instant=instant.requested_time)
         failpoints.hit("coord.requested.post")
         instant = self.table.timeline.begin(instant)
@@ -300,7 +300,8 @@ class WriteCoordinator:
         commits = tuple(i.requested_time for i in timeline.completed_commits())
         time17 = records[0].instant_time
         ours = [i.state for i in timeline.pending() if i.requested_time == time17]
-        return commits == tuple(records[0].base) and ours == [State.INFLIGHT]
+        newest = max(commits, default="")  # a newer commit's slices would hide our files
+        return commits == records[0].base and newest < time17 and ours == [State.INFLIGHT]
 
     def complete(self, records: Sequence[Prepared], intake: Intake) -> Instant:
         """Commit the checkpoints of one instant; whatever was done of it already is repeated."""

@@ -24,7 +24,6 @@ from hoodie_nb.table.keys import check_key_types, partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import (
     IS_DELETED,
-    META_COLUMNS,
     PARTITION_PATH,
     RECORD_KEY,
     may_become,
@@ -68,12 +67,7 @@ class Intake:
 
     def check(self, given: pa.Schema) -> None:
         """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved."""
-        reserved = [n for n in given.names if n in META_COLUMNS or n.startswith("_hoodie_nb_")]
-        if reserved:
-            raise InvalidInput(
-                f"columns {reserved} belong to Hudi: drop them first, e.g. data.drop(*columns)"
-            )
-        stored = storable(given)
+        stored = self.storable(given)
         check_key_types(self.config, stored)
         self._check_presence(stored)
         for field in stored:
@@ -85,7 +79,20 @@ class Intake:
                         "cast it first"
                     )
 
+    def storable(self, given: pa.Schema) -> pa.Schema:
+        """Return `given` as it is stored; columns of nothing but nulls get the table's type."""
+        known = {**{f.name: f.type for f in self.schema}, IS_DELETED: pa.bool_()}
+        empty = [f.name for f in given if pa.types.is_null(f.type) and f.name in known]
+        return storable(
+            pa.schema([f.with_type(known[f.name]) if f.name in empty else f for f in given])
+        )
+
     def _check_presence(self, given: pa.Schema) -> None:
+        if IS_DELETED in given.names and given.field(IS_DELETED).type != pa.bool_():
+            raise InvalidInput(
+                f"column {IS_DELETED!r} has type {given.field(IS_DELETED).type}, the flag of a "
+                "delete is bool: cast it first"
+            )
         unknown = [n for n in given.names if n not in self.schema.names and n != IS_DELETED]
         if unknown:
             raise InvalidInput(
@@ -132,9 +139,12 @@ def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
             columns.append(pa.nulls(rows.num_rows, field.type))
             continue
         try:
-            columns.append(pc.cast(rows.column(field.name), field.type))
+            column = rows.column(field.name)
+            column.validate(full=True)  # text from raw bytes may be no UTF-8
+            columns.append(pc.cast(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidInput(
-                f"column {field.name!r} has values that do not fit {field.type}: {error}"
+                f"column {field.name!r} has values that do not fit {field.type} ({error}): cast, "
+                "clean (text must be UTF-8) or filter them first"
             ) from None
     return pa.Table.from_arrays(columns, schema=schema)

@@ -65,4 +65,5 @@ class NewFile:
 
     def abandon(self) -> None:
         """Close the file as it is, when its task fails."""
+        self._writer.abandon()
         self._sink.close()

@@ -40,7 +40,6 @@ from hoodie_nb.pipeline.plan import SealPlan, WritePlan
 from hoodie_nb.pipeline.sealing import save_run
 from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.schema import storable
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -212,7 +211,9 @@ def _write_task(plan: WritePlan) -> Callable[[Batches], Batches]:
 
 def _keyed(rows: pa.Table, intake: Intake) -> pa.Table:
     plain = rows.drop_columns([SEQ])
-    return intake.keyed(plain.cast(storable(plain.schema)), rows.column(SEQ).combine_chunks())
+    return intake.keyed(
+        plain.cast(intake.storable(plain.schema)), rows.column(SEQ).combine_chunks()
+    )
 
 
 @dataclass(slots=True)

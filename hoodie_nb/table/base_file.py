@@ -16,6 +16,7 @@ of two: a file that is extended keeps its filter while that has room, and only n
 *Source:* HoodieAvroParquetWriter, HoodieBloomFilterWriteSupport.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -202,6 +203,12 @@ class BaseFileWriter:
             entries[MIN_KEY], entries[MAX_KEY] = self._range
         self._writer.add_key_value_metadata(entries)
         self._writer.close()
+
+    def abandon(self) -> None:
+        """End a file that nobody will read, before its sink is closed."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
 
 
 def _sized(rows: int, fpp: float) -> BloomFilter:

@@ -153,9 +153,8 @@ def _must_be_free(storage: LocalStorage) -> None:
     if os.path.exists(target) and not os.path.isdir(target):
         raise InvalidTable(f"{target} is a file, not a folder: choose another path")
     names = [e.name for e in storage.list_folder("")]
-    leftover = names == [META] and [e.name for e in storage.list_folder(META)] == [
-        OURS.removeprefix(f"{META}/")
-    ]
+    inside = {e.name for e in storage.list_folder(META)}
+    leftover = names == [META] and inside <= {OURS.removeprefix(f"{META}/")}
     if names and not leftover:  # a create that was cut off leaves only our own folder
         raise InvalidTable(
             f"{target} holds something that is no Hudi table ({', '.join(names[:3])}): choose an "

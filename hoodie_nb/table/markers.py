@@ -42,7 +42,7 @@ def write_markers(
 def marked_files(storage: LocalStorage, instant_time: str) -> list[str]:
     """Return the data files that the markers of an instant name, from the table's root."""
     folder = marker_folder(instant_time)
-    found = {path for path in _lines(storage, folder) if _is_ours(path, instant_time)}
+    found = {path for path in _lines(storage, folder) if is_data_file(path, instant_time)}
     return sorted(found)
 
 
@@ -62,7 +62,8 @@ def _without_kind(marker: str) -> str:
     return marker.rpartition(".marker.")[0]
 
 
-def _is_ours(path: str, instant_time: str) -> bool:
+def is_data_file(path: str, instant_time: str) -> bool:
+    """Whether a path read from disk is that of a base file of the instant, inside the table."""
     pure = PurePosixPath(path)
     name = BaseFileName.parse(pure.name)
     inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)

@@ -12,6 +12,7 @@ table whose keys or merging we would not keep as its own engine does is read and
 
 import json
 import re
+import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -136,13 +137,14 @@ class TableConfig:
         """Return the configuration a properties file holds, or raise InvalidTable."""
         values = parse_properties(text)
         _check(values, where)
-        config = cls._of(values)
+        config = cls._of(values, where)
         reason = _unsupported(values, _WRITTEN) or _other_keys(values, config)
+        reason = reason or _other_clock(values)
         why = f"{where} {reason}: leave writing to the engine that made the table"
         return replace(config, unwritable=why) if reason else config
 
     @classmethod
-    def _of(cls, values: dict[str, str]) -> "TableConfig":
+    def _of(cls, values: dict[str, str], where: str) -> "TableConfig":
         ordering = values.get("hoodie.table.ordering.fields") or values.get(
             "hoodie.table.precombine.field"
         )
@@ -158,9 +160,18 @@ class TableConfig:
             hive_style=_true(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_true(values, "hoodie.datasource.write.partitionpath.urlencode"),
             merge_mode="event_time" if ordering and not late_wins else "commit_time",
-            schema=from_avro(json.loads(avro)) if avro else pa.schema([]),
+            schema=_schema(avro, where) if avro else pa.schema([]),
             metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
         )
+
+
+def _schema(avro: str, where: str) -> pa.Schema:
+    try:
+        return from_avro(json.loads(avro))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidTable(
+            f"{where}: hoodie.table.create.schema cannot be read ({error}): restore it from a backup"
+        ) from None
 
 
 def _split(names: str) -> tuple[str, ...]:
@@ -187,7 +198,7 @@ def _check(values: dict[str, str], where: str) -> None:
         raise InvalidTable(f"{where} {reason}: read it with the engine that made it")
     database = values.get("hoodie.database.name", "")
     checksum = values.get("hoodie.table.checksum")
-    if checksum and int(checksum) != zlib.crc32(f"{database}.{name}".encode()):
+    if checksum and checksum != str(zlib.crc32(f"{database}.{name}".encode())):
         raise InvalidTable(f"{where}: the checksum does not fit: restore it from a backup")
     if len(_split(values.get("hoodie.table.ordering.fields", ""))) > 1:
         raise InvalidTable(f"{where} names several ordering columns; one is supported")
@@ -216,10 +227,18 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
     return None
 
 
+def _other_clock(values: dict[str, str]) -> str | None:
+    """Return why our instants, in UTC, could be older than the table's own; None if they cannot."""
+    zone = values.get("hoodie.table.timeline.timezone", "LOCAL").upper()
+    if zone == "UTC" or time.localtime().tm_gmtoff == 0:
+        return None
+    return f"says hoodie.table.timeline.timezone={zone} and this machine is not on UTC"
+
+
 def load(storage: LocalStorage) -> TableConfig:
     """Read the table's configuration, or raise InvalidTable if there is no table."""
     try:
-        text = storage.read_bytes(PATH).decode()
+        text = storage.read_bytes(PATH).decode("latin-1")  # Java's encoding of such files
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidTable(
             f"{storage.root} is no Hudi table (it has no {PATH}): make one with Table.create, "
@@ -232,5 +251,10 @@ def load_options(storage: LocalStorage) -> dict[str, object]:
     """Return the write options that were given when the table was made."""
     if not storage.exists(OPTIONS):
         return {}
-    found = json.loads(storage.read_bytes(OPTIONS))
-    return dict(found)
+    try:
+        return dict(json.loads(storage.read_bytes(OPTIONS)))
+    except (ValueError, TypeError) as error:
+        raise InvalidTable(
+            f"{storage.root}/{OPTIONS} cannot be read ({error}): delete it, then the default "
+            "options hold"
+        ) from None

@@ -25,7 +25,7 @@ import fastavro
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.markers import marked_files, marker_folder
+from hoodie_nb.table.markers import is_data_file, marked_files, marker_folder
 from hoodie_nb.table.publish import sweep
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.table.timeline import Instant, State, Timeline
@@ -174,25 +174,16 @@ def _read_plan(storage: LocalStorage, rollback: Instant) -> tuple[Instant, list[
         raw: Any = plan
         target = raw["instantToRollback"]
         instant = Instant(target["commitTime"], target["action"], State.INFLIGHT)
-        named = [f for r in raw["RollbackRequests"] or [] for f in r["filesToBeDeleted"]]
+        named = [
+            (str(request["partitionPath"]), PurePosixPath(str(path)).name)
+            for request in raw["RollbackRequests"] or []
+            for path in request["filesToBeDeleted"]
+        ]
     except (ValueError, KeyError, TypeError, EOFError, OSError) as error:
         raise InvalidTable(
             f"the plan of the pending rollback {requested.path} cannot be read ({error}): delete "
             "its .requested and .inflight files, the rollback will be planned anew"
         ) from None
-    relative = [_inside(storage, path) for path in named]
-    marked = marked_files(storage, instant.requested_time)
-    files = {p for p in relative if p and _names(p, instant)} | set(marked)
-    return instant, sorted(files)
-
-
-def _inside(storage: LocalStorage, path: str) -> str | None:
-    plain = path.removeprefix("file:").replace("//", "/")
-    root = storage.root.rstrip("/") + "/"
-    inside = plain.removeprefix(root) if plain.startswith(root) else None
-    return None if inside is None or ".." in PurePosixPath(inside).parts else inside
-
-
-def _names(path: str, instant: Instant) -> bool:
-    name = BaseFileName.parse(PurePosixPath(path).name)
-    return name is not None and name.instant_time == instant.requested_time
+    paths = {f"{partition}/{name}" if partition else name for partition, name in named}
+    paths |= set(marked_files(storage, instant.requested_time))
+    return instant, sorted(path for path in paths if is_data_file(path, instant.requested_time))

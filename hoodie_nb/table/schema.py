@@ -38,6 +38,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "double": pa.float64(),
     "bytes": pa.binary(),
 }
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS = {kind: word for word, kind in _PLAIN.items()}
 _LOGICAL: dict[str, tuple[str, pa.DataType]] = {
     "date": ("int", pa.date32()),
@@ -54,6 +55,11 @@ _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
 
 def storable(schema: pa.Schema) -> pa.Schema:
     """Return `schema` with each type as it is stored, or raise InvalidInput naming the column."""
+    reserved = [n for n in schema.names if n in META_COLUMNS or n.startswith("_hoodie_nb_")]
+    if reserved:
+        raise InvalidInput(
+            f"columns {reserved} belong to Hudi: drop them first, e.g. data.drop(*columns)"
+        )
     names = [name.lower() for name in schema.names]
     twice = sorted({n for n in schema.names if names.count(n.lower()) > 1})
     if twice:
@@ -62,6 +68,11 @@ def storable(schema: pa.Schema) -> pa.Schema:
 
 
 def _stored_type(kind: pa.DataType, column: str) -> pa.DataType:
+    if not _AVRO_NAME.fullmatch(column.rpartition(".")[2]):
+        raise InvalidInput(
+            f"column {column!r} has a name that Avro does not allow: rename it (letters, digits and "
+            "_, no digit in front)"
+        )
     if pa.types.is_dictionary(kind):
         return _stored_type(kind.value_type, column)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -78,7 +89,7 @@ def _stored_type(kind: pa.DataType, column: str) -> pa.DataType:
         return pa.list_(_stored_type(kind.value_type, column))
     if pa.types.is_map(kind) and _stored_type(kind.key_type, column) == pa.string():
         return pa.map_(pa.string(), _stored_type(kind.item_type, column))
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(kind) and kind.num_fields:
         return pa.struct(
             [pa.field(f.name, _stored_type(f.type, f"{column}.{f.name}")) for f in kind]
         )

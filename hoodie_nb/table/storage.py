@@ -53,7 +53,10 @@ def local_root(path: str | os.PathLike[str]) -> str:
         raise InvalidConfig(f"{text!r}: only local paths can be written so far, not {scheme}://")
     if not text or "\0" in text:
         raise InvalidConfig("the table's path is empty or holds a NUL character")
-    return str(Path(text).expanduser().absolute())
+    home = os.path.expanduser(text)
+    if text.startswith("~") and home == text:
+        raise InvalidConfig(f"{text!r}: there is no such home folder (write ./~… for a name)")
+    return str(Path(home).absolute())
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,10 @@ class LocalStorage:
     def remove(self, path: str) -> bool:
         """Delete a file and the checksum that Java keeps beside it; False if it was not there."""
         target = Path(self.local_path(path))
+        if not target.parent.resolve().is_relative_to(Path(self.root).resolve()):
+            raise InvalidTable(
+                f"path {path!r} would leave the table at {self.root}: a link leads out"
+            )
         target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
         try:
             target.unlink()

@@ -113,15 +113,19 @@ class Timeline:
         """Return the instants of any action that have not completed, oldest first."""
         return [i for i in self.instants() if i.state is not State.COMPLETED]
 
-    def next_time(self) -> str:
-        """Return max(now, newest time on the timeline + 1 ms) as 17 digits."""
-        newest = max((instant_ms(i.requested_time) for i in self.instants()), default=-1)
+    def next_time(self, after: str = "") -> str:
+        """Return max(now, newest time on the timeline and `after` + 1 ms) as 17 digits."""
+        times = [i.requested_time for i in self.instants()] + [after] * bool(after)
+        newest = max(map(instant_ms, times), default=-1)
         return instant_time(max(self._clock.now_ms(), newest + 1))
 
-    def request(self, action: str = "commit", plan: bytes = b"") -> Instant:
-        """Put a new requested instant on the timeline, its time unique across actions."""
+    def request(self, action: str = "commit", plan: bytes = b"", *, after: str = "") -> Instant:
+        """Put a new requested instant on the timeline, its time unique across actions.
+
+        `after` is the time of one that was rolled back but must not be mistaken for the new one.
+        """
         for _ in range(100):
-            instant = Instant(self.next_time(), action)
+            instant = Instant(self.next_time(after), action)
             try:
                 self._storage.put_if_absent(instant.path, plan)
             except FileExistsError:

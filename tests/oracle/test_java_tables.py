@@ -97,7 +97,7 @@ def test_a_table_we_would_spoil_is_refused(judge: Judge, tmp_path: Path, case: s
     "name", ["v6_nonpartitioned", "v6_simplekeygen_nonhivestyle_overwritetable"]
 )
 def test_we_and_java_read_old_tables_alike(judge: Judge, tmp_path: Path, name: str) -> None:
-    """Tables of Hudi 0.x read cell by cell as in Java, also after a row was deleted and restored."""
+    """Tables of Hudi 0.x read cell by cell as in Java, also once a row was deleted and put back."""
     with zipfile.ZipFile(FIXTURES / f"{name}.zip") as archive:
         archive.extractall(tmp_path)
     table = Table.open(tmp_path / name)

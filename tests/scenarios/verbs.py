@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.events import Event, EventLog
 from hoodie_nb.pipeline.assigner import BucketAssigner
-from hoodie_nb.pipeline.coordinator import WriteCoordinator
+from hoodie_nb.pipeline.checkpointing import Interval
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.local import LocalJob, Source
@@ -54,6 +55,7 @@ OPTIONS = {
 SAID = {
     "instant_requested": "coordinator requests {instant}",
     "instant_inflight": "coordinator begins {instant}",
+    "checkpoint_sealed": "coordinator seals checkpoint {batch} runs={runs}",
     "instant_prepared": "coordinator prepares {instant} part={checkpoint}",
     "instant_committed": (
         "coordinator commits {instant} checkpoints={checkpoints} files={files} "
@@ -71,6 +73,12 @@ SAID = {
     "eager_rows_repeated": "job writes {rows} eager rows again",
     "task_failed": "task fails",
 }
+STAGING = (
+    ".hoodie/.hoodie_nb/staged",
+    ".hoodie/.temp",
+    ".hoodie/.hoodie_nb/prepared",
+    ".hoodie/.hoodie_nb/sealed",
+)
 _ROW = re.compile(r"(-?)(\w+)=(\w*)(?::(-?\d+))?(?:@(-?\d+))?")
 
 
@@ -85,7 +93,8 @@ class Names:
         """Return `text` with instants as 001, 002… and file ids as g1, g2…"""
         uuid = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-0"
         text = re.sub(uuid, lambda m: self._group(m[0]), text)
-        return re.sub(r"\d{17}", lambda m: self._instant(m[0]), text)
+        text = re.sub(r"\d{17}", lambda m: self._instant(m[0]), text)
+        return re.sub(r"-[0-9a-f]{12}\b", "-nonce", text)
 
     def _group(self, file_id: str) -> str:
         return self._groups.setdefault(file_id, f"g{len(self._groups) + 1}")
@@ -104,27 +113,42 @@ class World:
         self.source, self.job = Source(), None
         self.hold: JobHold | None = None
         self.storage: FaultyStorage | None = None
+        self.crashed_at = ""
         self.said: list[Event] = []
+        self.flushes: list[Event] = []
         self.writes = self.rows_written = 0
 
     def run(self, line: str) -> Iterator[str]:
         """Run one line; yield what the actors said and what the verb or its failure printed."""
         verb, *words = line.split()
+        self.clock.ms += 1000
         try:
             printed = list(getattr(self, f"do_{verb}")(*words) or [])
-        except Crash as crash:
-            printed = [f"crash at {crash}"]
+        except Crash:
+            printed = [f"crash at {self.crashed_at}"]
             failpoints.arm("")
             self._die()
         except Exception as error:
             printed = [f"error: {type(error).__name__}: {error}".replace(str(self.path), "<table>")]
-        told, self.said = self.said, []
-        told = [e for e in told if e.kind in SAID]
-        told.sort(key=lambda e: e.kind != "buffer_flushed")  # they come from a thread of their own
+        told, self.said = self._in_order(verb), []
         for kind, events in itertools.groupby(told, key=lambda e: e.kind):
             lines = [self.names.short(SAID[kind].format(**e.values)) for e in events]
             yield from sorted(lines) if kind in ("buffer_flushed", "file_written") else lines
         yield from (self.names.short(text) for text in printed)
+
+    def _in_order(self, verb: str) -> list[Event]:
+        """Return what was said; flushes, which end whenever they like, with their checkpoint."""
+        told = []
+        for event in self.said:
+            if event.kind == "buffer_flushed":
+                self.flushes.append(event)
+            elif event.kind in ("task_failed", "instant_requested", "instant_committed"):
+                self.flushes.clear()
+            if event.kind in SAID and event.kind != "buffer_flushed":
+                told.append(event)
+        if verb == "checkpoint":
+            told, self.flushes = [*self.flushes, *told], []
+        return told
 
     # --- the job --------------------------------------------------------------------------------
 
@@ -143,7 +167,7 @@ class World:
         self._start()
 
     def _start(self) -> None:
-        handle, events, given = self._handle(), EventLog(), self.settings
+        handle, events, given = self.handle(), EventLog(), self.settings
         events.listen(lambda event: self.said.append(event))
         self.storage = handle.storage
         self.hold = JobHold(handle.storage, "job one")
@@ -156,9 +180,10 @@ class World:
             state_folder=str(self.folder / "state"),
             source=self.source,
             events=events,
+            interval=Interval(int(given["interval"])) if "interval" in given else None,
         )
 
-    def _handle(self) -> TableHandle:
+    def handle(self) -> TableHandle:
         storage = FaultyStorage(self.path)
         return TableHandle(storage, self.clock, properties.load(storage))
 
@@ -185,7 +210,7 @@ class World:
         """Let rows arrive."""
         self.job.write(self._rows(words))
 
-    def _rows(self, words: tuple[str, ...]) -> pa.Table:
+    def _rows(self, words: tuple[str, ...], *, every_column: bool = False) -> pa.Table:
         self.writes += 1
         made = []
         for word in words:
@@ -193,9 +218,10 @@ class World:
             self.rows_written += 1
             order = int(ts) if ts else self.rows_written
             made.append((key, partition or None, order, int(value or self.writes), bool(deleted)))
-        columns = [pa.array(column) for column in zip(*made, strict=True)]
+        types = [*SCHEMA.types, pa.bool_()]
+        columns = [pa.array(c, t) for c, t in zip(zip(*made, strict=True), types, strict=True)]
         names = [*SCHEMA.names, "_hoodie_is_deleted"]
-        if self.settings.get("operation") == "delete":
+        if self.settings.get("operation") == "delete" and not every_column:
             names, columns = names[:3], columns[:3]
         return pa.Table.from_arrays(columns, names=names)
 
@@ -248,7 +274,7 @@ class World:
         name, _, hit = failpoint.partition("@")
 
         def crash() -> None:
-            self.storage.dead = True
+            self.storage.dead, self.crashed_at = True, name
             raise Crash(name)
 
         failpoints.call(name, crash, int(hit) if hit else None)
@@ -277,40 +303,40 @@ class World:
 
     def do_second_job(self) -> None:
         """Start another job on the table while this one runs."""
-        JobHold(self._handle().storage, "job two")
+        JobHold(self.handle().storage, "job two")
 
     # --- another engine -------------------------------------------------------------------------
 
-    def do_foreign_commit(self, *words: str) -> None:
+    def do_foreign_commit(self, *words: str) -> list[str]:
         """Commit rows from another engine, which knows nothing of this job."""
-        handle = self._handle()
-        keyed = keyed_in_order(self._rows(words), Intake(CONFIG, SCHEMA))
-        self._commit(lambda plan: write_in_process(keyed, plan, EventLog()), handle)
-
-    def _commit(self, write: Callable[[WritePlan], list[WriteStatus]], handle: TableHandle) -> None:
-        coordinator = WriteCoordinator(handle, EventLog())
-        ours = {r.instant_time for r in coordinator.prepared.all()}
-        hidden = [i for i in handle.timeline.pending() if i.requested_time in ours]
-        result = coordinator.write(Intake(CONFIG, SCHEMA), write, self._shape())
+        handle = self.handle()
+        keyed = keyed_in_order(self._rows(words, every_column=True), Intake(CONFIG, SCHEMA))
+        coordinator, intake = WriteCoordinator(handle, EventLog()), Intake(CONFIG, SCHEMA)
+        result = coordinator.write(
+            intake, lambda plan: write_in_process(keyed, plan, EventLog()), Shape()
+        )
         assert isinstance(result, Prepared)
-        coordinator.complete([result], Intake(CONFIG, SCHEMA))
-        assert hidden == [i for i in handle.timeline.pending() if i.requested_time in ours]
+        coordinator.complete([result], intake)
+        return [f"another engine commits {result.instant_time}"]
 
-    def _shape(self):
-        from hoodie_nb.pipeline.coordinator import Shape
-        from hoodie_nb.pipeline.stages import pipeline_named
-
-        return Shape(pipeline_named(self.settings.get("pipeline", "step3")))
-
-    def do_foreign_rollback(self) -> None:
+    def do_foreign_rollback(self, *traceless: str) -> None:
         """Let Java roll back what is pending, as it does before each of its own writes."""
-        handle = self._handle()
+        handle = self.handle()
         for pending in handle.timeline.pending():
+            if traceless:
+                roll_back(handle.storage, handle.timeline, pending, keep_staged=True)
+                continue
+            rollback = handle.timeline.begin(handle.timeline.request("rollback"))
             roll_back(handle.storage, handle.timeline, pending, keep_staged=True)
+            handle.timeline.complete(rollback, b"Java's")
+
+    def do_clock(self, seconds: str) -> None:
+        """Set the clock on or back."""
+        self.clock.ms += 1000 * int(seconds)
 
     def do_foreign_begins(self, *heartbeat: str) -> None:
         """Leave another engine's commit inflight, its heartbeat so many seconds old."""
-        timeline = self._handle().timeline
+        timeline = self.handle().timeline
         instant = timeline.begin(timeline.request())
         for age in heartbeat:
             beat = self.path / ".hoodie/.heartbeat" / instant.requested_time
@@ -332,20 +358,20 @@ class World:
                 for status in assign_and_write(plan, [part], TaskAttempt(task), EventLog().tell)
             ]
 
-        self.job.coordinator.write(self.job.intake, write, self.job.shape)
+        self.job.coordinator.run(self.job.intake, write, shape=self.job.shape)
 
     # --- what one sees --------------------------------------------------------------------------
 
     def do_read(self) -> list[str]:
         """Print the snapshot, a line a partition: key=value@ts."""
         parts: dict[str, list[str]] = {}
-        for row in to_arrow(self._handle()).to_pylist():
+        for row in to_arrow(self.handle()).to_pylist():
             parts.setdefault(row["part"], []).append(f"{row['id']}={row['v']}@{row['ts']}")
         return [f"{p}: {' '.join(sorted(rows))}" for p, rows in sorted(parts.items())] or ["no rows"]
 
     def do_timeline(self) -> list[str]:
         """Print the instants and their states."""
-        found = self._handle().timeline.instants()
+        found = self.handle().timeline.instants()
         kinds = [("" if i.action == "commit" else f"{i.action}:") + i.state for i in found]
         return [f"{i.requested_time}:{k}" for i, k in zip(found, kinds, strict=True)] or ["empty"]
 
@@ -356,16 +382,18 @@ class World:
     def do_files(self) -> list[str]:
         """Print the latest slices."""
         return [
-            f"{s.partition_path}/{s.file_id} of {s.instant_time}" for s in self._handle().file_groups()
+            f"{s.partition_path}/{s.file_id} of {s.instant_time}" for s in self.handle().file_groups()
         ]
 
     def do_staged(self) -> list[str]:
         """Print what lies staged, marked or prepared."""
         found = []
-        for name in (".hoodie/.hoodie_nb/staged", ".hoodie/.temp", ".hoodie/.hoodie_nb/prepared"):
+        for name in STAGING:
             folder = self.path / name
             for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
-                found.append(f"{folder.name} {re.split('[-.]', entry.name)[0]}")
+                name = re.split("[-.]", entry.name)[0]
+                name = {16: "a run", 12: name.lstrip("0") or "0"}.get(len(name), name)
+                found.append(f"{folder.name} {name}")
         return found or ["nothing"]
 
     def do_index(self) -> list[str]:
@@ -376,7 +404,7 @@ class World:
 
     def do_assign(self, task: str, tasks: str, *words: str) -> Iterator[str]:
         """Ask one of several assigner tasks for room: `partition=rows`."""
-        coordinator, job = WriteCoordinator(self._handle(), EventLog()), self.job
+        coordinator, job = WriteCoordinator(self.handle(), EventLog()), self.job
         shape = replace(job.shape, tasks=int(tasks))
         plan = replace(coordinator.plan(None, job.intake, shape), instant_time=f"{0:017d}")
         assigner = BucketAssigner(plan, int(task), EventLog().tell)
@@ -392,7 +420,7 @@ class World:
 
     def do_uncommit(self) -> None:
         """Take the newest completed file away."""
-        done = self._handle().timeline.completed_commits()[-1]
+        done = self.handle().timeline.completed_commits()[-1]
         (self.path / done.path).unlink()
 
     def do_fsck(self) -> list[str]:

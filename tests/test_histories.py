@@ -1,0 +1,22 @@
+"""Random histories against a model: fifty of each pipeline; `make histories` runs a thousand."""
+
+from __future__ import annotations
+
+import pytest
+from histories import run
+
+STEPS = 15
+PER_TEST = 5
+
+
+@pytest.mark.parametrize("first", range(0, 50, PER_TEST))
+@pytest.mark.parametrize("pipeline", ["step1", "step2", "step3"])
+def test_random_histories_end_in_the_model(pipeline: str, first: int) -> None:
+    """Whatever crashes, fails, is lost or comes twice: no row is lost or doubled, nothing is half seen."""
+    for seed in range(first, first + PER_TEST):
+        run(pipeline, seed, STEPS)
+
+
+def test_a_history_is_a_function_of_its_seed() -> None:
+    """The same seed takes the same verbs, so that a failure can be repeated."""
+    assert run("step2", 3, STEPS) == run("step2", 3, STEPS)

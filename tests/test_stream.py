@@ -1,0 +1,310 @@
+"""Streams and batches on real Spark: what the in-process suites cannot show."""
+
+import json
+import shutil
+from pathlib import Path
+
+import hudi
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+import hoodie_nb as hn
+from hoodie_nb.table.storage import OURS
+
+pytestmark = pytest.mark.spark
+DAYS = 3
+
+
+def board_table(path, **options):
+    """Return an empty table for the departures board."""
+    return hn.Table.create(
+        path,
+        schema=hn.flights.SCHEMA,
+        record_key="flight_id",
+        partition_by="flight_date",
+        ordering="event_time",
+        options=options,
+    )
+
+
+def same_as_board(table, days, spark=None):
+    """Check the snapshot against the expected board: our reader, hudi-rs, and Spark if given."""
+    board = hn.flights.board(days=days)
+    batches = hudi.HudiTableBuilder.from_base_uri(table.path).build().read(hudi.HudiReadOptions())
+    found = {"arrow": table.to_arrow(board.columns.tolist())}
+    found["hudi-rs"] = pa.Table.from_batches(batches).select(board.columns.tolist())
+    if spark is not None:
+        found["spark"] = table.snapshot(spark).select(*board.columns).toArrow()
+    for reader, rows in found.items():
+        rows = rows.cast(hn.flights.SCHEMA).to_pandas()
+        rows = rows.sort_values("flight_id", ignore_index=True)
+        pd.testing.assert_frame_equal(rows, board, obj=reader)
+    assert table.fsck() == []
+    left = [p for p in Path(table.path, OURS).rglob("*") if p.is_file()]
+    names = {p.parent.name for p in left} - {"progress", ".hoodie_nb"}
+    assert names == set(), "staging is empty"
+
+
+def run(spark, table, folder, days=DAYS, disorder=0.0, pace=None, **settings):
+    """Stream days of the board into the table and wait for the end."""
+    stream = hn.flights.stream(
+        spark, days=days, path=folder / "source", disorder=disorder, seed=7, pace=pace
+    )
+    job = hn.write_stream(
+        stream, table, checkpoint=str(folder / "ck"), trigger="available_now", **settings
+    )
+    job.wait(600)
+    return job
+
+
+def test_the_full_year_out_of_order(spark, tmp_path):
+    """A year of events, 5 % late, doubled or out of order, ends in the board for three readers."""
+    table = board_table(tmp_path / "board")
+    job = run(spark, table, tmp_path, days=365, disorder=0.05, pace=5)
+    same_as_board(table, 365, spark)
+    assert len(job.events.records("instant_committed")) > 70
+
+
+@pytest.mark.parametrize("pipeline", ["current", "step1", "step2", "step3"])
+def test_every_pipeline_ends_in_the_same_table(spark, tmp_path, pipeline):
+    """The four pipelines of the RFC differ in how, not in what."""
+    table = board_table(tmp_path / "board")
+    job = run(spark, table, tmp_path, pipeline=pipeline, index="bloom")
+    same_as_board(table, DAYS)
+    told = {e.values["operator"] for e in job.events.records("operator_ran")}
+    assert ("InstantGenerator" in told) == (pipeline == "current")
+
+
+@pytest.mark.parametrize("commit_on", ["checkpoint", "write"])
+def test_a_restart_skips_what_is_held_and_goes_on(spark, tmp_path, commit_on):
+    """A job that ends and starts again finds its place; nothing is written twice."""
+    table = board_table(tmp_path / "board")
+    first = run(spark, table, tmp_path, days=2, commit_on=commit_on)
+    commits = len(table.history())
+    again = run(spark, table, tmp_path, days=2, commit_on=commit_on)
+    assert len(table.history()) == commits
+    assert first.status.startswith("stopped") and not again.events.records("batch_started")
+    same_as_board(table, 2)
+
+
+def test_a_replay_of_the_last_batch_is_skipped(spark, tmp_path):
+    """Without Spark's last commits/N the batch comes again and is recognised by its fingerprint."""
+    table = board_table(tmp_path / "board")
+    run(spark, table, tmp_path)
+    last = max(
+        (tmp_path / "ck/commits").iterdir(), key=lambda p: int(p.name) if p.name.isdigit() else -1
+    )
+    last.unlink()
+    Path(last.parent, f".{last.name}.crc").unlink(missing_ok=True)
+    commits = len(table.history())
+    job = run(spark, table, tmp_path)
+    assert [e.values["batch"] for e in job.events.records("batch_skipped")] == [int(last.name)]
+    assert len(table.history()) == commits
+    same_as_board(table, DAYS)
+
+
+def test_a_deleted_checkpoint_folder_converges(spark, tmp_path):
+    """The source comes again under a new query id, and upserts end in the same table."""
+    table = board_table(tmp_path / "board")
+    run(spark, table, tmp_path, disorder=0.05)
+    shutil.rmtree(tmp_path / "ck")
+    run(spark, table, tmp_path, disorder=0.05)
+    same_as_board(table, DAYS)
+
+
+def test_a_restored_table_is_told_by_its_position(spark, tmp_path):
+    """A table older than its checkpoint folder is refused instead of left with a gap."""
+    table = board_table(tmp_path / "board")
+    run(spark, table, tmp_path, days=1)
+    shutil.copytree(tmp_path / "board", tmp_path / "backup")
+    shutil.rmtree(tmp_path / "source")
+    shutil.copytree(tmp_path / "ck", tmp_path / "ck1")
+    hn.flights.stream(spark, days=2, path=tmp_path / "source")
+    stream = hn.flights.stream(spark, days=2, path=tmp_path / "source")
+    hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="available_now").wait()
+    progress = Path(tmp_path, "backup", OURS, "progress")
+    for record in progress.iterdir():
+        content = json.loads(record.read_text())
+        record.write_text(json.dumps({**content, "checkpoints": []}))
+    for commit in Path(tmp_path, "backup", ".hoodie").glob("*.commit"):
+        text = json.loads(commit.read_text())
+        text["extraMetadata"].pop("_hoodie_nb_progress")
+        commit.write_text(json.dumps(text))
+    restored = hn.Table.open(tmp_path / "backup")
+    last = max(int(p.name) for p in (tmp_path / "ck/commits").iterdir() if p.name.isdigit())
+    (tmp_path / f"ck/commits/{last}").unlink()
+    with pytest.raises(hn.InvalidTable, match="was restored or replaced"):
+        hn.write_stream(
+            stream, restored, checkpoint=str(tmp_path / "ck"), trigger="available_now"
+        ).wait(120)
+
+
+def test_a_second_job_on_the_table_is_refused(spark, tmp_path):
+    """One query at a time writes a table; batches of the same process run between checkpoints."""
+    table = board_table(tmp_path / "board")
+    stream = hn.flights.stream(spark, days=1, path=tmp_path / "source")
+    job = hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="1 second")
+    with pytest.raises(hn.ConcurrentWriter, match="is written by the job"):
+        hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck2"))
+    job.process_all_available()
+    key = table.to_arrow(["flight_id", "flight_date"]).slice(0, 1)
+    assert table.delete(key).deletes == 1
+    job.stop()
+    assert job.stop() is None and not job.active
+    assert len(table.to_pandas()) == len(hn.flights.board(days=1)) - 1
+    assert table.fsck() == []
+
+
+def test_a_lost_notification_lets_the_instant_span(spark, tmp_path):
+    """Two checkpoints whose first notification is lost are one commit, with every key once."""
+    table = board_table(tmp_path / "board")
+    stream = hn.flights.stream(spark, days=2, path=tmp_path / "source")
+    job = hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="1 second")
+    hn.faults.inject(job, "lose_success")
+    hn.faults.inject(job, "lose_success")
+    job.process_all_available()
+    job.stop()
+    spans = [e.values["checkpoints"] for e in job.events.records("instant_committed")]
+    assert max(spans) >= 2
+    same_as_board(table, 2)
+
+
+@pytest.mark.parametrize("interval", [3, "1 second"])
+def test_an_interval_commits_less_often_and_ends_the_same(spark, tmp_path, interval):
+    """Checkpoints only seal their records between commits; the table ends the same."""
+    table = board_table(tmp_path / "board")
+    job = run(spark, table, tmp_path, commit_interval=interval)
+    sealed = len(job.events.records("checkpoint_sealed"))
+    assert len(table.history()) < sealed
+    same_as_board(table, DAYS)
+
+
+def test_a_killed_job_is_completed_by_the_next(spark, tmp_path):
+    """What a killed job had prepared or begun is settled by the next start."""
+    table = board_table(tmp_path / "board")
+    stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source", seed=7)
+    job = hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="0 seconds")
+    while not job.events.records("instant_prepared"):
+        assert job.active
+    job.kill()
+    run(spark, table, tmp_path)
+    same_as_board(table, DAYS)
+
+
+def test_a_failed_batch_is_run_again(spark, tmp_path):
+    """A batch that fails restarts the query, which runs the batch again."""
+    table = board_table(tmp_path / "board")
+    flag = tmp_path / "failed"
+
+    def fails_once(batches):
+        import pathlib
+
+        for batch in batches:
+            if not pathlib.Path(flag).exists():
+                pathlib.Path(flag).touch()
+                raise RuntimeError("the first attempt fails")
+            yield batch
+
+    stream = hn.flights.stream(spark, days=1, path=tmp_path / "source")
+    stream = stream.mapInArrow(fails_once, stream.schema)
+    job = hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="available_now")
+    job.wait(120)
+    assert len(job.events.records("job_restarted")) == 1
+    same_as_board(table, 1)
+
+
+def test_a_checkpoint_that_takes_too_long_is_cancelled(spark, tmp_path):
+    """A timed-out checkpoint fails, the query restarts, and at the end the job says why."""
+    table = board_table(tmp_path / "board")
+
+    def slow(batches):
+        import time
+
+        for batch in batches:
+            time.sleep(30)
+            yield batch
+
+    stream = hn.flights.stream(spark, days=1, path=tmp_path / "source")
+    stream = stream.mapInArrow(slow, stream.schema)
+    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+    job = hn.write_stream(stream, table, **settings, checkpoint_timeout=1, max_restarts=1)
+    with pytest.raises(hn.WriteFailed):
+        job.wait(120)
+    assert len(job.events.records("checkpoint_timed_out")) == 2
+    assert table.history().empty and table.fsck() == []
+
+
+def test_bad_rows_on_spark_are_told_before_anything_is_written(spark, tmp_path):
+    """Null keys and partition values that leave the table are refused with column and count."""
+    table = board_table(tmp_path / "board")
+    good = hn.flights.events(spark, days=1).limit(50)
+    cases = {
+        "flight_id.*is null or empty in 50 rows": good.withColumn(
+            "flight_id", F.lit(None).cast("string")
+        ),
+        "flight_date.*would leave the table": good.withColumn("flight_date", F.lit("..")),
+        "flight_date.*unsafe": good.withColumn("flight_date", F.lit("a/b")),
+        "flight_id.*missing": good.drop("flight_id"),
+        "extra.*not in the table": good.withColumn("extra", F.lit(1)),
+    }
+    for message, data in cases.items():
+        with pytest.raises(hn.InvalidInput, match=message):
+            table.upsert(data)
+    assert table.timeline().empty
+    assert [p.name for p in Path(table.path).iterdir()] == [".hoodie"]
+    assert table.upsert(good.limit(0)) is None
+
+
+def test_spark_and_arrow_upserts_agree(spark, tmp_path):
+    """The same batch through Spark tasks and in this process ends in the same rows."""
+    rows = hn.flights.event_table(days=1)
+    one, two = board_table(tmp_path / "one"), board_table(tmp_path / "two")
+    for table, data in ((one, rows), (two, spark.createDataFrame(rows))):
+        commit = table.upsert(data)
+        assert commit.inserts == len(hn.flights.board(days=1))
+        same_as_board(table, 1)
+    late = rows.filter(pa.compute.equal(rows["status"], "scheduled")).slice(0, 5)
+    null = late.set_column(2, "event_time", pa.nulls(5, rows.schema.field("event_time").type))
+    for table, data in ((one, null), (two, spark.createDataFrame(null))):
+        table.upsert(data)
+        same_as_board(table, 1)
+
+
+def test_a_task_that_dies_is_repeated(tmp_path):
+    """With local[2,4] a worker killed in mid-write is run again; one file a group is published."""
+    import subprocess
+    import sys
+
+    code = f"""
+import os
+os.environ["HOODIE_NB_TESTING"] = "1"
+import hoodie_nb as hn
+spark = hn.spark(conf={{"spark.master": "local[2,4]", "spark.task.maxFailures": "4",
+    "spark.executorEnv.HOODIE_NB_TESTING": "1"}})
+import test_stream
+table = test_stream.board_table({str(tmp_path / "board")!r})
+flag = {str(tmp_path / "died")!r}
+def dies_once(batches):
+    import os, signal
+    for batch in batches:
+        if not os.path.exists(flag):
+            open(flag, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+events = hn.flights.events(spark, days=1)
+table.upsert(events.mapInArrow(dies_once, events.schema))
+test_stream.same_as_board(table, 1)
+assert os.path.exists(flag)
+print("ended well")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+        check=False,
+        timeout=200,
+    )
+    assert done.stdout.strip().endswith("ended well"), done.stderr[-2000:]
