@@ -1,12 +1,13 @@
 """The command line: `python -m hoodie_nb demo | doctor | fsck PATH`.
 
 Exit codes: 0 all is well, 1 something was found or failed, 2 the command was not understood, 130
-after Ctrl-C and 143 after SIGTERM.
+after Ctrl-C, 143 after SIGTERM, 141 if the reader of the output has left.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader of our output has left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -28,9 +29,10 @@ from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.keys import check_key_types
+from hoodie_nb.table.properties import PATH as PROPERTIES
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import storable
-from hoodie_nb.table.storage import local_root
+from hoodie_nb.table.storage import LocalStorage, local_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +97,10 @@ class Table:
             schema=stored,
         )
         _check_columns(config)
-        return cls(create_table(path, config, options=options, if_exists=if_exists))
+        storage = LocalStorage(path)
+        replaces = if_exists == "replace" and storage.exists(PROPERTIES)
+        with writing(storage) if replaces else nullcontext():
+            return cls(create_table(path, config, options=options, if_exists=if_exists))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Table:
@@ -138,7 +143,7 @@ class Table:
             handle.reload()
             if hasattr(data, "sparkSession"):
                 return self._write_dataframe(data, operation)
-            rows = _arrow_rows(data)
+            rows = _arrow_rows(data, handle.schema)
             return write_arrow(handle, rows, operation, self.events)
 
     def _write_dataframe(self, data: DataFrame, operation: str) -> Commit | None:
@@ -252,31 +257,16 @@ def write_stream(
     from hoodie_nb.lab.session import require_classic
     from hoodie_nb.pipeline.stream import Job, StreamSettings
 
-    _supported(
-        {
-            "pipeline": pipeline,
-            "index": index,
-            "operation": operation,
-            "commit_on": commit_on,
-            "placement": placement,
-            "on_bad_record": on_bad_record,
-        }
-    )
+    given = {"pipeline": pipeline, "index": index, "operation": operation, "commit_on": commit_on}
+    _supported({**given, "placement": placement, "on_bad_record": on_bad_record})
     if commit_interval is not None and (operation == "insert" or commit_on == "write"):
         raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
     if quarantine is not None:
         raise InvalidConfig("quarantine is not there yet: bad rows fail the batch")
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
-        raise InvalidConfig(
-            "write_stream needs a streaming DataFrame: use table.upsert for batches"
-        )
-    sizes = {
-        "batch_bytes": parse_bytes(batch_size, "batch_size"),
-        "task_max_bytes": parse_bytes(task_max_size, "task_max_size"),
-    }
-    handle = open_table(table.path)
-    handle.options = handle.options.updated(sizes).updated(options or {})
+        raise InvalidConfig("the DataFrame is no stream: use table.upsert for batches")
+    timeout = None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
     settings = StreamSettings(
         checkpoint=local_root(checkpoint),
         operation=operation,
@@ -285,13 +275,27 @@ def write_stream(
         commit_on=commit_on,
         pipeline=pipeline,
         index=index or PIPELINES[pipeline].index,
-        checkpoint_timeout_s=(
-            None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
-        ),
+        checkpoint_timeout_s=timeout,
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
     )
-    return Job(stream, handle, settings)
+    return Job(stream, _stream_handle(table, batch_size, task_max_size, options), settings)
+
+
+def _stream_handle(
+    table: Table,
+    batch_size: int | str,
+    task_max_size: int | str,
+    options: Mapping[str, object] | None,
+) -> TableHandle:
+    """Return a handle of the job's own, with the options of this stream."""
+    handle = open_table(table.path)
+    sizes = {
+        "batch_bytes": parse_bytes(batch_size, "batch_size"),
+        "task_max_bytes": parse_bytes(task_max_size, "task_max_size"),
+    }
+    handle.options = handle.options.updated(sizes).updated(options or {})
+    return handle
 
 
 def _interval(value: int | str | None) -> Interval | None:
@@ -357,14 +361,28 @@ def _arrow_schema(schema: pa.Schema | StructType | str) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _arrow_rows(data: Any) -> pa.Table:  # noqa: ANN401 -- pandas, Arrow or what speaks Arrow
+def _arrow_rows(data: Any, schema: pa.Schema) -> pa.Table:  # noqa: ANN401 -- pandas or Arrow
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, pd.DataFrame):
-        return pa.Table.from_pandas(data, preserve_index=False)
+        return _from_pandas(data, schema)
     raise InvalidConfig(
         f"cannot write a {type(data).__name__}: give a Spark DataFrame, a pyarrow.Table or a "
         "pandas DataFrame"
     )
+
+
+def _from_pandas(data: pd.DataFrame, schema: pa.Schema) -> pa.Table:
+    """Return a DataFrame as Arrow; whole numbers that nulls made floats become integers again."""
+    rows = pa.Table.from_pandas(data, preserve_index=False)
+    for position, field in enumerate(rows.schema):
+        wanted = schema.field(field.name).type if field.name in schema.names else field.type
+        if pa.types.is_floating(field.type) and pa.types.is_integer(wanted):
+            try:
+                whole = rows.column(position).cast(wanted)
+            except pa.ArrowInvalid:
+                continue  # the intake tells of the wrong type
+            rows = rows.set_column(position, pa.field(field.name, wanted), whole)
+    return rows

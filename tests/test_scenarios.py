@@ -1,13 +1,16 @@
 """Golden scenarios: `tests/scenarios/*.txt`, blocks of verbs, `---`, what they printed, blank line.
 
-The file name is the claim. `UPDATE_GOLDEN=1` writes the files anew from what the library does; read
+The file name is the claim. A setting with alternatives (`pipeline=step1|step2`) runs once with each,
+and all must print the same. `UPDATE_GOLDEN=1` writes the files anew from what the library does; read
 the difference before you keep it.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from hoodie_nb.table.fsck import fsck
 
 FOLDER = Path(__file__).parent / "scenarios"
 FILES = sorted(FOLDER.glob("*.txt"))
+CHOICE = re.compile(r"(?<==)\w+(?:\|\w+)+")
 
 
 def blocks(text: str) -> Iterator[list[str]]:
@@ -28,25 +32,34 @@ def blocks(text: str) -> Iterator[list[str]]:
         yield block.partition("\n---")[0].splitlines()
 
 
-def play(world: World, text: str) -> str:
+def cases() -> Iterator[object]:
+    """Yield each scenario with each choice among its alternatives."""
+    for file in FILES:
+        asked = [found.split("|") for found in CHOICE.findall(file.read_text())]
+        for choice in itertools.product(*asked):
+            yield pytest.param(file, choice, id="-".join([file.stem, *choice]))
+
+
+def play(world: World, text: str, choice: Sequence[str]) -> str:
     """Run a scenario and return it with what it printed."""
-    played = []
+    played, chosen = [], iter(choice)
     for lines in blocks(text):
-        verbs = [line for line in lines if line and not line.startswith("#")]
+        verbs = [CHOICE.sub(lambda _: next(chosen), line) for line in lines]
         printed = [said for line in verbs for said in world.run(line)]
-        played.append("\n".join([*lines, *(["---", *printed] if verbs else [])]))
+        played.append("\n".join([*lines, "---", *printed]))
     return "\n\n".join(played) + "\n"
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_scenario(file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "choice"), list(cases()))
+def test_scenario(file: Path, choice: Sequence[str], tmp_path: Path) -> None:
     """The scenario prints what its file says, and the next process leaves a clean table."""
     world, text = World(tmp_path), file.read_text()
     try:
-        printed = play(world, text)
+        printed = play(world, text, choice)
     finally:
         world.close()
-    if os.environ.get("UPDATE_GOLDEN") == "1":
+    first = all(f"={value}|" in text for value in choice)
+    if os.environ.get("UPDATE_GOLDEN") == "1" and first:
         file.write_text(printed)
     assert printed == file.read_text()
     if "ends=unclean" not in text:
@@ -60,3 +73,9 @@ def leaves_a_clean_table(world: World, *, doubles: bool) -> None:
     assert world.do_staged() == ["nothing"]
     assert table.timeline.pending() == []
     assert doubles or fsck(world.path) == []
+
+
+def test_the_table_tells_every_scenario() -> None:
+    """docs/scenarios.md names every scenario, and none that is not there."""
+    text = (FOLDER.parents[1] / "docs" / "scenarios.md").read_text()
+    assert set(re.findall(r"`(\w+)`\.txt", text)) == {file.stem for file in FILES}

@@ -18,6 +18,7 @@ of the instant (the rows it wrote) are applied anew under a new instant.
 *Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
 """
 
+import itertools
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -173,7 +174,7 @@ class Checkpointing:
         if self._commit_on == "write":
             shape = self._shape
             return self._coordinator.run(self._intake, write, shape=shape, checkpoint=checkpoint)
-        records = self._coordinator.prepared.all()
+        records = self.open_records()
         result = self._coordinator.write(self._intake, write, self._shape, checkpoint, records)
         if result is None:
             return None
@@ -193,9 +194,17 @@ class Checkpointing:
             known = [i.requested_time for i in timeline.completed_commits()]
             progress.check_position(checkpoint, previous, known)
 
+    def open_records(self) -> list[Prepared]:
+        """Return the prepared checkpoints of the open instant, which the next one joins.
+
+        Those of a completed instant may still lie there, if tidying up has failed.
+        """
+        done = {i.requested_time for i in self._coordinator.table.timeline.completed_commits()}
+        return [r for r in self._coordinator.prepared.all() if r.instant_time not in done]
+
     def held_open(self) -> bool:
         """Whether the newest prepared checkpoint's notification was lost."""
-        records = self._coordinator.prepared.all()
+        records = self.open_records()
         return bool(records) and records[-1].checkpoints[-1].batch_id in self._lost
 
     def hold_open(self, batch_id: int) -> None:
@@ -215,11 +224,14 @@ class Checkpointing:
         return self._apply_sealed() or instant
 
     def _commit_prepared(self) -> Instant | None:
-        coordinator = self._coordinator
-        records = coordinator.prepared.all()
         self._lost.clear()
-        if not records:
-            return None
+        prepared, instant = self._coordinator.prepared.all(), None
+        for _, records in itertools.groupby(prepared, key=lambda record: record.instant_time):
+            instant = self._commit(list(records))
+        return instant
+
+    def _commit(self, records: list[Prepared]) -> Instant:
+        coordinator = self._coordinator
         if coordinator.completed(records[0].instant_time) is None:
             coordinator.finish_rollbacks()
             if not coordinator.stands(records):

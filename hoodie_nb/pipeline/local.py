@@ -187,7 +187,7 @@ class LocalJob:
         if self._fed < end and self._process is None:
             if not self.checkpointing.held_open():
                 self.checkpointing.complete()
-            self._process = _ProcessThread(self, self.coordinator.prepared.all())
+            self._process = _ProcessThread(self, self.checkpointing.open_records())
         while self._fed < end and self._process is not None:
             try:
                 self._process.put(self.source.rows[self._fed])

@@ -71,8 +71,8 @@ def _files(table: TableHandle) -> Iterator[Finding]:
                 yield Finding(f"{path} is in no commit", "delete it: readers may show its rows")
     latest = {s.path for s in table.file_groups()}
     newest = {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
-    for path, (size, rows) in sorted(told.items()):
-        yield from _one_file(table, path, size, rows, latest, newest)
+    for path in sorted(told):
+        yield from _one_file(table, path, told[path], latest, newest)
 
 
 def _unlisted(table: TableHandle, folders: set[str], told: set[str]) -> Iterator[Finding]:
@@ -87,11 +87,11 @@ def _unlisted(table: TableHandle, folders: set[str], told: set[str]) -> Iterator
 def _one_file(
     table: TableHandle,
     path: str,
-    size: int,
-    rows: int,
+    told: tuple[int, int],
     latest: set[str],
     newest: dict[tuple[str, str], str],
 ) -> Iterator[Finding]:
+    (size, rows) = told
     folder, _, file_name = path.rpartition("/")
     name = BaseFileName.parse(file_name)
     if not table.storage.exists(path):

@@ -132,9 +132,10 @@ def _make(
 
 
 def _clear(storage: LocalStorage) -> None:
-    """Delete a table: base files named by pattern in its own partitions, then its `.hoodie`."""
-    import shutil
+    """Delete a table: base files of its own partitions, then `.hoodie`, its properties last.
 
+    Cut off anywhere, what is left is still a table that can be replaced; the lock stays.
+    """
     from hoodie_nb.table.file_groups import BaseFileName
     from hoodie_nb.table.storage import partition_folders
 
@@ -145,7 +146,16 @@ def _clear(storage: LocalStorage) -> None:
         if folder and not storage.list_folder(folder):
             os.removedirs(storage.local_path(folder))
             storage.make_folder("")
-    shutil.rmtree(storage.local_path(META))
+    for entry in storage.list_folder(META):
+        path = f"{META}/{entry.name}"
+        if entry.is_folder and path != OURS:
+            storage.remove_tree(path)
+        elif not entry.is_folder and path != properties.PATH:
+            storage.remove(path)
+    for entry in storage.list_folder(OURS):
+        if entry.is_folder:
+            storage.remove_tree(f"{OURS}/{entry.name}")
+    storage.remove(properties.PATH)
 
 
 def _must_be_free(storage: LocalStorage) -> None:

@@ -63,12 +63,14 @@ def _unescape(text: str) -> str:
         plain = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
         return chr(int(code[1:], 16)) if len(code) == 5 else plain.get(code, code)
 
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text)
+    plain = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _escape(text: str) -> str:
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    return "".join(c if 31 < ord(c) < 127 else f"\\u{ord(c):04x}" for c in text)
+    units = memoryview(text.encode("utf-16-le")).cast("H")  # Java's characters
+    return "".join(chr(unit) if 31 < unit < 127 else f"\\u{unit:04x}" for unit in units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,8 @@ def _schema(avro: str, where: str) -> pa.Schema:
         return from_avro(json.loads(avro))
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidTable(
-            f"{where}: hoodie.table.create.schema cannot be read ({error}): restore it from a backup"
+            f"{where}: hoodie.table.create.schema cannot be read ({error}): restore the file from a "
+            "backup"
         ) from None
 
 

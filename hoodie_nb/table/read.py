@@ -22,9 +22,9 @@ def parse_time(moment: object) -> str:
     """Return 17 digits for 17 digits, ISO text or a datetime (naive ones are UTC)."""
     from datetime import UTC, datetime
 
-    if isinstance(moment, str) and moment.isdigit():
-        return instant_time(instant_ms(moment))
     try:
+        if isinstance(moment, str) and moment.isdigit():
+            return instant_time(instant_ms(moment))
         when = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError:
         when = None

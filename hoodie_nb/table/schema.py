@@ -70,8 +70,8 @@ def storable(schema: pa.Schema) -> pa.Schema:
 def _stored_type(kind: pa.DataType, column: str) -> pa.DataType:
     if not _AVRO_NAME.fullmatch(column.rpartition(".")[2]):
         raise InvalidInput(
-            f"column {column!r} has a name that Avro does not allow: rename it (letters, digits and "
-            "_, no digit in front)"
+            f"column {column!r} has a name that Avro does not allow: rename it (letters, digits "
+            "and _, no digit in front)"
         )
     if pa.types.is_dictionary(kind):
         return _stored_type(kind.value_type, column)

@@ -6,7 +6,7 @@ Operations that change the disk are counted; the `at`-th is hit:
 | --- | --- |
 | `before`, `after` | the process dies (`Crash`) before or behind the operation |
 | `torn` | half of the content lies in a scratch or staged file, then the process dies |
-| `interrupt`, `interrupt_after` | KeyboardInterrupt before or behind the operation; the process lives |
+| `interrupt`, `interrupt_after` | KeyboardInterrupt before or behind it; the process lives |
 | `error`, `error_after` | an OSError once, before or behind the operation; the process lives |
 | `broken` | an OSError from this operation on (those that need space, if `content_only`) |
 
@@ -77,9 +77,7 @@ class FaultyStorage(LocalStorage):
             return action()
         return self._strike(fault, name, action, content)
 
-    def _strike(
-        self, fault: Fault, name: str, action: Callable[[], T], content: bytes | None
-    ) -> T:
+    def _strike(self, fault: Fault, name: str, action: Callable[[], T], content: bytes | None) -> T:
         if fault.how == "torn" and content:
             self._tear(content)
         if fault.how in ("before", "torn"):
@@ -107,7 +105,9 @@ class FaultyStorage(LocalStorage):
 
     def put_if_absent(self, path: str, content: bytes) -> None:
         """Count, then do as the local storage does."""
-        self._step("put_if_absent", lambda: LocalStorage.put_if_absent(self, path, content), content)
+        self._step(
+            "put_if_absent", lambda: LocalStorage.put_if_absent(self, path, content), content
+        )
 
     def replace(self, path: str, content: bytes) -> None:
         """Count, then do as the local storage does."""

@@ -1,8 +1,7 @@
 """One writer process's life: open the table, recover, run every batch that is not in it yet.
 
 The same steps as `pipeline/stream.py` takes for its micro-batches, without Spark. The workload has
-updates, deletes, a late update, new partitions, a batch that changes nothing, and a rewrite of every
-file; `MODELS[n]` is the table after `n` of its batches.
+updates, deletes, a late update, new partitions, a batch that changes nothing and one that rewrites; `MODELS[n]` is the table after `n` of its batches.
 """
 
 from __future__ import annotations
@@ -87,9 +86,7 @@ def opened(root: Path, fault: Fault | None = None) -> TableHandle:
     return TableHandle(storage, ManualClock(), properties.load(storage))
 
 
-def live(
-    table: TableHandle, batches: int = len(BATCHES), *, commit_on: str = "write"
-) -> EventLog:
+def live(table: TableHandle, batches: int = len(BATCHES), *, commit_on: str = "write") -> EventLog:
     """Settle what is there, then run the first `batches` batches, skipping those the table holds.
 
     With `commit_on="checkpoint"` each batch is prepared first and committed by its notification.

@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 LOCK = ".hoodie/.hoodie_nb/lock"
 
 
-def rank(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- any ordering type
+def rank(value: Any) -> tuple[Any, ...]:
     """Return what ordering values are compared by: null lowest, NaN greatest."""
     if value is None:
         return (0,)

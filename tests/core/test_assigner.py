@@ -1,4 +1,4 @@
-"""Which file group a record goes to: Flink's own sequences (TestBucketAssigner), with small numbers.
+"""Which file group a record goes to: Flink's own sequences (TestBucketAssigner), small numbers.
 
 At most 1000 bytes a file, 100 bytes a row: a new bucket takes ten rows, a small file what fits.
 """
@@ -109,7 +109,7 @@ def assigned(
 
 
 def test_new_file_ids_hash_to_the_task_that_makes_them() -> None:
-    """Flink 1: every id made by task 123 of 200 is dealt to task 123; one task has all small files."""
+    """Flink 1: every id made by task 123 of 200 is dealt to it; one task alone has all small files."""
     buckets = assigner(plan(tasks=200), 123)
     made = inserts(buckets, "par1", 50)
     assert len(set(made)) == 5
@@ -251,7 +251,7 @@ def commit(written: int, count: int) -> CommitMetadata:
 def test_the_row_size_is_that_of_the_newest_large_commit(
     commits: list[tuple[int, int]], expected: int
 ) -> None:
-    """The average row size comes from the newest commit above the small file limit, else guessed."""
+    """The row size comes from the newest commit above the small file limit, else it is guessed."""
     assert average_record_bytes([commit(*c) for c in commits], OPTIONS) == expected
 
 

@@ -1,4 +1,4 @@
-"""Rows and options that cannot be stored: refused by name and remedy, with nothing changed on disk."""
+"""Rows and options that cannot be stored: refused by name and remedy, nothing changed on disk."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_null_and_empty_partitions_go_to_the_default_one(table: Table) -> None:
 def test_unsafe_characters_are_encoded_as_hudi_does(
     tmp_path: Path, value: str, folder: str, hive_style: bool
 ) -> None:
-    """With url_encode the folder has Hudi's name for the value, and hudi-rs reads the value back."""
+    """With url_encode the folder has Hudi's name for the value; hudi-rs reads the value back."""
     table = Table.create(
         tmp_path / "t",
         schema=SCHEMA,
@@ -326,17 +326,25 @@ def test_what_is_no_table_of_rows_is_refused(table: Table, given: object) -> Non
         table.upsert(given)
 
 
-# --- making and opening tables ---------------------------------------------------------------------
+# --- making and opening tables ----------------------------------------------------------------
 
 KEYED: dict[str, Any] = {"schema": SCHEMA, "record_key": "id", "partition_by": "p"}
 NOT_MADE: dict[str, tuple[dict[str, Any], type[HoodieError], str]] = {
     "key not in the schema": ({"record_key": "nope"}, InvalidInput, "'nope'.*missing"),
     "partition not in the schema": ({"partition_by": "nope"}, InvalidInput, "'nope'.*missing"),
-    "ordering not in the schema": ({"ordering": "nope"}, InvalidConfig, "'nope'.*not in the schema"),
+    "ordering not in the schema": (
+        {"ordering": "nope"},
+        InvalidConfig,
+        "'nope'.*not in the schema",
+    ),
     "no key": ({"record_key": []}, InvalidConfig, "record_key is empty"),
     "float key": ({"record_key": "x"}, InvalidInput, "'x' has type double"),
     "list partition": ({"partition_by": "tags"}, InvalidInput, "'tags' has type list"),
-    "unknown merge mode": ({"merge_mode": "newest"}, InvalidConfig, "'event_time' or 'commit_time'"),
+    "unknown merge mode": (
+        {"merge_mode": "newest"},
+        InvalidConfig,
+        "'event_time' or 'commit_time'",
+    ),
     "event time of nothing": ({"merge_mode": "event_time"}, InvalidConfig, "give ordering="),
     "unknown option": ({"options": {"write.batch.sise": 1}}, InvalidConfig, "write.batch.size"),
     "bad size": ({"options": {"write.batch.size": "much"}}, InvalidConfig, "32 MB"),
@@ -453,7 +461,7 @@ def test_broken_options_are_no_table(table: Table) -> None:
 
 
 def test_what_is_no_table_is_neither_opened_nor_overwritten(tmp_path: Path) -> None:
-    """A foreign folder, a file, nothing at all: open refuses them, create those that hold things."""
+    """A foreign folder, a file, nothing: open refuses them all, create those that hold things."""
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("years of work")
@@ -509,7 +517,7 @@ def test_a_create_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
 def test_every_form_of_a_path_names_the_same_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
 ) -> None:
-    """Text, Path, file: URI, relative, trailing slash and ~ lead to one folder, whatever its name."""
+    """Text, Path, file: URI, relative, trailing slash and ~ lead to one folder of any name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     root = tmp_path / name
@@ -540,7 +548,7 @@ def test_a_moved_table_is_the_same_table(table: Table, tmp_path: Path) -> None:
 
 
 def test_the_checksum_is_that_of_java(table: Table) -> None:
-    """hoodie.table.checksum is the CRC-32 of `.` and the name, as Java computes it without database."""
+    """hoodie.table.checksum is the CRC-32 of `.` and the name, as Java has it without database."""
     text = Path(table.path, ".hoodie/hoodie.properties").read_text()
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     assert int(values["hoodie.table.checksum"]) == zlib.crc32(b".t")

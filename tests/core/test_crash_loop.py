@@ -1,4 +1,4 @@
-"""Every operation that changes the disk, failing in every way: nothing is lost, doubled or half seen.
+"""Every operation that changes the disk, failing in every way: nothing lost, doubled, half seen.
 
 One trial: a table that holds the first batches; a process runs the next one and its n-th operation
 goes wrong; both readers look; a fresh process recovers and replays; the table must hold the batch
@@ -80,7 +80,7 @@ class Trials:
 def attempt(
     root: Path, fault: Fault, batches: int, commit_on: str = "write"
 ) -> tuple[bool, BaseException | None]:
-    """Run the first `batches` batches with a fault; return whether it struck, and what was raised."""
+    """Run the first `batches` batches with a fault; return whether it struck, what was raised."""
     handle = opened(root, fault)
     error: BaseException | None = None
     try:
@@ -101,7 +101,7 @@ def finish(root: Path, number: int) -> None:
 
 
 def in_table(root: Path, number: int) -> bool:
-    """Whether the snapshot is that behind batch `number`; otherwise it must be the one before it."""
+    """Whether the snapshot is that behind batch `number`; else it must be the one before."""
     snapshot = without_meta(read.to_arrow(open_table(root)))
     assert snapshot in (MODELS[number], MODELS[number + 1])
     return snapshot == MODELS[number + 1]
@@ -178,7 +178,7 @@ def test_a_crash_inside_the_recovery_is_recovered(
 def test_an_interrupt_at_any_operation_applies_all_or_nothing(
     trials: Trials, number: int, how: str, commit_on: str
 ) -> None:
-    """Ctrl-C at any operation is raised on, leaves the batch whole or undone, and a replay ends it."""
+    """Ctrl-C at any operation is raised on and leaves the batch whole or undone; a replay ends it."""
     often = (how, commit_on) == ("interrupt_after", "write")
     for root, error in trials(how, every=1 if often else 3):
         assert isinstance(error, KeyboardInterrupt)
@@ -195,7 +195,7 @@ def test_an_interrupt_at_any_operation_applies_all_or_nothing(
 def test_one_failing_operation_is_retried_or_rolled_back(
     trials: Trials, number: int, how: str, code: int, commit_on: str
 ) -> None:
-    """One error of the disk is survived by a retry, or the batch is undone and the error says so."""
+    """One error of the disk is survived by a retry, or the batch undone and the error says so."""
     for root, error in trials(how, code=code, every=1 if commit_on == "write" else 2):
         check_outcome(root, number, error)
         finish(root, number)
@@ -207,7 +207,7 @@ def test_one_failing_operation_is_retried_or_rolled_back(
 def test_a_disk_that_stays_broken_is_reported_and_recovered_later(
     trials: Trials, number: int, content_only: bool
 ) -> None:
-    """A full or broken disk is reported by what became of the batch; once it works, replay ends it."""
+    """A full or broken disk is reported by what became of the batch; a replay later ends it."""
     code = errno.ENOSPC if content_only else errno.EIO
     for root, error in trials("broken", code=code, content_only=content_only):
         check_outcome(root, number, error)
@@ -233,7 +233,7 @@ def check_outcome(root: Path, number: int, error: BaseException | None) -> None:
     assert not changes or not in_table(root, number)
 
 
-# --- killed for real -------------------------------------------------------------------------------
+# --- killed for real --------------------------------------------------------------------------
 
 CHILD = """
 import sys

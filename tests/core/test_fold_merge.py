@@ -1,4 +1,4 @@
-"""Which version of a row counts: random batches against a dict, wherever the buffers were flushed."""
+"""Which version of a row counts: random batches against a dict, wherever buffers were flushed."""
 
 from __future__ import annotations
 
@@ -150,9 +150,8 @@ def test_commit_time_lets_the_newer_arrival_win(new_folder: Callable[[], Path]) 
 
 
 def test_insert_adds_every_row_and_upsert_then_updates_them(tmp_path: Path) -> None:
-    """`insert` keeps equal keys of one batch apart and of two batches too; upsert finds them all."""
-    folder = tmp_path
-    table = make(Path(folder, "t"), schema_of())
+    """`insert` keeps equal keys of one batch and of two batches apart; upsert finds them all."""
+    table = make(tmp_path / "t", schema_of())
     row = {"id": "k", "p": "x", "ts": 1, "v": 1}
     table.insert(arrow([row, {**row, "v": 2}], schema_of()))
     table.insert(arrow([{**row, "v": 3}], schema_of()))
@@ -162,7 +161,7 @@ def test_insert_adds_every_row_and_upsert_then_updates_them(tmp_path: Path) -> N
     assert table.to_arrow(["v"]).column(0).to_pylist() == [4, 4, 4]
 
 
-# --- where buffers are flushed --------------------------------------------------------------------
+# --- where buffers are flushed ----------------------------------------------------------------
 
 _KEYED = st.lists(  # (key, ordering value, 2 for a delete)
     st.tuples(st.sampled_from("abcdefgh"), st.sampled_from([None, 0, 1, 2]), st.integers(0, 2)),
@@ -188,7 +187,7 @@ def empty(new_folder: Callable[[], Path]) -> Path:
 
 
 def test_folding_sorted_runs_equals_folding_all(empty: Path) -> None:
-    """However rows are cut into runs and runs into pieces, `fold_runs` gives the fold of all rows."""
+    """However rows are cut into runs and pieces, `fold_runs` gives the fold of all rows."""
 
     @settings(max_examples=150, deadline=None, database=None)
     @given(_KEYED, st.randoms(use_true_random=False), st.integers(1, 5), st.integers(1, 7))
@@ -312,7 +311,7 @@ def _plan(root: Path, buckets: int, rows: int, **options: object) -> tuple[Write
 
 @pytest.mark.parametrize("buckets", [1, 7, 40])
 def test_buffered_bytes_stay_below_the_limit(tmp_path: Path, buckets: int) -> None:
-    """Whatever the input, what is buffered peaks at the task's limit plus the piece that came in."""
+    """What is buffered peaks at the task's limit plus the piece that came in, whatever the input."""
     make(tmp_path / "t", schema_of())
     sizes = {"write.batch.size": 8192, "write.task.max.size": 16384}
     plan, assigned = _plan(tmp_path / "t", buckets, 4000, **sizes)

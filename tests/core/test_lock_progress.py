@@ -66,7 +66,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "t"
 
 
-# --- the lock -------------------------------------------------------------------------------------
+# --- the lock ---------------------------------------------------------------------------------
 
 HOLDER = """
 import sys
@@ -138,7 +138,7 @@ def test_the_lock_is_let_go_when_a_write_fails(root: Path) -> None:
     upsert(root)
 
 
-# --- other writers ----------------------------------------------------------------------------------
+# --- other writers ----------------------------------------------------------------------------
 
 
 def foreign(root: Path, time17: str, *states: str) -> None:
@@ -211,7 +211,7 @@ def test_markers_of_javas_timeline_server_are_read(root: Path) -> None:
 
 @pytest.mark.parametrize("action", ["replacecommit", "clean", "indexing"])
 def test_a_plan_of_another_engine_stays(root: Path, action: str) -> None:
-    """A pending replacecommit stops writing; other services' plans neither stop it nor are touched."""
+    """A pending replacecommit stops writing; other services' plans do not and are not touched."""
     name = f"{later(root)}.{action}.requested"
     (root / ".hoodie" / name).write_bytes(b"plan")
     if action == "replacecommit":
@@ -297,7 +297,7 @@ def test_an_instant_that_another_engine_rolled_back_is_not_committed(root: Path)
 
 
 def test_a_file_of_the_same_name_with_other_bytes_is_never_replaced(root: Path) -> None:
-    """If a name that we are about to publish is taken, the commit fails and the stranger's stays."""
+    """If a name that we are about to publish is taken, the commit fails; the stranger's stays."""
     planted: list[Path] = []
 
     def act(plan: WritePlan) -> None:
@@ -326,7 +326,7 @@ def test_a_completed_instant_cannot_be_rolled_back(root: Path) -> None:
     assert tree(root) == before
 
 
-# --- progress -----------------------------------------------------------------------------------------
+# --- progress ---------------------------------------------------------------------------------
 
 
 def progress(root: Path) -> Path:
@@ -335,7 +335,7 @@ def progress(root: Path) -> Path:
 
 
 def test_lost_progress_is_read_from_the_newest_commit(root: Path) -> None:
-    """Without the record, the newest commit tells the last checkpoint: it is skipped, the next runs."""
+    """Without the record, the newest commit tells the last checkpoint, with its instant."""
     progress(root).unlink()
     events, table = EventLog(), opened(root)
     settle(WriteCoordinator(table, events), events)
@@ -362,7 +362,7 @@ def check(root: Path, batch: int, mine: str, previous: str) -> None:
 
 
 def test_a_gap_between_table_and_checkpoint_folder_is_an_error(root: Path) -> None:
-    """Batch N runs only if the table holds N-1 with the same data; else the error names the cure."""
+    """Batch N runs only if the table holds N-1 with the same data; the error names the cure."""
     before = tree(root)
     for batch, previous in [(3, fingerprint(2)), (2, "other data"), (9, "")]:
         with pytest.raises(InvalidTable, match=rf"does not hold batch {batch - 1}.*restored"):
@@ -443,7 +443,7 @@ def test_a_broken_progress_record_is_named(root: Path) -> None:
         live(opened(root))
 
 
-# --- an instant whose base has moved is applied anew ---------------------------------------------------
+# --- an instant whose base has moved is applied anew ------------------------------------------
 
 
 def prepared_then_overtaken(root: Path) -> None:
@@ -478,7 +478,7 @@ def test_a_prepared_instant_is_redone_on_a_moved_table(root: Path) -> None:
     assert_at_rest(root)
 
 
-# --- names that lie -------------------------------------------------------------------------------------
+# --- names that lie ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -577,7 +577,7 @@ def test_a_partition_that_is_a_link_to_elsewhere_is_not_followed_to_delete(
 
 @pytest.mark.parametrize("content", [b"", b"Obj\x01", b"junk" * 100])
 def test_a_rollback_plan_that_cannot_be_read_is_named(root: Path, content: bytes) -> None:
-    """An empty, cut or foreign plan raises InvalidTable with the file and the cure; nothing goes."""
+    """An empty, cut or foreign plan raises InvalidTable with file and cure; nothing goes."""
     name = f"{later(root)}.rollback.requested"
     (root / ".hoodie" / name).write_bytes(content)
     before = tree(root)
@@ -600,7 +600,7 @@ def test_a_rollback_of_a_completed_instant_is_not_finished(root: Path) -> None:
 
 
 def test_no_path_leaves_the_table(root: Path) -> None:
-    """Every storage operation refuses `..`, absolute paths and NUL; only `.hoodie` trees are deleted."""
+    """Storage operations refuse `..`, absolute paths and NUL; only trees in `.hoodie` are deleted."""
     storage = LocalStorage(root)
     for path in ("../x", "a/../../x", "/etc/passwd", "a\0b", ".."):
         for act in (
