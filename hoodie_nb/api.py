@@ -25,7 +25,6 @@ from hoodie_nb.pipeline.lock import writing
 from hoodie_nb.pipeline.stages import PIPELINES
 from hoodie_nb.pipeline.triggers import seconds, trigger_options
 from hoodie_nb.table import read
-from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.keys import check_key_types
@@ -47,6 +46,7 @@ _NOT_YET = {
     "commit_on": ("checkpoint", "write"),
     "placement": ("executors",),
     "on_bad_record": ("fail",),
+    "quarantine": (None,),
 }
 
 
@@ -137,7 +137,7 @@ class Table:
         return self._write(data, "delete", on_bad_record)
 
     def _write(self, data: Any, operation: str, on_bad_record: str) -> Commit | None:  # noqa: ANN401
-        _supported({"on_bad_record": on_bad_record})
+        _supported(on_bad_record=on_bad_record)
         handle = self._handle
         with writing(handle.storage):
             handle.reload()
@@ -216,13 +216,6 @@ class Table:
         columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
         return pd.DataFrame(rows, columns=columns)
 
-    def commit_metadata(self, requested_time: str) -> CommitMetadata:
-        """Return what one completed commit wrote, as its file tells it."""
-        for instant in self._handle.timeline.completed_commits():
-            if instant.requested_time == requested_time:
-                return self._handle.commit_metadata(instant)
-        raise InvalidConfig(f"{requested_time} is no completed commit of {self.path}")
-
     def fsck(self) -> list[Finding]:
         """Return what is wrong with the table, each with its cure; empty means clean."""
         return fsck(self.path)
@@ -257,12 +250,10 @@ def write_stream(
     from hoodie_nb.lab.session import require_classic
     from hoodie_nb.pipeline.stream import Job, StreamSettings
 
-    given = {"pipeline": pipeline, "index": index, "operation": operation, "commit_on": commit_on}
-    _supported({**given, "placement": placement, "on_bad_record": on_bad_record})
+    _supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
+    _supported(placement=placement, on_bad_record=on_bad_record, quarantine=quarantine)
     if commit_interval is not None and (operation == "insert" or commit_on == "write"):
         raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
-    if quarantine is not None:
-        raise InvalidConfig("quarantine is not there yet: bad rows fail the batch")
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
         raise InvalidConfig("the DataFrame is no stream: use table.upsert for batches")
@@ -308,7 +299,7 @@ def _interval(value: int | str | None) -> Interval | None:
     return Interval(duration_ms=round(seconds(value, "commit_interval") * 1000))
 
 
-def _supported(given: Mapping[str, object]) -> None:
+def _supported(**given: object) -> None:
     for name, value in given.items():
         choices = _NOT_YET[name]
         if value not in choices:

@@ -128,7 +128,7 @@ def code_lines(path):
             told |= set(range(node.lineno, node.end_lineno + 1))
     lines = enumerate(text.splitlines(), 1)
     return sum(
-        1 for n, line in lines if n not in told and line.strip(" )]},") and "#" != line.strip()[0]
+        1 for n, line in lines if n not in told and line.strip(" )]},") and line.strip()[0] != "#"
     )
 
 
