@@ -8,7 +8,7 @@ PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle"
 
-.PHONY: help demo test lab check slow kills oracle bench render clean
+.PHONY: help demo test lab check slow histories kills oracle bench render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -30,6 +30,9 @@ check: .venv/.test ## lint, format and types
 
 slow: .venv/.test ## the tests that take long
 	$(PY) -m pytest -m slow --timeout 3600 $(ARGS)
+
+histories: .venv/.test ## a thousand random histories of each pipeline (ARGS=50 for fewer)
+	$(PY) tests/histories.py $(or $(ARGS),1000)
 
 kills: .venv/.test ## the trials that end the demo with kill -9
 	$(PY) -m pytest -m "kills and not slow" --timeout 1800 $(ARGS)

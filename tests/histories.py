@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from core.faults import Crash, Fault, FaultyStorage
+from scenarios.tables import CONFIG, SCHEMA
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
@@ -37,14 +38,9 @@ from hoodie_nb.pipeline.local import LocalJob, Source
 from hoodie_nb.table import properties
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle, create_table
-from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read import to_arrow
 from hoodie_nb.table.rollback import roll_back
 
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
-)
-CONFIG = TableConfig("t", ("id",), ("part",), "ts", merge_mode="event_time", schema=SCHEMA)
 OPTIONS = {
     "hoodie.parquet.small.file.limit": 4000,
     "hoodie.parquet.max.file.size": 6000,
@@ -169,7 +165,8 @@ class History:
             late = key % 4 == 0 and self.random.random() < 0.4
             deleted = deletes and key % 4 == 1 and self.random.random() < 0.3
             ts = self.ts - self.random.randrange(200) if late else self.ts
-            made.append((f"{prefix}{key:03d}", f"p{key % 3}", ts, self.ts * 100 + len(made), deleted))
+            value = self.ts * 100 + len(made)
+            made.append((f"{prefix}{key:03d}", f"p{key % 3}", ts, value, deleted))
         columns = list(zip(*made, strict=True))
         names = [*SCHEMA.names, "_hoodie_is_deleted"]
         return pa.Table.from_arrays([pa.array(c) for c in columns], names=names)
@@ -362,15 +359,16 @@ def main(count: int) -> int:
     began, failed, done = time.monotonic(), Counter(), Counter()
     with ProcessPoolExecutor() as pool:
         work = [*itertools.product(("step1", "step2", "step3"), range(count))]
-        for (pipeline, _), told in zip(work, pool.map(_trial, *zip(*work, strict=True)), strict=True):
+        results = pool.map(_trial, *zip(*work, strict=True))
+        for (pipeline, _), told in zip(work, results, strict=True):
             done[pipeline] += 1
             failed[pipeline] += told is not None
             if told is not None:
                 print(told, flush=True)
             if done[pipeline] % 100 == 0 or done[pipeline] == count:
                 seconds = time.monotonic() - began
-                print(f"{pipeline}: {done[pipeline]} histories, {failed[pipeline]} failed, "
-                      f"{seconds:.0f} s", flush=True)
+                counts = f"{done[pipeline]} histories, {failed[pipeline]} failed"
+                print(f"{pipeline}: {counts}, {seconds:.0f} s", flush=True)
     return sum(failed.values())
 
 

@@ -95,6 +95,7 @@ def start(tmp_path) -> Iterator:
         if demo.process.poll() is None:
             demo.process.kill()
         demo.finish()
+        demo.process.stdout.close()
 
 
 def processes() -> dict[int, tuple[int, str]]:

@@ -1,8 +1,8 @@
-"""Golden scenarios: `tests/scenarios/*.txt`, blocks of verbs, `---`, what they printed, blank line.
+"""Golden scenarios: `tests/scenarios/*.txt`, blocks of verbs, `---`, what they printed.
 
-The file name is the claim. A setting with alternatives (`pipeline=step1|step2`) runs once with each,
-and all must print the same. `UPDATE_GOLDEN=1` writes the files anew from what the library does; read
-the difference before you keep it.
+The file name is the claim. A setting with alternatives (`pipeline=step1|step2`) runs once with
+each, and all must print the same. `UPDATE_GOLDEN=1` writes the files anew from what the library
+does; read the difference before you keep it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from scenarios.verbs import World
+from scenarios.views import Views
 
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.checkpointing import settle
@@ -70,7 +71,7 @@ def leaves_a_clean_table(world: World, *, doubles: bool) -> None:
     """Whoever comes next completes what is prepared; nothing is pending, staged or twice."""
     table = world.handle()
     settle(WriteCoordinator(table, EventLog()), EventLog())
-    assert world.do_staged() == ["nothing"]
+    assert Views(world).do_staged() == ["nothing"]
     assert table.timeline.pending() == []
     assert doubles or fsck(world.path) == []
 

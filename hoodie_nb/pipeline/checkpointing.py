@@ -106,7 +106,9 @@ class Checkpointing:
         else:
             storage.sync_folder(folder)
         self._sealed.put(Sealed(checkpoint, tuple(runs), table.clock.now_ms()))
-        self._events.tell("checkpoint_sealed", batch=checkpoint.batch_id, runs=len(runs))
+        size = sum(storage.size(run) for run in runs)
+        told = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
+        self._events.tell("checkpoint_sealed", **told)
 
     def due(self) -> bool:
         """Whether the interval of the sealed checkpoints is over."""

@@ -277,7 +277,8 @@ class LocalJob:
 
     def time_out(self, number: int) -> None:
         """Let a checkpoint time out: the next one writes again what its barrier left behind."""
-        left = self.source.rows[self.source.barriers[number] : self._next]
+        behind = max(self.source.barriers[number], *self.source.sealed[-1:], 0)
+        left = self.source.rows[behind : self._next]  # eager rows: no later checkpoint holds them
         self._tell_repeated(left)
         if self._process is None:
             self._next -= len(left)

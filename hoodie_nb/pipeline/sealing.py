@@ -109,7 +109,8 @@ def save_run(keyed: pa.Table, ordering: str | None, path: str) -> None:
     """Write keyed rows (in order of partition) as a run, one a key, durable; `path` is local."""
     folded = fold_partitions(keyed, ordering)
     with open(path, "xb") as sink:
-        with pa.ipc.new_file(sink, folded.schema) as writer:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_file(sink, folded.schema, options=options) as writer:
             writer.write_table(folded)
         sink.flush()
         os.fsync(sink.fileno())

@@ -172,8 +172,8 @@ def _schema(avro: str, where: str) -> pa.Schema:
         return from_avro(json.loads(avro))
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidTable(
-            f"{where}: hoodie.table.create.schema cannot be read ({error}): restore the file from a "
-            "backup"
+            f"{where}: hoodie.table.create.schema cannot be read ({error}): restore the file from "
+            "a backup"
         ) from None
 
 

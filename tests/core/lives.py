@@ -1,7 +1,8 @@
 """One writer process's life: open the table, recover, run every batch that is not in it yet.
 
 The same steps as `pipeline/stream.py` takes for its micro-batches, without Spark. The workload has
-updates, deletes, a late update, new partitions, a batch that changes nothing and one that rewrites; `MODELS[n]` is the table after `n` of its batches.
+updates, deletes, a late update, new partitions, a batch that changes nothing and one that rewrites
+all; `MODELS[n]` is the table after `n` of its batches.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def assigned(
 
 
 def test_new_file_ids_hash_to_the_task_that_makes_them() -> None:
-    """Flink 1: every id made by task 123 of 200 is dealt to it; one task alone has all small files."""
+    """Flink 1: ids made by task 123 of 200 are dealt to it; a single task has all small files."""
     buckets = assigner(plan(tasks=200), 123)
     made = inserts(buckets, "par1", 50)
     assert len(set(made)) == 5

@@ -178,7 +178,7 @@ def test_a_crash_inside_the_recovery_is_recovered(
 def test_an_interrupt_at_any_operation_applies_all_or_nothing(
     trials: Trials, number: int, how: str, commit_on: str
 ) -> None:
-    """Ctrl-C at any operation is raised on and leaves the batch whole or undone; a replay ends it."""
+    """Ctrl-C anywhere is raised on and leaves the batch whole or undone; a replay ends it."""
     often = (how, commit_on) == ("interrupt_after", "write")
     for root, error in trials(how, every=1 if often else 3):
         assert isinstance(error, KeyboardInterrupt)

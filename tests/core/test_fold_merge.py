@@ -311,7 +311,7 @@ def _plan(root: Path, buckets: int, rows: int, **options: object) -> tuple[Write
 
 @pytest.mark.parametrize("buckets", [1, 7, 40])
 def test_buffered_bytes_stay_below_the_limit(tmp_path: Path, buckets: int) -> None:
-    """What is buffered peaks at the task's limit plus the piece that came in, whatever the input."""
+    """Whatever comes, what is buffered peaks at the task's limit plus the piece that came in."""
     make(tmp_path / "t", schema_of())
     sizes = {"write.batch.size": 8192, "write.task.max.size": 16384}
     plan, assigned = _plan(tmp_path / "t", buckets, 4000, **sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -423,9 +424,9 @@ def test_the_last_hundred_checkpoints_are_kept(root: Path) -> None:
 def test_every_commit_carries_the_newest_checkpoint_of_every_query(root: Path) -> None:
     """A batch write between two checkpoints carries their query's position on."""
     upsert(root)
-    table = Table.open(root)
-    newest = table.timeline()["requested_time"].iloc[-1]
-    carried = json.loads(table.commit_metadata(newest).extra["_hoodie_nb_progress"])
+    table = open_table(root)
+    newest = table.commit_metadata(table.timeline.completed_commits()[-1])
+    carried = json.loads(newest.extra["_hoodie_nb_progress"])
     assert carried[QUERY][:2] == [1, fingerprint(1)]
 
 
@@ -600,7 +601,7 @@ def test_a_rollback_of_a_completed_instant_is_not_finished(root: Path) -> None:
 
 
 def test_no_path_leaves_the_table(root: Path) -> None:
-    """Storage operations refuse `..`, absolute paths and NUL; only trees in `.hoodie` are deleted."""
+    """Storage refuses `..`, absolute paths and NUL, and deletes trees in `.hoodie` only."""
     storage = LocalStorage(root)
     for path in ("../x", "a/../../x", "/etc/passwd", "a\0b", ".."):
         for act in (
@@ -630,3 +631,26 @@ def test_put_if_absent_is_whole_or_not_at_all(root: Path) -> None:
         storage.put_if_absent("par0/once", b"second")
     assert storage.read_bytes("par0/once") == b"first"
     assert list((root / ".hoodie/.hoodie_nb/tmp").iterdir()) == []
+
+
+@pytest.fixture
+def nearly_full() -> Iterator[None]:
+    """A process that can write no file beyond 100 bytes, as on a disk that is nearly full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("nearly_full")
+def test_no_name_appears_before_its_whole_content(tmp_path: Path) -> None:
+    """If content cannot be written whole, the name stays free, or keeps what it stood for."""
+    storage = LocalStorage(tmp_path)
+    storage.make_folder(".hoodie")
+    with pytest.raises(OSError, match="too large"):
+        storage.put_if_absent(".hoodie/new", b"x" * 1000)
+    assert not storage.exists(".hoodie/new")
+    storage.replace(".hoodie/old", b"as it was")
+    with pytest.raises(OSError, match="too large"):
+        storage.replace(".hoodie/old", b"x" * 1000)
+    assert storage.read_bytes(".hoodie/old") == b"as it was"

@@ -470,7 +470,7 @@ def test_deleting_what_is_not_there_makes_no_commit(tmp_path: Path) -> None:
 
 
 def test_time_travel_sees_every_earlier_snapshot(tmp_path: Path) -> None:
-    """`as_of` any commit gives its snapshot, by our reader and hudi-rs; nothing before the first."""
+    """`as_of` a commit gives its snapshot, by our reader and hudi-rs; before the first nothing."""
     table = create(tmp_path / "t")
     batches = [
         small(("a", "x", 1), ("b", "y", 1)),
