@@ -16,7 +16,7 @@ A `Pipeline` is data: the runners read it, `operators` draws it. Bottleneck 4 be
 *Source:* RFC-24, "Current Pipeline" and STEP1 to STEP3.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hoodie_nb.errors import InvalidConfig
@@ -58,10 +58,10 @@ class Pipeline:
             "WriteCoordinator", "driver", "instant before the writers, commit after", "events"
         )
         if self.shuffle == "partition":
-            return (coordinator, _by(source, "partition"), self._writes_all(flush))
+            return (coordinator, replace(source, sends_by="partition"), self._writes_all(flush))
         assigner = Operator("FileIdAssigner", "n", f"{self.index} index, buckets", "file id")
         writer = Operator("BucketWriter", "n", f"{flush}, one file a bucket", "statuses")
-        return (coordinator, _by(source, "record key"), assigner, writer)
+        return (coordinator, replace(source, sends_by="record key"), assigner, writer)
 
     def _writes_all(self, flush: str) -> Operator:
         does = f"{self.index} index, buckets, {flush}, bucket after bucket"
@@ -72,10 +72,6 @@ class Pipeline:
         sends = [f" ─[{o.sends_by}]→ " for o in self.operators]
         drawn = "".join(step + arrow for step, arrow in zip(steps, [*sends[:-1], ""], strict=True))
         return f"{self.name}: {drawn}"
-
-
-def _by(operator: Operator, sends_by: str) -> Operator:
-    return Operator(operator.name, operator.parallelism, operator.does, sends_by)
 
 
 PIPELINES = {

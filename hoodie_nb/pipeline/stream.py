@@ -247,8 +247,9 @@ class Job:
     @property
     def status(self) -> str:
         """Return one line: what the job is doing and how much it has committed."""
-        commits = self._events.records("instant_committed")
-        rows = sum(e.values["inserts"] + e.values["updates"] for e in commits)
+        told = self._events.records("instant_committed")
+        commits = {e.values["instant"]: e.values for e in told}  # settling again tells again
+        rows = sum(values["inserts"] + values["updates"] for values in commits.values())
         state = "running" if self.active else "failed" if self._error else "stopped"
         return f"{state}: {len(commits)} commits, {rows:,} rows written, batch {self._last_batch}"
 
