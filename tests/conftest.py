@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 os.environ["HOODIE_NB_TESTING"] = "1"  # before any test, for the processes that tests start, too
 
 
+# what tests share lies beside them under other names and is not searched for doctests
+collect_ignore_glob = ["*/[!t]*.py", "*/t[!e]*.py", "*/te[!s]*.py"]
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Start Spark on two cores; its folders lie in this process's own temporary folder."""

@@ -89,6 +89,22 @@ def test_a_restart_skips_what_is_held_and_goes_on(spark, tmp_path, commit_on):
     same_as_board(table, 2)
 
 
+def test_another_number_of_writers_after_a_restart(spark, tmp_path):
+    """A job may go on with more or fewer tasks; file groups then change hands, rows do not."""
+    table = board_table(tmp_path / "board")
+    stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source")
+    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds"}
+    job = hn.write_stream(stream, table, **settings, write_tasks=1)
+    while not job.events.records("instant_committed"):
+        assert job.active
+    job.stop()
+    job = hn.write_stream(stream, table, **settings, write_tasks=3)
+    job.process_all_available()
+    job.stop()
+    assert len({e.values["task"] for e in job.events.records("operator_ran")}) > 1
+    same_as_board(table, DAYS)
+
+
 def test_a_replay_of_the_last_batch_is_skipped(spark, tmp_path):
     """Without Spark's last commits/N the batch comes again and is recognised by its fingerprint."""
     table = board_table(tmp_path / "board")

@@ -66,6 +66,12 @@ class WriteBuffer:
 
     def add(self, rows: pa.Table) -> None:
         """Sort assigned rows into their buckets and flush what has grown too large."""
+        quarters = -(-4 * rows.nbytes // self._plan.options.task_max_bytes)
+        step = max(1, -(-rows.num_rows // max(1, quarters)))  # a piece may be above the limit
+        for start in range(0, rows.num_rows, step):
+            self._add(rows.slice(start, step))
+
+    def _add(self, rows: pa.Table) -> None:
         rows = rows.combine_chunks()
         order = pc.sort_indices(rows.column(FILE_ID))
         ids = pc.take(rows.column(FILE_ID), order).combine_chunks() if len(order) else order[:0]

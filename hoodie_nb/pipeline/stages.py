@@ -67,6 +67,12 @@ class Pipeline:
         does = f"{self.index} index, buckets, {flush}, bucket after bucket"
         return Operator("WriteProcess", "n", does, "statuses")
 
+    def diagram(self) -> str:
+        """Return the pipeline as a Mermaid flowchart, which JupyterLab and GitHub draw."""
+        boxes = [f'  {n}["{o.name} x {o.parallelism}"]' for n, o in enumerate(self.operators)]
+        arrows = [f"  {n} -->|{o.sends_by}| {n + 1}" for n, o in enumerate(self.operators[:-1])]
+        return "\n".join(["flowchart LR", *boxes, *arrows])
+
     def __str__(self) -> str:
         steps = [f"{o.parallelism} {o.name} ({o.does})" for o in self.operators]
         sends = [f" ─[{o.sends_by}]→ " for o in self.operators]
