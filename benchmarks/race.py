@@ -13,9 +13,9 @@ from hoodie_nb.table.storage import Link
 
 COLUMNS = ["records_per_s", "serial_share", "write_s", "blocked_s", "skew", "peak_buffer_mb"]
 COLUMNS += ["commit_s", "amplification", "rows", "duplicates"]
-HOT = Generated(rows=400_000, batches=1, partitions=1, record_bytes=100)
+HOT = Generated(rows=160_000, batches=1, partitions=1, record_bytes=100)
 FILES = {
-    "hoodie.parquet.max.file.size": 3_000_000,
+    "hoodie.parquet.max.file.size": 2_000_000,
     "hoodie.parquet.small.file.limit": 0,
     "hoodie.copyonwrite.record.size.estimate": 100,
     "write.batch.size": "512 KB",
@@ -84,7 +84,7 @@ def main():
     """Run all races on eight task threads."""
     spark = hn.spark(cores=8)
     show("Flights, 4 days", race(spark=spark, days=4, repeats=3))
-    store = Link(latency_s=0.02, bytes_per_s=500_000)
+    store = Link(latency_s=0.02, bytes_per_s=1_000_000)
     names = ("step1", "step2", "step3")
     hot = race(names, HOT, store, 3, spark=spark, options=FILES, write_tasks=8)
     medians = show("One hot partition, eight writers", hot)

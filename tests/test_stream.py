@@ -225,8 +225,9 @@ def test_a_failed_batch_is_run_again(spark, tmp_path):
 
     stream = hn.flights.stream(spark, days=1, path=tmp_path / "source")
     stream = stream.mapInArrow(fails_once, stream.schema)
-    job = hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="available_now")
-    job.wait(120)
+    job = hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="0 seconds")
+    job.process_all_available()
+    job.stop()
     assert len(job.events.records("job_restarted")) == 1
     same_as_board(table, 1)
 

@@ -285,15 +285,23 @@ class Job:
 
     def process_all_available(self) -> None:
         """Return when all input that is present now is committed and visible."""
-        try:
-            with self._stop_on_interrupt():
-                self.query.processAllAvailable()
-        except Exception:
-            self._ended.wait()
-            self._raise()
-            raise
+        with self._stop_on_interrupt():
+            while not self._processed(self.query):
+                continue  # it was restarted
         with writing(self._table.storage):
             self.checkpointing.complete()
+
+    def _processed(self, query: StreamingQuery) -> bool:
+        """Whether a run of the query took all input; if it failed, wait for what becomes of it."""
+        try:
+            query.processAllAvailable()
+            return True
+        except Exception:
+            while not self._ended.wait(_POLL_S):
+                if self.query is not query:
+                    return False
+            self._raise()
+            raise
 
     def stop(self) -> None:
         """Stop between two batches; what is prepared is committed. May be called again."""
