@@ -241,7 +241,11 @@ class LocalJob:
             return [f"{folder}/0.arrow"]
 
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
-        self.checkpointing.keep(checkpoint, seal)
+        try:
+            self.checkpointing.keep(checkpoint, seal)
+        except Exception:
+            self.failover()
+            raise
         self._next = barrier
 
     def _make_durable(self, result: Prepared | None) -> None:
