@@ -39,7 +39,7 @@ class NewFile:
 
     def takes(self, folded: pa.Table) -> bool:
         """Whether rows can be appended: no deletes, no key that the file holds."""
-        if self._plan.intake.operation == "insert":
+        if self._plan.intake.operation == "insert" or folded.num_rows == 0:
             return True
         if not pc.all(pc.equal(folded.column(OP), STORE)).as_py():
             return False
@@ -48,6 +48,8 @@ class NewFile:
 
     def append(self, merge: Merge) -> None:
         """Write rows (a merge without a slice before) as a row group of their own."""
+        if merge.incoming.num_rows == 0:
+            return
         for rows, keys in merge.pieces(iter(())):
             self._writer.write(rows)
             self._keys.append(keys)
