@@ -12,6 +12,7 @@ writers in parallel pay only where writing waits.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.events import EventLog
 from hoodie_nb.lab import flights
 from hoodie_nb.pipeline.batch import write_arrow
 from hoodie_nb.pipeline.stages import PIPELINES, pipeline_named
@@ -142,8 +144,6 @@ class _Course:
         table = TableHandle(LocalStorage(made.storage.root, self.link), SystemClock(), made.config)
         job_index = self.settings.get("index") or pipeline_named(pipeline).index
         if self.existing is not None:
-            from hoodie_nb.events import EventLog
-
             write_arrow(made, self.existing, "upsert", EventLog())
         source = str(self.folder / "input")
         reader = self.spark.readStream.schema(self.spark.read.parquet(source).schema)
@@ -225,8 +225,6 @@ def _flight_batches(days: int) -> list[pa.Table]:
 
 
 def _write_input(folder: Path, tables: list[pa.Table]) -> None:
-    import os
-
     folder.mkdir()
     for number, table in enumerate(tables):
         path = folder / f"{number:04d}.parquet"

@@ -30,13 +30,13 @@ import pyarrow.parquet as pq
 from hoodie_nb import failpoints
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.coordinator import Shape, Write, WriteCoordinator
-from hoodie_nb.pipeline.in_process import write_in_process
+from hoodie_nb.pipeline.in_process import in_order, write_in_process
 from hoodie_nb.pipeline.intake import OP, SEQ, STORE, Intake
 from hoodie_nb.pipeline.prepared import Prepared, merged
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.pipeline.sealing import Sealed, SealedRecords, composed, run_name
 from hoodie_nb.table.base_file import conform
-from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
+from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
 
@@ -85,11 +85,8 @@ class Checkpointing:
 
         `seal` writes runs below a folder (a path from the table's root) and returns their paths.
         """
-        self.recover()
-        if self.holds(checkpoint):
-            self._events.tell("batch_skipped", batch=checkpoint.batch_id)
+        if not self._admits(checkpoint, previous):
             return False
-        self._check(checkpoint, previous)
         if self.due():
             self.complete()
         self.keep(checkpoint, seal)
@@ -165,11 +162,8 @@ class Checkpointing:
 
         `previous` is the fingerprint of the checkpoint before, as the source tells it now.
         """
-        self.recover()  # first: it records what a commit held and a failure kept out
-        if self.holds(checkpoint):
-            self._events.tell("batch_skipped", batch=checkpoint.batch_id)
+        if not self._admits(checkpoint, previous):
             return None
-        self._check(checkpoint, previous)
         if not self.held_open():
             self._commit_prepared()
         self._events.tell("batch_started", batch=checkpoint.batch_id)
@@ -185,6 +179,15 @@ class Checkpointing:
             self.lose_next -= 1
             self._lost.add(checkpoint.batch_id)
         return Instant(result.instant_time, "commit", State.INFLIGHT)
+
+    def _admits(self, checkpoint: Checkpoint, previous: str | None) -> bool:
+        """Recover the table and return whether the checkpoint is new; raise if it cannot be."""
+        self.recover()  # first: it records what a commit held and a failure kept out
+        if self.holds(checkpoint):
+            self._events.tell("batch_skipped", batch=checkpoint.batch_id)
+            return False
+        self._check(checkpoint, previous)
+        return True
 
     def _check(self, checkpoint: Checkpoint, previous: str | None) -> None:
         progress = self._coordinator.progress
@@ -310,6 +313,4 @@ def settle(coordinator: WriteCoordinator, events: EventLog) -> None:
 def _in_order(parts: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(parts)
     position = rows.schema.get_field_index(SEQ)
-    rows = rows.set_column(position, SEQ, pa.array(range(rows.num_rows), pa.int64()))
-    order = [(PARTITION_PATH, "ascending"), (RECORD_KEY, "ascending"), (SEQ, "ascending")]
-    return rows.sort_by(order).combine_chunks()
+    return in_order(rows.set_column(position, SEQ, pa.array(range(rows.num_rows), pa.int64())))

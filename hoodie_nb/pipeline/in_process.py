@@ -27,6 +27,11 @@ def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table
     """
     sequence = np.arange(arrived, arrived + rows.num_rows, dtype=np.int64)
     keyed = intake.keyed(rows, pa.array(sequence))
+    return in_order(keyed)
+
+
+def in_order(keyed: pa.Table) -> pa.Table:
+    """Return keyed rows sorted by partition, key and arrival."""
     order = [(PARTITION_PATH, "ascending"), (RECORD_KEY, "ascending"), (SEQ, "ascending")]
     return keyed.sort_by(order).combine_chunks()
 
