@@ -202,3 +202,16 @@ def test_a_start_after_the_end_only_checks(start):
     assert second.finish() == 0, second.told()
     assert "nothing new: all was there already" in "\n".join(second.lines)
     assert f"{COMMITS} commits (0 now)" in "\n".join(second.lines)
+
+
+@pytest.mark.kills
+def test_an_interval_of_ten_writes_a_sixth_and_survives_kills():
+    """Twenty small batches under `commit_interval=10`, killed twice: the same table, six times cheaper.
+
+    The benchmark compares both tables with the model and fails if the ratio is below 6.
+    """
+    sizes = ["--rows", "200000", "--batch", "2000"]
+    command = [sys.executable, "benchmarks/interval.py", *sizes]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    assert "times fewer bytes" in ended.stdout

@@ -29,6 +29,7 @@ def write_markers(
 ) -> None:
     """Make a marker for each file, durable before any file is published."""
     folder = marker_folder(instant_time)
+    storage.make_folder(folder)  # an instant that was redone may have no file at all
     folders = {META, MARKERS, folder}
     for status in statuses:
         path = f"{folder}/{status.marker}"

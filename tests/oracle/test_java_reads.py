@@ -9,6 +9,11 @@ import pyarrow.compute as pc
 import pytest
 
 from hoodie_nb import Table, flights
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.coordinator import WriteCoordinator
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.prepared import Prepared
+from hoodie_nb.table.handle import open_table
 
 from .client import BLOOM, Judge
 from .readers import Cells, check, java, ours, rust
@@ -81,6 +86,24 @@ def test_java_upserts_and_we_upsert_again(judge: Judge, written: tuple[Table, Mo
     table.delete(model.delete(range(41, 70, 7)))
     check(judge, table, model)
     judge.write(table.path, model.upsert(range(80, 100), 6), BLOOM)
+    check(judge, table, model)
+
+
+def test_java_minds_no_commit_without_files(judge: Judge, tmp_path: Path) -> None:
+    """An instant that was redone and has no row left is an empty commit; all readers pass it by."""
+    layout = LAYOUTS["simple"]
+    table, model = layout.create(tmp_path / "empty"), Model(layout)
+    table.upsert(model.upsert(range(40), 2))
+    handle = open_table(table.path)
+    coordinator = WriteCoordinator(handle, EventLog())
+    base, instant = handle.file_groups().instants, coordinator.begin()
+    record = Prepared(instant.requested_time, 0, (), "upsert", base, ())
+    coordinator.prepare(record)
+    coordinator.complete([record], Intake(handle.config, handle.schema))
+    assert times(table)[-1] == instant.requested_time
+    check(judge, table, model)
+    judge.write(table.path, model.upsert(range(30, 50), 3), BLOOM)
+    table.upsert(model.upsert(range(45, 60), 4))
     check(judge, table, model)
 
 
