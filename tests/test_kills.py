@@ -206,7 +206,7 @@ def test_a_start_after_the_end_only_checks(start):
 
 @pytest.mark.kills
 def test_an_interval_of_ten_writes_a_sixth_and_survives_kills():
-    """Twenty small batches under `commit_interval=10`, killed twice: the same table, six times cheaper.
+    """Twenty small batches under `commit_interval=10`, killed twice: a sixth of the bytes.
 
     The benchmark compares both tables with the model and fails if the ratio is below 6.
     """

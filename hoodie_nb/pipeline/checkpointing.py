@@ -129,7 +129,7 @@ class Checkpointing:
         result = self._write_composed(runs) if runs else None
         if result is not None:
             coordinator.prepare(replace(result, checkpoints=checkpoints))
-            instant = self._commit_prepared()
+            instant = self.commit_prepared()
         else:
             instant = None
             for checkpoint in checkpoints:
@@ -165,7 +165,7 @@ class Checkpointing:
         if not self._admits(checkpoint, previous):
             return None
         if not self.held_open():
-            self._commit_prepared()
+            self.commit_prepared()
         self._events.tell("batch_started", batch=checkpoint.batch_id)
         if self._commit_on == "write":
             shape = self._shape
@@ -225,10 +225,16 @@ class Checkpointing:
 
     def complete(self) -> Instant | None:
         """Commit everything that is prepared or sealed; may be repeated."""
-        instant = self._commit_prepared()
+        instant = self.commit_prepared()
         return self._apply_sealed() or instant
 
-    def _commit_prepared(self) -> Instant | None:
+    def seals_of(self, query_id: str | None) -> bool:
+        """Whether something is sealed, and by that query alone."""
+        queries = {record.checkpoint.query_id for record in self._sealed.all()}
+        return queries == {query_id}
+
+    def commit_prepared(self) -> Instant | None:
+        """Commit everything that is prepared; may be repeated."""
         self._lost.clear()
         prepared, instant = self._coordinator.prepared.all(), None
         for _, records in itertools.groupby(prepared, key=lambda record: record.instant_time):
@@ -302,12 +308,15 @@ class Checkpointing:
         return _in_order([keyed.empty_table(), *parts])
 
 
-def settle(coordinator: WriteCoordinator, events: EventLog) -> None:
-    """Bring a table to rest before a write: recover it and commit all that is prepared."""
+def settle(coordinator: WriteCoordinator, events: EventLog, *, sealing: str | None = None) -> None:
+    """Bring a table to rest before a write: recover it, commit all that is prepared or sealed.
+
+    What the query `sealing` has sealed stays for the end of its interval, if there is nothing else.
+    """
     intake = Intake(coordinator.table.config, coordinator.table.schema)
     checkpointing = Checkpointing(coordinator, intake, Shape(), events)
     checkpointing.recover()
-    checkpointing.complete()
+    checkpointing.commit_prepared() if checkpointing.seals_of(sealing) else checkpointing.complete()
 
 
 def _in_order(parts: list[pa.Table]) -> pa.Table:

@@ -5,6 +5,7 @@ replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerpr
 """
 
 import hashlib
+import json
 from pathlib import Path
 
 from hoodie_nb.errors import InvalidTable
@@ -17,6 +18,13 @@ class CheckpointFolder:
 
     def __init__(self, path: str) -> None:
         self.path = local_root(path)
+
+    def query_id(self) -> str | None:
+        """Return the id of the query that this folder belongs to, None if there is none yet."""
+        try:
+            return str(json.loads(Path(self.path, "metadata").read_bytes())["id"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
 
     def fingerprint(self, batch_id: int) -> str | None:
         """Return the fingerprint of a batch, None if its offsets are not there."""

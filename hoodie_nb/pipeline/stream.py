@@ -107,7 +107,8 @@ class Job:
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
         try:
             with writing(table.storage):
-                settle(self._coordinator, self._events)
+                sealing = self._folder.query_id() if settings.interval else None
+                settle(self._coordinator, self._events, sealing=sealing)
             self._start()
         except BaseException:
             self._hold.release()

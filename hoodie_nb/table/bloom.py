@@ -159,7 +159,7 @@ class BloomFilter:
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Add record keys (strings). Raises: InvalidInput on null or empty keys, adding none."""
-        data, starts, lengths = _utf8(keys)
+        data, starts, lengths = key_bytes(keys)
         base = self._assigned_rows(len(starts)) * (self._rows.shape[1] * 8)
         flat: Bools = np.unpackbits(self._rows, bitorder="little").view(np.bool_)
         for block, chain in _blocks(data, starts, lengths, _BLOCK_KEYS):
@@ -171,7 +171,7 @@ class BloomFilter:
 
     def might_contain(self, keys: pa.Array | pa.ChunkedArray) -> Bools:
         """Tell for each key whether it may have been added (no is certain). Raises: as `add`."""
-        data, starts, lengths = _utf8(keys)
+        data, starts, lengths = key_bytes(keys)
         size = max(1, min(_BLOCK_KEYS, _BLOCK_CELLS // len(self._rows)))
         alive = np.arange(len(starts))
         for rounds in (min(_FIRST_ROUNDS, self.hashes), self.hashes):
@@ -262,7 +262,7 @@ def _blocks(data: Bytes, starts: Ints, lengths: Ints, size: int) -> Iterator[tup
         yield block, _Chain.cut(data, starts[block], lengths[block])
 
 
-def _utf8(keys: pa.Array | pa.ChunkedArray) -> tuple[Bytes, Ints, Ints]:
+def key_bytes(keys: pa.Array | pa.ChunkedArray) -> tuple[Bytes, Ints, Ints]:
     """Give the keys' bytes, each key's start in them, and its length."""
     kind = keys.type.value_type if pa.types.is_dictionary(keys.type) else keys.type
     if kind not in (pa.string(), pa.large_string(), pa.string_view()):
