@@ -253,7 +253,8 @@ class Checkpointing:
         """Apply the rows of an instant whose base has moved under a new instant.
 
         Deletes first, the winners on top, as two checkpoints of the new instant. One record with
-        all checkpoints replaces the old ones; a crash before it stands redoes again.
+        all checkpoints and both their statuses replaces the old ones, so that it may be redone
+        itself; a crash before it stands redoes again.
         """
         coordinator, old = self._coordinator, records[0].instant_time
         for pending in coordinator.table.timeline.pending():
@@ -280,7 +281,7 @@ class Checkpointing:
         together = replace(
             new[-1],
             ordinal=0,
-            statuses=tuple(merged(new)),
+            statuses=tuple(status for record in new for status in record.statuses),
             checkpoints=tuple(c for record in records for c in record.checkpoints),
             replaces=old,
         )

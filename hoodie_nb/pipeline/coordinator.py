@@ -230,7 +230,9 @@ class WriteCoordinator:
         refuse_conflicts(statuses)
         failpoints.hit("coord.statuses.pre")
         instant = instant or pending_commit(self.table.timeline)
-        if statuses and instant is not None:
+        if instant is not None and (
+            any(s.file_name for s in statuses) or self._missed(statuses, plan)
+        ):
             return Prepared(
                 instant.requested_time,
                 len(records),
@@ -246,6 +248,11 @@ class WriteCoordinator:
         if checkpoint is not None:
             self.progress.record(checkpoint, None)
         return None
+
+    def _missed(self, statuses: Sequence[WriteStatus], plan: WritePlan) -> bool:
+        """Whether deletes that met no row may meet one: the base has moved since the plan."""
+        commits = tuple(i.requested_time for i in self.table.timeline.completed_commits())
+        return bool(statuses) and commits != plan.groups.instants
 
     def run(
         self,

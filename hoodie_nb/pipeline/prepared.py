@@ -102,9 +102,9 @@ class PreparedRecords:
 
 
 def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
-    """Return one status a file group: the last file, with the counts of all its checkpoints."""
+    """Return one status a base file: the group's last, with the counts of all its checkpoints."""
     last: dict[tuple[str, str], WriteStatus] = {}
-    for status in (status for record in records for status in record.statuses):
+    for status in (s for record in records for s in record.statuses if s.file_name):
         key = (status.partition_path, status.file_id)
         before = last.get(key)
         if before is not None:

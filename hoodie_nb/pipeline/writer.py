@@ -4,7 +4,8 @@
 every bucket is folded and merged onto the slice before, once, into a new base file in the staging
 folder. What leaves is one write status per file: the event that the coordinator commits.
 
-*Semantics*: one base file per file group and instant. A new file group without rows is not written.
+*Semantics*: one base file per file group and instant. A new file group without rows is not written,
+but deletes that met no row are reported.
 *Fault tolerance*: staged names are made exclusively below a folder that only the driver makes, so
 that a task which outlives its job cannot touch another attempt's file. The writer knows no
 timeline: nothing it does is visible before the coordinator publishes it.
@@ -145,7 +146,7 @@ class BucketWriter:
             old, merge.counts = None, MergeCounts(inserts=rows)
         if rows == 0 and old is None:
             self._plan.storage.remove(staged)
-            return None
+            return None if deleted is None else _only_deletes(bucket, deleted)
         status = self._status(bucket, merge, staged, old, rows, began)
         status = replace(status, deleted_path=deleted)
         self._tell(
@@ -250,6 +251,12 @@ class BucketWriter:
             os.fsync(sink.fileno())
         failpoints.hit("writer.data.post")
         return writer.rows
+
+
+def _only_deletes(bucket: Bucket, deleted_path: str) -> WriteStatus:
+    """Return the status of deletes that met no row: on a base that has moved they may meet one."""
+    nothing = (bucket.partition_path, bucket.file_id, "", "", 0, 0, 0, 0, 0)
+    return WriteStatus(*nothing, deleted_path=deleted_path)
 
 
 def _old_rows(source: pq.ParquetFile | None, stored: pa.Schema) -> Iterator[pa.Table]:

@@ -26,7 +26,8 @@ class WriteStatus:
 
     Counts are rows, `bytes_written` is the file's size; `previous_file` is the base file name of
     the slice it was built on, None for a new file group; `deleted_path` is a staged Arrow file with
-    the deletes of this checkpoint, if it had any. *Source:* RFC-24 "write status".
+    the deletes of this checkpoint, if it had any; if they met no row, there is no base file and
+    `file_name` is empty. *Source:* RFC-24 "write status".
     """
 
     partition_path: str

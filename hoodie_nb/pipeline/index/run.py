@@ -1,0 +1,188 @@
+"""Runs: immutable files of sorted key hashes, the state index's only data.
+
+A run holds sections, one a partition; a section tells for each hash which file group had the key.
+Sections are found through the manifest, which names run, place, length and checksum of each.
+
+*On disk*: `.hoodie/.hoodie_nb/index/runs/<instant>-<nonce>.run`, little endian, each part padded to
+8 bytes: the head `HNBRUN01`, instant (17 digits, padded to 24), then sections of
+
+    meta        uint64 length, JSON: partition, file ids, number of hashes, bits of the directory
+    hashes      uint64 each, sorted
+    groups      uint32 each: position of the file id
+    directory   uint32 each, 2^bits + 1: where hashes with that prefix begin
+
+About 14 bytes a key. Files are mapped, so that lookups touch the pages they need and nobody holds
+a run in memory; a section's checksum is compared when it is first opened.
+
+*Source:* RFC-24 "new index"; the memtables of log-structured merge trees.
+"""
+
+import json
+import mmap
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hoodie_nb.pipeline.index.hashing import Hashes
+
+HEAD = b"HNBRUN01"
+_HEAD_BYTES = 32
+Positions = NDArray[np.int64]
+Groups = NDArray[np.uint32]
+
+
+class DamagedRun(ValueError):
+    """A run that is not what the manifest says: the index does without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Where one partition's hashes lie: run (file name), byte offset and length, CRC-32, count.
+
+    `instant` is that of the commit which wrote the run.
+    """
+
+    run: str
+    instant: str
+    offset: int
+    length: int
+    crc: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The hashes of one partition, sorted, and for each the position of its file id."""
+
+    partition: str
+    file_ids: Sequence[str]
+    hashes: Hashes
+    groups: Groups
+
+    @classmethod
+    def of(cls, partition: str, parts: Sequence[tuple[str, Hashes]]) -> "Entries":
+        """Return the entries of several file groups, given as (file id, hashes in any order)."""
+        file_ids = sorted({file_id for file_id, _ in parts})
+        number = {file_id: n for n, file_id in enumerate(file_ids)}
+        numbers = [np.full(len(h), number[i], dtype=np.uint32) for i, h in parts]
+        none: list[Any] = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
+        hashes = np.concatenate([*none[0], *(h for _, h in parts)])
+        return cls(partition, file_ids, hashes, np.concatenate([*none[1], *numbers])).in_order()
+
+    def in_order(self) -> "Entries":
+        """Return the entries sorted by hash."""
+        order = np.argsort(self.hashes, kind="stable")
+        hashes, groups = self.hashes[order], self.groups[order]
+        return Entries(self.partition, self.file_ids, hashes, groups)
+
+    def parts(self) -> list[tuple[str, Hashes]]:
+        """Return (file id, hashes) a file group; the inverse of `of`."""
+        numbers = range(len(self.file_ids))
+        return [(self.file_ids[n], self.hashes[self.groups == n]) for n in numbers]
+
+    def encoded(self) -> bytes:
+        """Return the section's bytes; `SectionView` reads them."""
+        count = len(self.hashes)
+        bits = max(0, count.bit_length() - 2)
+        prefixes = (self.hashes >> np.uint64(63 - bits)) >> np.uint64(1)  # a shift by 64 is none
+        each = np.bincount(prefixes.astype(np.int64), minlength=1 << bits)
+        directory = np.concatenate([[0], np.cumsum(each)]).astype("<u4")
+        meta = {"partition": self.partition, "groups": list(self.file_ids)}
+        text = json.dumps({**meta, "count": count, "bits": bits}).encode()
+        parts = [len(text).to_bytes(8, "little"), _padded(text), self.hashes.tobytes()]
+        return b"".join([*parts, _padded(self.groups.tobytes()), _padded(directory.tobytes())])
+
+
+def write_run(path: str, name: str, instant: str, entries: Sequence[Entries]) -> list[Section]:
+    """Write a run to the local `path` and return where its sections lie.
+
+    It is not synced: what a power cut tears fails its checksum.
+    """
+    found, offset = [], _HEAD_BYTES
+    with open(path, "xb") as sink:
+        sink.write(HEAD + instant.encode().ljust(_HEAD_BYTES - len(HEAD)))
+        for part in entries:
+            body = part.encoded()
+            sink.write(body)
+            crc, count = zlib.crc32(body), len(part.hashes)
+            found.append(Section(name, instant, offset, len(body), crc, count))
+            offset += len(body)
+    return found
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 8)
+
+
+class SectionView:
+    """A section opened for lookups; raises DamagedRun if it is not the one that was written."""
+
+    def __init__(self, path: str, section: Section) -> None:
+        body = _mapped(path, section)
+        try:
+            size = int.from_bytes(body[:8], "little")
+            meta = json.loads(bytes(body[8 : 8 + size]))
+            self.partition, self.file_ids = str(meta["partition"]), list(meta["groups"])
+            count, bits = int(meta["count"]), int(meta["bits"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedRun(f"{path}: {error}") from None
+        at = 8 + -(-size // 8) * 8
+        self.hashes: Hashes = np.frombuffer(body, "<u8", count, at)
+        self.groups: Groups = np.frombuffer(body, "<u4", count, at + 8 * count)
+        at += 8 * count + -(-4 * count // 8) * 8
+        self._directory = np.frombuffer(body, "<u4", (1 << bits) + 1, at)
+        self._bits, self.length = bits, section.length
+
+    def entries(self) -> Entries:
+        """Return what the section holds, in memory."""
+        return Entries(self.partition, self.file_ids, self.hashes.copy(), self.groups.copy())
+
+    def find(self, hashes: Hashes) -> tuple[Positions, Groups]:
+        """Return each match as (position among `hashes`, position of the file id).
+
+        A hash that several file groups have is matched several times.
+        """
+        rows, at = self._first(hashes)
+        found = [(rows, self.groups[at])]
+        while len(rows):  # equal hashes lie side by side
+            at = at + 1
+            inside = np.flatnonzero(at < len(self.hashes))
+            again = inside[self.hashes[at[inside]] == hashes[rows[inside]]]
+            rows, at = rows[again], at[again]
+            found.append((rows, self.groups[at]))
+        return np.concatenate([r for r, _ in found]), np.concatenate([g for _, g in found])
+
+    def _first(self, hashes: Hashes) -> tuple[Positions, Positions]:
+        """Return the positions of the hashes that are here, and where their first match lies."""
+        prefixes = ((hashes >> np.uint64(63 - self._bits)) >> np.uint64(1)).astype(np.int64)
+        at = self._directory[prefixes].astype(np.int64)
+        end = self._directory[prefixes + 1].astype(np.int64)
+        rows = np.flatnonzero(at < end)
+        at, end, wanted = at[rows], end[rows], hashes[rows]
+        matched: list[tuple[Positions, Positions]] = []
+        while len(rows):
+            here = self.hashes[at]
+            equal = here == wanted
+            matched.append((rows[equal], at[equal]))
+            on = np.flatnonzero((here < wanted) & (at + 1 < end))
+            rows, at, end, wanted = rows[on], at[on] + 1, end[on], wanted[on]
+        none = np.empty(0, dtype=np.int64)
+        found = np.concatenate([none, *(r for r, _ in matched)])
+        return found, np.concatenate([none, *(a for _, a in matched)])
+
+
+def _mapped(path: str, section: Section) -> memoryview:
+    try:
+        with open(path, "rb") as file:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise DamagedRun(f"{path}: {error}") from None
+    head = HEAD + section.instant.encode().ljust(_HEAD_BYTES - len(HEAD))
+    body = data[section.offset : section.offset + section.length]
+    if data[:_HEAD_BYTES] != head or len(body) != section.length or zlib.crc32(body) != section.crc:
+        raise DamagedRun(f"{path} is not the run that was written")
+    return body
