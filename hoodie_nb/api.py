@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _NOT_YET = {
     "pipeline": tuple(PIPELINES),
-    "index": ("bloom", "state", None),
+    "index": ("bloom+state", "bloom", "state", None),
     "operation": ("upsert", "insert", "delete"),
     "commit_on": ("checkpoint", "write"),
     "placement": ("executors",),

@@ -10,6 +10,8 @@
 | codec | hoodie.parquet.compression.codec | snappy (Hudi: gzip, 7.6 times slower to merge) |
 | batch_bytes | write.batch.size | 32 MB a bucket |
 | task_max_bytes | write.task.max.size | 256 MB a task |
+| index_load_budget | hoodie_nb.index.load.budget | 4 files a commit are read for the index |
+| index_max_bytes | hoodie_nb.index.max.bytes | 1 GB of state index; 0 keeps none |
 """
 
 import difflib
@@ -49,6 +51,12 @@ def _size(value: object, name: str) -> int:
     return parse_bytes(value, name)  # type: ignore[arg-type]  # parse_bytes refuses other types
 
 
+def _count(value: object, name: str) -> int:
+    if not re.fullmatch(r"\d+", str(value)):
+        raise InvalidConfig(f"{name}={value!r} must be a whole number from 0 on")
+    return int(str(value))
+
+
 def _share(value: object, name: str) -> float:
     try:
         share = float(str(value))
@@ -82,6 +90,8 @@ _HUDI: dict[str, tuple[str, Callable[[object, str], Any]]] = {
     "hoodie.parquet.compression.codec": ("codec", _codec),
     "write.batch.size": ("batch_bytes", _positive),
     "write.task.max.size": ("task_max_bytes", _positive),
+    "hoodie_nb.index.load.budget": ("index_load_budget", _count),
+    "hoodie_nb.index.max.bytes": ("index_max_bytes", _size),
 }
 
 
@@ -97,6 +107,8 @@ class WriteOptions:
     codec: str = "snappy"
     batch_bytes: int = 32 << 20
     task_max_bytes: int = 256 << 20
+    index_load_budget: int = 4
+    index_max_bytes: int = 1 << 30
 
     def updated(self, options: Mapping[str, object]) -> "WriteOptions":
         """Return a copy with `options` (Hudi's or Python names) applied, or raise InvalidConfig."""

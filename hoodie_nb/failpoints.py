@@ -35,6 +35,8 @@ NAMES: tuple[str, ...] = (
     "coord.commit.pre",
     "coord.commit.post",
     "coord.progress.post",
+    "coord.index.pre",
+    "coord.index.post",
     "coord.sweep.post",
     "rollback.plan.post",
     "rollback.files.post",

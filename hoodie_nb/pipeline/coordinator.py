@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from hoodie_nb import failpoints
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.index.manifest import newest_manifest
+from hoodie_nb.pipeline.index.upkeep import learn
 from hoodie_nb.pipeline.instants import pending_commit
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.plan import WritePlan
@@ -52,7 +54,7 @@ class Shape:
     """How a write runs: its pipeline, index and number of tasks."""
 
     pipeline: Pipeline = PIPELINES["step3"]
-    index: str = "bloom"
+    index: str = "bloom+state"
     tasks: int = 1
     state_folder: str = ""
 
@@ -189,6 +191,7 @@ class WriteCoordinator:
             pipeline=shape.pipeline,
             index=shape.index,
             state_folder=shape.state_folder,
+            manifest=newest_manifest(table.storage),
             ordinal=len(records),
         )
 
@@ -375,6 +378,7 @@ class WriteCoordinator:
             for checkpoint in (c for record in records for c in record.checkpoints):
                 self.progress.record(checkpoint, time17)
             failpoints.hit("coord.progress.post")
+            learn(table, time17, statuses, self._events.tell)
             self.prepared.remove(time17)
             for swept in {time17, records[0].replaces or time17}:
                 sweep(table.storage, swept)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
+from hoodie_nb.pipeline.index.told import ToldKeys
 from hoodie_nb.pipeline.intake import OP, STORE
 from hoodie_nb.pipeline.merge import Merge
 from hoodie_nb.pipeline.plan import WritePlan
@@ -22,10 +23,13 @@ from hoodie_nb.table.schema import RECORD_KEY
 
 
 class NewFile:
-    """The open staged file `staged` (path from the table's root) of one new file group."""
+    """The open staged file `staged` (path from the table's root) of one new file group.
 
-    def __init__(self, plan: WritePlan, staged: str) -> None:
-        self._plan, self.staged = plan, staged
+    `told` hears the keys that are written to it.
+    """
+
+    def __init__(self, plan: WritePlan, staged: str, told: ToldKeys) -> None:
+        self._plan, self.staged, self.told = plan, staged, told
         self._sink = plan.storage.open_new(staged)
         self._writer = BaseFileWriter(
             self._sink,
@@ -53,6 +57,7 @@ class NewFile:
         for rows, keys in merge.pieces(iter(())):
             self._writer.write(rows)
             self._keys.append(keys)
+            self.told.add(rows.column(RECORD_KEY), keys)
         self._writer.write_group()
         self.rows = self._writer.rows
 

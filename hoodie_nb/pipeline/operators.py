@@ -15,6 +15,7 @@ import pyarrow as pa
 from hoodie_nb.pipeline.assigner import FileIdAssigner
 from hoodie_nb.pipeline.index import Index
 from hoodie_nb.pipeline.index.bloom import BloomIndex
+from hoodie_nb.pipeline.index.lookup import BloomStateIndex
 from hoodie_nb.pipeline.index.recent import RecentIndex
 from hoodie_nb.pipeline.index.state import StateIndex
 from hoodie_nb.pipeline.plan import WritePlan
@@ -65,7 +66,7 @@ def assign(
 ) -> Iterator[pa.Table]:
     """Run one FileIdAssigner task over keyed rows in order; `recent` if only each piece is."""
     waiting = Waiting()
-    index: Index = StateIndex(plan.state_folder) if plan.index == "state" else BloomIndex(plan)
+    index = _index(plan)
     if recent:
         index = RecentIndex(index)
     yield from FileIdAssigner(plan, index, task, tell).assign(waiting.on(pieces))
@@ -73,6 +74,12 @@ def assign(
     if waiting.rows:
         tell("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
         waiting.tell(tell, "FileIdAssigner", task)
+
+
+def _index(plan: WritePlan) -> Index:
+    if plan.index == "state":
+        return StateIndex(plan.state_folder)
+    return BloomIndex(plan) if plan.index == "bloom" else BloomStateIndex(plan)
 
 
 def write(

@@ -18,8 +18,9 @@ class WritePlan:
     """One instant's write: where, what, onto which slices, by how many tasks.
 
     `record_bytes` is the average size of a stored row; `staged` the folder for this run's files,
-    which only the driver makes and deletes. `index` is "bloom" or "state", the latter kept in
-    `state_folder`; `ordinal` counts the checkpoints of the instant before this one.
+    which only the driver makes and deletes. `index` is "bloom+state", which knows what `manifest`
+    lists, "bloom", or "state", kept in `state_folder`; `ordinal` counts the checkpoints of the
+    instant before this one.
     """
 
     storage: LocalStorage
@@ -31,8 +32,9 @@ class WritePlan:
     record_bytes: int
     tasks: int = 1
     pipeline: Pipeline = PIPELINES["step3"]
-    index: str = "bloom"
+    index: str = "bloom+state"
     state_folder: str = ""
+    manifest: str = ""
     ordinal: int = 0
 
     @property

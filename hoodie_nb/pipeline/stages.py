@@ -86,7 +86,7 @@ PIPELINES = {
         Pipeline("current", True, "partition", False, "state"),
         Pipeline("step1", False, "partition", False, "state"),
         Pipeline("step2", False, "file id", False, "state"),
-        Pipeline("step3", False, "file id", True, "bloom"),
+        Pipeline("step3", False, "file id", True, "bloom+state"),
     )
 }
 

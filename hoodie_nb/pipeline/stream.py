@@ -64,7 +64,7 @@ class StreamSettings:
     write_tasks: int | None = None
     commit_on: str = "checkpoint"
     pipeline: str = "step3"
-    index: str = "bloom"
+    index: str = "bloom+state"
     checkpoint_timeout_s: float | None = None
     max_restarts: int = 3
     interval: Interval | None = None

@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from hoodie_nb import failpoints
 from hoodie_nb.pipeline.buffer import RUN_ROWS, Bucket, WriteBuffer, read_run
 from hoodie_nb.pipeline.folding import fold_runs
+from hoodie_nb.pipeline.index.told import ToldKeys
 from hoodie_nb.pipeline.intake import DELETE, DELETE_ALWAYS, OP
 from hoodie_nb.pipeline.merge import Merge, MergeCounts
 from hoodie_nb.pipeline.new_file import NewFile
@@ -43,6 +44,7 @@ from hoodie_nb.table.base_file import (
 )
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
+from hoodie_nb.table.schema import RECORD_KEY
 
 Tell = Callable[..., None]
 
@@ -118,7 +120,8 @@ class BucketWriter:
         if self._old(bucket) is not None:
             return False
         if bucket.new_file is None:
-            bucket.new_file = NewFile(self._plan, self._staged_name())
+            told = ToldKeys(self._plan, bucket.partition_path, None)
+            bucket.new_file = NewFile(self._plan, self._staged_name(), told)
         if not bucket.new_file.takes(folded):
             return False
         bucket.new_file.append(self._merge(bucket, folded))
@@ -131,13 +134,14 @@ class BucketWriter:
         if new is not None and not bucket.runs and new.takes(incoming):
             new.append(merge)
             new.close()
-            staged, rows, deleted = new.staged, new.rows, None
+            staged, rows, deleted, told = new.staged, new.rows, None, new.told
         else:
             if new is not None:  # its rows are merged like those of a slice before
                 new.close()
                 old = self._as_slice(bucket, new.staged)
             staged = self._staged_name()
-            rows = self._write_file(staged, merge, old)
+            told = ToldKeys(self._plan, bucket.partition_path, old)
+            rows = self._write_file(staged, merge, old, told)
             deleted = self._stage_deletes(staged, incoming)
         for run in bucket.runs:
             os.unlink(run)
@@ -148,7 +152,8 @@ class BucketWriter:
             self._plan.storage.remove(staged)
             return None if deleted is None else _only_deletes(bucket, deleted)
         status = self._status(bucket, merge, staged, old, rows, began)
-        status = replace(status, deleted_path=deleted)
+        keys = told.stage(staged, bucket.file_id)
+        status = replace(status, deleted_path=deleted, keys=keys, keys_complete=told.complete)
         self._tell(
             "file_written",
             partition=status.partition_path,
@@ -228,7 +233,7 @@ class BucketWriter:
         os.unlink(path)  # the mapping keeps it until the merge has read it
         return folded
 
-    def _write_file(self, staged: str, merge: Merge, old: FileSlice | None) -> int:
+    def _write_file(self, staged: str, merge: Merge, old: FileSlice | None, told: ToldKeys) -> int:
         """Write the merged rows to the staged file, durable, and return how many there are."""
         plan = self._plan
         source = open_base_file(plan.storage.fetch(old.path, old.size_bytes)) if old else None
@@ -245,6 +250,7 @@ class BucketWriter:
             )
             for rows, new_keys in merge.pieces(_old_rows(source, merge.stored)):
                 writer.write(rows, new_keys)
+                told.add(rows.column(RECORD_KEY), new_keys)
             writer.close()
             sink.flush()
             failpoints.hit("writer.data", plan.storage.local_path(staged))

@@ -27,7 +27,8 @@ class WriteStatus:
     Counts are rows, `bytes_written` is the file's size; `previous_file` is the base file name of
     the slice it was built on, None for a new file group; `deleted_path` is a staged Arrow file with
     the deletes of this checkpoint, if it had any; if they met no row, there is no base file and
-    `file_name` is empty. *Source:* RFC-24 "write status".
+    `file_name` is empty. `keys` tells where the keys lie that the index is to learn: all of the
+    file, or those new in it. *Source:* RFC-24 "write status".
     """
 
     partition_path: str
@@ -43,6 +44,8 @@ class WriteStatus:
     previous_commit: str | None = None
     seconds: float = 0.0
     deleted_path: str | None = None
+    keys: str | None = None
+    keys_complete: bool = False
 
     @property
     def path(self) -> str:

@@ -23,14 +23,19 @@ class Index(Protocol):
 
 @dataclass(slots=True)
 class LookupCounts:
-    """What the lookups of one task cost, in keys and files."""
+    """What the lookups of one task cost, in keys, files and partitions."""
 
     keys: int = 0
+    state_hits: int = 0
     pruned_by_range: int = 0
     candidates: int = 0
     false_positives: int = 0
     files_looked_up: int = 0
+    keys_loaded: int = 0
     found: int = 0
+    partitions: int = 0
+    pure_partitions: int = 0
+    damaged_runs: int = 0
 
     def as_values(self) -> dict[str, int]:
         """Return the counts by name, for an event."""

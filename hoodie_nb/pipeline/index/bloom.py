@@ -28,6 +28,7 @@ from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.file_groups import FileSlice
 
 V = TypeVar("V")
+Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,18 @@ class BloomIndex:
     def save(self, name: str) -> None:
         """Keep nothing."""
 
-    def _in_file(self, piece: FileSlice, keys: pa.Array) -> npt.NDArray[np.int64]:
+    def _in_file(self, piece: FileSlice, keys: pa.Array) -> Positions:
         """Return the positions of `keys` that the file holds."""
-        path = self._plan.storage.local_path(piece.path)
-        index = self._file_index(path)
+        maybe = self.candidates(piece, keys)
+        if len(maybe) == 0:
+            return maybe
+        hits = maybe[self.holds(piece, keys.take(pa.array(maybe)))]
+        self.counts.false_positives += len(maybe) - len(hits)
+        return hits
+
+    def candidates(self, piece: FileSlice, keys: pa.Array) -> Positions:
+        """Return the positions of `keys` that range and bloom let through."""
+        index = self._file_index(self._plan.storage.local_path(piece.path))
         maybe = np.arange(len(keys))
         if index.min_key is not None and index.max_key is not None:
             inside = pc.and_(
@@ -106,10 +115,13 @@ class BloomIndex:
         if index.rows == 0 or len(maybe) == 0:
             return maybe[:0]
         self.counts.candidates += len(maybe)
-        found = pc.is_in(keys.take(pa.array(maybe)), value_set=self._file_keys(path))
-        hits: npt.NDArray[np.int64] = maybe[found.to_numpy(zero_copy_only=False)]
-        self.counts.false_positives += len(maybe) - len(hits)
-        return hits
+        return maybe
+
+    def holds(self, piece: FileSlice, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Tell for each key whether it is in the file's key column."""
+        path = self._plan.storage.local_path(piece.path)
+        found = pc.is_in(keys, value_set=self._file_keys(path))
+        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
     def _file_index(self, path: str) -> _FileIndex:
         known = _footers.get(path)

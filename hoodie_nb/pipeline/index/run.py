@@ -20,14 +20,14 @@ a run in memory; a section's checksum is compared when it is first opened.
 import json
 import mmap
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hoodie_nb.pipeline.index.hashing import Hashes
+from hoodie_nb.table.storage import LocalStorage
 
 HEAD = b"HNBRUN01"
 _HEAD_BYTES = 32
@@ -41,7 +41,7 @@ class DamagedRun(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where one partition's hashes lie: run (file name), byte offset and length, CRC-32, count.
+    """Where one partition's hashes lie: run (path from the table's root), bytes, CRC-32, count.
 
     `instant` is that of the commit which wrote the run.
     """
@@ -64,25 +64,25 @@ class Entries:
     groups: Groups
 
     @classmethod
-    def of(cls, partition: str, parts: Sequence[tuple[str, Hashes]]) -> "Entries":
-        """Return the entries of several file groups, given as (file id, hashes in any order)."""
-        file_ids = sorted({file_id for file_id, _ in parts})
+    def of(cls, partition: str, file_id: str, hashes: Hashes) -> "Entries":
+        """Return the entries of one file group, given its hashes in any order."""
+        groups = np.zeros(len(hashes), dtype=np.uint32)
+        return cls(partition, (file_id,), np.sort(hashes), groups)
+
+    @classmethod
+    def union(cls, parts: Sequence["Entries"], counts: Sequence[Collection[str]]) -> "Entries":
+        """Return what several entries of a partition hold of the file groups that count in each."""
+        file_ids = sorted({i for part in parts for i in part.file_ids})
         number = {file_id: n for n, file_id in enumerate(file_ids)}
-        numbers = [np.full(len(h), number[i], dtype=np.uint32) for i, h in parts]
-        none: list[Any] = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
-        hashes = np.concatenate([*none[0], *(h for _, h in parts)])
-        return cls(partition, file_ids, hashes, np.concatenate([*none[1], *numbers])).in_order()
-
-    def in_order(self) -> "Entries":
-        """Return the entries sorted by hash."""
-        order = np.argsort(self.hashes, kind="stable")
-        hashes, groups = self.hashes[order], self.groups[order]
-        return Entries(self.partition, self.file_ids, hashes, groups)
-
-    def parts(self) -> list[tuple[str, Hashes]]:
-        """Return (file id, hashes) a file group; the inverse of `of`."""
-        numbers = range(len(self.file_ids))
-        return [(self.file_ids[n], self.hashes[self.groups == n]) for n in numbers]
+        hashes, groups = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
+        for part, valid in zip(parts, counts, strict=True):
+            numbers = np.array([number[i] for i in part.file_ids], dtype=np.uint32)
+            kept = np.array([i in valid for i in part.file_ids], dtype=bool)[part.groups]
+            hashes.append(part.hashes[kept])
+            groups.append(numbers[part.groups[kept]])
+        together, theirs = np.concatenate(hashes), np.concatenate(groups)
+        order = np.argsort(together, kind="stable")  # quick, since the parts are sorted
+        return cls(parts[0].partition, file_ids, together[order], theirs[order])
 
     def encoded(self) -> bytes:
         """Return the section's bytes; `SectionView` reads them."""
@@ -97,19 +97,21 @@ class Entries:
         return b"".join([*parts, _padded(self.groups.tobytes()), _padded(directory.tobytes())])
 
 
-def write_run(path: str, name: str, instant: str, entries: Sequence[Entries]) -> list[Section]:
-    """Write a run to the local `path` and return where its sections lie.
+def write_run(
+    storage: LocalStorage, path: str, instant: str, entries: Iterable[Entries]
+) -> list[Section]:
+    """Write a run, whose name must be new, and return where its sections lie.
 
     It is not synced: what a power cut tears fails its checksum.
     """
     found, offset = [], _HEAD_BYTES
-    with open(path, "xb") as sink:
+    with open(storage.local_path(path), "xb") as sink:
         sink.write(HEAD + instant.encode().ljust(_HEAD_BYTES - len(HEAD)))
         for part in entries:
             body = part.encoded()
             sink.write(body)
             crc, count = zlib.crc32(body), len(part.hashes)
-            found.append(Section(name, instant, offset, len(body), crc, count))
+            found.append(Section(path, instant, offset, len(body), crc, count))
             offset += len(body)
     return found
 
@@ -135,11 +137,11 @@ class SectionView:
         self.groups: Groups = np.frombuffer(body, "<u4", count, at + 8 * count)
         at += 8 * count + -(-4 * count // 8) * 8
         self._directory = np.frombuffer(body, "<u4", (1 << bits) + 1, at)
-        self._bits, self.length = bits, section.length
+        self._bits, self.instant = bits, section.instant
 
     def entries(self) -> Entries:
-        """Return what the section holds, in memory."""
-        return Entries(self.partition, self.file_ids, self.hashes.copy(), self.groups.copy())
+        """Return what the section holds; the numbers stay in the mapped file."""
+        return Entries(self.partition, self.file_ids, self.hashes, self.groups)
 
     def find(self, hashes: Hashes) -> tuple[Positions, Groups]:
         """Return each match as (position among `hashes`, position of the file id).

@@ -1,0 +1,82 @@
+"""Loading a file: its key column read once, its hashes kept for all who ask.
+
+The first task that needs a file's keys reads them and leaves the hashes in the instant's staging
+folder, with a note of where they lie; other tasks wait for it at a lock and map what it left. The
+coordinator lists what was loaded once the instant has completed; of an instant that did not, the
+sweep takes it.
+
+*Source:* RFC-24 "new index": every candidate file is looked up by one reader.
+"""
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import astuple
+
+from hoodie_nb.pipeline.index.hashing import hash64
+from hoodie_nb.pipeline.index.run import DamagedRun, Entries, Section, SectionView, write_run
+from hoodie_nb.table.base_file import read_keys
+from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.storage import LocalStorage
+
+_FOLDER, _NOTE, _DAMAGED = "loaded", ".json", "damaged"
+
+
+def read_hashes(storage: LocalStorage, piece: FileSlice) -> Entries:
+    """Return the hashes of all keys of a slice, by reading its key column."""
+    keys = read_keys(storage.fetch(piece.path, piece.size_bytes))
+    return Entries.of(piece.partition_path, piece.file_id, hash64(keys))
+
+
+def load(storage: LocalStorage, staged: str, piece: FileSlice) -> tuple[SectionView, bool]:
+    """Return a slice's hashes, and whether this call has read them from the file."""
+    storage.make_folder(f"{staged}/{_FOLDER}")
+    path = f"{staged}/{_FOLDER}/{piece.file_id}_{piece.instant_time}"
+    with open(storage.local_path(f"{path}.lock"), "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a reader that dies lets go of it
+        for section in _noted(storage, f"{path}{_NOTE}"):
+            return SectionView(storage.local_path(section.run), section), False
+        entries = read_hashes(storage, piece)
+        run = f"{path}.{uuid.uuid4().hex}.run"
+        section = write_run(storage, run, piece.instant_time, [entries])[0]
+        scratch = storage.local_path(f"{run}{_NOTE}.tmp")
+        with open(scratch, "x") as sink:
+            json.dump(astuple(section), sink)
+        os.replace(scratch, storage.local_path(f"{path}{_NOTE}"))
+    return SectionView(storage.local_path(section.run), section), True
+
+
+def _noted(storage: LocalStorage, path: str) -> Iterator[Section]:
+    try:
+        yield Section(*json.loads(storage.read_bytes(path)))
+    except (OSError, ValueError, TypeError):
+        return
+
+
+def loaded(storage: LocalStorage, staged: str) -> Iterator[SectionView]:
+    """Yield the hashes of each file that was loaded by the tasks of a run."""
+    for entry in storage.list_folder(f"{staged}/{_FOLDER}"):
+        if entry.name.endswith(_NOTE):
+            for section in _noted(storage, f"{staged}/{_FOLDER}/{entry.name}"):
+                try:
+                    yield SectionView(storage.local_path(section.run), section)
+                except DamagedRun:
+                    continue
+
+
+def note_damage(storage: LocalStorage, staged: str, partition: str) -> None:
+    """Note for the coordinator that runs of a partition cannot be used."""
+    storage.make_folder(f"{staged}/{_FOLDER}")
+    with open(storage.local_path(f"{staged}/{_FOLDER}/{_DAMAGED}"), "a") as notes:
+        notes.write(f"{json.dumps(partition)}\n")
+
+
+def damaged(storage: LocalStorage, staged: str) -> set[str]:
+    """Return the partitions whose runs could not be used."""
+    try:
+        text = storage.read_bytes(f"{staged}/{_FOLDER}/{_DAMAGED}").decode()
+    except OSError:
+        return set()
+    return {json.loads(line) for line in text.splitlines()}

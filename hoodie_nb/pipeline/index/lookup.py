@@ -1,0 +1,167 @@
+"""The index of the RFC: state first, blooms for what the state does not know, then state only.
+
+*Work flow* of `locate` in a partition: (1) the hash of each key is looked up in the runs that the
+manifest lists; (2) each file that is not loaded yet, those of the open instant included, is asked
+by key range and bloom filter; (3) a file that may have a key is loaded: read once, and all its
+keys are known from then on; (4) a partition whose files are all loaded is in pure-state mode, where
+step 2 has nothing to ask.
+
+*Semantics*: exact. What the runs hold of a loaded file is at least its keys' hashes, and a bloom
+never says no to a key of its file, so that a key is in none but the file groups found: one is
+taken (a new key may go there as well as anywhere), several are asked for the key itself.
+
+*Fault tolerance*: a cache. A run that is not the one the manifest means leaves its partition to the
+blooms, with a note for the coordinator, which forgets the partition.
+
+**Caveats**: keys that the state knows are asked for at unloaded files too: only that makes equal
+hashes of two keys harmless. *Source:* RFC-24 "new index"; HoodieBloomIndex for step 2.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from hoodie_nb.pipeline.index import LookupCounts
+from hoodie_nb.pipeline.index.bloom import BloomIndex
+from hoodie_nb.pipeline.index.hashing import Hashes, hash64
+from hoodie_nb.pipeline.index.loading import load, note_damage
+from hoodie_nb.pipeline.index.manifest import Manifest, PartitionState, read_manifest
+from hoodie_nb.pipeline.index.run import DamagedRun, Positions, Section, SectionView
+from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.table.file_groups import FileSlice
+
+
+@lru_cache(maxsize=2)
+def _read_manifest(path: str, version: int) -> Manifest:
+    return read_manifest(path)
+
+
+@lru_cache(maxsize=256)
+def _view(path: str, section: Section) -> SectionView:
+    return SectionView(path, section)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What one task knows of a partition: file ids in order, runs, files that are not loaded.
+
+    A view's numbers lead to the position of the file id, or to -1 if the entry does not count.
+    """
+
+    file_ids: list[str]
+    unloaded: dict[str, FileSlice]
+    views: list[tuple[SectionView, Positions]] = field(default_factory=list)
+
+    def add(self, view: SectionView, counts: set[str]) -> None:
+        """Take a view's entries of those file groups."""
+        number = {file_id: n for n, file_id in enumerate(self.file_ids)}
+        told = [number.get(i, -1) if i in counts else -1 for i in view.file_ids]
+        self.views.append((view, np.array([*told, -1], dtype=np.int64)))
+
+    def find(self, hashes: Hashes) -> tuple[Positions, Positions]:
+        """Return each match as (position among `hashes`, position among the file ids)."""
+        rows, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for view, numbers in self.views:
+            at, theirs = view.find(hashes)
+            ours = numbers[theirs]
+            rows.append(at[ours >= 0])
+            groups.append(ours[ours >= 0])
+        return np.concatenate(rows), np.concatenate(groups)
+
+
+class BloomStateIndex:
+    """The index of one task: the table's state, and the blooms of files that are not loaded."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan, self._bloom = plan, BloomIndex(plan)
+        self._manifest = manifest_of(plan)
+        self._known: dict[str, _Known] = {}
+        self.counts: LookupCounts = self._bloom.counts
+
+    def locate(self, partition: str, keys: pa.Array) -> pa.Array:
+        """File id of each key in that partition, null where the key is new."""
+        slices = self._plan.groups.partition(partition)
+        if partition not in self._known:
+            self._known[partition] = self._open(partition, slices)
+        known, hashes = self._known[partition], hash64(keys)
+        rows, groups = known.find(hashes)
+        self.counts.keys += len(keys)
+        self.counts.state_hits += int((np.bincount(rows, minlength=len(keys)) > 0).sum())
+        asked = [self._ask(known, s, keys, hashes) for s in list(known.unloaded.values())]
+        if any(asked):
+            rows, groups = known.find(hashes)
+        groups = self._one_group(known, slices, keys, (rows, groups))
+        self.counts.found += int((groups >= 0).sum())
+        return pa.array(known.file_ids, pa.string()).take(pa.array(groups, mask=groups < 0))
+
+    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        """Note nothing: the writer reports the keys that are in its files."""
+
+    def save(self, name: str) -> None:
+        """Keep nothing."""
+
+    def _open(self, partition: str, slices: Mapping[str, FileSlice]) -> _Known:
+        state = self._manifest.partition(partition) or PartitionState("")
+        loaded = {i: s for i, s in slices.items() if state.loaded(s) is not None}
+        known = _Known(sorted(slices), {i: s for i, s in slices.items() if i not in loaded})
+        try:
+            for section in state.sections:
+                counts = {i for i in loaded if state.valid(i, section)}
+                known.add(_view(self._plan.storage.local_path(section.run), section), counts)
+        except DamagedRun:
+            self.counts.damaged_runs += 1
+            note_damage(self._plan.storage, self._plan.staged, partition)
+            known = _Known(sorted(slices), dict(slices))
+        self.counts.partitions += 1
+        self.counts.pure_partitions += not known.unloaded
+        return known
+
+    def _ask(self, known: _Known, piece: FileSlice, keys: pa.Array, hashes: Hashes) -> bool:
+        """Load a file if its range and bloom say that it may have one of the keys."""
+        maybe = self._bloom.candidates(piece, keys)
+        if len(maybe) == 0:
+            return False
+        view, read = load(self._plan.storage, self._plan.staged, piece)
+        self.counts.files_looked_up += read
+        self.counts.keys_loaded += len(view.hashes) * read
+        self.counts.false_positives += len(maybe) - len(np.unique(view.find(hashes[maybe])[0]))
+        known.add(view, {piece.file_id})
+        del known.unloaded[piece.file_id]
+        return True
+
+    def _one_group(
+        self,
+        known: _Known,
+        slices: Mapping[str, FileSlice],
+        keys: pa.Array,
+        matches: tuple[Positions, Positions],
+    ) -> Positions:
+        """Return one group a key, -1 for none; several with its hash are asked for the key."""
+        rows, groups = matches
+        chosen: Positions = np.full(len(keys), -1, dtype=np.int64)
+        chosen[rows] = groups
+        if np.bincount(rows).max(initial=0) <= 1:
+            return chosen
+        count = len(known.file_ids)
+        rows, groups = np.divmod(np.unique(rows * count + groups), count)
+        shared = np.bincount(rows)[rows] > 1
+        chosen[rows[shared]] = -1
+        for group in np.unique(groups[shared]):
+            asked = rows[shared & (groups == group)]
+            piece = slices[known.file_ids[group]]
+            chosen[asked[self._bloom.holds(piece, keys.take(pa.array(asked)))]] = group
+        return chosen
+
+
+def manifest_of(plan: WritePlan) -> Manifest:
+    """Return the manifest that a plan names, read once a process."""
+    path = plan.storage.local_path(plan.manifest)
+    try:
+        version = os.stat(path).st_mtime_ns
+    except OSError:
+        return Manifest()
+    return _read_manifest(path, version) if plan.manifest else Manifest()

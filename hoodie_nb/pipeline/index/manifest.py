@@ -1,0 +1,181 @@
+"""The manifest of the state index: which runs count, and which files they stand for.
+
+*On disk*: `.hoodie/.hoodie_nb/index/manifest-<instant>`, one for each instant that has completed,
+written aside and renamed. A line a partition, and one for the manifest itself, each with its own
+CRC-32, so that a lookup reads the lines of its partitions only:
+
+    <crc> TAB "partition path" TAB [used, pure, {file id: [loaded group], …}, [[section], …]]
+
+*Semantics*: a group's entries stand for one slice, whose instant the line names. If the group's
+latest slice is another one, the file counts as not loaded and its entries are not used: this one
+comparison covers commits of others, rollbacks, restores, replaced groups and archived instants. A
+line or manifest that cannot be read is one that knows nothing.
+
+*Source:* RFC-24 "new index"; design of a cache beside the table.
+"""
+
+import json
+import os
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, field
+
+from hoodie_nb.pipeline.index.run import Section
+from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.storage import OURS, LocalStorage
+
+FOLDER = f"{OURS}/index"
+RUNS = f"{FOLDER}/runs"
+_PREFIX = "manifest-"
+_KIND = "hoodie_nb state index 1, murmur64a"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedGroup:
+    """A file group whose keys the runs hold: of the slice that `instant` wrote.
+
+    Entries count from the run of instant `since` on, where all keys were told; `dead` of the
+    `entries` are keys deleted since.
+    """
+
+    instant: str
+    since: str
+    entries: int
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """What the index knows of one partition; `used` is the instant that last touched it.
+
+    `pure` says that all its files were loaded then.
+    """
+
+    used: str
+    groups: Mapping[str, LoadedGroup] = field(default_factory=dict)
+    sections: tuple[Section, ...] = ()
+    pure: bool = False
+
+    def loaded(self, piece: FileSlice) -> LoadedGroup | None:
+        """Return what is known of a slice's keys, None if they are not loaded."""
+        known = self.groups.get(piece.file_id)
+        current = known is not None and known.instant == piece.instant_time
+        return known if current and piece.staged_path is None else None
+
+    def valid(self, file_id: str, section: Section) -> bool:
+        """Whether a group's entries in a section still count."""
+        known = self.groups.get(file_id)
+        return known is not None and known.since <= section.instant
+
+    @property
+    def totals(self) -> "Totals":
+        """Return what the partition adds to the manifest's totals."""
+        entries = sum(section.count for section in self.sections)
+        size = sum(section.length for section in self.sections)
+        return Totals(len(self.groups), entries, size, int(self.pure))
+
+    def to_json(self) -> str:
+        """Return the line's text; `parse` is the inverse."""
+        groups = {file_id: astuple(known) for file_id, known in self.groups.items()}
+        sections = [astuple(section) for section in self.sections]
+        return json.dumps([self.used, self.pure, groups, sections])
+
+    @classmethod
+    def parse(cls, text: str) -> "PartitionState":
+        """Return the state that `to_json` wrote."""
+        used, pure, groups, sections = json.loads(text)
+        known = {file_id: LoadedGroup(*values) for file_id, values in groups.items()}
+        return cls(used, known, tuple(Section(*values) for values in sections), pure)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a manifest's partitions hold together, so that it need not be read to be told."""
+
+    loaded_files: int = 0
+    entries: int = 0
+    bytes: int = 0
+    pure_partitions: int = 0
+
+    def changed(self, old: "Totals", new: "Totals") -> "Totals":
+        """Return the totals after one partition's have changed."""
+        numbers = zip(astuple(self), astuple(old), astuple(new), strict=True)
+        return Totals(*(ours - before + after for ours, before, after in numbers))
+
+
+_NOTHING = Totals()
+
+
+class Manifest:
+    """The partitions' states as of one instant; lines are read when they are asked for."""
+
+    def __init__(
+        self, instant: str = "", lines: Mapping[str, str] | None = None, totals: Totals = _NOTHING
+    ) -> None:
+        self.instant, self.totals = instant, totals
+        self._lines = dict(lines or {})
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def partition(self, path: str) -> PartitionState | None:
+        """Return what is known of a partition, None if nothing (or nothing readable)."""
+        text = self._lines.get(path)
+        return None if text is None else PartitionState.parse(text)
+
+    def with_states(self, instant: str, states: Mapping[str, PartitionState | None]) -> "Manifest":
+        """Return the manifest of a later instant: these partitions anew, None without a line."""
+        totals, lines = self.totals, dict(self._lines)
+        for path, state in states.items():
+            before = self.partition(path)
+            old = _NOTHING if before is None else before.totals
+            totals = totals.changed(old, _NOTHING if state is None else state.totals)
+            lines.pop(path, None)
+            if state is not None:
+                lines[path] = state.to_json()
+        return Manifest(instant, lines, totals)
+
+    def save(self, storage: LocalStorage) -> None:
+        """Write the manifest whole or not at all; not synced, since a torn one only knows less."""
+        head = json.dumps({"instant": self.instant, "totals": astuple(self.totals)})
+        bodies = [f"{json.dumps(p)}\t{text}" for p, text in {_KIND: head, **self._lines}.items()]
+        content = "".join(f"{zlib.crc32(body.encode()):08x}\t{body}\n" for body in bodies)
+        storage.make_folder(FOLDER)
+        scratch = storage.local_path(f"{FOLDER}/{uuid.uuid4().hex}.tmp")
+        with open(scratch, "x") as sink:
+            sink.write(content)
+        os.replace(scratch, storage.local_path(f"{FOLDER}/{_PREFIX}{self.instant}"))
+
+
+def manifest_paths(storage: LocalStorage) -> list[str]:
+    """Return the paths of the manifests there are, from the table's root, oldest first."""
+    names = [entry.name for entry in storage.list_folder(FOLDER) if not entry.is_folder]
+    return sorted(f"{FOLDER}/{name}" for name in names if name.startswith(_PREFIX))
+
+
+def newest_manifest(storage: LocalStorage) -> str:
+    """Return the path of the newest manifest, from the table's root; empty if there is none."""
+    return (manifest_paths(storage) or [""])[-1]
+
+
+def read_manifest(path: str) -> Manifest:
+    """Return the manifest at the local `path`; what cannot be read is as if it had never been."""
+    try:
+        with open(path, "rb") as file:
+            lines = dict(_readable(file.read().decode().split("\n")))
+        head = json.loads(lines.pop(_KIND))
+        return Manifest(head["instant"], lines, Totals(*head["totals"]))
+    except (OSError, ValueError, KeyError):
+        return Manifest()
+
+
+def _readable(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        crc, _, body = line.partition("\t")
+        if len(crc) == 8 and f"{zlib.crc32(body.encode()):08x}" == crc:
+            name, _, state = body.partition("\t")
+            yield json.loads(name), state
