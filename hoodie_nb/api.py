@@ -20,6 +20,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.batch import Commit, completed, write_arrow
 from hoodie_nb.pipeline.checkpointing import Interval, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import writing
 from hoodie_nb.pipeline.stages import PIPELINES
@@ -215,6 +216,15 @@ class Table:
         ]
         columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
         return pd.DataFrame(rows, columns=columns)
+
+    def index_status(self) -> IndexStatus:
+        """Return what the state index knows of the table: files loaded, entries, bytes."""
+        return index_status(self._handle)
+
+    def rebuild_index(self) -> IndexStatus:
+        """Make the state index anew from the key column of every file."""
+        with writing(self._handle.storage):
+            return rebuild_index(self._handle)
 
     def fsck(self) -> list[Finding]:
         """Return what is wrong with the table, each with its cure; empty means clean."""

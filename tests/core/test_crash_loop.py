@@ -266,6 +266,8 @@ KILLED_IN_A_COMMIT = [
     "coord.commit.pre",
     "coord.commit.post",
     "coord.progress.post",
+    "coord.index.pre",
+    "coord.index.post",
     "coord.sweep.post",
     "assigner.start",
     "writer.start",

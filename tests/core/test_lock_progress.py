@@ -302,7 +302,7 @@ def test_a_file_of_the_same_name_with_other_bytes_is_never_replaced(root: Path) 
     planted: list[Path] = []
 
     def act(plan: WritePlan) -> None:
-        for staged in (root / plan.staged).iterdir():
+        for staged in (root / plan.staged).glob("*.staged"):
             schema = pa.parquet.read_table(staged, columns=["_hoodie_file_name", "p"]).to_pylist()
             path = root / schema[0]["p"] / schema[0]["_hoodie_file_name"]
             path.write_bytes(b"a stranger's")

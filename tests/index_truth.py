@@ -1,0 +1,72 @@
+"""Invariant I9: what the state index knows is what the files hold, and it answers as they do."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.index import lookup
+from hoodie_nb.pipeline.index.bloom import BloomIndex
+from hoodie_nb.pipeline.index.hashing import hash64
+from hoodie_nb.pipeline.index.lookup import BloomStateIndex, manifest_of
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.table.base_file import read_keys
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.publish import staged_folder
+
+
+def plan_of(table: TableHandle) -> WritePlan:
+    """Return a plan as a writer of the table gets it, with a staging folder of its own."""
+    coordinator = WriteCoordinator(table, EventLog())
+    plan = coordinator.plan(None, Intake(table.config, table.schema), Shape())
+    return replace(plan, staged=staged_folder("0" * 17, uuid.uuid4().hex))
+
+
+def forget_caches() -> None:
+    """Forget what this process has read: a damaged file is not seen behind a kept mapping."""
+    lookup._read_manifest.cache_clear()
+    lookup._view.cache_clear()
+
+
+def index_gaps(table: TableHandle) -> list[str]:
+    """Return what is wrong with the state: keys it lacks, keys it sends astray."""
+    forget_caches()
+    plan = plan_of(table)
+    try:
+        return [*_missing(plan), *_astray(plan)]
+    finally:
+        table.storage.remove_tree(plan.staged)
+
+
+def _missing(plan: WritePlan) -> Iterator[str]:
+    index = BloomStateIndex(plan)
+    for partition, slices in plan.groups.slices.items():
+        state = manifest_of(plan).partition(partition)
+        known = index._open(partition, slices)
+        for file_id, piece in slices.items():
+            if state is None or state.loaded(piece) is None:
+                continue
+            hashes = hash64(read_keys(plan.storage.local_path(piece.path)))
+            rows, groups = known.find(hashes)
+            mine = rows[groups == known.file_ids.index(file_id)]
+            if len(np.unique(mine)) < len(hashes):
+                yield f"{piece.path}: the state lacks {len(hashes) - len(np.unique(mine))} keys"
+
+
+def _astray(plan: WritePlan) -> Iterator[str]:
+    state, files = BloomStateIndex(plan), BloomIndex(plan)
+    for partition, slices in plan.groups.slices.items():
+        for file_id, piece in slices.items():
+            keys = read_keys(plan.storage.local_path(piece.path))
+            here = pa.array([file_id] * len(keys), pa.string())
+            if not (state.locate(partition, keys).equals(here)):
+                yield f"{piece.path}: keys are located elsewhere"
+            if not files.locate(partition, keys).equals(here):
+                yield f"{piece.path}: the blooms locate its keys elsewhere"

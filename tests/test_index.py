@@ -1,0 +1,455 @@
+"""The bloom-backed state index: the same answers as the files, whatever happens to it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index_truth import forget_caches, index_gaps, plan_of
+
+from hoodie_nb import Table
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.batch import write_arrow
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
+from hoodie_nb.pipeline.index import hashing, upkeep
+from hoodie_nb.pipeline.index.bloom import BloomIndex
+from hoodie_nb.pipeline.index.hashing import hash64
+from hoodie_nb.pipeline.index.loading import load
+from hoodie_nb.pipeline.index.lookup import BloomStateIndex
+from hoodie_nb.pipeline.index.manifest import FOLDER, RUNS, newest_manifest, read_manifest
+from hoodie_nb.pipeline.index.run import Entries, SectionView, write_run
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.table.base_file import read_keys
+from hoodie_nb.table.handle import open_table
+from hoodie_nb.table.storage import LocalStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
+TINY = {"hoodie.parquet.max.file.size": 12_000, "hoodie.parquet.small.file.limit": 0}
+
+
+def make(path: Path, **options: object) -> Table:
+    """Make an empty table whose files hold a dozen rows."""
+    return Table.create(
+        path,
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="part",
+        ordering="ts",
+        options={**TINY, "hoodie.copyonwrite.record.size.estimate": 1024, **options},
+    )
+
+
+def rows(ids, ts: int, parts: int = 3) -> pa.Table:
+    """Return a row for each number."""
+    columns = [[f"k{i:06d}" for i in ids], [f"p{i % parts}" for i in ids], [ts] * len(ids)]
+    return pa.Table.from_arrays([pa.array(c) for c in columns], schema=SCHEMA)
+
+
+def write_elsewhere(table: Table, data: pa.Table, operation: str = "upsert") -> None:
+    """Write as another engine would: the state learns nothing."""
+    handle = open_table(table.path)
+    intake, coordinator = (
+        Intake(handle.config, handle.schema, operation),
+        WriteCoordinator(handle, EventLog()),
+    )
+    keyed = keyed_in_order(data, intake)
+    coordinator.run(
+        intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape=Shape(index="bloom")
+    )
+
+
+def write_here(table: Table, data: pa.Table, operation: str = "upsert") -> dict[str, int]:
+    """Write and return the counts of the lookup and of the index that was saved."""
+    events = EventLog()
+    write_arrow(open_table(table.path), data, operation, events)
+    told = events.records("index_looked_up") + events.records("index_saved")
+    return {name: value for event in told for name, value in event.values.items()}
+
+
+def keys_of(table: Table) -> list[str]:
+    """Return the record keys, sorted."""
+    return sorted(table.to_arrow(columns=["id"]).column("id").to_pylist())
+
+
+# --- on an existing table ------------------------------------------------------------------------
+
+
+def test_a_second_job_with_empty_state_makes_no_duplicate(tmp_path):
+    """On a table of another engine every key is found by the blooms, then by the state alone."""
+    table = make(tmp_path / "t")
+    write_elsewhere(table, rows(range(300), 1))
+    files = table.index_status().files
+    assert table.index_status().loaded_files == 0 < files
+    first = write_here(table, rows(range(0, 330), 2))
+    assert (first["found"], first["state_hits"]) == (300, 0)
+    assert first["candidates"] >= 300 and first["files_looked_up"] == files
+    assert first["keys_loaded"] == 300
+    second = write_here(table, rows(range(0, 360), 3))
+    assert (second["state_hits"], second["found"], second["keys"]) == (330, 330, 360)
+    assert second["files_looked_up"] == second["candidates"] == 0
+    assert second["pure_partitions"] == second["partitions"] == 3 and second["pure"]
+    assert keys_of(table) == [f"k{i:06d}" for i in range(360)]
+    assert table.index_status().pure and index_gaps(open_table(table.path)) == []
+
+
+def test_remaining_files_are_loaded_some_a_commit(tmp_path):
+    """A batch that touches one file of a partition loads that one and `index_load_budget` more."""
+    table = make(tmp_path / "t", index_load_budget=2)
+    write_elsewhere(table, rows(range(0, 300, 3), 1))  # p0 only, in order of keys
+    files, loaded = table.index_status().files, []
+    while not table.index_status().pure:
+        write_here(table, rows([0], 2 + len(loaded)))
+        loaded.append(table.index_status().loaded_files)
+    assert loaded[0] == 3 and files > 5
+    assert np.diff([*loaded[:-1]]).tolist() == [2] * (len(loaded) - 2)
+
+
+def test_files_of_ones_own_count_as_loaded_without_being_read(tmp_path):
+    """What this library writes is told by its writers: no file is ever read for the index."""
+    table, read = make(tmp_path / "t"), 0
+    for ts in range(6):
+        read += write_here(table, rows(range(ts * 40, ts * 40 + 120), ts))["files_looked_up"]
+        assert table.index_status().pure
+    assert read == 0 and index_gaps(open_table(table.path)) == []
+
+
+def test_a_file_is_read_once_however_many_tasks_need_it(tmp_path):
+    """Eight tasks that need a file at the same time read its key column once."""
+    table = make(tmp_path / "t")
+    write_elsewhere(table, rows(range(30), 1))
+    plan = plan_of(open_table(table.path))
+    piece, gate, read = next(iter(plan.groups)), threading.Barrier(8), []
+
+    def task() -> None:
+        gate.wait()
+        read.append(load(plan.storage, plan.staged, piece)[1])
+
+    threads = [threading.Thread(target=task) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Counter(read) == {True: 1, False: 7}
+
+
+# --- exactness -----------------------------------------------------------------------------------
+
+
+def reference(key: bytes) -> int:
+    """MurmurHash64A, as its author wrote it, for one key."""
+    m, whole = 0xC6A4A7935BD1E995, (1 << 64) - 1
+    h = len(key) * m & whole
+    for start in range(0, len(key) - 7, 8):
+        k = int.from_bytes(key[start : start + 8], "little") * m & whole
+        k = (k ^ k >> 47) * m & whole
+        h = (h ^ k) * m & whole
+    if len(key) % 8:
+        h = (h ^ int.from_bytes(key[len(key) & ~7 :], "little")) * m & whole
+    h = (h ^ h >> 47) * m & whole
+    return h ^ h >> 47
+
+
+@given(st.lists(st.text(min_size=1, max_size=40), max_size=50))
+def test_hashes_are_murmurs(keys):
+    """Keys of any length and alphabet hash as the published function does."""
+    assert hash64(pa.array(keys, pa.string())).tolist() == [reference(k.encode()) for k in keys]
+
+
+def test_the_hash_does_not_change():
+    """Hashes lie on disk: the value of `hello` is the one that others publish."""
+    assert hash64(pa.array(["hello"])).tolist() == [0x1E68D17C457BF117]
+
+
+OPERATIONS = st.tuples(
+    st.sampled_from(["upsert", "upsert", "delete", "elsewhere", "elsewhere_delete", "forget"]),
+    st.integers(0, 60),
+    st.integers(1, 40),
+    st.integers(1, 7),
+)
+
+
+@pytest.mark.parametrize("bits", [8, 64])
+@settings(max_examples=25, deadline=None)
+@given(operations=st.lists(OPERATIONS, min_size=1, max_size=8), budget=st.integers(0, 3))
+def test_any_history_of_writers_ends_in_the_model(tmp_path_factory, bits, operations, budget):
+    """With hashes of 8 bits nearly every key shares one, and still no key is lost or doubled."""
+    hashing.MASK = (1 << 64) - (1 << 64 - bits)
+    try:
+        table = make(tmp_path_factory.mktemp("t") / "t", index_load_budget=budget)
+        model: dict[str, int] = {}
+        for ts, (kind, start, count, step) in enumerate(operations):
+            ids = [start + n * step for n in range(count)]
+            data = rows(ids, ts)
+            if kind == "forget":
+                shutil.rmtree(Path(table.path, FOLDER), ignore_errors=True)
+                continue
+            write = write_elsewhere if kind.startswith("elsewhere") else write_here
+            deletes = kind.endswith("delete")
+            write(table, data, "delete" if deletes else "upsert")
+            for key in data.column("id").to_pylist():
+                model.pop(key, None) if deletes else model.update({key: ts})
+            found = table.to_arrow(columns=["id", "ts"], meta=False).to_pydict()
+            assert Counter(found["id"]) == Counter(model.keys())
+            assert dict(zip(found["id"], found["ts"], strict=True)) == model
+        assert index_gaps(open_table(table.path)) == []
+    finally:
+        hashing.MASK = (1 << 64) - 1
+
+
+def test_keys_of_one_hash_in_two_groups_are_told_apart_by_the_files(tmp_path, monkeypatch):
+    """If every key has the same hash, the key columns decide, and answers stay exact."""
+    monkeypatch.setattr(hashing, "MASK", 0)
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(60), 1))
+    counts = write_here(table, rows(range(50, 70), 2))
+    assert counts["found"] == 10 and counts["files_looked_up"] > 0
+    assert keys_of(table) == [f"k{i:06d}" for i in range(70)]
+
+
+# --- what other writers do -----------------------------------------------------------------------
+
+
+def test_a_commit_of_another_writer_unloads_what_it_rewrote(tmp_path):
+    """Files that another engine rewrote are asked by their blooms again, and no others."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(300), 1))
+    before = table.index_status()
+    write_elsewhere(table, rows([0], 2))  # rewrites one file of p0
+    after = table.index_status()
+    assert (before.files - before.loaded_files, after.files - after.loaded_files) == (0, 1)
+    counts = write_here(table, rows(range(3), 3))
+    assert counts["found"] == 3 and counts["files_looked_up"] == 1
+    assert table.index_status().pure and index_gaps(open_table(table.path)) == []
+
+
+def test_an_old_copy_of_the_index_is_as_good_as_what_it_still_knows(tmp_path):
+    """A restored backup of the index knows the files that have not changed since, no more."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(300), 1))
+    shutil.copytree(Path(table.path, FOLDER), tmp_path / "backup")
+    table.upsert(rows(range(0, 600, 2), 2))
+    shutil.rmtree(Path(table.path, FOLDER))
+    shutil.copytree(tmp_path / "backup", Path(table.path, FOLDER))
+    assert not table.index_status().pure
+    assert index_gaps(open_table(table.path)) == []
+    table.upsert(rows(range(620), 3))
+    assert keys_of(table) == [f"k{i:06d}" for i in range(620)]
+
+
+def test_a_rolled_back_instant_leaves_nothing_in_the_index(tmp_path):
+    """Keys of an instant that did not complete are not in the state, nor are its files."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(100), 1))
+    manifest = newest_manifest(open_table(table.path).storage)
+    handle = open_table(table.path)
+    intake, coordinator = Intake(handle.config, SCHEMA), WriteCoordinator(handle, EventLog())
+    keyed = keyed_in_order(rows(range(50, 150), 2), intake)
+    coordinator.write(intake, lambda p: write_in_process(keyed, p, EventLog()), Shape())
+    coordinator.undo_unprepared()
+    assert newest_manifest(handle.storage) == manifest
+    assert write_here(table, rows(range(150), 3))["found"] == 100
+    assert index_gaps(open_table(table.path)) == []
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def damaged_byte(data: bytes, draw: random.Random, place: float) -> bytes:
+    """Return the bytes with one of them changed."""
+    at = min(len(data) - 1, int(place * len(data)))
+    return data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :]
+
+
+def damage(folder: Path, draw: random.Random, number: int) -> str:
+    """Spoil the newest manifest or a run in one of the ways a disk or a person can."""
+    runs = sorted((folder / "runs").iterdir())
+    manifests = sorted(p for p in folder.iterdir() if p.name.startswith("manifest-"))
+    target = draw.choice([*runs, manifests[-1]])
+    kind = ("flip", "flip", "cut", "swap", "delete", "empty", "longer")[number % 7]
+    data = target.read_bytes()
+    if kind == "flip":
+        target.write_bytes(damaged_byte(data, draw, draw.random()))
+    elif kind == "cut":
+        target.write_bytes(data[: draw.randrange(len(data))])
+    elif kind == "swap":
+        other = draw.choice([r for r in runs if r != target])
+        content = other.read_bytes()
+        other.write_bytes(data)
+        target.write_bytes(content)
+    elif kind == "delete":
+        target.unlink()
+    else:
+        target.write_bytes(b"" if kind == "empty" else data + data[:100])
+    return f"{kind} {target.name}"
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory) -> Table:
+    """Return a table with several runs, some files loaded and some not."""
+    table = make(tmp_path_factory.mktemp("grown") / "t", index_load_budget=0)
+    for ts in range(4):
+        table.upsert(rows(range(ts * 60, ts * 60 + 120), ts))
+    write_elsewhere(table, rows(range(0, 300, 7), 9))
+    table.upsert(rows(range(100, 130), 10))
+    return table
+
+
+@pytest.mark.parametrize("number", range(200))
+def test_a_damaged_index_gives_the_same_answers(grown, tmp_path, number):
+    """Whatever byte is changed, cut, swapped or gone: each key is found where the files have it."""
+    draw = random.Random(number)
+    root = tmp_path / "t"
+    shutil.copytree(grown.path, root)
+    told = damage(root / FOLDER, draw, number)
+    forget_caches()
+    table = open_table(root)
+    plan = plan_of(table)
+    state, files = BloomStateIndex(plan), BloomIndex(plan)
+    for partition in plan.groups.slices:
+        keys = pa.array([f"k{i:06d}" for i in draw.sample(range(400), 200)])
+        assert state.locate(partition, keys).equals(files.locate(partition, keys)), told
+    if number % 10 == 0:  # and the next write heals it
+        before = keys_of(Table.open(root))
+        counts = write_here(Table.open(root), rows(range(300), 20))
+        assert counts["found"] == len(before), told
+        assert index_gaps(open_table(root)) == [], told
+
+
+def test_a_partition_whose_runs_are_gone_is_learned_anew(tmp_path):
+    """A lookup that meets a damaged run says so, and the next commit begins the partition anew."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(300), 1))
+    for run in Path(table.path, RUNS).iterdir():
+        run.write_bytes(run.read_bytes()[:20])
+    forget_caches()
+    counts = write_here(table, rows(range(300), 2))
+    assert (counts["damaged_runs"], counts["state_hits"], counts["found"]) == (3, 0, 300)
+    counts = write_here(table, rows(range(300), 3))
+    assert (counts["damaged_runs"], counts["state_hits"]) == (0, 300)
+
+
+def test_the_index_can_be_made_anew(tmp_path):
+    """`rebuild_index` reads every file once and knows what the writers had told."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(300), 1))
+    table.upsert(rows(range(200, 400), 2))
+    told = table.index_status()
+    shutil.rmtree(Path(table.path, FOLDER))
+    assert table.index_status().loaded_files == 0
+    made = table.rebuild_index()
+    assert (made.entries, made.files, made.pure) == (told.entries, told.files, True)
+    assert index_gaps(open_table(table.path)) == []
+    assert "pure state: " in str(made)
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+
+def test_the_coldest_partitions_are_forgotten_above_the_limit(tmp_path):
+    """The index stays below `index_max_bytes`; what it forgets is answered by the blooms."""
+    table = make(tmp_path / "t", index_max_bytes=6000, index_load_budget=0)
+    for part in range(12):
+        ids = [i * 12 + part for i in range(100)]
+        table.upsert(rows(ids, part, parts=12))
+        assert table.index_status().bytes <= 6000
+    status = table.index_status()
+    assert 0 < status.pure_partitions < 12
+    assert not [path for path in status.unloaded if path.startswith("p11/")]
+    assert write_here(table, rows(range(1200), 20, parts=12))["found"] == 1200
+
+
+def test_entries_of_deleted_keys_go(tmp_path):
+    """Groups that lost a quarter of their keys are told whole again, and merges drop the rest."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(0, 900, 3), 1))
+    for ts, start in enumerate(range(0, 600, 60), 2):
+        table.delete(rows(range(start, start + 60, 3), ts))
+        table.upsert(rows(range(900 + start, 920 + start, 3), ts))
+    for ts in range(20, 40):
+        table.upsert(rows(range(600, 900, 3), ts))
+        table.upsert(rows(range(2000 + ts * 20, 2015 + ts * 20, 3), ts))
+    live, status = table.to_arrow().num_rows, table.index_status()
+    assert status.entries < 2 * live
+    assert index_gaps(open_table(table.path)) == []
+
+
+def test_an_entry_is_rewritten_a_few_times_only(tmp_path, monkeypatch):
+    """Over 200 commits merges write each entry less than four times, in few sections."""
+    written: list[int] = []
+
+    def counted(storage, path, instant, entries):
+        sections = write_run(storage, path, instant, entries)
+        written.extend(s.count for s in sections)
+        return sections
+
+    monkeypatch.setattr(upkeep, "write_run", counted)
+    table = make(tmp_path / "t", **{"hoodie.parquet.max.file.size": 120_000_000})
+    for ts in range(200):
+        table.upsert(rows(range(ts * 10, ts * 10 + 10), ts, parts=1))
+    assert sum(written) <= 4 * 2000
+    manifest = read_manifest(f"{table.path}/{newest_manifest(open_table(table.path).storage)}")
+    assert len(manifest.partition("p0").sections) <= 4 * upkeep.FANOUT
+    assert len(list(Path(table.path, RUNS).iterdir())) <= 4 * upkeep.FANOUT
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=300), st.lists(st.integers(0, 2**64 - 1)))
+@settings(deadline=None)
+def test_a_run_finds_what_was_put_into_it(tmp_path_factory, hashes, others):
+    """Each hash is found in each file group that has it, and no other hash is."""
+    folder = tmp_path_factory.mktemp("run")
+    storage = LocalStorage(folder)
+    put = np.array(hashes, dtype=np.uint64)
+    parts = [Entries.of("p", f"g{n}", put[n::3]) for n in range(3)]
+    union = Entries.union(parts, [{"g0", "g1", "g2"}] * 3)
+    section = write_run(storage, "r.run", "2" * 17, [union])[0]
+    view = SectionView(storage.local_path("r.run"), section)
+    asked = np.array([*hashes, *others], dtype=np.uint64)
+    at, groups = view.find(asked)
+    found = sorted(zip(at.tolist(), [view.file_ids[g] for g in groups], strict=True))
+    wanted = [
+        (n, f"g{g}")
+        for n, h in enumerate(asked.tolist())
+        for g in range(3)
+        for x in put[g::3].tolist()
+        if x == h
+    ]
+    assert found == sorted(wanted)
+
+
+def test_lookups_read_the_lines_of_their_partitions_only(tmp_path):
+    """A line that is damaged costs its own partition, and no other."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(300), 1))
+    path = Path(table.path, newest_manifest(open_table(table.path).storage))
+    text = path.read_bytes()
+    at = text.index(b'"p1"') + 20
+    path.write_bytes(text[:at] + b"#" + text[at + 1 :])
+    manifest = read_manifest(str(path))
+    assert sorted(manifest) == ["p0", "p2"] and manifest.partition("p1") is None
+    assert index_gaps(open_table(table.path)) == []
+
+
+def test_keys_are_located_where_the_open_instant_put_them(tmp_path):
+    """The staged files of an open instant are found first: the state knows nothing of them yet."""
+    table = open_table(make(tmp_path / "t").path)
+    intake, coordinator = Intake(table.config, SCHEMA), WriteCoordinator(table, EventLog())
+    keyed = keyed_in_order(rows(range(60), 1), intake)
+    first = coordinator.write(intake, lambda p: write_in_process(keyed, p, EventLog()), Shape())
+    plan = coordinator.plan(coordinator.table.timeline.pending()[0], intake, Shape(), [first])
+    files = {
+        s.file_id: read_keys(plan.storage.local_path(s.staged_path)).to_pylist()
+        for s in first.statuses
+    }
+    for status in first.statuses:
+        keys = pa.array(files[status.file_id])
+        located = BloomStateIndex(plan).locate(status.partition_path, keys)
+        assert set(located.to_pylist()) == {status.file_id}
