@@ -20,7 +20,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.batch import write_arrow
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
-from hoodie_nb.pipeline.index import hashing, upkeep
+from hoodie_nb.pipeline.index import hashing, loading, upkeep
 from hoodie_nb.pipeline.index.bloom import BloomIndex
 from hoodie_nb.pipeline.index.hashing import hash64
 from hoodie_nb.pipeline.index.loading import load
@@ -139,6 +139,24 @@ def test_a_file_is_read_once_however_many_tasks_need_it(tmp_path):
     for thread in threads:
         thread.join()
     assert Counter(read) == {True: 1, False: 7}
+
+
+def test_each_key_column_is_read_once_on_the_way_to_pure_state(tmp_path, monkeypatch):
+    """Lookups and upkeep together read no file of another engine twice, and own files never."""
+    table, read = make(tmp_path / "t", index_load_budget=1), Counter()
+    write_elsewhere(table, rows(range(300), 1))
+    theirs = {name for name in table.file_groups()["file_name"]}
+
+    def counted(path: str) -> pa.Array:
+        read[Path(path).name] += 1
+        return read_keys(path)
+
+    monkeypatch.setattr(loading, "read_keys", counted)
+    draw = random.Random(5)
+    for ts in range(2, 60):
+        write_here(table, rows(draw.sample(range(400), 5), ts))
+    assert table.index_status().pure
+    assert set(read.values()) == {1} and set(read) <= theirs
 
 
 # --- exactness -----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import json
 import os
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 
 from hoodie_nb.pipeline.index.run import Section
@@ -82,7 +82,7 @@ class PartitionState:
         return json.dumps([self.used, self.pure, groups, sections])
 
     @classmethod
-    def parse(cls, text: str) -> "PartitionState":
+    def parse(cls, text: bytes) -> "PartitionState":
         """Return the state that `to_json` wrote."""
         used, pure, groups, sections = json.loads(text)
         known = {file_id: LoadedGroup(*values) for file_id, values in groups.items()}
@@ -108,46 +108,52 @@ _NOTHING = Totals()
 
 
 class Manifest:
-    """The partitions' states as of one instant; lines are read when they are asked for."""
+    """The partitions' states as of one instant; a line is found and read when it is asked for."""
 
-    def __init__(
-        self, instant: str = "", lines: Mapping[str, str] | None = None, totals: Totals = _NOTHING
-    ) -> None:
+    def __init__(self, instant: str = "", content: bytes = b"", totals: Totals = _NOTHING) -> None:
         self.instant, self.totals = instant, totals
-        self._lines = dict(lines or {})
-
-    def __len__(self) -> int:
-        return len(self._lines)
+        self._content = content
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
+        """Yield the partitions that can be read."""
+        for line in self._content.split(b"\n"):
+            body = _body(line)
+            if body is not None:
+                yield json.loads(body.partition(b"\t")[0])
 
     def partition(self, path: str) -> PartitionState | None:
         """Return what is known of a partition, None if nothing (or nothing readable)."""
-        text = self._lines.get(path)
-        return None if text is None else PartitionState.parse(text)
+        begin, end = self._place(path)
+        body = _body(self._content[begin:end].rstrip(b"\n"))
+        return None if body is None else PartitionState.parse(body.partition(b"\t")[2])
+
+    def _place(self, path: str) -> tuple[int, int]:
+        """Return where a partition's line begins and ends, the same if there is none."""
+        at = self._content.find(f"\t{json.dumps(path)}\t".encode())
+        if at < 0:
+            return 0, 0
+        end = self._content.find(b"\n", at)
+        return self._content.rfind(b"\n", 0, at) + 1, len(self._content) if end < 0 else end + 1
 
     def with_states(self, instant: str, states: Mapping[str, PartitionState | None]) -> "Manifest":
         """Return the manifest of a later instant: these partitions anew, None without a line."""
-        totals, lines = self.totals, dict(self._lines)
+        manifest = Manifest(instant, self._content, self.totals)
         for path, state in states.items():
-            before = self.partition(path)
+            before, (begin, end) = manifest.partition(path), manifest._place(path)
             old = _NOTHING if before is None else before.totals
-            totals = totals.changed(old, _NOTHING if state is None else state.totals)
-            lines.pop(path, None)
-            if state is not None:
-                lines[path] = state.to_json()
-        return Manifest(instant, lines, totals)
+            new = _NOTHING if state is None else state.totals
+            line = b"" if state is None else _line(path, state.to_json())
+            rest = manifest._content[:begin] + manifest._content[end:]
+            manifest = Manifest(instant, rest + line, manifest.totals.changed(old, new))
+        return manifest
 
     def save(self, storage: LocalStorage) -> None:
         """Write the manifest whole or not at all; not synced, since a torn one only knows less."""
         head = json.dumps({"instant": self.instant, "totals": astuple(self.totals)})
-        bodies = [f"{json.dumps(p)}\t{text}" for p, text in {_KIND: head, **self._lines}.items()]
-        content = "".join(f"{zlib.crc32(body.encode()):08x}\t{body}\n" for body in bodies)
         storage.make_folder(FOLDER)
         scratch = storage.local_path(f"{FOLDER}/{uuid.uuid4().hex}.tmp")
-        with open(scratch, "x") as sink:
-            sink.write(content)
+        with open(scratch, "xb") as sink:
+            sink.write(_line(_KIND, head) + self._content)
         os.replace(scratch, storage.local_path(f"{FOLDER}/{_PREFIX}{self.instant}"))
 
 
@@ -166,16 +172,20 @@ def read_manifest(path: str) -> Manifest:
     """Return the manifest at the local `path`; what cannot be read is as if it had never been."""
     try:
         with open(path, "rb") as file:
-            lines = dict(_readable(file.read().decode().split("\n")))
-        head = json.loads(lines.pop(_KIND))
-        return Manifest(head["instant"], lines, Totals(*head["totals"]))
+            first, _, content = file.read().partition(b"\n")
+        kind, _, head = (_body(first) or b"").partition(b"\t")
+        raw = json.loads(head) if kind == json.dumps(_KIND).encode() else {}
+        return Manifest(raw["instant"], content, Totals(*raw["totals"]))
     except (OSError, ValueError, KeyError):
         return Manifest()
 
 
-def _readable(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for line in lines:
-        crc, _, body = line.partition("\t")
-        if len(crc) == 8 and f"{zlib.crc32(body.encode()):08x}" == crc:
-            name, _, state = body.partition("\t")
-            yield json.loads(name), state
+def _line(name: str, text: str) -> bytes:
+    body = f"{json.dumps(name)}\t{text}".encode()
+    return f"{zlib.crc32(body):08x}\t".encode() + body + b"\n"
+
+
+def _body(line: bytes) -> bytes | None:
+    """Return a line without its checksum, None if that is wrong."""
+    crc, _, body = line.partition(b"\t")
+    return body if len(crc) == 8 and f"{zlib.crc32(body):08x}".encode() == crc else None

@@ -6,13 +6,16 @@ Sections are found through the manifest, which names run, place, length and chec
 *On disk*: `.hoodie/.hoodie_nb/index/runs/<instant>-<nonce>.run`, little endian, each part padded to
 8 bytes: the head `HNBRUN01`, instant (17 digits, padded to 24), then sections of
 
-    meta        uint64 length, JSON: partition, file ids, number of hashes, bits of the directory
+    meta        uint64 length, JSON: partition, file ids, number of hashes, bits
     hashes      uint64 each, sorted
     groups      uint32 each: position of the file id
     directory   uint32 each, 2^bits + 1: where hashes with that prefix begin
+    filter      2^(bits + 4) bits: whether some hash has that longer prefix
 
-About 14 bytes a key. Files are mapped, so that lookups touch the pages they need and nobody holds
-a run in memory; a section's checksum is compared when it is first opened.
+At most 15 bytes a key. The filter spares most hashes that are not there the way through the others,
+which makes several sections nearly as quick as one. Files are mapped, so that lookups touch the
+pages they need and nobody holds a run in memory; a section's checksum is compared when it is first
+opened.
 
 *Source:* RFC-24 "new index"; the memtables of log-structured merge trees.
 """
@@ -31,6 +34,7 @@ from hoodie_nb.table.storage import LocalStorage
 
 HEAD = b"HNBRUN01"
 _HEAD_BYTES = 32
+_FINER = 4  # bits that the filter's prefixes are longer than the directory's
 Positions = NDArray[np.int64]
 Groups = NDArray[np.uint32]
 
@@ -91,10 +95,14 @@ class Entries:
         prefixes = (self.hashes >> np.uint64(63 - bits)) >> np.uint64(1)  # a shift by 64 is none
         each = np.bincount(prefixes.astype(np.int64), minlength=1 << bits)
         directory = np.concatenate([[0], np.cumsum(each)]).astype("<u4")
+        present = np.zeros(1 << bits + _FINER, dtype=bool)
+        present[(self.hashes >> np.uint64(64 - bits - _FINER)).astype(np.int64)] = True
+        bitmap = np.packbits(present, bitorder="little").tobytes()
         meta = {"partition": self.partition, "groups": list(self.file_ids)}
         text = json.dumps({**meta, "count": count, "bits": bits}).encode()
         parts = [len(text).to_bytes(8, "little"), _padded(text), self.hashes.tobytes()]
-        return b"".join([*parts, _padded(self.groups.tobytes()), _padded(directory.tobytes())])
+        rest = (self.groups.tobytes(), directory.tobytes(), bitmap)
+        return b"".join([*parts, *map(_padded, rest)])
 
 
 def write_run(
@@ -137,6 +145,8 @@ class SectionView:
         self.groups: Groups = np.frombuffer(body, "<u4", count, at + 8 * count)
         at += 8 * count + -(-4 * count // 8) * 8
         self._directory = np.frombuffer(body, "<u4", (1 << bits) + 1, at)
+        at += -(-4 * ((1 << bits) + 1) // 8) * 8
+        self._filter = np.frombuffer(body, np.uint8, 1 << bits + _FINER - 3, at)
         self._bits, self.instant = bits, section.instant
 
     def entries(self) -> Entries:
@@ -148,7 +158,9 @@ class SectionView:
 
         A hash that several file groups have is matched several times.
         """
-        rows, at = self._first(hashes)
+        maybe = self._maybe(hashes)
+        rows, at = self._first(hashes[maybe])
+        rows = maybe[rows]
         found = [(rows, self.groups[at])]
         while len(rows):  # equal hashes lie side by side
             at = at + 1
@@ -157,6 +169,13 @@ class SectionView:
             rows, at = rows[again], at[again]
             found.append((rows, self.groups[at]))
         return np.concatenate([r for r, _ in found]), np.concatenate([g for _, g in found])
+
+    def _maybe(self, hashes: Hashes) -> Positions:
+        """Return the positions of the hashes that the filter lets through."""
+        prefixes = hashes >> np.uint64(64 - self._bits - _FINER)
+        bits = self._filter[(prefixes >> np.uint64(3)).astype(np.int64)]
+        bits &= np.uint8(1) << (prefixes & np.uint64(7)).astype(np.uint8)
+        return np.flatnonzero(bits)
 
     def _first(self, hashes: Hashes) -> tuple[Positions, Positions]:
         """Return the positions of the hashes that are here, and where their first match lies."""

@@ -85,13 +85,14 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
     storage, groups = table.storage, table.file_groups()
     if not groups.instants:
         return index_status(table)
-    instant, states = groups.instants[-1], {}
+    instant = groups.instants[-1]
+    states: dict[str, PartitionState] = {}
     storage.make_folder(RUNS)
     told: list[tuple[str, dict[str, LoadedGroup]]] = []
     path = f"{RUNS}/{instant}-{uuid.uuid4().hex[:8]}.run"
     sections = write_run(storage, path, instant, _entries(table, instant, told))
     for section, (name, known) in zip(sections, told, strict=True):
-        before: PartitionState = states.get(name, PartitionState(instant))
+        before = states.get(name, PartitionState(instant))
         together = {**before.groups, **known}
         pure = len(together) == len(groups.partition(name))
         kept: tuple[Section, ...] = (*before.sections, section)

@@ -2,7 +2,8 @@
 
 A file whose slice before is loaded needs only the keys that are new in it; any other file is told
 whole, and counts as loaded without being read. A group of which many keys were deleted is told
-whole again, so that their entries go at the next compaction.
+whole again, so that their entries go at the next compaction, and so is one whose runs the lookup
+found damaged.
 
 *Source:* RFC-24 "new index"; Hudi's IndexWriter, which gets its rows from the writers too.
 """
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from hoodie_nb.pipeline.index.hashing import Hashes, hash64
+from hoodie_nb.pipeline.index.loading import damaged
 from hoodie_nb.pipeline.index.lookup import manifest_of
 from hoodie_nb.pipeline.index.run import DamagedRun, Entries, Section, SectionView, write_run
 from hoodie_nb.pipeline.plan import WritePlan
@@ -34,6 +36,8 @@ class ToldKeys:
         state = manifest_of(plan).partition(partition) if self._listens and old else None
         known = state.loaded(old) if state is not None and old is not None else None
         self.complete = known is None or known.dead > _DEAD_SHARE * known.entries
+        if not self.complete and self._listens:
+            self.complete = partition in damaged(plan.storage, plan.staged)
 
     def add(self, keys: pa.ChunkedArray, new_keys: pa.Array) -> None:
         """Take the keys of a piece of the file, of which `new_keys` the slice before lacked."""

@@ -145,7 +145,7 @@ def learn(table: TableHandle, instant: str, statuses: Sequence[WriteStatus], tel
         tell(
             "index_saved",
             instant=instant,
-            partitions=len(saved),
+            partitions=len(slices),
             files=files,
             pure=pure == len(slices) and saved.totals.loaded_files == files,
             seconds=round(time.perf_counter() - began, 6),
