@@ -42,7 +42,7 @@ from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import JobHold, writing
 from hoodie_nb.pipeline.plan import SealPlan
-from hoodie_nb.pipeline.spark import arrow_schema, seal_on_spark, write_on_spark
+from hoodie_nb.pipeline.spark import arrow_schema, receiver, seal_on_spark, write_on_spark
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.triggers import seconds
 from hoodie_nb.table.handle import TableHandle
@@ -105,12 +105,14 @@ class Job:
         self._last_batch = -1
         self._error: BaseException | None = None
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
+        self._live = receiver(stream, self._events)
         try:
             with writing(table.storage):
                 sealing = self._folder.query_id() if settings.interval else None
                 settle(self._coordinator, self._events, sealing=sealing)
             self._start()
         except BaseException:
+            self._live.close()
             self._hold.release()
             raise
         threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
@@ -141,6 +143,7 @@ class Job:
         except BaseException as error:
             self._error = self._error or error
         finally:
+            self._live.close()
             self._hold.release()
             self._ended.set()
         self._events.tell(
@@ -216,7 +219,7 @@ class Job:
             self.checkpointing.seal(checkpoint, previous, lambda folder: self._seal(batch, folder))
         else:
             instant = self.checkpointing.run(
-                checkpoint, previous, lambda plan: write_on_spark(batch, plan, self._events)
+                checkpoint, previous, lambda plan: write_on_spark(batch, plan, self._live)
             )
         if held:  # a plan with state must still advance
             batch.write.format("noop").mode("overwrite").save()
