@@ -17,6 +17,7 @@ are with the driver when the task ends, and before that as datagrams (see `live`
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _OUT = "kind string, payload string"
 _INSTANT = "_hoodie_nb_instant"
 _RAISED = re.compile(r"hoodie_nb\.errors\.(InvalidInput|InvalidTable|InvalidConfig): (.*)")
+_NAMES_ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
 _KINDS: dict[str, type[Exception]] = {
     "InvalidInput": InvalidInput,
     "InvalidTable": InvalidTable,
@@ -61,6 +63,7 @@ class _Line:
 
     sender: Sender
     told: Accumulator[list[str]]
+    kill: bool
 
 
 class _EventParam(AccumulatorParam[list[str]]):
@@ -87,15 +90,20 @@ def receiver(data: DataFrame, events: EventLog) -> Receiver:
     return Receiver(events, "127.0.0.1" if str(context.master).startswith("local") else host)
 
 
-def write_on_spark(batch: DataFrame, plan: WritePlan, live: Receiver) -> list[WriteStatus]:
-    """Run the plan's pipeline over a DataFrame as Spark tasks; return the write statuses."""
+def write_on_spark(
+    batch: DataFrame, plan: WritePlan, live: Receiver, *, kill: bool = False
+) -> list[WriteStatus]:
+    """Run the plan's pipeline over a DataFrame as Spark tasks; return the write statuses.
+
+    `kill` is a fault of the laboratory: writer tasks die in the middle of their first attempt.
+    """
     told = batch.sparkSession.sparkContext.accumulator([], _EventParam())
     sequenced = batch.withColumn(SEQ, F.monotonically_increasing_id())
     by_file = plan.pipeline.shuffle == "file id"
     with live.run() as sender:
         stages = _assigned_then_written if by_file else _written_by_partition
         try:
-            rows = stages(sequenced, plan, _Line(sender, told)).collect()
+            rows = stages(sequenced, plan, _Line(sender, told, kill)).collect()
         except Exception as error:
             raise _translated(error) from error
         finally:
@@ -108,21 +116,23 @@ def write_on_spark(batch: DataFrame, plan: WritePlan, live: Receiver) -> list[Wr
     return sorted(statuses, key=lambda s: (s.partition_path, s.file_id))
 
 
-def seal_on_spark(batch: DataFrame, plan: SealPlan) -> list[str]:
+def seal_on_spark(batch: DataFrame, plan: SealPlan, *, kill: bool = False) -> list[str]:
     """Write a DataFrame's records as sorted runs, without index or buckets; return their paths."""
     config = plan.intake.config
     keys = _texts((*config.partition_by, *config.record_key))
     sequenced = batch.withColumn(SEQ, F.monotonically_increasing_id())
     ordered = sequenced.repartition(plan.tasks, *keys).sortWithinPartitions(*keys, SEQ)
     try:
-        return [row.payload for row in ordered.mapInArrow(_seal_task(plan), _OUT).collect()]
+        sealed = ordered.mapInArrow(_seal_task(plan, kill), _OUT)
+        return [row.payload for row in sealed.collect()]
     except Exception as error:
         raise _translated(error) from error
 
 
-def _seal_task(plan: SealPlan) -> Callable[[Batches], Batches]:
+def _seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
-        keyed = [_keyed(pa.Table.from_batches([b]), plan.intake) for b in batches if b.num_rows]
+        pieces = _pieces(batches, kill)
+        keyed = [_keyed(piece, plan.intake) for piece in pieces]
         if keyed:
             path = f"{plan.folder}/{_attempt().token}.arrow"
             save_run(pa.concat_tables(keyed), plan.intake.ordering, plan.storage.local_path(path))
@@ -164,7 +174,7 @@ def _instant_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         time17, heard = "", _Heard(line)
         waiting = Waiting(heard.tell, "InstantGenerator", 0)
-        pieces = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+        pieces = _pieces(batches)
         for piece in waiting.on(pieces):
             time17 = time17 or generate_instant(plan)
             instants = pa.array([time17], pa.string()).take(
@@ -182,7 +192,7 @@ def _instant_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
 def _process_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         heard = _Heard(line)
-        pieces: Iterator[pa.Table] = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+        pieces = _pieces(batches, line.kill)
         first = next(pieces, None)
         if first is None:
             return
@@ -202,7 +212,7 @@ def _process_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
 def _assign_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         heard = _Heard(line)
-        keyed = (_keyed(pa.Table.from_batches([b]), plan.intake) for b in batches if b.num_rows)
+        keyed = (_keyed(piece, plan.intake) for piece in _pieces(batches))
         for rows in assign(plan, keyed, _attempt().task, heard.tell):
             yield from rows.to_batches()
         heard.answer()
@@ -213,12 +223,22 @@ def _assign_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
 def _write_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         heard = _Heard(line)
-        rows = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+        rows = _pieces(batches, line.kill)
         for status in write(plan, rows, _attempt(), heard.tell):
             heard.rows.append(("status", status.to_json()))
         yield from heard.batches()
 
     return task
+
+
+def _pieces(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
+    """Yield what has rows; `kill` ends the process of a first attempt there, as `kill -9` does."""
+    for batch in batches:
+        if batch.num_rows:
+            yield pa.Table.from_batches([batch])
+            context = TaskContext.get()
+            if kill and context is not None and context.attemptNumber() == 0:
+                os._exit(1)
 
 
 def _keyed(rows: pa.Table, intake: Intake) -> pa.Table:
@@ -279,7 +299,8 @@ def _translated(error: Exception) -> Exception:
 
 
 def _first_cause(text: str) -> str:
-    """Return the line of a Python worker's traceback that names the error, else the first line."""
+    """Return the line of a Python worker's traceback that names the error, else the JVM's own."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
-    return (named or lines or ["unknown"])[0][:300]
+    named = [line for line in lines if _NAMES_ERROR.match(line)]
+    java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (named or java or lines or ["unknown"])[0][:300]
