@@ -6,6 +6,7 @@ this process, without Spark. `write_stream` starts a `Job`. Everything else hang
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -149,7 +150,7 @@ class Table:
 
     def _write_dataframe(self, data: DataFrame, operation: str) -> Commit | None:
         from hoodie_nb.lab.session import require_classic
-        from hoodie_nb.pipeline.spark import arrow_schema, write_on_spark
+        from hoodie_nb.pipeline.spark import arrow_schema, receiver, write_on_spark
 
         require_classic(data.sparkSession)
         handle = self._handle
@@ -157,11 +158,12 @@ class Table:
         intake.check(arrow_schema(data))
         coordinator = WriteCoordinator(handle, self.events)
         settle(coordinator, self.events)
-        instant = coordinator.run(
-            intake,
-            lambda plan: write_on_spark(data, plan, self.events),
-            shape=Shape(tasks=data.sparkSession.sparkContext.defaultParallelism),
-        )
+        with contextlib.closing(receiver(data, self.events)) as live:
+            instant = coordinator.run(
+                intake,
+                lambda plan: write_on_spark(data, plan, live),
+                shape=Shape(tasks=data.sparkSession.sparkContext.defaultParallelism),
+            )
         return completed(handle, instant)
 
     # --- reads ----------------------------------------------------------------------------------

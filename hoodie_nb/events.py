@@ -1,12 +1,37 @@
 """What happened, as records: the one stream that widgets, scenarios and races read.
 
 An actor is given an `EventLog` (or its `tell`) and says what it did in the past tense. Events
-inform; nothing that must be right depends on one arriving. Operators that run in Spark tasks tell
-a log of their own, whose records reach the driver when the task ends.
+inform; nothing that must be right depends on one arriving. What operators in Spark tasks tell is
+sent while the task runs and comes once more, for sure, when it ends; the log has it once. `at_ms`
+is when it happened, by the clock of the machine where it did.
 
-Kinds: `instant_requested, instant_inflight, instant_committed, instant_abandoned,
-instant_rolled_back, batch_started, batch_skipped, batch_ended, bucket_assigned,
-buffer_flushed, file_written, index_looked_up, job_started, job_stopped, job_failed`.
+| kind | its values |
+| --- | --- |
+| `job_started` (each query), `job_stopped`, `job_failed`, `job_restarted` | query; why; why; why |
+| `batch_started`, `batch_skipped` (the table holds it) | batch |
+| `batch_ended` | batch, instant (None: sealed, or nothing to write), seconds |
+| `checkpoint_sealed` (with `commit_interval`) | batch, runs, bytes |
+| `checkpoint_timed_out` | batch, seconds (its limit) |
+| `fault_injected` (the laboratory) | fault |
+| `instant_requested`, `instant_inflight`, `instant_abandoned` (nothing was written) | instant |
+| `instant_prepared` | instant, checkpoint (its number within the instant, from 0) |
+| `instant_committed` | instant, checkpoints, files, rows (in the files), inserts, updates, \
+deletes, bytes, seconds; told again when a completed instant is settled again |
+| `instant_rolled_back` | instant, published (whether files were) |
+| `instant_redone` | instant, as_instant |
+| `commit_failed` (stays prepared), `commit_retried`, `settling_postponed` | why, and instant |
+| `operator_progress` (while it runs, and at its end) | operator, task, rows, waiting (seconds so \
+far), all since its start |
+| `operator_ran` | operator, task, rows, seconds (of its own), waiting_seconds; of a BucketWriter \
+also blocked_seconds, peak_bytes, spilled_bytes |
+| `index_looked_up` | task, index, and the counts of `LookupCounts` |
+| `bucket_assigned` (a new file group) | partition, file_id, task |
+| `buffer_level` (while rows come, when they have come, when all is written) | task, bytes (what \
+is being flushed included), limit_bytes (None: buffers to the end), buckets: the 16 largest at \
+most, each [partition, file_id, bytes] |
+| `buffer_flushed` | task, partition, file_id, rows, bytes, appended (to a new file), seconds |
+| `file_written` | task, partition, file_id, rows, bytes, seconds |
+| `task_failed`, `eager_rows_repeated` (the job in one process) | why; rows |
 """
 
 import threading
@@ -42,9 +67,14 @@ class EventLog:
         """Record that `kind` happened just now."""
         self.add(Event(kind, time.time_ns() // 1_000_000, values))
 
-    def add(self, event: Event) -> None:
-        """Record an event that was made elsewhere (a task of another process)."""
+    def add(self, event: Event, once: tuple[str, set[str]] | None = None) -> None:
+        """Record an event that was made elsewhere; given its name, if that is not yet known."""
         with self._lock:
+            if once is not None:
+                name, known = once
+                if name in known:
+                    return
+                known.add(name)
             self._events.append(event)
         for listener in self._listeners:
             listener(event)
@@ -62,3 +92,19 @@ class EventLog:
         """Return the events kept, oldest first, of one kind if asked."""
         with self._lock:
             return [e for e in self._events if kind is None or e.kind == kind]
+
+
+class Pace:
+    """A limit for what would be told too often: due at most once in `seconds`, first after them."""
+
+    def __init__(self, seconds: float = 0.25) -> None:
+        self._seconds = seconds
+        self._next = time.perf_counter() + seconds
+
+    def due(self) -> bool:
+        """Whether it may be told now; then it is not due again for a while."""
+        now = time.perf_counter()
+        if now < self._next:
+            return False
+        self._next = now + self._seconds
+        return True

@@ -5,24 +5,33 @@ from collections.abc import Callable
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.pipeline.stream import Job
 
-
-def _lose_success(job: Job) -> None:
-    job.checkpointing.lose_next += 1
-
-
-_FAULTS: dict[str, tuple[str, Callable[[Job], None]]] = {
-    "lose_success": ("hide the next success notification: its instant spans", _lose_success),
-    "kill": ("end the job as a crash would, in the middle of a batch", Job.kill),
+_FAULTS = {
+    "lose_success": "hide the next success notification: its instant spans",
+    "kill_writer": "let the next batch's writer tasks die: the batch is rolled back and run again",
+    "time_out_checkpoint": "cancel the running or next batch: it is rolled back and run again",
+    "crash_after_files": "let the coordinator die before it prepares what was written: rolled back",
+    "crash_before_commit": "let the coordinator die behind that: the restart commits, unless "
+    "commit_on='write', which prepares nothing",
+    "kill": "end the job as a crash would, in the middle of a batch",
 }
+_AT_ONCE: dict[str, Callable[[Job], None]] = {"kill": Job.kill, "time_out_checkpoint": Job.time_out}
 
 
 def names() -> dict[str, str]:
     """Return the faults there are, and what each does."""
-    return {name: does for name, (does, _) in _FAULTS.items()}
+    return dict(_FAULTS)
 
 
 def inject(job: Job, name: str) -> None:
-    """Put a fault into a running job, or raise InvalidConfig naming those there are."""
+    """Put a fault into a running job, to strike once; raise InvalidConfig if there is none such.
+
+    After a crash the job goes on as its next process would; after `kill` it has ended.
+    """
     if name not in _FAULTS:
         raise InvalidConfig(f"fault {name!r} is unknown: there are {', '.join(_FAULTS)}")
-    _FAULTS[name][1](job)
+    job.events.tell("fault_injected", fault=name)
+    at_once = _AT_ONCE.get(name)
+    if at_once is None:
+        job.checkpointing.faults.append(name)
+    else:
+        at_once(job)

@@ -12,6 +12,7 @@ the checkpoint: what wins must not depend on where a buffer was flushed.
 *Source:* RFC-24 STEP3, StreamWriteFunction, `write.batch.size`, `write.task.max.size`.
 """
 
+import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
+from hoodie_nb.events import Pace
 from hoodie_nb.pipeline.folding import first_of_run, fold
 from hoodie_nb.pipeline.intake import FILE_ID, SEQ
 from hoodie_nb.pipeline.new_file import NewFile
@@ -31,6 +33,8 @@ from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
 Tell = Callable[..., None]
 RUN_ROWS = 65_536
+NO_LIMIT = 1 << 62
+_TOLD_BUCKETS = 16
 AppendNew = Callable[["Bucket", pa.Table], bool]
 
 
@@ -56,6 +60,7 @@ class WriteBuffer:
         self._flushing_bytes = 0
         self._flushed = 0
         self._pool: ThreadPoolExecutor | None = None
+        self._pace = Pace()
         self.peak_bytes = self.spilled_bytes = 0
 
     @property
@@ -83,6 +88,19 @@ class WriteBuffer:
         self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
         while self.buffered_bytes > self._plan.options.task_max_bytes:
             self._make_room()
+        self._tell_level(self._pace.due())
+
+    def _tell_level(self, due: bool) -> None:
+        if due:
+            held = (b for b in self._buckets.values() if b.waiting_bytes)
+            largest = heapq.nlargest(_TOLD_BUCKETS, held, key=lambda b: b.waiting_bytes)
+            limit = self._plan.options.task_max_bytes
+            self._tell(
+                "buffer_level",
+                bytes=self.buffered_bytes,
+                limit_bytes=limit if limit < NO_LIMIT else None,
+                buckets=[[b.partition_path, b.file_id, b.waiting_bytes] for b in largest],
+            )
 
     def _append(self, file_id: str, rows: pa.Table) -> None:
         bucket = self._buckets.get(file_id)
@@ -154,10 +172,12 @@ class WriteBuffer:
 
     def drain(self) -> Iterator[Bucket]:
         """Yield every bucket once, by file id, when all flushes have ended."""
+        self._tell_level(bool(self._buckets))
         while self._flushes:
             self._await(*self._flushes.pop(0))
         for file_id in sorted(self._buckets):
             yield self._buckets.pop(file_id)
+            self._tell_level(self._pace.due() or not self._buckets)
 
     def close(self) -> None:
         """Stop the flush thread."""

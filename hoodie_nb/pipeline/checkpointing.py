@@ -28,14 +28,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
+from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.coordinator import Shape, Write, WriteCoordinator
 from hoodie_nb.pipeline.in_process import in_order, write_in_process
 from hoodie_nb.pipeline.intake import OP, SEQ, STORE, Intake
+from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.prepared import Prepared, merged
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.pipeline.sealing import Sealed, SealedRecords, composed, run_name
 from hoodie_nb.table.base_file import conform
+from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
@@ -76,7 +79,7 @@ class Checkpointing:
         self._events, self._commit_on, self._interval = events, commit_on, interval
         self._sealed = SealedRecords(coordinator.table.storage)
         self._lost: set[int] = set()
-        self.lose_next = 0
+        self.faults: list[str] = []  # put in by the laboratory; each strikes once
 
     # --- commit_interval ------------------------------------------------------------------------
 
@@ -98,6 +101,7 @@ class Checkpointing:
         folder = f"{STAGED}/{run_name(checkpoint)}-{uuid.uuid4().hex[:12]}"
         storage.make_folder(folder)
         runs = seal(folder)
+        self._crash("crash_after_files")
         if not runs:
             storage.remove_tree(folder)
         else:
@@ -106,6 +110,7 @@ class Checkpointing:
         size = sum(storage.size(run) for run in runs)
         told = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
         self._events.tell("checkpoint_sealed", **told)
+        self._crash("crash_before_commit")
 
     def due(self) -> bool:
         """Whether the interval of the sealed checkpoints is over."""
@@ -168,17 +173,40 @@ class Checkpointing:
             self.commit_prepared()
         self._events.tell("batch_started", batch=checkpoint.batch_id)
         if self._commit_on == "write":
-            shape = self._shape
+            shape, write = self._shape, self._crashing(write, "crash_before_commit")
             return self._coordinator.run(self._intake, write, shape=shape, checkpoint=checkpoint)
-        records = self.open_records()
+        write, records = self._crashing(write), self.open_records()
         result = self._coordinator.write(self._intake, write, self._shape, checkpoint, records)
         if result is None:
             return None
         self._coordinator.prepare(result)
-        if self.lose_next > 0:
-            self.lose_next -= 1
+        self._crash("crash_before_commit")
+        if self.strikes("lose_success"):
             self._lost.add(checkpoint.batch_id)
         return Instant(result.instant_time, "commit", State.INFLIGHT)
+
+    # --- faults of the laboratory -----------------------------------------------------------------
+
+    def strikes(self, fault: str) -> bool:
+        """Whether that fault was put in; it is gone then."""
+        if fault not in self.faults:
+            return False
+        self.faults.remove(fault)
+        return True
+
+    def _crash(self, *faults: str) -> None:
+        """Let the coordinator die as its process would, tidying nothing up, if one was put in."""
+        for fault in filter(self.strikes, faults):
+            self._coordinator.dead = True
+            raise WriteFailed(f"the coordinator was made to crash by the fault {fault!r}")
+
+    def _crashing(self, write: Write, *more: str) -> Write:
+        def crashing(plan: WritePlan) -> list[WriteStatus]:
+            statuses = write(plan)
+            self._crash("crash_after_files", *more)
+            return statuses
+
+        return crashing
 
     def _admits(self, checkpoint: Checkpoint, previous: str | None) -> bool:
         """Recover the table and return whether the checkpoint is new; raise if it cannot be."""

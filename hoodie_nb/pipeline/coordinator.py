@@ -68,7 +68,7 @@ class WriteCoordinator:
         self.prepared = PreparedRecords(table.storage)
         self._events = events
         self._nonce = uuid.uuid4().hex[:12]
-        self.dead = False  # a killed job's coordinator tidies nothing up
+        self.dead = False  # as its process would be: it tidies nothing up
 
     # --- recovery -----------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The operators as every runner runs them: one plain function each over Arrow tables.
 
-Each tells `operator_ran` when it ends: rows, seconds of its own work, seconds it waited for input,
-seconds in which only its files were written (the checkpoint waits for those), peak bytes buffered.
+Each tells `operator_progress` while it runs and `operator_ran` when it ends: rows, seconds of its
+own work, seconds it waited for input, seconds in which only its files were written (the checkpoint
+waits for those), peak bytes buffered.
 
 *Source:* RFC-24, the boxes of its pipelines.
 """
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from hoodie_nb.events import Pace
 from hoodie_nb.pipeline.assigner import FileIdAssigner
+from hoodie_nb.pipeline.buffer import NO_LIMIT
 from hoodie_nb.pipeline.index import Index
 from hoodie_nb.pipeline.index.bloom import BloomIndex
 from hoodie_nb.pipeline.index.lookup import BloomStateIndex
@@ -27,12 +30,16 @@ Tell = Callable[..., None]
 
 @dataclass(slots=True)
 class Waiting:
-    """Counts rows and the seconds that an operator waited for its input."""
+    """Counts an operator's rows and the seconds it waited for input, and tells how far it is."""
 
+    tell: Tell
+    operator: str
+    task: int
     rows: int = 0
     seconds: float = 0.0
     ended_at: float = 0.0
     began_at: float = field(default_factory=time.perf_counter)
+    pace: Pace = field(default_factory=Pace)
 
     def on(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the pieces, counting."""
@@ -45,27 +52,25 @@ class Waiting:
             if piece is None:
                 return
             self.rows += piece.num_rows
+            if self.pace.due():
+                self._tell("operator_progress", waiting=round(self.seconds, 6))
             yield piece
 
-    def tell(self, tell: Tell, operator: str, task: int, **more: object) -> None:
+    def end(self, **more: object) -> None:
         """Tell that the operator has ended."""
-        total = time.perf_counter() - self.began_at
-        tell(
-            "operator_ran",
-            operator=operator,
-            task=task,
-            rows=self.rows,
-            seconds=round(total - self.seconds, 6),
-            waiting_seconds=round(self.seconds, 6),
-            **more,
-        )
+        own, waited = time.perf_counter() - self.began_at - self.seconds, round(self.seconds, 6)
+        self._tell("operator_progress", waiting=waited)
+        self._tell("operator_ran", seconds=round(own, 6), waiting_seconds=waited, **more)
+
+    def _tell(self, kind: str, **more: object) -> None:
+        self.tell(kind, operator=self.operator, task=self.task, rows=self.rows, **more)
 
 
 def assign(
     plan: WritePlan, pieces: Iterable[pa.Table], task: int, tell: Tell, *, recent: bool = False
 ) -> Iterator[pa.Table]:
     """Run one FileIdAssigner task over keyed rows in order; `recent` if only each piece is."""
-    waiting = Waiting()
+    waiting = Waiting(tell, "FileIdAssigner", task)
     index = _index(plan)
     if recent:
         index = RecentIndex(index)
@@ -73,7 +78,7 @@ def assign(
     index.save(f"{plan.instant_time}.{plan.ordinal}-{task}")
     if waiting.rows:
         tell("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
-        waiting.tell(tell, "FileIdAssigner", task)
+        waiting.end()
 
 
 def _index(plan: WritePlan) -> Index:
@@ -86,15 +91,12 @@ def write(
     plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, tell: Tell, threads: int = 1
 ) -> Iterator[WriteStatus]:
     """Run one BucketWriter task over assigned rows."""
-    waiting = Waiting()
+    waiting = Waiting(tell, "BucketWriter", attempt.task)
     writer = BucketWriter(_flushing(plan), attempt, tell, threads=threads)
     yield from writer.write(waiting.on(pieces))
     if waiting.rows:
         blocked = time.perf_counter() - waiting.ended_at
-        waiting.tell(
-            tell,
-            "BucketWriter",
-            attempt.task,
+        waiting.end(
             blocked_seconds=round(blocked, 6),
             peak_bytes=writer.peak_bytes,
             spilled_bytes=writer.spilled_bytes,
@@ -105,7 +107,7 @@ def _flushing(plan: WritePlan) -> WritePlan:
     """Return the plan with limits that never flush, for pipelines that buffer to the end."""
     if plan.pipeline.mini_batches:
         return plan
-    never = replace(plan.options, batch_bytes=1 << 62, task_max_bytes=1 << 62)
+    never = replace(plan.options, batch_bytes=NO_LIMIT, task_max_bytes=NO_LIMIT)
     return replace(plan, options=never)
 
 

@@ -8,7 +8,7 @@
 The batch is read by this one job only. The shuffle key is the text of the record key (with the
 partition where keys are per partition), so that equal keys of different types meet. What the
 assigner tasks tell travels in an accumulator and what the writers tell with their statuses: both
-are with the driver when the task ends.
+are with the driver when the task ends, and before that as datagrams (see `live`).
 
 **Caveats**: `local[N]` never repeats a failed task; `local[N,F]` and clusters do.
 *Source:* RFC-24 STEP2, Pipelines.hoodieStreamWrite.
@@ -17,9 +17,8 @@ are with the driver when the task ends.
 from __future__ import annotations
 
 import itertools
-import json
+import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -31,10 +30,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable, WriteFailed
-from hoodie_nb.events import Event, EventLog
+from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.assigner import assigned_schema
 from hoodie_nb.pipeline.instants import generate_instant, with_instant
 from hoodie_nb.pipeline.intake import SEQ, TASK, Intake
+from hoodie_nb.pipeline.live import Receiver, Sender, as_text
 from hoodie_nb.pipeline.operators import Waiting, assign, assign_and_write, write
 from hoodie_nb.pipeline.plan import SealPlan, WritePlan
 from hoodie_nb.pipeline.sealing import save_run
@@ -48,12 +48,22 @@ if TYPE_CHECKING:
 _OUT = "kind string, payload string"
 _INSTANT = "_hoodie_nb_instant"
 _RAISED = re.compile(r"hoodie_nb\.errors\.(InvalidInput|InvalidTable|InvalidConfig): (.*)")
+_NAMES_ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
 _KINDS: dict[str, type[Exception]] = {
     "InvalidInput": InvalidInput,
     "InvalidTable": InvalidTable,
     "InvalidConfig": InvalidConfig,
 }
 Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """How tasks tell the driver: live, and when an assigner task ends."""
+
+    sender: Sender
+    told: Accumulator[list[str]]
+    kill: bool
 
 
 class _EventParam(AccumulatorParam[list[str]]):
@@ -73,46 +83,60 @@ def arrow_schema(batch: DataFrame) -> pa.Schema:
         raise InvalidInput(f"the data has a column that cannot be written: {error}") from None
 
 
-def write_on_spark(batch: DataFrame, plan: WritePlan, events: EventLog) -> list[WriteStatus]:
-    """Run the plan's pipeline over a DataFrame as Spark tasks; return the write statuses."""
+def receiver(data: DataFrame, events: EventLog) -> Receiver:
+    """Return where the tasks that write `data` tell their events while they run."""
+    context = data.sparkSession.sparkContext
+    host = context.getConf().get("spark.driver.host") or ""
+    return Receiver(events, "127.0.0.1" if str(context.master).startswith("local") else host)
+
+
+def write_on_spark(
+    batch: DataFrame, plan: WritePlan, live: Receiver, *, kill: bool = False
+) -> list[WriteStatus]:
+    """Run the plan's pipeline over a DataFrame as Spark tasks; return the write statuses.
+
+    `kill` is a fault of the laboratory: writer tasks die in the middle of their first attempt.
+    """
     told = batch.sparkSession.sparkContext.accumulator([], _EventParam())
     sequenced = batch.withColumn(SEQ, F.monotonically_increasing_id())
-    if plan.pipeline.shuffle == "file id":
-        written = _assigned_then_written(sequenced, plan, told)
-    else:
-        written = _written_by_partition(sequenced, plan, told)
-    try:
-        rows = written.collect()
-    except Exception as error:
-        raise _translated(error) from error
-    finally:
-        events.extend(_decoded(text) for text in told.value)
-    events.extend(_decoded(row.payload) for row in rows if row.kind == "event")
+    by_file = plan.pipeline.shuffle == "file id"
+    with live.run() as sender:
+        stages = _assigned_then_written if by_file else _written_by_partition
+        try:
+            rows = stages(sequenced, plan, _Line(sender, told, kill)).collect()
+        except Exception as error:
+            raise _translated(error) from error
+        finally:
+            for text in told.value:
+                live.add(text)
+        for row in rows:
+            if row.kind == "event":
+                live.add(row.payload)
     statuses = [WriteStatus.parse(row.payload) for row in rows if row.kind == "status"]
     return sorted(statuses, key=lambda s: (s.partition_path, s.file_id))
 
 
-def seal_on_spark(batch: DataFrame, plan: SealPlan) -> list[str]:
+def seal_on_spark(batch: DataFrame, plan: SealPlan, *, kill: bool = False) -> list[str]:
     """Write a DataFrame's records as sorted runs, without index or buckets; return their paths."""
     config = plan.intake.config
     keys = _texts((*config.partition_by, *config.record_key))
     sequenced = batch.withColumn(SEQ, F.monotonically_increasing_id())
     ordered = sequenced.repartition(plan.tasks, *keys).sortWithinPartitions(*keys, SEQ)
     try:
-        return [row.payload for row in ordered.mapInArrow(_seal_task(plan), _OUT).collect()]
+        sealed = ordered.mapInArrow(_seal_task(plan, kill), _OUT)
+        return [row.payload for row in sealed.collect()]
     except Exception as error:
         raise _translated(error) from error
 
 
-def _seal_task(plan: SealPlan) -> Callable[[Batches], Batches]:
+def _seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
-        heard, attempt = _Heard(), _attempt()
-        keyed = [_keyed(pa.Table.from_batches([b]), plan.intake) for b in batches if b.num_rows]
+        pieces = _pieces(batches, kill)
+        keyed = [_keyed(piece, plan.intake) for piece in pieces]
         if keyed:
-            path = f"{plan.folder}/{attempt.token}.arrow"
+            path = f"{plan.folder}/{_attempt().token}.arrow"
             save_run(pa.concat_tables(keyed), plan.intake.ordering, plan.storage.local_path(path))
-            heard.rows.append(("run", path))
-        yield from heard.batches()
+            yield from _rows([("run", path)])
 
     return task
 
@@ -121,38 +145,36 @@ def _texts(names: tuple[str, ...]) -> list[Column]:
     return [F.col(f"`{name}`").cast("string") for name in names]
 
 
-def _assigned_then_written(
-    batch: DataFrame, plan: WritePlan, told: Accumulator[list[str]]
-) -> DataFrame:
+def _assigned_then_written(batch: DataFrame, plan: WritePlan, line: _Line) -> DataFrame:
     """STEP2 and STEP3: by record key to the assigners, by file id to the writers."""
     config = plan.intake.config
     keys = _texts((*config.partition_by, *config.record_key))
     ordered = batch.repartition(plan.tasks, *keys).sortWithinPartitions(*keys, SEQ)
     schema = from_arrow_schema(assigned_schema(plan), True)
-    assigned = ordered.mapInArrow(_assign_task(plan, told), schema)
-    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(_write_task(plan), _OUT)
+    task = _write_task(plan, line)
+    assigned = ordered.mapInArrow(_assign_task(plan, line), schema)
+    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, _OUT)
 
 
-def _written_by_partition(
-    batch: DataFrame, plan: WritePlan, told: Accumulator[list[str]]
-) -> DataFrame:
+def _written_by_partition(batch: DataFrame, plan: WritePlan, line: _Line) -> DataFrame:
     """Before STEP2: by partition path to tasks that index, assign and write."""
     config = plan.intake.config
     if plan.pipeline.serial_instant:
         schema = batch.schema.add(_INSTANT, "string")
-        batch = batch.repartition(1).mapInArrow(_instant_task(plan, told), schema)
+        batch = batch.repartition(1).mapInArrow(_instant_task(plan, line), schema)
     partitions = _texts(config.partition_by) or [F.lit(0)]
     keys = _texts((*config.partition_by, *config.record_key))
     ordered = batch.repartition(plan.tasks, *partitions).sortWithinPartitions(*keys, SEQ)
-    return ordered.mapInArrow(_process_task(plan), _OUT)
+    return ordered.mapInArrow(_process_task(plan, line), _OUT)
 
 
-def _instant_task(plan: WritePlan, told: Accumulator[list[str]]) -> Callable[[Batches], Batches]:
+def _instant_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     """The InstantGenerator: one task that every record passes; the first one makes the instant."""
 
     def task(batches: Batches) -> Batches:
-        time17, heard, waiting = "", _Heard(), Waiting()
-        pieces = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+        time17, heard = "", _Heard(line)
+        waiting = Waiting(heard.tell, "InstantGenerator", 0)
+        pieces = _pieces(batches)
         for piece in waiting.on(pieces):
             time17 = time17 or generate_instant(plan)
             instants = pa.array([time17], pa.string()).take(
@@ -161,16 +183,16 @@ def _instant_task(plan: WritePlan, told: Accumulator[list[str]]) -> Callable[[Ba
             yield from piece.append_column(_INSTANT, instants).to_batches()
         if waiting.rows:
             heard.tell("instant_inflight", instant=time17)
-            waiting.tell(heard.tell, "InstantGenerator", 0)
-        told.add([payload for _, payload in heard.rows])
+            waiting.end()
+        heard.answer()
 
     return task
 
 
-def _process_task(plan: WritePlan) -> Callable[[Batches], Batches]:
+def _process_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
-        heard = _Heard()
-        pieces: Iterator[pa.Table] = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+        heard = _Heard(line)
+        pieces = _pieces(batches, line.kill)
         first = next(pieces, None)
         if first is None:
             return
@@ -187,26 +209,36 @@ def _process_task(plan: WritePlan) -> Callable[[Batches], Batches]:
     return task
 
 
-def _assign_task(plan: WritePlan, told: Accumulator[list[str]]) -> Callable[[Batches], Batches]:
+def _assign_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
-        heard = _Heard()
-        keyed = (_keyed(pa.Table.from_batches([b]), plan.intake) for b in batches if b.num_rows)
+        heard = _Heard(line)
+        keyed = (_keyed(piece, plan.intake) for piece in _pieces(batches))
         for rows in assign(plan, keyed, _attempt().task, heard.tell):
             yield from rows.to_batches()
-        told.add([payload for _, payload in heard.rows])
+        heard.answer()
 
     return task
 
 
-def _write_task(plan: WritePlan) -> Callable[[Batches], Batches]:
+def _write_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
-        heard = _Heard()
-        rows = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+        heard = _Heard(line)
+        rows = _pieces(batches, line.kill)
         for status in write(plan, rows, _attempt(), heard.tell):
             heard.rows.append(("status", status.to_json()))
         yield from heard.batches()
 
     return task
+
+
+def _pieces(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
+    """Yield what has rows; `kill` ends the process of a first attempt there, as `kill -9` does."""
+    for batch in batches:
+        if batch.num_rows:
+            yield pa.Table.from_batches([batch])
+            context = TaskContext.get()
+            if kill and context is not None and context.attemptNumber() == 0:
+                os._exit(1)
 
 
 def _keyed(rows: pa.Table, intake: Intake) -> pa.Table:
@@ -220,17 +252,32 @@ def _keyed(rows: pa.Table, intake: Intake) -> pa.Table:
 class _Heard:
     """What a task has to tell the driver: events and write statuses, as rows."""
 
+    line: _Line
     rows: list[tuple[str, str]] = field(default_factory=list)
+    attempt: int = field(default_factory=lambda: _attempt().attempt)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def tell(self, kind: str, **values: object) -> None:
-        """Note an event."""
-        self.rows.append(("event", json.dumps([kind, time.time_ns() // 1_000_000, values])))
+        """Note an event and send it."""
+        text = as_text(f"{self.attempt}.{next(self.numbers)}", kind, values)
+        self.rows.append(("event", text))
+        self.line.sender.send(text)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as the task's output."""
-        if self.rows:
-            columns = [pa.array(column, pa.string()) for column in zip(*self.rows, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, names=["kind", "payload"])
+        self.line.sender.flush()
+        return _rows(self.rows)
+
+    def answer(self) -> None:
+        """Give what was told to the driver, from a task whose output is something else."""
+        self.line.sender.flush()
+        self.line.told.add([payload for _, payload in self.rows])
+
+
+def _rows(rows: list[tuple[str, str]]) -> Batches:
+    if rows:
+        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=["kind", "payload"])
 
 
 def _attempt() -> TaskAttempt:
@@ -238,11 +285,6 @@ def _attempt() -> TaskAttempt:
     if context is None:  # outside a Spark task there is nobody to tell attempts apart
         return TaskAttempt()
     return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
-
-
-def _decoded(text: str) -> Event:
-    kind, at_ms, values = json.loads(text)
-    return Event(kind, at_ms, values)
 
 
 def _translated(error: Exception) -> Exception:
@@ -257,7 +299,8 @@ def _translated(error: Exception) -> Exception:
 
 
 def _first_cause(text: str) -> str:
-    """Return the line of a Python worker's traceback that names the error, else the first line."""
+    """Return the line of a Python worker's traceback that names the error, else the JVM's own."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
-    return (named or lines or ["unknown"])[0][:300]
+    named = [line for line in lines if _NAMES_ERROR.match(line)]
+    java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (named or java or lines or ["unknown"])[0][:300]

@@ -8,9 +8,9 @@ calls N+1 only after `commits/N`, and the entry of N+1 commits N too.
 *Fault tolerance*: a crash before N is prepared leaves an instant that the next start rolls back,
 and Spark runs N again; behind that, N is recognised by the fingerprint of `offsets/N`, skipped, and
 committed if it was not yet. A failed or timed-out batch restarts the query up to `max_restarts`
-times, with a doubling wait. `stop` ends the query between two batches. An error inside a batch is
-kept here in full and handed to Spark in one short line, since its own handling of long ones
-overflows the stack.
+times in succession, with a doubling wait. `stop` ends the query between two batches. An error
+inside a batch is kept here in full and handed to Spark in one short line, since its own handling of
+long ones overflows the stack.
 
 *Source:* RFC-24 §"The Semantics"; design of foreachBatch sinks in Hudi, Delta and Iceberg.
 """
@@ -41,10 +41,11 @@ from hoodie_nb.pipeline.checkpoints import CheckpointFolder
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import JobHold, writing
-from hoodie_nb.pipeline.plan import SealPlan
-from hoodie_nb.pipeline.spark import arrow_schema, seal_on_spark, write_on_spark
+from hoodie_nb.pipeline.plan import SealPlan, WritePlan
+from hoodie_nb.pipeline.spark import arrow_schema, receiver, seal_on_spark, write_on_spark
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.triggers import seconds
+from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle
 
 if TYPE_CHECKING:
@@ -105,15 +106,20 @@ class Job:
         self._last_batch = -1
         self._error: BaseException | None = None
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
+        self._live = receiver(stream, self._events)
         try:
-            with writing(table.storage):
-                sealing = self._folder.query_id() if settings.interval else None
-                settle(self._coordinator, self._events, sealing=sealing)
+            self._settle()
             self._start()
         except BaseException:
+            self._live.close()
             self._hold.release()
             raise
         threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
+
+    def _settle(self) -> None:
+        with writing(self._table.storage):
+            sealing = self._folder.query_id() if self.settings.interval else None
+            settle(self._coordinator, self._events, sealing=sealing)
 
     def _start(self) -> None:
         writer = self._stream.writeStream.foreachBatch(self._on_batch)
@@ -126,26 +132,36 @@ class Job:
     def _watch(self) -> None:
         """Pass on success notifications, restart a failed query, end the job when it has ended."""
         try:
-            for restart in range(self.settings.max_restarts + 1):
+            failures, done = 0, self._last_batch
+            while True:
                 self._watch_query()
-                if not self._restartable() or restart == self.settings.max_restarts:
+                failures, done = failures * (done == self._last_batch) + 1, self._last_batch
+                if not self._restartable() or failures > self.settings.max_restarts:
                     break
                 self._events.tell("job_restarted", why=str(self._error))
-                if self._stopping.wait(0.5 * 2**restart):
+                if self._stopping.wait(0.25 * 2**failures):
                     break
-                self._error = None
-                self._start()
+                self._restart()
             if not self._killed.is_set():
                 with writing(self._table.storage):
                     self.checkpointing.complete()
         except BaseException as error:
             self._error = self._error or error
         finally:
+            self._live.close()
             self._hold.release()
             self._ended.set()
         self._events.tell(
             "job_failed" if self._error else "job_stopped", why=str(self._error or "")
         )
+
+    def _restart(self) -> None:
+        """Start the query again; behind a crash first do what the next process would."""
+        self._error = None
+        if self._coordinator.dead:
+            self._coordinator.dead = False
+            self._settle()
+        self._start()
 
     def _watch_query(self) -> None:
         """Return when the query has ended; meanwhile `commits/N` on disk is N's notification."""
@@ -216,7 +232,7 @@ class Job:
             self.checkpointing.seal(checkpoint, previous, lambda folder: self._seal(batch, folder))
         else:
             instant = self.checkpointing.run(
-                checkpoint, previous, lambda plan: write_on_spark(batch, plan, self._events)
+                checkpoint, previous, lambda plan: self._write(batch, plan)
             )
         if held:  # a plan with state must still advance
             batch.write.format("noop").mode("overwrite").save()
@@ -229,9 +245,13 @@ class Job:
             seconds=round(time.perf_counter() - began, 3),
         )
 
+    def _write(self, batch: DataFrame, plan: WritePlan) -> list[WriteStatus]:
+        kill = self.checkpointing.strikes("kill_writer")
+        return write_on_spark(batch, plan, self._live, kill=kill)
+
     def _seal(self, batch: DataFrame, folder: str) -> list[str]:
         plan = SealPlan(self._table.storage, self._intake, folder, self._tasks)
-        return seal_on_spark(batch, plan)
+        return seal_on_spark(batch, plan, kill=self.checkpointing.strikes("kill_writer"))
 
     # --- what a user does with it --------------------------------------------------------------
 
@@ -316,6 +336,12 @@ class Job:
             time.sleep(_POLL_S / 5)
         self._end_query()
         self._raise()
+
+    def time_out(self) -> None:
+        """Cancel the Spark job of the checkpoint that runs, or of the next, as its timeout does."""
+        self._events.tell("checkpoint_timed_out", batch=self._last_batch + 1, seconds=0)
+        context = self._stream.sparkSession.sparkContext
+        context._jsc.sc().cancelJobGroupAndFutureJobs(str(self.query.runId))
 
     def kill(self) -> None:
         """End as a crash would: in the middle of a batch, nothing tidied up or committed."""

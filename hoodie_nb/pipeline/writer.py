@@ -14,6 +14,7 @@ timeline: nothing it does is visible before the coordinator publishes it.
 rewritten once a checkpoint. *Source:* RFC-24 STEP2/STEP3, StreamWriteFunction.
 """
 
+import functools
 import itertools
 import os
 import threading
@@ -69,7 +70,8 @@ class BucketWriter:
     def __init__(
         self, plan: WritePlan, attempt: TaskAttempt, tell: Tell, *, threads: int = 1
     ) -> None:
-        self._plan, self._attempt, self._tell, self._threads = plan, attempt, tell, threads
+        self._plan, self._attempt, self._threads = plan, attempt, threads
+        self._tell = functools.partial(tell, task=attempt.task)
         self._name = f"{attempt.token}-{uuid.uuid4().hex[:12]}"
         self._row, self._row_lock = plan.ordinal << 32, threading.Lock()
         self._serial = itertools.count()

@@ -1,0 +1,112 @@
+"""What telling costs: run with `python benchmarks/events.py` (a minute; no Spark).
+
+A FileIdAssigner and a BucketWriter take a month of flights in this process, with tasks' telling
+(text, datagram, a driver that listens in another process) and with none, in turns. `cpu` is the CPU
+time of the whole write, `telling` that part of it that is spent inside the calls.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing import Pipe, Process
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import hoodie_nb as hn
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.in_process import keyed_in_order
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.live import Receiver, Sender, as_text
+from hoodie_nb.pipeline.operators import assign, write
+from hoodie_nb.pipeline.writer import TaskAttempt
+
+ROUNDS, PIECE_ROWS = 9, 10_000
+SIZES = {"32 MB": 32 << 20, "64 KB": 64 << 10}
+
+
+class Teller:
+    """Tells as a Spark task does, and counts what that costs."""
+
+    def __init__(self, sender=None):
+        self.sender, self.rows, self.seconds = sender, [], 0.0
+
+    def __call__(self, kind, **values):
+        """Note an event and send it; do nothing without a sender."""
+        if self.sender is None:
+            return
+        began = time.thread_time()
+        text = as_text(f"1.{len(self.rows)}", kind, values)
+        self.rows.append(text)
+        self.sender.send(text)
+        self.seconds += time.thread_time() - began
+
+
+def measured(table, keyed, intake, batch_bytes, tell) -> float:
+    """Write the rows into an instant that is rolled back; return the CPU seconds of the writers."""
+    coordinator = WriteCoordinator(table, EventLog())
+    instant = coordinator.begin()
+    plan = coordinator.plan(instant, intake, Shape())
+    options = replace(plan.options, batch_bytes=batch_bytes, task_max_bytes=8 * batch_bytes)
+    plan = replace(plan, options=options)
+    pieces = (keyed.slice(start, PIECE_ROWS) for start in range(0, keyed.num_rows, PIECE_ROWS))
+    began = time.process_time()
+    list(write(plan, assign(plan, pieces, 0, tell), TaskAttempt(), tell))
+    seconds = time.process_time() - began
+    coordinator.roll_back(instant)
+    return seconds
+
+
+def listen(pipe: Connection) -> None:
+    """Be the driver: hear one run until the pipe says that it is over."""
+    with Receiver(EventLog(), "127.0.0.1").run() as sender:
+        pipe.send(sender)
+        pipe.recv()
+
+
+def rounds(run: Callable[[Teller], float], sender: Sender) -> None:
+    """Print the medians of both kinds of write, taken in turns."""
+    silent, telling, inside, number = [], [], [], 0
+    run(Teller())
+    for _ in range(ROUNDS):
+        silent.append(run(Teller()))
+        teller = Teller(Sender(sender.host, sender.port, sender.token))
+        telling.append(run(teller))
+        inside.append(teller.seconds / telling[-1])
+        number = len(teller.rows)
+    quiet, told = statistics.median(silent), statistics.median(telling)
+    pairs = statistics.median(b / a for a, b in zip(silent, telling, strict=True))
+    print(f"| {number} | {quiet:.3f} | {told:.3f} | {pairs - 1:+.2%} |", end="")
+    print(f" {statistics.median(inside):.2%} |")
+
+
+def main():
+    """Measure with the default buffer and with one that flushes all the time."""
+    rows = hn.flights.event_table(days=31)
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = Pipe()
+        driver = Process(target=listen, args=(theirs,))
+        driver.start()
+        sender = ours.recv()
+        print("| batch_size | events | CPU s silent | CPU s telling | ratio | inside telling |")
+        print("|---|---|---|---|---|---|")
+        for name, size in SIZES.items():
+            table = hn.Table.create(
+                Path(folder, name),
+                schema=hn.flights.SCHEMA,
+                record_key="flight_id",
+                partition_by="flight_date",
+                ordering="event_time",
+            )._handle
+            intake = Intake(table.config, table.schema, "upsert")
+            keyed = keyed_in_order(rows, intake)
+            print(f"| {name} ", end="")
+            rounds(lambda tell: measured(table, keyed, intake, size, tell), sender)  # noqa: B023
+        ours.send("over")
+        driver.join()
+
+
+if __name__ == "__main__":
+    main()

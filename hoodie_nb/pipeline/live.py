@@ -1,0 +1,149 @@
+"""Live events: what running tasks tell is with the driver before they end.
+
+*Work flow*: the driver's `Receiver` has one UDP socket for a job. Each write opens a run, whose
+`Sender` (address and token, plain data) travels to the tasks in their closure. A task names each
+event, keeps it for the answer that it gives when it ends, and sends it. The log takes each name
+once, whichever way it came first.
+
+*Semantics*: the answer is the authoritative copy; a datagram may be lost, and what a failed attempt
+told is known from its datagrams only. Nothing is taken for a run that has ended. A task sends a
+datagram every 50 ms at most: an event told sooner goes with the next one or with the task's end.
+
+*Fault tolerance*: sending never waits, and its failures are ignored. Without a socket (no
+permission, an address that is not this host's) events come when the tasks end, and so do those that
+do not fit into a datagram of 8 KB. A datagram without the run's token changes nothing.
+
+**Caveats**: the token travels in the clear. It keeps out strays and neighbours, not one who reads
+the network; events inform, nothing that must be right depends on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hmac
+import json
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hoodie_nb.events import Event, EventLog
+
+_LIMIT_BYTES = 8192
+_PAUSE_S = 0.05
+
+
+@dataclass(slots=True)
+class Sender:
+    """Where a task sends its events, and those that wait for it; port 0 is nowhere."""
+
+    host: str
+    port: int
+    token: str
+    waiting: list[str] = field(default_factory=list)
+    size: int = 0
+    due: float = 0.0
+
+    def send(self, text: str) -> None:
+        """Send an event as text, now or with the next one; not at all if there is no room."""
+        if self.size + len(text) < _LIMIT_BYTES - len(self.token):
+            self.waiting.append(text)
+            self.size += len(text) + 1
+        if time.monotonic() >= self.due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, if that can be done at once."""
+        datagram = "\n".join((self.token, *self.waiting)).encode()
+        self.waiting, self.size, self.due = [], 0, time.monotonic() + _PAUSE_S
+        if self.port:
+            with contextlib.suppress(OSError):
+                _socket(":" in self.host).sendto(datagram, (self.host, self.port))
+
+
+@functools.cache
+def _socket(v6: bool) -> socket.socket:
+    """Return this process's socket for sending, which never waits."""
+    made = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    return made
+
+
+def _bound(host: str) -> socket.socket | None:
+    """Return a socket for receiving at a free port of `host`, None if there cannot be one."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
+        made = socket.socket(family, socket.SOCK_DGRAM)
+    except OSError:
+        return None
+    try:
+        made.bind(address)
+    except OSError:
+        made.close()
+        return None
+    return made
+
+
+def as_text(name: str, kind: str, values: dict[str, object]) -> str:
+    """Return an event that happened just now as text; `name` is its own among those of a run."""
+    return json.dumps([name, kind, time.time_ns() // 1_000_000, values])
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    token: bytes
+    known: set[str] = field(default_factory=set)
+
+
+class Receiver:
+    """The driver's end: puts what tasks tell into `events`, live and when they end."""
+
+    def __init__(self, events: EventLog, host: str) -> None:
+        self._events = events
+        self._run = _Run(b"")
+        self._closed = threading.Event()
+        self._host, self._port = "", 0
+        bound = _bound(host)
+        if bound is not None:
+            self._host, self._port = bound.getsockname()[:2]
+            receive = functools.partial(self._receive, bound)
+            threading.Thread(target=receive, name="hoodie-events", daemon=True).start()
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[Sender]:
+        """Take the events of one write: those sent by tasks that hold the sender, and `add`."""
+        token = secrets.token_hex(16)
+        self._run = _Run(token.encode())
+        try:
+            yield Sender(self._host, self._port, token)
+        finally:
+            self._run = _Run(b"")
+
+    def add(self, text: str) -> None:
+        """Add an event from the answer of a task, unless it came live."""
+        self._add(text, self._run)
+
+    def _add(self, text: str | bytes, run: _Run) -> None:
+        name, kind, at_ms, values = json.loads(text)
+        self._events.add(Event(str(kind), int(at_ms), dict(values)), (str(name), run.known))
+
+    def _receive(self, bound: socket.socket) -> None:
+        bound.settimeout(0.5)
+        with bound:
+            while not self._closed.is_set():
+                with contextlib.suppress(Exception):  # time is up, or it is nonsense
+                    self._take(bound.recv(_LIMIT_BYTES + 1), self._run)
+
+    def _take(self, datagram: bytes, run: _Run) -> None:
+        token, *texts = datagram.split(b"\n")
+        open_run = run.token and not self._closed.is_set() and len(datagram) <= _LIMIT_BYTES
+        if open_run and hmac.compare_digest(token, run.token):
+            for text in texts:
+                self._add(text, run)
+
+    def close(self) -> None:
+        """Hear nothing from now on; what `add` brings is still taken."""
+        self._closed.set()

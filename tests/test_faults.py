@@ -1,0 +1,125 @@
+"""The laboratory's faults on real Spark: each strikes once, and the job recovers by itself."""
+
+import pytest
+from test_stream import board_table, same_as_board
+
+import hoodie_nb as hn
+
+pytestmark = pytest.mark.spark
+DAYS = 2
+RECOVERY = {"instant_rolled_back", "batch_skipped", "job_restarted", "instant_committed"}
+
+
+@pytest.fixture(autouse=True)
+def without_failpoints(monkeypatch):
+    """Faults need no permission of a test."""
+    monkeypatch.delenv("HOODIE_NB_TESTING")
+
+
+def run_with(spark, folder, *faults, **settings):
+    """Stream the board, put the faults in as the second batch starts, and return the ended job."""
+    table = board_table(folder / "board")
+    stream = hn.flights.stream(spark, days=DAYS, path=folder / "source")
+    job = hn.write_stream(
+        stream, table, checkpoint=str(folder / "ck"), trigger="0 seconds", **settings
+    )
+
+    def strike(event):
+        now = (event.kind, event.values.get("batch"))
+        if now in {("batch_started", 1), ("checkpoint_sealed", 0)} and not injected:
+            injected.extend(faults)
+            for fault in faults:
+                hn.faults.inject(job, fault)
+
+    injected: list[str] = []
+    job.events.listen(strike)
+    job.process_all_available()
+    job.stop()
+    told = [event.values["fault"] for event in job.events.records("fault_injected")]
+    assert told == list(faults) and job.checkpointing.faults == []
+    same_as_board(table, DAYS)
+    assert set(table.timeline()["state"]) == {"completed"}
+    return job
+
+
+def recovery(job):
+    """Return what happened behind the fault, in order, up to the next commit of the batch."""
+    told = job.events.records()
+    start = [event.kind for event in told].index("fault_injected")
+    return [event.kind for event in told[start:] if event.kind in RECOVERY]
+
+
+def instants(job, kind):
+    """Return the instants that events of this kind name."""
+    return [event.values["instant"] for event in job.events.records(kind)]
+
+
+@pytest.mark.parametrize("fault", ["kill_writer", "time_out_checkpoint"])
+def test_a_batch_that_fails_is_rolled_back_and_run_again(spark, tmp_path, fault):
+    """Dead writer tasks and a cancelled job: rolled back, the query restarts, the batch commits."""
+    job = run_with(spark, tmp_path, fault)
+    assert recovery(job)[:3] == ["instant_rolled_back", "job_restarted", "instant_committed"]
+    assert len(job.events.records("checkpoint_timed_out")) == (fault == "time_out_checkpoint")
+    (undone,) = instants(job, "instant_rolled_back")
+    assert undone not in instants(job, "instant_committed")
+
+
+def test_a_crash_behind_the_files_is_rolled_back_by_the_restart(spark, tmp_path):
+    """What was written but not prepared stays behind the crash; the restart undoes it."""
+    job = run_with(spark, tmp_path, "crash_after_files")
+    assert recovery(job)[:3] == ["job_restarted", "instant_rolled_back", "instant_committed"]
+    (undone,) = instants(job, "instant_rolled_back")
+    assert undone not in instants(job, "instant_prepared") + instants(job, "instant_committed")
+
+
+def test_a_crash_before_the_commit_is_completed_by_the_restart(spark, tmp_path):
+    """What was prepared is committed by the restart; the batch comes again and is skipped."""
+    job = run_with(spark, tmp_path, "crash_before_commit")
+    assert recovery(job)[:3] == ["job_restarted", "instant_committed", "batch_skipped"]
+    assert not instants(job, "instant_rolled_back")
+    assert len(set(instants(job, "instant_committed"))) == len(instants(job, "instant_prepared"))
+
+
+def test_faults_of_every_kind_in_one_job(spark, tmp_path):
+    """More faults than restarts in succession: each batch that succeeds counts anew."""
+    faults = ("lose_success", "kill_writer", "crash_after_files", "crash_before_commit")
+    job = run_with(spark, tmp_path, *faults, max_restarts=3)
+    assert len(job.events.records("job_restarted")) == 3
+
+
+@pytest.mark.parametrize("fault", ["crash_after_files", "crash_before_commit"])
+@pytest.mark.parametrize("settings", [{"commit_on": "write"}, {"commit_interval": 2}])
+def test_other_ways_to_commit_recover_too(spark, tmp_path, fault, settings):
+    """Commits inside the batch are rolled back and repeated; sealed checkpoints are skipped."""
+    job = run_with(spark, tmp_path, fault, **settings)
+    assert recovery(job)[0] == "job_restarted"
+    undone, skipped = instants(job, "instant_rolled_back"), job.events.records("batch_skipped")
+    assert (len(undone), len(skipped)) == (
+        (1, 0) if "commit_on" in settings else (0, int(fault == "crash_before_commit"))
+    )
+
+
+def test_a_killed_job_tells_so(spark, tmp_path):
+    """`kill` ends the job where it is; the next one settles what it left."""
+    table = board_table(tmp_path / "board")
+    stream = hn.flights.stream(spark, days=1, path=tmp_path / "source")
+    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+    job = hn.write_stream(stream, table, **settings)
+    hn.faults.inject(job, "kill")
+    assert not job.active and job.events.records("fault_injected")
+    hn.write_stream(stream, table, **settings).wait(200)
+    same_as_board(table, 1)
+
+
+def test_an_unknown_fault_is_refused(spark, tmp_path):
+    """The message names the faults that there are."""
+    with pytest.raises(hn.InvalidConfig, match="crash_after_files"):
+        hn.faults.inject(None, "gremlins")
+    assert list(hn.faults.names()) == [
+        "lose_success",
+        "kill_writer",
+        "time_out_checkpoint",
+        "crash_after_files",
+        "crash_before_commit",
+        "kill",
+    ]

@@ -1,0 +1,222 @@
+"""Events of running Spark tasks: with the driver while they run, each once, never in the way."""
+
+import ast
+import json
+import pickle
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from test_stream import board_table, same_as_board
+
+import hoodie_nb as hn
+from hoodie_nb import events as events_module
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.live import Receiver, Sender, as_text
+
+TASKS = {"operator_progress", "buffer_level", "buffer_flushed", "operator_ran", "file_written"}
+TINY = {"batch_size": "32 KB", "task_max_size": "256 KB", "trigger": "available_now"}
+
+
+def text(name="1.0", kind="buffer_flushed", **values):
+    """Return an event as a task would send it."""
+    return as_text(name, kind, values)
+
+
+@pytest.fixture
+def log():
+    """A log whose `heard` is set once the event `last` is in it."""
+    made, made_heard = EventLog(), threading.Event()
+    made.listen(lambda event: made_heard.set() if event.kind == "last" else None)
+    made.heard = made_heard
+    yield made
+
+
+@pytest.fixture
+def receiver(log):
+    """A receiver on this machine."""
+    made = Receiver(log, "127.0.0.1")
+    yield made
+    made.close()
+
+
+def kinds(log):
+    """Return the kinds that are in the log."""
+    return [event.kind for event in log.records()]
+
+
+def test_what_a_task_sends_is_in_the_log_once(log, receiver):
+    """An event comes by datagram at once; the copy that comes at the task's end adds nothing."""
+    with receiver.run() as sender:
+        sender = pickle.loads(pickle.dumps(sender))  # as it travels to a task
+        sender.send(text("1.0", rows=3))
+        sender.send(text("1.1", "last"))
+        sender.flush()
+        assert log.heard.wait(60)
+        for name in ("1.0", "1.1", "1.2"):
+            receiver.add(text(name, rows=3))
+    assert kinds(log) == ["buffer_flushed", "last", "buffer_flushed"]
+    assert log.records()[0].values == {"rows": 3}
+
+
+def test_a_forged_datagram_changes_nothing(log, receiver):
+    """Without the run's token, cut, huge or no text at all: the log holds the true event only."""
+    with receiver.run() as sender, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
+        there = (sender.host, sender.port)
+        good, huge = text(), text(why="x" * 9000)
+        wrong = Sender(*there, "0" * len(sender.token))
+        wrong.send(good)  # the first goes at once
+        for forged in (b"", b"\n", good.encode(), f"\n{good}".encode(), b"\xff" * 100):
+            forger.sendto(forged, there)
+        for malformed in ("[]", "1", "{", '["1", "k", "no time", {}]', '["1", "k", 1, 5]', huge):
+            forger.sendto(f"{sender.token}\n{malformed}".encode(), there)
+        sender.send(huge)
+        sender.send(text("1.1", "last"))
+        sender.flush()
+        assert log.heard.wait(60)
+    assert kinds(log) == ["last"]
+
+
+def test_nothing_is_taken_for_a_run_that_has_ended(log, receiver):
+    """A task that outlives its write is not heard any more, neither by the next write."""
+    with receiver.run() as old:
+        pass
+    with receiver.run() as new:
+        old.send(text("1.0"))
+        new.send(text("1.0", "last"))
+        assert log.heard.wait(60)
+    assert kinds(log) == ["last"]
+
+
+def test_a_flood_is_few_datagrams():
+    """A task sends twenty datagrams a second at most, none above 8 KB, and its end at once."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+        there.bind(("127.0.0.1", 0))
+        there.settimeout(60)
+        sender, began = Sender(*there.getsockname(), "token"), time.monotonic()
+        for number in range(10_000):
+            sender.send(text(f"1.{number}"))
+        most = 2 + (time.monotonic() - began) / 0.05
+        sender.flush()
+        sender.send(text("1.10000", "last"))
+        sender.flush()
+        came = [there.recv(1 << 16)]
+        while b"last" not in came[-1]:
+            came.append(there.recv(1 << 16))
+    assert len(came) <= most + 1
+    assert 4096 < max(len(datagram) for datagram in came) <= 8192
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_without_a_socket_events_come_at_the_end(log, host):
+    """An address that is not this host's leaves the answers as the only way."""
+    receiver = Receiver(log, host)
+    with receiver.run() as sender:
+        sender.send(text())
+        receiver.add(text("1.0", "last"))
+    receiver.close()
+    assert kinds(log) == ["last"]
+
+
+def test_a_buffer_tells_its_largest_buckets(tmp_path):
+    """The level names sixteen buckets at most, by size, and ends at nothing."""
+    from hoodie_nb.pipeline.batch import write_arrow
+
+    table, log = board_table(tmp_path / "board"), EventLog()
+    write_arrow(table._handle, hn.flights.event_table(days=20), "upsert", log)
+    *_, full, empty = (event.values for event in log.records("buffer_level"))
+    sizes = [size for _, _, size in full["buckets"]]
+    assert len(sizes) == 16 and sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) < full["bytes"] <= full["limit_bytes"]
+    assert (empty["bytes"], empty["buckets"]) == (0, [])
+    last = [event.values for event in log.records("operator_progress")]
+    assert [(v["operator"], v["rows"]) for v in last[-2:]] == [
+        ("FileIdAssigner", hn.flights.event_table(days=20).num_rows),
+        ("BucketWriter", hn.flights.event_table(days=20).num_rows),
+    ]
+
+
+# --- on Spark ----------------------------------------------------------------------------------
+
+
+def stream_of_one_batch(spark, folder, *, live=True):
+    """Stream ten days as one batch; return the job and what came live in its Spark job."""
+    table = board_table(folder / "board")
+    stream = hn.flights.stream(spark, days=10, path=folder / "source", pace=1000)
+    tracker, early = spark.sparkContext.statusTracker(), Counter()
+
+    def listen(event):
+        live = threading.current_thread().name == "hoodie-events"
+        early[event.kind] += live and bool(tracker.getActiveJobsIds())
+
+    job = hn.write_stream(stream, table, checkpoint=str(folder / "ck"), **TINY)
+    if not live:
+        job._live.close()
+    job.events.listen(listen)
+    job.wait(300)
+    same_as_board(table, 10)
+    return job, +early
+
+
+def outcome(job):
+    """Return the events of the tasks without what differs from run to run."""
+    told = (e for e in job.events.records() if e.kind in ("operator_ran", "file_written"))
+    names = ("operator", "task", "partition", "rows")
+    return Counter((e.kind, *(e.values.get(name) for name in names)) for e in told)
+
+
+@pytest.mark.spark
+def test_events_of_running_tasks_reach_the_driver(spark, tmp_path):
+    """Progress, buffer levels and flushes are there before the Spark job ends, and each once."""
+    job, early = stream_of_one_batch(spark, tmp_path)
+    assert {"operator_progress", "buffer_level", "buffer_flushed"} <= early.keys()
+    told = job.events.records()
+    ended = [event.kind for event in told].index("batch_ended")
+    assert not [event for event in told[ended:] if event.kind in TASKS]
+    once = Counter((e.kind, e.at_ms, json.dumps(e.values)) for e in told if e.kind in TASKS)
+    assert max(once.values()) == 1
+    rows = hn.flights.event_table(days=10).num_rows
+    for operator in ("FileIdAssigner", "BucketWriter"):
+        ran = [e.values for e in told if e.kind == "operator_ran"]
+        assert sum(v["rows"] for v in ran if v["operator"] == operator) == rows
+    flushed = sum(e.values["rows"] for e in told if e.kind == "buffer_flushed")
+    assert 0 < flushed <= rows
+    seen = {}
+    for event in job.events.records("operator_progress"):
+        who = (event.values["operator"], event.values["task"])
+        assert seen.get(who, 0) <= event.values["rows"] and event.values["waiting"] >= 0
+        seen[who] = event.values["rows"]
+
+
+@pytest.mark.spark
+def test_a_lost_channel_changes_nothing_but_the_moment(spark, tmp_path):
+    """With a dead receiver the write succeeds and all events come when the tasks end."""
+    live, _ = stream_of_one_batch(spark, tmp_path / "live")
+    dead, early = stream_of_one_batch(spark, tmp_path / "dead", live=False)
+    assert outcome(dead) == outcome(live)
+    assert not early
+
+
+# --- the list of kinds ---------------------------------------------------------------------------
+
+
+def told_kinds():
+    """Return every kind that the library's code tells."""
+    for path in Path(events_module.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and re.search(r"tell$", ast.unparse(node.func)):
+                for part in ast.walk(node.args[0]) if node.args else ():
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        yield part.value
+
+
+def test_the_list_of_kinds_is_complete():
+    """The head of `events` names every kind that is told, and none that is not."""
+    rows = re.findall(r"^\| (`.+?) \|", events_module.__doc__, re.M)
+    listed = {kind for row in rows for kind in re.findall(r"`(\w+)`", row)} - {"commit_interval"}
+    told = {kind for kind in told_kinds() if "_" in kind}
+    assert listed == told
