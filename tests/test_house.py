@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hoodie_nb"
 FILES = sorted(PACKAGE.rglob("*.py"))
-GROUND = {"errors", "config", "events", "failpoints", "clock"}
+GROUND = {"errors", "config", "events", "failpoints", "clock", "display"}
 FLOORS = ("ground", "table", "pipeline", "lab", "api", "programs")
 PROGRAMS = {"", "__main__", "lab.demo", "lab.verify"}  # what runs on top of the user's own words
 SPARK = ("pipeline.stream*", "pipeline.spark*", "table.spark_read", "lab.*")
