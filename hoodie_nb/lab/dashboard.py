@@ -148,8 +148,8 @@ class Dashboard(Frame):
                 state.now_ms = max(state.now_ms, time.time_ns() // 1_000_000)
             if self._stop.disabled:
                 state.status = "stopping"
-        elif not self._stop.disabled:
-            self._stop.disabled = True
+        else:
+            self._stop.disabled, self._stop.description = True, "Stopped"
         self._run_pictures.draw(state, self._share())
         self.frames += 1
 

@@ -60,12 +60,12 @@ def _box(
             rx=6,
         ),
         svg.words(x + 10, _TOP + 18, f"{operator.name} x {tasks}", weight="bold", size=13),
-        svg.note(x + 10, _TOP + 34, operator.does, most=int(width / 5.2)),
+        svg.note(x + 10, _TOP + 34, operator.does, most=int(width / 5.6)),
         svg.words(
             x + 10, _TOP + 58, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT
         ),
         svg.note(x + 62, _TOP + 58, "rows/s, mean" if over else "rows/s"),
-        svg.note(x + 128, _TOP + 58, f"{svg.short(seen.flow.total)} in all"),
+        svg.note(x + 142, _TOP + 58, f"{svg.short(seen.flow.total)} in all"),
     ]
     if operator.name == "Source":
         return parts

@@ -2,6 +2,7 @@
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.seen import STEP_MS
 
 WINDOW_MS = 30_000
 HEAD, HEAD_WIDTH = 44, 830
@@ -65,7 +66,8 @@ def _clock(seconds: float) -> str:
 def throughput(state: RunState) -> str:
     """Return the rows a second that the writers took in the last 30 seconds."""
     begin = window(state)
-    rates = [(ms, rate) for ms, rate in state.written.rates(state.now_ms, WINDOW_MS) if ms >= begin]
+    now = state.now_ms + (STEP_MS if state.over else 0)  # a step that is not over looks low
+    rates = [(ms, rate) for ms, rate in state.written.rates(now, WINDOW_MS) if ms >= begin]
     most = max((rate for _, rate in rates), default=0.0)
     points = [(_x(ms, begin), _y(rate, most)) for ms, rate in rates]
     parts = [svg.heading("Rows a second at the writers"), *_axes(most)]
