@@ -21,23 +21,33 @@ if TYPE_CHECKING:
         WriteFailed,
     )
     from hoodie_nb.lab import faults, flights
+    from hoodie_nb.lab.bloom_view import BloomView
+    from hoodie_nb.lab.controls import Controls
     from hoodie_nb.lab.dashboard import Dashboard
     from hoodie_nb.lab.doctor import doctor
+    from hoodie_nb.lab.job_views import FaultPanel, IndexView
     from hoodie_nb.lab.race import race
     from hoodie_nb.lab.replay import Replay
     from hoodie_nb.lab.session import log_path, spark
+    from hoodie_nb.lab.tables import FileGroups, Timeline
 
 __version__ = "0.1.0"
 __all__ = [
+    "BloomView",
     "CommitFailed",
     "ConcurrentWriter",
+    "Controls",
     "Dashboard",
+    "FaultPanel",
+    "FileGroups",
     "HoodieError",
+    "IndexView",
     "InvalidConfig",
     "InvalidInput",
     "InvalidTable",
     "Replay",
     "Table",
+    "Timeline",
     "WriteFailed",
     "__version__",
     "doctor",
@@ -49,8 +59,14 @@ __all__ = [
     "write_stream",
 ]
 _HOMES = {
+    "BloomView": "lab.bloom_view",
+    "Controls": "lab.controls",
     "Dashboard": "lab.dashboard",
+    "FaultPanel": "lab.job_views",
+    "FileGroups": "lab.tables",
+    "IndexView": "lab.job_views",
     "Replay": "lab.replay",
+    "Timeline": "lab.tables",
     "Table": "api",
     "write_stream": "api",
     "doctor": "lab.doctor",

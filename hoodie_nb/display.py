@@ -5,7 +5,8 @@ view of a value (the laboratory's, loaded when something is first shown); withou
 packages there is none and the text remains.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any, Protocol
 
 
@@ -40,3 +41,14 @@ def shown(value: object, known: View | None = None) -> View | None:
 def bundle(value: object, known: View | None) -> dict[str, Any]:
     """Return the value's forms by MIME type: its text at least."""
     return known._repr_mimebundle_() if known else {"text/plain": repr(value)}
+
+
+def card(title: str, facts: Mapping[str, object]) -> str:
+    """Return a small HTML table of facts; numbers get their commas."""
+    told = {k: f"{v:,}" if isinstance(v, int) else str(v) for k, v in facts.items()}
+    rows = (
+        f"<tr><th style='text-align:left'>{escape(k)}</th>"
+        f"<td style='text-align:left'>{escape(v)}</td></tr>"
+        for k, v in told.items()
+    )
+    return f"<table><caption><b>{escape(title)}</b></caption>{''.join(rows)}</table>"

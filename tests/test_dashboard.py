@@ -12,6 +12,7 @@ import hoodie_nb as hn
 from hoodie_nb import display
 from hoodie_nb.events import EventLog
 from hoodie_nb.lab.dashboard import Dashboard
+from hoodie_nb.lab.follower import Follower
 from hoodie_nb.lab.replay import Replay
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -51,8 +52,8 @@ def test_closing_a_dashboard_ends_its_thread(job):
     """After `close` nothing follows the job any more, and the job can go on telling."""
     dashboard = Dashboard(job)
     dashboard.close()
-    dashboard._thread.join()
-    assert not dashboard.alive
+    dashboard.follower.thread.join()
+    assert not dashboard.follower.alive
     job.stop()
 
 
@@ -62,7 +63,7 @@ def test_a_dashboard_ends_with_its_job(job):
     job.events.tell("instant_requested", instant="1")
     job.events.tell("instant_committed", instant="1", inserts=7)
     job.stop()
-    assert not dashboard.alive and dashboard.state.status == "stopped"
+    assert not dashboard.follower.alive and dashboard.state.status == "stopped"
     assert "stopped" in dashboard.pictures.shown("head")
     assert dashboard._stop.disabled
 
@@ -77,27 +78,28 @@ def test_the_stop_button_stops_the_job_once(job):
 
 
 def test_nothing_is_sent_that_has_not_changed(job):
-    """Without news a picture of the instants is drawn and sent once."""
+    """Drawing the same state again sends nothing; a new checkpoint sends one picture of it."""
     dashboard = Dashboard(job)
+    dashboard.close()
     sent = []
     dashboard.pictures._htmls["instants"].observe(sent.append, "value")
     for _ in range(5):
-        dashboard._turn()
+        dashboard._draw(dashboard.state)
     assert sent == []
+    dashboard.state.see(told("batch_started", {"batch": 0})[0])
+    dashboard._draw(dashboard.state)
+    assert len(sent) == 1
+
+
+def test_an_error_while_drawing_ends_the_drawing_only(job):
+    """The job goes on, and ends without waiting for a dashboard that is gone."""
+    follower = Follower(job.events, lambda state: 1 // (not state.checkpoints), hz=1)
     job.events.tell("batch_started", batch=0)
-    dashboard._turn()
-    assert len(sent) <= 1
-    dashboard.close()
-
-
-def test_a_dashboard_that_cannot_draw_says_so(job, monkeypatch):
-    """An error in the drawing ends up in the error panel, not in the job."""
-    dashboard = Dashboard(job, hz=1)
-    monkeypatch.setattr(dashboard, "_turn", lambda: 1 / 0)
-    dashboard._wake.set()
-    dashboard._done.wait()
-    assert "ZeroDivisionError" in dashboard.pictures.shown("trouble")
+    follower.wake()
+    follower.thread.join()
+    assert not follower.alive and "ZeroDivisionError" in follower.state.trouble.what
     job.stop()
+    assert job.stopped.is_set()
 
 
 def test_progress_is_told_of_a_known_number_of_rows(job):
@@ -204,7 +206,7 @@ def test_a_stream_is_followed_to_its_end(spark, tmp_path):
     job.wait()
     dashboard = job._view
     assert set(bundle) == {"text/plain", "image/png", VIEW}
-    assert not dashboard.alive
+    assert not dashboard.follower.alive
     assert dashboard.state.committed == len(table.history())
     assert dashboard.state.pipeline == "step3"
     assert "100% of the input" in dashboard.pictures.shown("head")

@@ -1,12 +1,7 @@
-"""The live picture of a running job.
+"""The live picture of a running job, drawn by a `Follower` of its event log.
 
-*Work flow.* One thread asks the job's event log for what is new, folds it into a `RunState` and
-draws what has changed, `hz` times a second; it only sets traits, never prints. When the job ends it
-draws once more and replaces the picture that the notebook keeps; the job waits for that (a moment),
-so that a cell which awaits the job ends with the last picture.
-
-*Fault tolerance.* The dashboard reads, and the Stop button calls `job.stop`. If drawing fails it
-says so in the error panel and ends; the job does not notice.
+*Fault tolerance.* The dashboard only reads; its Stop button calls `job.stop` in a thread of its
+own. An error while it is drawn ends the drawing; the job does not notice.
 
 **Caveats.** Until a kernel is idle or awaits (`await job`), clicks are not handled.
 """
@@ -16,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,14 +18,11 @@ from urllib.parse import unquote, urlparse
 
 import ipywidgets as W
 
-from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.events import Event
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
 from hoodie_nb.lab.draw.svg import WIDTH
+from hoodie_nb.lab.follower import Follower
 from hoodie_nb.lab.frame import Frame, Pictures
-from hoodie_nb.lab.run_state import RunState, Trouble
-
-_PATIENCE_S = 5.0  # how long an ended job waits for its last picture
+from hoodie_nb.lab.run_state import RunState
 
 
 class RunPictures(Pictures):
@@ -75,25 +66,22 @@ class Dashboard(Frame):
     """
 
     def __init__(self, job: Any, *, hz: float = 4, total_rows: int | None = None) -> None:  # noqa: ANN401 -- a Job or a LocalJob
-        if not 0 < hz <= 10:
-            raise InvalidConfig(f"hz={hz}: give at most 10 drawings a second")
-        self.job, self.state = job, RunState(_pipeline(job))
-        self._hz, self._total = hz, total_rows
-        self._position, self._files = 0, _FileShare(job)
-        self._wake, self._closing, self._done = (threading.Event() for _ in range(3))
-        self.frames, self.cpu_seconds, self.seconds = 0, 0.0, 0.0
+        self.job, self._total, self._files = job, total_rows, _FileShare(job)
+        self._pictures = RunPictures()
         self._stop = W.Button(description="Stop", button_style="danger", icon="stop")
         self._stop.add_class("hoodie-stop")
         self._stop.layout = {"width": "110px", "margin": "4px 0 0 0"}
         self._stop.on_click(self._on_stop)
-        self._run_pictures = RunPictures()
-        super().__init__(self._run_pictures)
+        super().__init__(self._pictures)
         head = self.pictures.box.children[0]
         head.children = (*head.children, self._stop)
-        self._turn()
-        job.events.listen(self._on_event)
-        self._thread = threading.Thread(target=self._run, name="hoodie-dashboard", daemon=True)
-        self._thread.start()
+        self._live = Follower(job.events, self._draw, self.keep, hz=hz, pipeline=_pipeline(job))
+        self.follower = self._live
+
+    @property
+    def state(self) -> RunState:
+        """Return the run as it is drawn."""
+        return self._live.state
 
     @property
     def summary(self) -> str:
@@ -104,72 +92,17 @@ class Dashboard(Frame):
             f"{state.committed} commits"
         )
 
-    @property
-    def alive(self) -> bool:
-        """Whether the dashboard still follows its job."""
-        return not self._done.is_set()
-
-    def close(self) -> None:
-        """Stop drawing and take the widget off the page."""
-        if hasattr(self, "_done"):  # else it was refused as it was made
-            self._closing.set()
-            self._wake.set()
-            self._done.wait(_PATIENCE_S)
-        super().close()
-
-    # --- the thread ------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        began, cpu = time.perf_counter(), time.thread_time()
-        try:
-            while not self._closing.is_set() and not self.state.over:
-                self._wake.wait(1 / self._hz)
-                self._wake.clear()
-                self._turn()
-                self.cpu_seconds = time.thread_time() - cpu
-                self.seconds = time.perf_counter() - began
-            if not self._closing.is_set():
-                self.keep()
-        except Exception as error:  # told where it is looked for; the job goes on
-            self.state.trouble = Trouble(f"the dashboard has ended: {error!r}", "Show it again.")
-            with contextlib.suppress(Exception):
-                self.pictures.show("trouble", progress.trouble(self.state))
-        finally:
-            self._done.set()
-
-    def _turn(self) -> None:
-        """Take in what is new, and draw."""
-        events, self._position = self.job.events.since(self._position)
-        for event in events:
-            self.state.see(event)
-        state = self.state
-        if not state.over:
-            if state.began_ms:
-                state.now_ms = max(state.now_ms, time.time_ns() // 1_000_000)
-            if self._stop.disabled:
-                state.status = "stopping"
-        else:
+    def _draw(self, state: RunState) -> None:
+        if state.over:
             self._stop.disabled, self._stop.description = True, "Stopped"
-        self._run_pictures.draw(state, self._share())
-        self.frames += 1
-
-    def _share(self) -> float | None:
-        if self._total:
-            return min(1.0, self.state.written.total / self._total)
-        return self._files.done(self.state.committed)
-
-    def _on_event(self, event: Event) -> None:
-        """Let the job's thread wait for the last picture before it says that it has ended."""
-        if event.kind in ("job_stopped", "job_failed"):
-            self._wake.set()
-            self._done.wait(_PATIENCE_S)
-
-    # --- the button ------------------------------------------------------------------------------
+        elif self._stop.disabled:
+            state.status = "stopping"
+        done = state.written.total / self._total if self._total else None
+        self._pictures.draw(state, done or self._files.done(state.committed))
 
     def _on_stop(self, _: object) -> None:
-        self._stop.disabled = True
-        self._stop.description = "Stopping"
-        self._wake.set()
+        self._stop.disabled, self._stop.description = True, "Stopping"
+        self._live.wake()
         stop: Callable[[], None] | None = getattr(self.job, "stop", None)
         if stop is not None:
             threading.Thread(target=_quietly, args=(stop,), daemon=True).start()

@@ -16,6 +16,8 @@ from typing import Any
 
 import ipywidgets as W
 
+from hoodie_nb.lab.follower import Follower
+
 _VIEW = "application/vnd.jupyter.widget-view+json"
 _GAP = 8
 
@@ -79,6 +81,7 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
         super().__init__([*above, pictures.box, *below])
         self.pictures = pictures
         self.add_class("hoodie-frame")
+        self.follower: Follower | None = None
         self._display_id = f"hoodie-{uuid.uuid4().hex[:12]}"
         self._displayed = False
 
@@ -86,6 +89,13 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
     def summary(self) -> str:
         """Return one line that says what is shown."""
         return type(self).__name__
+
+    def close(self) -> None:
+        """Stop drawing and take the widget off the page."""
+        follower = getattr(self, "follower", None)  # none if it was refused as it was made
+        if follower is not None:
+            follower.close()
+        super().close()
 
     def __repr__(self) -> str:
         return f"<{self.summary}>"

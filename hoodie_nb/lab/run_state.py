@@ -14,6 +14,7 @@ only at the end of a task are spread over the time that it took.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +50,15 @@ class Trouble:
     cure: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line of a run's story: when (ms), the event's kind, what it means."""
+
+    at_ms: int
+    kind: str
+    text: str
+
+
 @dataclass(slots=True)
 class RunState:
     """A run as of the last event seen."""
@@ -70,6 +80,7 @@ class RunState:
     pure_since: str = ""
     trouble: Trouble | None = None
     committed: int = 0
+    notes: list[Note] = field(default_factory=list)
     _counted: int = 0
     _new_lookup: bool = True
 
@@ -99,6 +110,10 @@ class RunState:
         self.now_ms = max(self.now_ms, event.at_ms)
         if self.status == "starting":
             self.status = "running"
+        if event.kind in _NOTES:
+            values = defaultdict(lambda: "?", event.values)
+            self.notes.append(Note(event.at_ms, event.kind, _NOTES[event.kind].format_map(values)))
+            del self.notes[:-_KEPT]
         what = _SEES.get(event.kind)
         if what is not None:
             what(self, event)
@@ -232,6 +247,25 @@ _STATES = {
     "instant_committed": "completed",
     "instant_rolled_back": "rolled back",
     "instant_abandoned": "abandoned",
+}
+_NOTES = {
+    "fault_injected": "Fault: {fault}",
+    "job_started": "The query starts",
+    "job_restarted": "The query is restarted: {why}",
+    "job_stopped": "The job has stopped",
+    "job_failed": "The job has failed: {why}",
+    "task_failed": "A task failed: {why}",
+    "batch_started": "Batch {batch} begins",
+    "batch_skipped": "Batch {batch} is skipped, the table holds it already",
+    "eager_rows_repeated": "{rows} rows come again",
+    "checkpoint_timed_out": "Checkpoint {batch} timed out after {seconds} s",
+    "instant_prepared": "Instant {instant} is prepared: from here on it is always completed",
+    "instant_rolled_back": "Instant {instant} is rolled back",
+    "instant_redone": "Instant {instant} is applied anew as {as_instant}",
+    "instant_committed": "Instant {instant} is committed, checkpoints: {checkpoints}",
+    "commit_failed": "The commit failed and stays prepared: {why}",
+    "commit_retried": "The commit of {instant} is tried again: {why}",
+    "settling_postponed": "Tidying up behind {instant} is left to the next checkpoint",
 }
 _SEES: dict[str, Callable[[RunState, Event], None]] = {
     **dict.fromkeys(_STATES, RunState._instant),

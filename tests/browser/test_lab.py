@@ -23,6 +23,10 @@ job = hn.write_stream(stream, table, checkpoint="checkpoint", trigger="1 second"
 job
 """
 
+END = """
+print(f"END {job.status}; drawing took {job._view.follower.cost:.2%} of a core")
+"""
+
 
 def shown(page, selector=".hoodie-frame text"):
     """Return the texts in the pictures."""
@@ -31,9 +35,7 @@ def shown(page, selector=".hoodie-frame text"):
 
 def test_a_stream_is_watched_and_stopped(page, address, root, pictures):
     """A job shows its live dashboard; Stop answers within two seconds; nothing jumps or is red."""
-    path = jupyter.notebook(
-        root, "watch.ipynb", START, WRITE, "await job", "print('END', job.status)"
-    )
+    path = jupyter.notebook(root, "watch.ipynb", START, WRITE, "await job", END)
     page.goto(f"{address}/tree/{path.name}")
     page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
     page.evaluate(jupyter.FRAMES)
@@ -47,14 +49,16 @@ def test_a_stream_is_watched_and_stopped(page, address, root, pictures):
     page.screenshot(path=pictures / "dashboard-light.png")
     jupyter.theme(page, "JupyterLab Dark")
     page.screenshot(path=pictures / "dashboard-dark.png")
-    print(page.evaluate("() => window.hoodie"))
+    assert page.evaluate("() => window.hoodie.heights.filter((height) => height)[0]") > 400
+    page.evaluate("() => { window.hoodie.heights = []; }")  # a page without a theme has no heights
     answered_ms = page.evaluate(jupyter.ANSWER, ".hoodie-stop")
     assert answered_ms < 2000
     page.wait_for_selector(".jp-OutputArea-output:has-text('END stopped')")
     seen = page.evaluate("() => window.hoodie")
     jupyter.theme(page, "JupyterLab Light")
     page.screenshot(path=pictures / "dashboard-stopped.png")
-    print(f"stop answered in {answered_ms:.0f} ms; {seen}")
+    cost = page.inner_text(".jp-OutputArea-output:has-text('END stopped')")
+    print(f"stop answered in {answered_ms:.0f} ms; {cost}; {seen}")
     assert len(seen["heights"]) == 1, seen
     assert seen["frames"] > 30 and seen["changes"] > 5
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0

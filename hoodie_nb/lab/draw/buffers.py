@@ -1,7 +1,7 @@
 """The writers' buffers: bytes over time with every flush, and the bucket that each byte is for."""
 
 from hoodie_nb.lab.draw import svg
-from hoodie_nb.lab.draw.progress import HALF, HEIGHT, WINDOW_MS, window
+from hoodie_nb.lab.draw.progress import HALF, HEIGHT, span, window
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.lab.seen import BucketSeen, BuffersSeen
 
@@ -15,7 +15,7 @@ def buffers(state: RunState) -> str:
     title = f"Buffered {svg.size_of(sum(seen.levels.values()))}, at most {svg.size_of(seen.peak)}"
     parts = [
         svg.heading(title),
-        *_line(seen, begin),
+        *_line(seen, begin, span(state)),
         *_buckets(seen),
     ]
     flushes = sum(bucket.flushes for bucket in seen.buckets.values())
@@ -23,11 +23,11 @@ def buffers(state: RunState) -> str:
     return svg.picture(HEIGHT, parts, label=label, width=HALF)
 
 
-def _line(seen: BuffersSeen, begin: float) -> list[str]:
+def _line(seen: BuffersSeen, begin: float, wide: float) -> list[str]:
     most = max([seen.peak, 1.0, *([seen.limit] if seen.peak * 4 > seen.limit else [])])
 
     def x(at_ms: float) -> float:
-        return 1 + (_LEFT - 1) * (at_ms - begin) / WINDOW_MS
+        return 1 + (_LEFT - 1) * (at_ms - begin) / wide
 
     points = [(x(at), 94 - 62 * size / most) for at, size in seen.history if at >= begin]
     parts = [svg.line(1, 94, _LEFT, 94)]
@@ -43,16 +43,14 @@ def _line(seen: BuffersSeen, begin: float) -> list[str]:
         if at >= begin:
             told = f"{file_id} flushed, {svg.size_of(size)}"
             parts.append(svg.mark("triangle", x(at), 99, fill=svg.AMBER, size=3.5, title=told))
-    parts.append(svg.note(1, 113, "30 seconds; ▲ flush"))
+    parts.append(svg.note(1, 113, f"{wide / 1000:.0f} seconds; ▲ flush"))
     return parts
 
 
 def _buckets(seen: BuffersSeen) -> list[str]:
     shown = sorted(seen.buckets.values(), key=lambda b: (b.partition, b.file_id))
     more = len(shown) - _MOST
-    told = f"{len(shown)} bucket{'s' * (len(shown) != 1)}" + (
-        f", {_MOST} shown" if more > 0 else ""
-    )
+    told = svg.many(len(shown), "bucket") + (f", {_MOST} shown" if more > 0 else "")
     parts = [
         svg.line(_RIGHT, 94, HALF - 10, 94),
         svg.note(_RIGHT, 113, f"{told}; n▲ flushes, □ file"),

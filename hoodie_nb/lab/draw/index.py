@@ -6,14 +6,12 @@ read       the filter said maybe, and the file's key column had it
 in vain    the filter said maybe, and the file did not have it
 """
 
-from collections.abc import Sequence
-
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.draw.instants import HEIGHT
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.lab.seen import Lookups
 
-NARROW = 328
+NARROW, TALL = 328, 190
 SHARES = (("state", svg.GREEN), ("no", svg.BLUE), ("read", svg.AMBER), ("in vain", svg.RED))
 _SHOWN = 20
 
@@ -33,44 +31,64 @@ def shares(lookups: Lookups, index: str = "") -> dict[str, float]:
     }
 
 
+def totals(state: RunState) -> dict[str, float]:
+    """Return the shares of all checkpoints kept."""
+    found = [shares(seen, state.index) for seen in state.lookups]
+    return {name: sum(each[name] for each in found) for name, _ in SHARES}
+
+
 def lookups(state: RunState) -> str:
-    """Return one stacked bar for each of the newest 20 checkpoints."""
-    shown = state.lookups[-_SHOWN:]
+    """Return one stacked bar for each of the newest 20 checkpoints, for a dashboard."""
+    files = sum(seen.count("files_looked_up") for seen in state.lookups[-1:])
+    keys = sum(seen.count("keys") for seen in state.lookups[-1:])
+    told = f"newest: {svg.short(keys)} keys, {files:.0f} files read"
+    parts = [*_frame(state, NARROW), *_bars(state, NARROW, 20, 104, 66), svg.note(1, 120, told)]
+    return svg.picture(HEIGHT, parts, label=_label(state), width=NARROW)
+
+
+def index(state: RunState) -> str:
+    """Return the newest 40 checkpoints, all keys by their answers, and what the state holds."""
+    sums, saved = totals(state), state.saved
+    keys = sum(sums.values()) or 1
+    told = "   ".join(f"{name} {svg.short(n)} ({n / keys:.0%})" for name, n in sums.items())
+    kept = [f"{k.replace('_', ' ')} {v:,}" for k, v in saved.items() if type(v) is int]
+    parts = [
+        *_frame(state, svg.WIDTH),
+        *_bars(state, svg.WIDTH, 40, 144, 104),
+        svg.note(1, 162, f"{svg.short(keys if state.lookups else 0)} keys: {told}"),
+        svg.note(1, 180, f"state: {', '.join(kept)}" if kept else "no state has been saved yet"),
+    ]
+    return svg.picture(TALL, parts, label=_label(state))
+
+
+def _label(state: RunState) -> str:
+    since = f"pure state since {state.pure_since}" if state.pure_since else "no pure state"
+    return f"Index {state.index}: {len(state.lookups)} checkpoints; {since}"
+
+
+def _frame(state: RunState, width: int) -> list[str]:
     parts = [svg.heading(f"Index {state.index}".strip())]
     since = f"pure state since {state.pure_since}" if state.pure_since else ""
-    parts.append(svg.words(NARROW - 4, 12, since, size=10, fill=svg.GREEN, anchor="end"))
+    parts.append(svg.note(width - 4, 12, since, fill=svg.GREEN, anchor="end"))
     for place, (name, colour) in enumerate(SHARES):
         parts.append(svg.mark("square", 6 + 72 * place, 25, fill=colour, size=4))
         parts.append(svg.note(14 + 72 * place, 29, name))
-    parts += _bars(shown, state.index)
-    files = sum(seen.count("files_looked_up") for seen in shown[-1:])
-    keys = sum(seen.count("keys") for seen in shown[-1:])
-    parts.append(
-        svg.words(
-            1,
-            120,
-            f"newest: {svg.short(keys)} keys, {files:.0f} files read",
-            size=10,
-            fill=svg.FAINT,
-        )
-    )
-    label = f"Index {state.index}: {len(shown)} checkpoints; {since or 'no pure state'}"
-    return svg.picture(HEIGHT, parts, label=label, width=NARROW)
+    return parts
 
 
-def _bars(shown: Sequence[Lookups], index: str) -> list[str]:
-    base, tall = 104, 66
-    parts = [svg.line(1, base, NARROW - 4, base)]
+def _bars(state: RunState, width: int, newest: int, base: int, tall: int) -> list[str]:
+    shown = state.lookups[-newest:]
+    parts = [svg.line(1, base, width - 4, base)]
     most = max((seen.count("keys") for seen in shown), default=0) or 1
-    step = (NARROW - 8) / _SHOWN
+    step = (width - 8) / newest
     for place, seen in enumerate(shown):
-        y = float(base)
-        found = shares(seen, index)
-        told = ", ".join(f"{name} {count:,.0f}" for name, count in found.items())
+        y, found = float(base), shares(seen, state.index)
+        bars = []
         for name, colour in SHARES:
             high = tall * found[name] / most
             y -= high
             if high:
-                x = 2 + place * step
-                parts.append(svg.bar(x, y, step - 3, high, fill=colour, title=told))
+                bars.append(svg.bar(2 + place * step, y, step - 3, high, fill=colour))
+        told = ", ".join(f"{name} {count:,.0f}" for name, count in found.items())
+        parts.append(svg.group(bars, title=told))
     return parts

@@ -65,12 +65,16 @@ def _clock(seconds: float) -> str:
 
 def throughput(state: RunState) -> str:
     """Return the rows a second that the writers took in the last 30 seconds."""
-    begin = window(state)
+    begin, wide = window(state), span(state)
+
+    def x(at_ms: float) -> float:
+        return 48 + (HALF - 58) * min(1.0, (at_ms - begin) / wide)
+
     now = state.now_ms + (STEP_MS if state.over else 0)  # a step that is not over looks low
     rates = [(ms, rate) for ms, rate in state.written.rates(now, WINDOW_MS) if ms >= begin]
     most = max((rate for _, rate in rates), default=0.0)
-    points = [(_x(ms, begin), _y(rate, most)) for ms, rate in rates]
-    parts = [svg.heading("Rows a second at the writers"), *_axes(most)]
+    points = [(x(ms), _y(rate, most)) for ms, rate in rates]
+    parts = [svg.heading("Rows a second at the writers"), *_axes(most, wide / 1000)]
     if points:
         ends = [(points[-1][0], _y(0, 1)), (points[0][0], _y(0, 1))]
         parts.append(svg.path([*points, *ends], closed=True, fill=svg.BLUE, fill_opacity=0.25))
@@ -79,7 +83,7 @@ def throughput(state: RunState) -> str:
         at = instant.at_ms.get("completed", 0)
         if at >= begin:
             told = f"instant {instant.time} committed"
-            parts.append(svg.mark("disc", _x(at, begin), 94, fill=svg.GREEN, size=3.5, title=told))
+            parts.append(svg.mark("disc", x(at), 94, fill=svg.GREEN, size=3.5, title=told))
     return svg.picture(HEIGHT, parts, label=f"At most {most:.0f} rows a second", width=HALF)
 
 
@@ -89,21 +93,24 @@ def window(state: RunState) -> float:
     return max(first, state.now_ms - WINDOW_MS)
 
 
-def _x(at_ms: float, begin: float) -> float:
-    return 48 + (HALF - 58) * (at_ms - begin) / WINDOW_MS
+def span(state: RunState) -> float:
+    """Return the length of the shown time: 30 seconds, or less of a run that was shorter."""
+    if not state.over:
+        return WINDOW_MS
+    return min(WINDOW_MS, max(2000, state.now_ms - window(state)))
 
 
 def _y(rate: float, most: float) -> float:
     return 94 - 66 * rate / (most or 1)
 
 
-def _axes(most: float) -> list[str]:
+def _axes(most: float, seconds: float) -> list[str]:
     return [
         svg.line(48, 94, HALF - 10, 94),
         svg.line(48, 28, HALF - 10, 28, stroke_dasharray="2 4"),
         svg.note(42, 98, "0", anchor="end"),
         svg.note(42, 32, svg.short(most), anchor="end"),
-        svg.note(48, 111, "30 seconds; ● commit"),
+        svg.note(48, 111, f"{seconds:.0f} seconds; ● commit"),
     ]
 
 

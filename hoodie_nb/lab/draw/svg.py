@@ -141,6 +141,15 @@ def short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:,.0f}"
 
 
+def many(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> many(1, "file"), many(1200, "row")
+    ('1 file', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def size_of(count: float) -> str:
     """Return bytes as people say them.
 
