@@ -6,9 +6,9 @@
 SHELL = /bin/sh
 PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
-QUICK = -m "not slow and not kills and not oracle"
+QUICK = -m "not slow and not kills and not oracle and not browser"
 
-.PHONY: help demo test lab check slow histories kills oracle bench render clean
+.PHONY: help demo test lab check slow histories kills oracle browser bench render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -39,6 +39,9 @@ kills: .venv/.test ## the trials that end the demo with kill -9
 
 oracle: .venv/.test ## ask Java Hudi about our tables (installs it, needs a JDK 17)
 	$(PY) -m pytest -m oracle --timeout 1800 $(ARGS)
+
+browser: .venv/.test ## look at JupyterLab in Chromium (needs Debian's chromium, or root to install it)
+	$(PY) -m pytest -m browser --timeout 1800 $(ARGS)
 
 lab: .venv/.notebooks ## open the notebooks in JupyterLab
 	@$(PY) -m jupyter lab notebooks

@@ -7,6 +7,8 @@ the operators alone, and should not wait for pandas or the laboratory.
 import importlib
 from typing import TYPE_CHECKING
 
+from hoodie_nb import display
+
 if TYPE_CHECKING:
     from hoodie_nb.api import Table, write_stream
     from hoodie_nb.errors import (
@@ -19,19 +21,33 @@ if TYPE_CHECKING:
         WriteFailed,
     )
     from hoodie_nb.lab import faults, flights
+    from hoodie_nb.lab.bloom_view import BloomView
+    from hoodie_nb.lab.controls import Controls
+    from hoodie_nb.lab.dashboard import Dashboard
     from hoodie_nb.lab.doctor import doctor
+    from hoodie_nb.lab.job_views import FaultPanel, IndexView
     from hoodie_nb.lab.race import race
+    from hoodie_nb.lab.replay import Replay
     from hoodie_nb.lab.session import log_path, spark
+    from hoodie_nb.lab.tables import FileGroups, Timeline
 
 __version__ = "0.1.0"
 __all__ = [
+    "BloomView",
     "CommitFailed",
     "ConcurrentWriter",
+    "Controls",
+    "Dashboard",
+    "FaultPanel",
+    "FileGroups",
     "HoodieError",
+    "IndexView",
     "InvalidConfig",
     "InvalidInput",
     "InvalidTable",
+    "Replay",
     "Table",
+    "Timeline",
     "WriteFailed",
     "__version__",
     "doctor",
@@ -43,6 +59,14 @@ __all__ = [
     "write_stream",
 ]
 _HOMES = {
+    "BloomView": "lab.bloom_view",
+    "Controls": "lab.controls",
+    "Dashboard": "lab.dashboard",
+    "FaultPanel": "lab.job_views",
+    "FileGroups": "lab.tables",
+    "IndexView": "lab.job_views",
+    "Replay": "lab.replay",
+    "Timeline": "lab.tables",
     "Table": "api",
     "write_stream": "api",
     "doctor": "lab.doctor",
@@ -59,6 +83,19 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'hoodie_nb' has no attribute {name!r}")
     module = importlib.import_module(f"hoodie_nb.{_HOMES.get(name, 'errors')}")
     return getattr(module, name)
+
+
+def _view(value: object) -> display.View | None:
+    """Return the laboratory's view of a value; None without the notebook packages."""
+    try:
+        shows = importlib.import_module("hoodie_nb.lab.shows")
+    except ImportError:
+        return None
+    found: display.View | None = shows.view(value)
+    return found
+
+
+display.maker = _view
 
 
 def __dir__() -> list[str]:

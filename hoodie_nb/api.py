@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from hoodie_nb.config import parse_bytes
+from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.batch import Commit, completed, write_arrow
@@ -123,6 +124,24 @@ class Table:
         config = self._handle.config
         by = f" by {', '.join(config.partition_by)}" if config.partition_by else ""
         return f"<Table {config.name}: key {', '.join(config.record_key)}{by}, {self.path}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return text and HTML without the path: a notebook that is shared should not tell it."""
+        config, groups = self._handle.config, self._handle.file_groups()
+        commits = len(self._handle.timeline.completed_commits())
+        size = sum(piece.size_bytes for piece in groups)
+        facts: dict[str, object] = {
+            "record key": ", ".join(config.record_key),
+            "partitioned by": ", ".join(config.partition_by) or "nothing",
+            "ordering": config.ordering or "none: the newest write wins",
+            "columns": len(self.schema),
+            "commits": commits,
+            "file groups": sum(1 for _ in groups),
+            "bytes": size,
+        }
+        told = ", ".join(f"{k} {v}" for k, v in facts.items())
+        title = f"Table {config.name}"
+        return {"text/plain": f"<{title}: {told}>", "text/html": card(title, facts)}
 
     # --- batch writes ---------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ is when it happened, by the clock of the machine where it did.
 
 | kind | its values |
 | --- | --- |
-| `job_started` (each query), `job_stopped`, `job_failed`, `job_restarted` | query; why; why; why |
+| `job_started` (each query) | query, pipeline, index, tasks |
+| `job_stopped`, `job_failed`, `job_restarted` | why, and error (its class) |
 | `batch_started`, `batch_skipped` (the table holds it) | batch |
 | `batch_ended` | batch, instant (None: sealed, or nothing to write), seconds |
 | `checkpoint_sealed` (with `commit_interval`) | batch, runs, bytes |
@@ -39,6 +40,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -60,6 +62,7 @@ class EventLog:
 
     def __init__(self, capacity: int = 100_000) -> None:
         self._events: deque[Event] = deque(maxlen=capacity)
+        self._told = 0
         self._listeners: list[Callable[[Event], None]] = []
         self._lock = threading.Lock()
 
@@ -76,6 +79,7 @@ class EventLog:
                     return
                 known.add(name)
             self._events.append(event)
+            self._told += 1
         for listener in self._listeners:
             listener(event)
 
@@ -83,6 +87,10 @@ class EventLog:
         """Record several events in order."""
         for event in events:
             self.add(event)
+
+    def __repr__(self) -> str:
+        newest = f", the newest: {self._events[-1]}" if self._events else ""
+        return f"<EventLog: {len(self._events):,} events{newest}>"
 
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Call `listener` with each event from now on, in the thread that tells it."""
@@ -92,6 +100,15 @@ class EventLog:
         """Return the events kept, oldest first, of one kind if asked."""
         with self._lock:
             return [e for e in self._events if kind is None or e.kind == kind]
+
+    def since(self, position: int) -> tuple[list[Event], int]:
+        """Return what was told after the first `position` events, as far as kept, and how many now.
+
+        A reader that comes back with that number misses nothing and makes no teller wait.
+        """
+        with self._lock:
+            new = max(0, min(self._told - position, len(self._events)))
+            return list(islice(self._events, len(self._events) - new, None)), self._told
 
 
 class Pace:

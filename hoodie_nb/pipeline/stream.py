@@ -26,7 +26,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hoodie_nb import failpoints
+from hoodie_nb import display, failpoints
 from hoodie_nb.errors import (
     ConcurrentWriter,
     HoodieError,
@@ -105,6 +105,7 @@ class Job:
         self._in_batch = threading.Lock()
         self._last_batch = -1
         self._error: BaseException | None = None
+        self._view: display.View | None = None
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
         self._live = receiver(stream, self._events)
         try:
@@ -125,7 +126,13 @@ class Job:
         writer = self._stream.writeStream.foreachBatch(self._on_batch)
         writer = writer.option("checkpointLocation", self._folder.path)
         self.query = writer.trigger(**self.settings.trigger).start()
-        self._events.tell("job_started", query=str(self.query.id))
+        self._events.tell(
+            "job_started",
+            query=str(self.query.id),
+            pipeline=self.settings.pipeline,
+            index=self.settings.index,
+            tasks=self._tasks,
+        )
 
     # --- the thread that watches Spark ----------------------------------------------------------
 
@@ -138,7 +145,7 @@ class Job:
                 failures, done = failures * (done == self._last_batch) + 1, self._last_batch
                 if not self._restartable() or failures > self.settings.max_restarts:
                     break
-                self._events.tell("job_restarted", why=str(self._error))
+                self._tell_end("job_restarted")
                 if self._stopping.wait(0.25 * 2**failures):
                     break
                 self._restart()
@@ -147,13 +154,17 @@ class Job:
                     self.checkpointing.complete()
         except BaseException as error:
             self._error = self._error or error
+        self._live.close()
+        self._hold.release()
+        try:  # told first: what is shown of the job is up to date when `wait` returns
+            self._tell_end("job_failed" if self._error else "job_stopped")
         finally:
-            self._live.close()
-            self._hold.release()
             self._ended.set()
-        self._events.tell(
-            "job_failed" if self._error else "job_stopped", why=str(self._error or "")
-        )
+
+    def _tell_end(self, kind: str) -> None:
+        error = self._error
+        named = {"error": type(error).__name__} if error else {}
+        self._events.tell(kind, why=str(error or ""), **named)
 
     def _restart(self) -> None:
         """Start the query again; behind a crash first do what the next process would."""
@@ -276,6 +287,13 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.status}>"
+
+    def _ipython_display_(self) -> None:
+        self._view = display.shown(self, self._view)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        self._view = self._view or display.view(self)
+        return display.bundle(self, self._view)
 
     def wait(self, timeout: float | str | None = None) -> bool:
         """Return True when the stream has ended and all is committed, False after `timeout`.

@@ -1,0 +1,149 @@
+"""The live picture of a running job, drawn by a `Follower` of its event log.
+
+*Fault tolerance.* The dashboard only reads; its Stop button calls `job.stop` in a thread of its
+own. An error while it is drawn ends the drawing; the job does not notice.
+
+**Caveats.** Until a kernel is idle or awaits (`await job`), clicks are not handled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import ipywidgets as W
+
+from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
+from hoodie_nb.lab.draw.svg import WIDTH
+from hoodie_nb.lab.follower import Follower
+from hoodie_nb.lab.frame import Frame, Pictures
+from hoodie_nb.lab.run_state import RunState
+
+
+class RunPictures(Pictures):
+    """The pictures of a run, whether it is live or recorded."""
+
+    def __init__(self) -> None:
+        half = (progress.HALF, progress.HEIGHT)
+        super().__init__(
+            {"head": (progress.HEAD_WIDTH, progress.HEAD)},
+            {"diagram": (WIDTH, diagram.HEIGHT)},
+            {"throughput": half, "buffers": (WIDTH - half[0] - 8, half[1])},
+            {
+                "instants": (instants.WIDE, instants.HEIGHT),
+                "index": (WIDTH - instants.WIDE - 8, instants.HEIGHT),
+            },
+            {"trouble": (WIDTH, progress.TROUBLE)},
+        )
+        self._drawn: tuple[int, int] = (-1, -1)
+
+    def draw(self, state: RunState, done: float | None = None) -> None:
+        """Draw what may have changed since the last time."""
+        seen, moved = self._drawn
+        now = state.now_ms // 500
+        if seen != state.seen or moved != now:
+            self.show("diagram", diagram.diagram(state))
+            self.show("throughput", progress.throughput(state))
+            self.show("buffers", buffers.buffers(state))
+        if seen != state.seen:
+            self.show("instants", instants.strip(state))
+            self.show("index", index.lookups(state))
+        self.show("head", progress.head(state, done))
+        self.show("trouble", progress.trouble(state))
+        self._drawn = (state.seen, now)
+
+
+class Dashboard(Frame):
+    """The dashboard of a job; `close()` ends it, the end of the job does, too.
+
+    `hz`: drawings a second, at most 10. `total_rows`: how many rows the input has, for the progress
+    bar; with `trigger="available_now"` over files it is told from the files taken.
+    """
+
+    def __init__(self, job: Any, *, hz: float = 4, total_rows: int | None = None) -> None:  # noqa: ANN401 -- a Job or a LocalJob
+        self.job, self._total, self._files = job, total_rows, _FileShare(job)
+        self._pictures = RunPictures()
+        self._stop = W.Button(description="Stop", button_style="danger", icon="stop")
+        self._stop.add_class("hoodie-stop")
+        self._stop.layout = {"width": "110px", "margin": "4px 0 0 0"}
+        self._stop.on_click(self._on_stop)
+        super().__init__(self._pictures)
+        head = self.pictures.box.children[0]
+        head.children = (*head.children, self._stop)
+        self._live = Follower(job.events, self._draw, self.keep, hz=hz, pipeline=_pipeline(job))
+        self.follower = self._live
+
+    @property
+    def state(self) -> RunState:
+        """Return the run as it is drawn."""
+        return self._live.state
+
+    @property
+    def summary(self) -> str:
+        """Return one line: status, rows, commits."""
+        state = self.state
+        return (
+            f"Dashboard {state.pipeline}: {state.status}, {state.rows:,} rows in "
+            f"{state.committed} commits"
+        )
+
+    def _draw(self, state: RunState) -> None:
+        if state.over:
+            self._stop.disabled, self._stop.description = True, "Stopped"
+        elif self._stop.disabled:
+            state.status = "stopping"
+        done = state.written.total / self._total if self._total else None
+        self._pictures.draw(state, done or self._files.done(state.committed))
+
+    def _on_stop(self, _: object) -> None:
+        self._stop.disabled, self._stop.description = True, "Stopping"
+        self._live.wake()
+        stop: Callable[[], None] | None = getattr(self.job, "stop", None)
+        if stop is not None:
+            threading.Thread(target=_quietly, args=(stop,), daemon=True).start()
+
+
+def _quietly(stop: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):  # what went wrong stands in the error panel
+        stop()
+
+
+def _pipeline(job: Any) -> str:  # noqa: ANN401 -- a Job or a LocalJob
+    settings, shape = getattr(job, "settings", None), getattr(job, "shape", None)
+    return settings.pipeline if settings else shape.pipeline.name if shape else ""
+
+
+class _FileShare:
+    """The share of its files that a job over all files present has committed.
+
+    Spark notes in `sources/0` of the checkpoint which files each batch takes; where those lie, the
+    others lie, too.
+    """
+
+    def __init__(self, job: Any) -> None:  # noqa: ANN401 -- a Job or a LocalJob
+        settings = getattr(job, "settings", None)
+        self._log: Path | None = None
+        if settings is not None and settings.trigger.get("availableNow"):
+            self._log = Path(settings.checkpoint, "sources", "0")
+        self._asked = -1
+        self._known: float | None = None
+
+    def done(self, commits: int) -> float | None:
+        """Return the share, None if it cannot be told; looked up anew after each commit."""
+        if self._log is not None and commits != self._asked:
+            self._asked = commits
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                self._known = self._look(self._log)
+        return self._known
+
+    def _look(self, log: Path) -> float | None:
+        lines = [line for p in log.glob("[0-9]*") for line in p.read_text().splitlines()[1:]]
+        taken = {unquote(urlparse(json.loads(line)["path"]).path) for line in lines}
+        folders = {Path(path).parent for path in taken}
+        present = [p for f in folders for p in f.iterdir() if p.name[0] not in "._"]
+        return len(taken) / len(present) if present else None

@@ -1,0 +1,86 @@
+"""The writers' buffers: bytes over time with every flush, and the bucket that each byte is for."""
+
+from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.draw.progress import HALF, HEIGHT, span, window
+from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.seen import BucketSeen, BuffersSeen
+
+_LEFT, _RIGHT = 230, 262  # where the line ends, and where the buckets begin
+_MOST = 16
+
+
+def buffers(state: RunState) -> str:
+    """Return the buffer's line (left) and its buckets (right)."""
+    seen, begin = state.buffers, window(state)
+    title = f"Buffered {svg.size_of(sum(seen.levels.values()))}, at most {svg.size_of(seen.peak)}"
+    parts = [
+        svg.heading(title),
+        *_line(seen, begin, span(state)),
+        *_buckets(seen),
+    ]
+    flushes = sum(bucket.flushes for bucket in seen.buckets.values())
+    label = f"{title}; {len(seen.buckets)} buckets, {flushes} flushes in this checkpoint"
+    return svg.picture(HEIGHT, parts, label=label, width=HALF)
+
+
+def _line(seen: BuffersSeen, begin: float, wide: float) -> list[str]:
+    most = max([seen.peak, 1.0, *([seen.limit] if seen.peak * 4 > seen.limit else [])])
+
+    def x(at_ms: float) -> float:
+        return 1 + (_LEFT - 1) * (at_ms - begin) / wide
+
+    points = [(x(at), 94 - 62 * size / most) for at, size in seen.history if at >= begin]
+    parts = [svg.line(1, 94, _LEFT, 94)]
+    if 0 < seen.limit <= most:
+        y = 94 - 62 * seen.limit / most
+        parts.append(svg.line(1, y, _LEFT, y, stroke=svg.RED, stroke_dasharray="4 3"))
+        parts.append(
+            svg.words(3, y - 3, f"limit {svg.size_of(seen.limit)}", size=9, fill=svg.FAINT)
+        )
+    if points:
+        parts.append(svg.path(points, fill="none", stroke=svg.BLUE, stroke_width=1.5))
+    for at, file_id, size in seen.flushes:
+        if at >= begin:
+            told = f"{file_id} flushed, {svg.size_of(size)}"
+            parts.append(svg.mark("triangle", x(at), 99, fill=svg.AMBER, size=3.5, title=told))
+    parts.append(svg.note(1, 113, f"{wide / 1000:.0f} seconds; ▲ flush"))
+    return parts
+
+
+def _buckets(seen: BuffersSeen) -> list[str]:
+    shown = sorted(seen.buckets.values(), key=lambda b: (b.partition, b.file_id))
+    more = len(shown) - _MOST
+    told = svg.many(len(shown), "bucket") + (f", {_MOST} shown" if more > 0 else "")
+    parts = [
+        svg.line(_RIGHT, 94, HALF - 10, 94),
+        svg.note(_RIGHT, 113, f"{told}; n▲ flushes, □ file"),
+    ]
+    shown = shown[:_MOST]
+    most = max((max(b.bytes, b.written) for b in shown), default=0) or 1
+    step = (HALF - 10 - _RIGHT) / max(6, len(shown))
+    for place, bucket in enumerate(shown):
+        parts += _bucket(
+            bucket, _RIGHT + place * step, step, most, svg.BUCKETS[place % len(svg.BUCKETS)]
+        )
+    return parts
+
+
+def _bucket(bucket: BucketSeen, x: float, step: float, most: float, colour: str) -> list[str]:
+    told = (
+        f"{bucket.partition or 'no partition'} / {bucket.file_id}: {svg.size_of(bucket.bytes)} "
+        f"buffered, {bucket.flushes} flushes, file of {svg.size_of(bucket.written)}"
+    )
+    full, high = 58 * bucket.bytes / most, 58 * bucket.written / most
+    parts = [svg.bar(x + 2, 94 - full, step - 4, full, fill=colour, title=told)]
+    if bucket.written:
+        parts.append(
+            svg.bar(x + 2, 94 - high, step - 4, high, fill="none", stroke=colour, title=told)
+        )
+    if bucket.flushes:
+        top = 94 - max(full, high, 2) - 3
+        parts.append(
+            svg.words(x + step / 2, top, bucket.flushes, size=9, anchor="middle", title=told)
+        )
+    if not (full or high or bucket.flushes):
+        parts.append(svg.line(x + 2, 93, x + step - 2, 93, stroke=svg.LINE))
+    return parts

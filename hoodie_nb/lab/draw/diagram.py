@@ -1,0 +1,108 @@
+"""The pipeline of a run: its operators, what each sends by, and the rows that pass them now.
+
+Bars in a box count the rows of each of its tasks in the newest batch: where they differ much, the
+shuffle before it is skewed.
+"""
+
+from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.seen import OperatorSeen
+from hoodie_nb.pipeline.stages import PIPELINES, Operator
+
+HEIGHT = 132
+_TOP, _BOX = 58, 70
+_SEEN = {"WriteProcess": "BucketWriter"}
+_FIRST = ("InstantGenerator", "FileIdAssigner", "BucketWriter")
+
+
+def diagram(state: RunState) -> str:
+    """Return the diagram; of a pipeline that the events do not name, STEP3's."""
+    pipeline = PIPELINES.get(state.pipeline, PIPELINES["step3"])
+    driver = [o for o in pipeline.operators if o.parallelism == "driver"]
+    row = [o for o in pipeline.operators if o.parallelism != "driver"]
+    gap = 96
+    width = (svg.WIDTH - 2 - gap * (len(row) - 1)) / len(row)
+    parts = []
+    for place, operator in enumerate(row):
+        x = 1 + place * (width + gap)
+        parts += _box(operator, _seen(operator, state), state, x, width)
+        if place < len(row) - 1:
+            parts += _arrow(x + width, gap, operator.sends_by)
+    for operator in driver:
+        parts += _coordinator(operator, state, width)
+    told = f"Pipeline {pipeline.name}: " + " to ".join(o.name for o in row)
+    return svg.picture(HEIGHT, parts, label=told)
+
+
+def _seen(operator: Operator, state: RunState) -> OperatorSeen:
+    names = _FIRST if operator.name == "Source" else (_SEEN.get(operator.name, operator.name),)
+    found = [state.operators[name] for name in names if name in state.operators]
+    return found[0] if found else OperatorSeen()
+
+
+def _box(
+    operator: Operator, seen: OperatorSeen, state: RunState, x: float, width: float
+) -> list[str]:
+    over, elapsed = state.over, max(1, state.now_ms - state.began_ms) / 1000
+    rate = seen.flow.total / elapsed if over else seen.flow.rate(state.now_ms)
+    tasks = str(state.tasks or "n") if operator.parallelism == "n" else operator.parallelism
+    serial = operator.name == "InstantGenerator"
+    edge = svg.AMBER if serial else svg.BLUE if rate else svg.LINE
+    parts = [
+        svg.bar(
+            x,
+            _TOP,
+            width,
+            _BOX,
+            fill=svg.SHADE,
+            stroke=edge,
+            stroke_width=1 if over or not rate else 2,
+            rx=6,
+        ),
+        svg.words(x + 10, _TOP + 18, f"{operator.name} x {tasks}", weight="bold", size=13),
+        svg.note(x + 10, _TOP + 34, operator.does, most=int(width / 5.6)),
+        svg.words(
+            x + 10, _TOP + 58, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT
+        ),
+        svg.note(x + 62, _TOP + 58, "rows/s, mean" if over else "rows/s"),
+        svg.note(x + 142, _TOP + 58, f"{svg.short(seen.flow.total)} in all"),
+    ]
+    if operator.name == "Source":
+        return parts
+    most = max(seen.tasks.values(), default=0) or 1
+    shown = sorted(seen.tasks.items())[:8]
+    for place, (task, rows) in enumerate(shown):
+        left, high = x + width - 10 - 9 * (len(shown) - place), 24 * rows / most
+        told = f"task {task}: {rows:,.0f} rows in this batch"
+        parts.append(
+            svg.bar(left, _TOP + 60 - high, 7, high, fill=edge if serial else svg.BLUE, title=told)
+        )
+    return parts
+
+
+def _arrow(x: float, gap: float, sends_by: str) -> list[str]:
+    y, end = _TOP + _BOX / 2, x + gap - 5
+    return [
+        svg.line(x + 5, y, end - 6, y, stroke=svg.FAINT, stroke_width=1.5),
+        svg.path([(end - 8, y - 5), (end, y), (end - 8, y + 5)], closed=True, fill=svg.FAINT),
+        svg.note(x + gap / 2 - 3, y - 8, f"by {sends_by}", anchor="middle"),
+    ]
+
+
+def _coordinator(operator: Operator, state: RunState, width: float) -> list[str]:
+    """Draw the coordinator above all, with the newest instant, and its lines to the writers."""
+    x = svg.WIDTH - width / 2
+    newest = next(reversed(state.instants.values()), None)
+    told = f"{operator.name} ({operator.parallelism}): {operator.does}"
+    parts = [
+        svg.bar(1, 2, svg.WIDTH - 2, 28, fill=svg.SHADE, stroke=svg.LINE, rx=6),
+        svg.words(11, 20, told, weight="bold", size=13),
+        svg.line(x - 30, 30, x - 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
+        svg.line(x + 30, 30, x + 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
+        svg.note(x - 36, 48, "instant ↓", anchor="end"),
+        svg.note(x + 36, 48, "↑ statuses"),
+    ]
+    if newest is not None:
+        parts.append(svg.state_mark(newest.state, svg.WIDTH - 250, 16))
+        parts.append(svg.words(svg.WIDTH - 236, 20, f"{newest.time} {newest.state}", fill=svg.INK))
+    return parts

@@ -1,0 +1,80 @@
+"""A table's file groups as of an instant: a line a partition, a bar a group.
+
+A bar's frame is the size that files should reach, its filling the newest slice, and the dots below
+count the slices that the group has had.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from hoodie_nb.lab.draw import svg
+
+_LINES, _ACROSS, _LEFT, _CELL = 9, 6, 170, 128
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A file group's newest slice, and how many slices it has had."""
+
+    partition: str
+    file_id: str
+    instant_time: str
+    bytes: int
+    slices: int
+
+
+def height(partitions: int) -> int:
+    """Return how high the picture of so many partitions is."""
+    return 48 + 34 * min(_LINES, partitions)
+
+
+def file_groups(
+    groups: Sequence[GroupFacts], target_bytes: int, as_of: str, partitions: int
+) -> str:
+    """Return the groups of 9 partitions, at most 6 a line; `partitions` make the height."""
+    ordered = sorted(groups, key=lambda g: (g.partition, g.file_id))
+    parted: Mapping[str, list[GroupFacts]] = {
+        name: list(these) for name, these in groupby(ordered, key=lambda g: g.partition)
+    }
+    size, high = svg.size_of(sum(group.bytes for group in groups)), height(partitions)
+    counted = f"{svg.many(len(groups), 'file group')} in {svg.many(len(parted), 'partition')}"
+    title = f"{counted}, {size}, as of {as_of or 'now'}"
+    parts = [svg.heading(title)]
+    full = max([target_bytes, 1]) if groups else 1
+    most = max((group.bytes for group in groups), default=1)
+    shown = full if most * 8 > full else most  # small files in a huge frame would not be seen
+    for line, (name, these) in enumerate(list(parted.items())[:_LINES]):
+        y = 24 + 34 * line
+        parts.append(svg.words(1, y + 14, name or "(no partition)", size=11, most=26))
+        for place, group in enumerate(these[:_ACROSS]):
+            parts.append(
+                _group(group, _LEFT + place * _CELL, y, shown, new=group.instant_time == as_of)
+            )
+        if len(these) > _ACROSS:
+            parts.append(svg.note(svg.WIDTH - 2, y + 14, f"+{len(these) - _ACROSS}", anchor="end"))
+    if len(parted) > _LINES:
+        parts.append(svg.note(1, high - 4, f"{len(parted) - _LINES} more partitions"))
+    frame = "files should reach" if shown == full else "the largest file has"
+    told = f"frame: {svg.size_of(shown)}, which {frame}; • slice; amber: written by this instant"
+    parts.append(svg.note(svg.WIDTH - 2, high - 4, told, anchor="end"))
+    return svg.picture(high, parts, label=title)
+
+
+def _group(group: GroupFacts, x: float, y: float, full: int, *, new: bool) -> str:
+    wide = _CELL - 14
+    share = min(1.0, group.bytes / full)
+    colour = svg.AMBER if new else svg.BLUE
+    told = (
+        f"{group.file_id}: {svg.size_of(group.bytes)}, {svg.many(group.slices, 'slice')}, "
+        f"the newest of instant {group.instant_time}"
+    )
+    parts = [
+        svg.bar(x, y + 4, wide, 12, fill=svg.SHADE, stroke=svg.LINE),
+        svg.bar(x, y + 4, max(2.0, wide * share), 12, fill=colour),
+        *(
+            svg.mark("disc", x + 3 + 7 * n, y + 22, fill=colour, size=2.2)
+            for n in range(min(group.slices, 16))
+        ),
+    ]
+    return svg.group(parts, title=told)

@@ -1,0 +1,94 @@
+"""The index at work: where each checkpoint's keys found their answer, from free to dear.
+
+state      the job's own state knew the key: no file is touched
+no         key range or bloom filter of every file say: certainly new
+read       the filter said maybe, and the file's key column had it
+in vain    the filter said maybe, and the file did not have it
+"""
+
+from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.draw.instants import HEIGHT
+from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.seen import Lookups
+
+NARROW, TALL = 328, 190
+SHARES = (("state", svg.GREEN), ("no", svg.BLUE), ("read", svg.AMBER), ("in vain", svg.RED))
+_SHOWN = 20
+
+
+def shares(lookups: Lookups, index: str = "") -> dict[str, float]:
+    """Return the keys by how they were answered; they sum up to the keys that were asked."""
+    keys, maybe = lookups.count("keys"), lookups.count("candidates")
+    hits = lookups.count("found") if index == "state" else lookups.count("state_hits")
+    vain = min(lookups.count("false_positives"), maybe)
+    found = max(0.0, min(maybe - vain, keys - hits))
+    vain = max(0.0, min(vain, keys - hits - found))
+    return {
+        "state": hits,
+        "no": max(0.0, keys - hits - found - vain),
+        "read": found,
+        "in vain": vain,
+    }
+
+
+def totals(state: RunState) -> dict[str, float]:
+    """Return the shares of all checkpoints kept."""
+    found = [shares(seen, state.index) for seen in state.lookups]
+    return {name: sum(each[name] for each in found) for name, _ in SHARES}
+
+
+def lookups(state: RunState) -> str:
+    """Return one stacked bar for each of the newest 20 checkpoints, for a dashboard."""
+    files = sum(seen.count("files_looked_up") for seen in state.lookups[-1:])
+    keys = sum(seen.count("keys") for seen in state.lookups[-1:])
+    told = f"newest: {svg.short(keys)} keys, {files:.0f} files read"
+    parts = [*_frame(state, NARROW), *_bars(state, NARROW, 20, 104, 66), svg.note(1, 120, told)]
+    return svg.picture(HEIGHT, parts, label=_label(state), width=NARROW)
+
+
+def index(state: RunState) -> str:
+    """Return the newest 40 checkpoints, all keys by their answers, and what the state holds."""
+    sums, saved = totals(state), state.saved
+    keys = sum(sums.values()) or 1
+    told = "   ".join(f"{name} {svg.short(n)} ({n / keys:.0%})" for name, n in sums.items())
+    kept = [f"{k.replace('_', ' ')} {v:,}" for k, v in saved.items() if type(v) is int]
+    parts = [
+        *_frame(state, svg.WIDTH),
+        *_bars(state, svg.WIDTH, 40, 144, 104),
+        svg.note(1, 162, f"{svg.short(keys if state.lookups else 0)} keys: {told}"),
+        svg.note(1, 180, f"state: {', '.join(kept)}" if kept else "no state has been saved yet"),
+    ]
+    return svg.picture(TALL, parts, label=_label(state))
+
+
+def _label(state: RunState) -> str:
+    since = f"pure state since {state.pure_since}" if state.pure_since else "no pure state"
+    return f"Index {state.index}: {len(state.lookups)} checkpoints; {since}"
+
+
+def _frame(state: RunState, width: int) -> list[str]:
+    parts = [svg.heading(f"Index {state.index}".strip())]
+    since = f"pure state since {state.pure_since}" if state.pure_since else ""
+    parts.append(svg.note(width - 4, 12, since, fill=svg.GREEN, anchor="end"))
+    for place, (name, colour) in enumerate(SHARES):
+        parts.append(svg.mark("square", 6 + 72 * place, 25, fill=colour, size=4))
+        parts.append(svg.note(14 + 72 * place, 29, name))
+    return parts
+
+
+def _bars(state: RunState, width: int, newest: int, base: int, tall: int) -> list[str]:
+    shown = state.lookups[-newest:]
+    parts = [svg.line(1, base, width - 4, base)]
+    most = max((seen.count("keys") for seen in shown), default=0) or 1
+    step = (width - 8) / newest
+    for place, seen in enumerate(shown):
+        y, found = float(base), shares(seen, state.index)
+        bars = []
+        for name, colour in SHARES:
+            high = tall * found[name] / most
+            y -= high
+            if high:
+                bars.append(svg.bar(2 + place * step, y, step - 3, high, fill=colour))
+        told = ", ".join(f"{name} {count:,.0f}" for name, count in found.items())
+        parts.append(svg.group(bars, title=told))
+    return parts

@@ -1,0 +1,89 @@
+"""The strip of instants against checkpoints: how far each has come, state above state.
+
+A column is a checkpoint; an instant stands over the checkpoints that it holds, which are several
+where a success notification was lost or where an interval commits them together.
+"""
+
+from collections.abc import Sequence
+
+from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.seen import CheckpointSeen, InstantSeen
+
+HEIGHT, WIDE = 124, 620
+_SHOWN = 20
+_LANES = ("completed", "prepared", "inflight", "requested")
+_LEFT, _STEP = 84, 26.5
+_CHECKPOINTS = {
+    "running": ("ring", svg.AMBER),
+    "prepared": ("square", svg.BLUE),
+    "done": ("disc", svg.GREEN),
+    "sealed": ("square", svg.GREY),
+    "skipped": ("dash", svg.GREY),
+    "empty": ("ring", svg.GREY),
+    "timed out": ("cross", svg.AMBER),
+    "rolled back": ("cross", svg.RED),
+}
+
+
+def strip(state: RunState) -> str:
+    """Return the newest 20 checkpoints and the instants that hold them."""
+    shown = state.checkpoints[-_SHOWN:]
+    parts = [svg.heading("Instants over checkpoints")]
+    for lane, name in enumerate(_LANES):
+        y = _lane(lane)
+        parts.append(svg.note(_LEFT - 18, y + 4, name, anchor="end"))
+        parts.append(svg.line(_LEFT - 12, y, WIDE - 4, y, stroke_opacity=0.5))
+    parts.append(svg.note(_LEFT - 18, 110, "checkpoint", anchor="end"))
+    places: dict[str, list[float]] = {}
+    for place, checkpoint in enumerate(shown):
+        x = _LEFT + place * _STEP
+        parts += _checkpoint(checkpoint, x)
+        places.setdefault(checkpoint.instant, []).append(x)
+    for time17, xs in places.items():
+        if time17 in state.instants:
+            parts += _instant(state.instants[time17], xs)
+    done = sum(checkpoint.state == "done" for checkpoint in shown)
+    label = f"{len(shown)} checkpoints, {done} of them committed"
+    return svg.picture(HEIGHT, parts, label=label, width=WIDE)
+
+
+def _lane(lane: int) -> float:
+    return 28 + 18 * lane
+
+
+def _checkpoint(checkpoint: CheckpointSeen, x: float) -> list[str]:
+    shape, colour = _CHECKPOINTS.get(checkpoint.state, ("ring", svg.GREY))
+    told = f"checkpoint {checkpoint.number}: {checkpoint.state}"
+    return [
+        svg.mark(shape, x, 102, fill=colour, size=5, title=told),
+        svg.note(x, 120, checkpoint.number, anchor="middle", title=told),
+    ]
+
+
+def _instant(instant: InstantSeen, xs: Sequence[float]) -> list[str]:
+    """Draw the states an instant has been in, one above the other, and what it ended as."""
+    middle, told = (xs[0] + xs[-1]) / 2, _told(instant)
+    ends = {"rolled back": _lane(0), "abandoned": _lane(1)}
+    marks = [(name, _lane(lane)) for lane, name in enumerate(_LANES) if name in instant.at_ms]
+    if instant.state in ends:
+        marks.insert(0, (instant.state, ends[instant.state]))
+    parts = (
+        [svg.line(middle, marks[0][1], middle, 92, stroke=svg.LINE, stroke_width=1.5)]
+        if marks
+        else []
+    )
+    if len(xs) > 1:
+        parts.append(svg.line(xs[0] - 5, 92, xs[-1] + 5, 92, stroke=svg.FAINT, stroke_width=2))
+    for name, y in marks:
+        now = name == instant.state
+        size = 6 if now else 3.5
+        parts.append(svg.state_mark(name, middle, y, size=size))
+    return [svg.group(parts, title=told)]
+
+
+def _told(instant: InstantSeen) -> str:
+    begin = min(instant.at_ms.values(), default=0)
+    since = [f"{name} +{at - begin} ms" for name, at in instant.at_ms.items()]
+    wrote = [f"{k} {v:,}" for k, v in instant.told.items() if isinstance(v, int)]
+    return f"instant {instant.time}, {instant.state}: {', '.join([*since, *wrote])}"

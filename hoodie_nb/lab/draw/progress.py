@@ -1,0 +1,128 @@
+"""How a run goes: its head line, the rows a second, and what went wrong."""
+
+from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.seen import STEP_MS
+
+WINDOW_MS = 30_000
+HEAD, HEAD_WIDTH = 44, 830
+HEIGHT, HALF = 116, 472
+TROUBLE = 40
+_CHIPS = {
+    "starting": ("ring", svg.GREY),
+    "running": ("disc", svg.GREEN),
+    "restarting": ("triangle", svg.AMBER),
+    "stopping": ("triangle", svg.AMBER),
+    "stopped": ("square", svg.BLUE),
+    "failed": ("cross", svg.RED),
+}
+
+
+def head(state: RunState, done: float | None = None) -> str:
+    """Return status, rows a second, rows, commits and time; `done` (0 to 1) is drawn as a bar."""
+    shape, colour = _CHIPS.get(state.status, _CHIPS["running"])
+    elapsed = max(0, state.now_ms - state.began_ms) / 1000
+    average = state.written.total / elapsed if elapsed else 0.0
+    rate = average if state.over else state.written.rate(state.now_ms)
+    facts = [
+        (150, svg.short(rate), "rows/s on average" if state.over else "rows/s"),
+        (290, f"{state.rows:,}", "rows committed"),
+        (430, f"{state.committed:,}", "commit" if state.committed == 1 else "commits"),
+        (540, _clock(elapsed), "elapsed"),
+    ]
+    parts = [
+        svg.bar(1, 7, 126, 28, fill="none", stroke=colour, stroke_width=1.5, rx=14),
+        svg.mark(shape, 18, 21, fill=colour),
+        svg.words(34, 26, state.status, size=14, weight="bold"),
+    ]
+    for x, number, unit in facts:
+        parts += [
+            svg.words(x, 22, number, size=18),
+            svg.note(x, 37, unit),
+        ]
+    if done is not None:
+        parts += _done(min(1.0, max(0.0, done)), elapsed, over=state.over)
+    told = f"Job {state.status}: {rate:.0f} rows a second, {state.committed} commits"
+    return svg.picture(HEAD, parts, label=told, width=HEAD_WIDTH)
+
+
+def _done(share: float, elapsed: float, *, over: bool) -> list[str]:
+    left = elapsed / share - elapsed if share else 0.0
+    told = f"{share:.0%} of the input"
+    if share and not over and share < 1:
+        told += f", some {_clock(left)} left"
+    return [
+        svg.bar(640, 10, 180, 10, fill=svg.SHADE, stroke=svg.LINE, rx=5),
+        svg.bar(640, 10, 180 * share, 10, fill=svg.BLUE, rx=5),
+        svg.note(640, 37, told),
+    ]
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+def throughput(state: RunState) -> str:
+    """Return the rows a second that the writers took in the last 30 seconds."""
+    begin, wide = window(state), span(state)
+
+    def x(at_ms: float) -> float:
+        return 48 + (HALF - 58) * min(1.0, (at_ms - begin) / wide)
+
+    now = state.now_ms + (STEP_MS if state.over else 0)  # a step that is not over looks low
+    rates = [(ms, rate) for ms, rate in state.written.rates(now, WINDOW_MS) if ms >= begin]
+    most = max((rate for _, rate in rates), default=0.0)
+    points = [(x(ms), _y(rate, most)) for ms, rate in rates]
+    parts = [svg.heading("Rows a second at the writers"), *_axes(most, wide / 1000)]
+    if points:
+        ends = [(points[-1][0], _y(0, 1)), (points[0][0], _y(0, 1))]
+        parts.append(svg.path([*points, *ends], closed=True, fill=svg.BLUE, fill_opacity=0.25))
+        parts.append(svg.path(points, fill="none", stroke=svg.BLUE, stroke_width=1.5))
+    for instant in state.instants.values():
+        at = instant.at_ms.get("completed", 0)
+        if at >= begin:
+            told = f"instant {instant.time} committed"
+            parts.append(svg.mark("disc", x(at), 94, fill=svg.GREEN, size=3.5, title=told))
+    return svg.picture(HEIGHT, parts, label=f"At most {most:.0f} rows a second", width=HALF)
+
+
+def window(state: RunState) -> float:
+    """Return where the shown time begins: it fills from the left, then it moves."""
+    first = state.began_ms - state.began_ms % 500
+    return max(first, state.now_ms - WINDOW_MS)
+
+
+def span(state: RunState) -> float:
+    """Return the length of the shown time: 30 seconds, or less of a run that was shorter."""
+    if not state.over:
+        return WINDOW_MS
+    return min(WINDOW_MS, max(2000, state.now_ms - window(state)))
+
+
+def _y(rate: float, most: float) -> float:
+    return 94 - 66 * rate / (most or 1)
+
+
+def _axes(most: float, seconds: float) -> list[str]:
+    return [
+        svg.line(48, 94, HALF - 10, 94),
+        svg.line(48, 28, HALF - 10, 28, stroke_dasharray="2 4"),
+        svg.note(42, 98, "0", anchor="end"),
+        svg.note(42, 32, svg.short(most), anchor="end"),
+        svg.note(48, 111, f"{seconds:.0f} seconds; ● commit"),
+    ]
+
+
+def trouble(state: RunState) -> str:
+    """Return what went wrong last and the cure, in two lines."""
+    found = state.trouble
+    if found is None:
+        parts = [svg.words(1, 14, "No errors.", size=11, fill=svg.FAINT)]
+        return svg.picture(TROUBLE, parts, label="No errors")
+    parts = [
+        svg.mark("cross", 8, 10, fill=svg.RED),
+        svg.words(22, 14, found.what, fill=svg.RED, most=140, title=found.what),
+        svg.words(22, 32, found.cure, most=140, title=found.cure),
+    ]
+    return svg.picture(TROUBLE, parts, label=f"Error: {found.what}")

@@ -1,0 +1,35 @@
+"""What a job made of the last fault: its story from there on, a line an event."""
+
+from collections.abc import Sequence
+
+from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.run_state import Note, RunState
+
+HEIGHT, _LINES = 196, 9
+_BAD = ("failed", "restarted", "rolled_back", "timed_out", "fault", "repeated", "postponed")
+_GOOD = ("committed", "skipped", "prepared", "redone", "stopped")
+
+
+def recovery(state: RunState) -> str:
+    """Return the last fault and the newest events since; without a fault the newest ones."""
+    faults = [n for n, note in enumerate(state.notes) if note.kind == "fault_injected"]
+    story: Sequence[Note] = state.notes[faults[-1] :] if faults else state.notes
+    shown = [*story[:1], *story[1:][-_LINES + 1 :]]
+    begin = shown[0].at_ms if shown else 0
+    title = "What became of it" if faults else "No fault yet: the job's newest events"
+    parts = [svg.heading(title)]
+    for line, note in enumerate(shown):
+        y = 32 + 18 * line
+        shape, colour = "ring", svg.GREY
+        if any(word in note.kind for word in _BAD):
+            shape, colour = "cross", svg.RED
+        elif any(word in note.kind for word in _GOOD):
+            shape, colour = "disc", svg.GREEN
+        since = f"+{(note.at_ms - begin) / 1000:.1f} s"
+        parts.append(svg.note(52, y, since, anchor="end"))
+        parts.append(svg.mark(shape, 66, y - 4, fill=colour, size=5))
+        parts.append(svg.words(80, y, note.text, most=130))
+    hidden = len(story) - len(shown)
+    if hidden > 0:
+        parts.append(svg.note(svg.WIDTH - 4, 50, f"{hidden} earlier not shown", anchor="end"))
+    return svg.picture(HEIGHT, parts, label=f"{title}: {len(story)} events")

@@ -1,0 +1,162 @@
+"""The few words in which pictures are drawn: elements, marks, colours, numbers.
+
+A picture is at most `WIDTH` units wide and shrinks with its cell; its height in pixels is fixed, so
+that a notebook does not jump while it changes.
+"""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+WIDTH = 960
+INK = "var(--jp-ui-font-color1, #222222)"
+FAINT = "var(--jp-ui-font-color2, #666666)"
+PAPER = "var(--jp-layout-color1, #ffffff)"
+SHADE = "var(--jp-layout-color2, #eeeeee)"
+LINE = "var(--jp-border-color1, #bdbdbd)"
+BLUE, AMBER, GREEN, RED, PURPLE = "#3b82c4", "#d98f00", "#2a9d5c", "#d1495b", "#8b6fc0"
+GREY = "#8a8a8a"
+BUCKETS = (BLUE, AMBER, GREEN, PURPLE, RED, "#4fb3bf", "#b5763a", "#7d8f3a")
+
+# a state of an instant: its shape and its colour
+STATES = {
+    "requested": ("ring", GREY),
+    "inflight": ("triangle", AMBER),
+    "prepared": ("square", BLUE),
+    "completed": ("disc", GREEN),
+    "rolled back": ("cross", RED),
+    "abandoned": ("dash", GREY),
+}
+
+
+def tag(name: str, title: str = "", /, **attributes: object) -> str:
+    """Return an element; `_` in a name of an attribute stands for `-`; numbers are rounded.
+
+    >>> tag("rect", "all", x=1.0, fill="red", stroke_width=2)
+    '<rect x="1" fill="red" stroke-width="2"><title>all</title></rect>'
+    """
+    told = " ".join(f'{k.replace("_", "-")}="{_value(v)}"' for k, v in attributes.items())
+    inside = f"<title>{escape(title)}</title>" if title else ""
+    return f"<{name} {told}>{inside}</{name}>"
+
+
+def _value(value: object) -> str:
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
+
+
+def picture(height: int, parts: Iterable[str], *, label: str, width: int = WIDTH) -> str:
+    """Return the whole picture; `label` is what a screen reader says."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(label)}" '
+        f'viewBox="0 0 {width} {height}" width="100%" height="{height}" '
+        f'preserveAspectRatio="xMinYMin meet" style="display:block;max-width:{width}px" '
+        f'font-family="system-ui, sans-serif" font-size="12">{"".join(parts)}</svg>'
+    )
+
+
+def words(
+    x: float, y: float, text: object, *, size: float = 12, fill: str = INK, **more: object
+) -> str:
+    """Return a line of text; `anchor` and `weight` are SVG's, `most` cuts after so many letters."""
+    shown, most = str(text), more.pop("most", None)
+    title = str(more.pop("title", ""))
+    if isinstance(most, int) and len(shown) > most:
+        shown, title = shown[: most - 1] + "…", title or shown
+    if "anchor" in more:
+        more["text_anchor"] = more.pop("anchor")
+    if "weight" in more:
+        more["font_weight"] = more.pop("weight")
+    element = tag("text", title, x=x, y=y, font_size=size, fill=fill, **more)
+    return element.replace("</text>", f"{escape(shown)}</text>")
+
+
+def note(x: float, y: float, text: object, **more: object) -> str:
+    """Return a line of small, faint text."""
+    return words(x, y, text, **{"size": 10, "fill": FAINT, **more})  # type: ignore[arg-type]
+
+
+def heading(text: object) -> str:
+    """Return the heading of a picture."""
+    return words(1, 12, text, size=11, weight="bold")
+
+
+def bar(x: float, y: float, width: float, height: float, /, **more: object) -> str:
+    """Return a rectangle; a negative size counts as none. `title` tells on hovering."""
+    title = str(more.pop("title", ""))
+    sizes = {"width": max(0.0, float(width)), "height": max(0.0, float(height))}
+    return tag("rect", title, x=x, y=y, **sizes, **more)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, /, **more: object) -> str:
+    """Return a straight line, thin and grey if nothing else is said."""
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, **{"stroke": LINE, **more})
+
+
+def path(points: Iterable[tuple[float, float]], *, closed: bool = False, **more: object) -> str:
+    """Return a line through points, or a closed shape."""
+    told = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return tag("polygon" if closed else "polyline", points=told, **more)
+
+
+def mark(shape: str, x: float, y: float, /, *, fill: str, size: float = 6, title: str = "") -> str:
+    """Return a small mark: ring, triangle, square, disc, cross or dash."""
+    s = size
+    if shape in ("ring", "disc"):
+        filled = {"fill": fill} if shape == "disc" else {"fill": "none", "stroke": fill}
+        return tag("circle", title, cx=x, cy=y, r=s - (shape == "ring"), **filled, stroke_width=2)
+    ends: Sequence[tuple[float, float]]
+    if shape == "triangle":
+        ends = [(x - s, y + s * 0.8), (x + s, y + s * 0.8), (x, y - s)]
+    elif shape == "square":
+        ends = [(x - s, y - s), (x + s, y - s), (x + s, y + s), (x - s, y + s)]
+    elif shape == "dash":
+        ends = [(x - s, y - 1.5), (x + s, y - 1.5), (x + s, y + 1.5), (x - s, y + 1.5)]
+    else:
+        a, b = s, s * 0.35
+        half = [(-a, -a + b), (-a + b, -a), (0, -b), (a - b, -a), (a, -a + b), (b, 0)]
+        ends = [(x + u, y + v) for u, v in half + [(-u, -v) for u, v in half]]
+    told = " ".join(f"{u:.1f},{v:.1f}" for u, v in ends)
+    return tag("polygon", title, points=told, fill=fill)
+
+
+def state_mark(state: str, x: float, y: float, /, *, size: float = 6) -> str:
+    """Return the mark of an instant's state."""
+    shape, colour = STATES.get(state, ("ring", GREY))
+    return mark(shape, x, y, fill=colour, size=size)
+
+
+def group(parts: Iterable[str], *, title: str) -> str:
+    """Return parts that tell the same on hovering."""
+    return f"<g><title>{escape(title)}</title>{''.join(parts)}</g>"
+
+
+def short(number: float) -> str:
+    """Return a number in few characters.
+
+    >>> [short(n) for n in (0, 7.25, 999, 12_345, 3_400_000)]
+    ['0', '7.2', '999', '12.3k', '3.4M']
+    """
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(number) >= size:
+            return f"{number / (1e3 if unit == 'k' else size):.1f}{unit}"
+    return f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:,.0f}"
+
+
+def many(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> many(1, "file"), many(1200, "row")
+    ('1 file', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def size_of(count: float) -> str:
+    """Return bytes as people say them.
+
+    >>> size_of(1_500), size_of(33_554_432)
+    ('1.5 KB', '33.6 MB')
+    """
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"

@@ -1,0 +1,84 @@
+"""A table's timeline: an instant a line, its bar from requested to completed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hoodie_nb.clock import instant_ms
+from hoodie_nb.lab.draw import svg
+
+_LINES, _LEFT, _RIGHT = 14, 250, 690
+_ACTIONS = {"commit": svg.GREEN, "replacecommit": svg.PURPLE, "rollback": svg.RED}
+
+
+@dataclass(frozen=True, slots=True)
+class InstantFacts:
+    """An instant with what its completed file tells; counts are None where it tells none."""
+
+    requested_time: str
+    action: str
+    state: str
+    completion_time: str | None = None
+    operation: str = ""
+    files: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+
+    @property
+    def wrote(self) -> str:
+        """Return what was written in a few words."""
+        if self.files is None:
+            return self.state if self.completion_time is None else ""
+        size = svg.size_of(self.bytes or 0)
+        rows, files = svg.many(self.rows or 0, "row"), svg.many(self.files, "file")
+        return f"{self.operation} {rows} in {files}, {size}"
+
+
+def height(instants: int) -> int:
+    """Return how high the picture of so many instants is."""
+    return 34 + 20 * min(_LINES, instants)
+
+
+def timeline(instants: Sequence[InstantFacts]) -> str:
+    """Return the newest 14 instants, the oldest of them first."""
+    shown = instants[-_LINES:]
+    begins = [instant_ms(i.requested_time) for i in shown]
+    ends = [instant_ms(i.completion_time) for i in shown if i.completion_time]
+    first, last = min(begins, default=0), max([*begins, *ends], default=1)
+    scale = (_RIGHT - _LEFT - 6) / max(1, last - first)
+    told = f", the newest {_LINES} shown" if len(instants) > _LINES else ""
+    parts = [
+        svg.heading(
+            f"Timeline: {svg.many(len(instants), 'instant')} over {_span(last - first)}{told}"
+        )
+    ]
+    for place, (instant, begin) in enumerate(zip(shown, begins, strict=True)):
+        y, x = 26 + 20 * place, _LEFT + (begin - first) * scale
+        took = instant_ms(instant.completion_time) - begin if instant.completion_time else None
+        parts.append(svg.group(_line(instant, x, y, took, scale), title=_told(instant, took)))
+    return svg.picture(height(len(instants)), parts, label=f"Timeline of {len(instants)} instants")
+
+
+def _line(instant: InstantFacts, x: float, y: float, took: int | None, scale: float) -> list[str]:
+    colour = _ACTIONS.get(instant.action, svg.BLUE)
+    state = "completed" if took is not None else instant.state
+    parts = [
+        svg.state_mark(state, 8, y + 8, size=5),
+        svg.words(20, y + 12, instant.requested_time, size=11),
+        svg.note(150, y + 12, instant.action),
+        svg.line(_LEFT, y + 18, _RIGHT, y + 18, stroke_opacity=0.4),
+    ]
+    if took is None:
+        parts.append(svg.bar(x, y + 2, _RIGHT - x, 12, fill="none", stroke=svg.AMBER))
+    else:
+        parts.append(svg.bar(x, y + 2, max(5, took * scale), 12, fill=colour))
+    return [*parts, svg.note(_RIGHT + 12, y + 12, instant.wrote, most=50)]
+
+
+def _told(instant: InstantFacts, took: int | None) -> str:
+    end = "pending" if took is None else f"completed after {took} ms"
+    return f"{instant.requested_time} {instant.action}, {end}. {instant.wrote}"
+
+
+def _span(ms: int) -> str:
+    seconds = ms / 1000
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

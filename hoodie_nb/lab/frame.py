@@ -1,0 +1,126 @@
+"""The frame of every widget: SVG pictures in boxes of fixed height, and what a notebook keeps.
+
+*Work flow.* `Pictures` holds one `HTML` widget a picture and sends only what has changed. `Frame`
+puts controls around them. Its MIME bundle has the live view, a PNG of the pictures and a line of
+text, so that a notebook tells its story on GitHub, too. It is shown under a display id: `keep`
+replaces the PNG once, when a run has ended.
+
+**Caveats**: a Frame that is shown inside another widget is live but keeps no PNG of its own.
+"""
+
+import base64
+import contextlib
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ipywidgets as W
+
+from hoodie_nb.lab.follower import Follower
+
+_VIEW = "application/vnd.jupyter.widget-view+json"
+_GAP = 8
+
+
+class Pictures:
+    """Pictures by name, in rows; each has a width in drawing units and a height in pixels."""
+
+    def __init__(self, *rows: Mapping[str, tuple[int, int]]) -> None:
+        self._places: dict[str, tuple[int, int]] = {}
+        self._htmls: dict[str, W.HTML] = {}
+        self.width = max(sum(w for w, _ in row.values()) + _GAP * (len(row) - 1) for row in rows)
+        self.height = 0
+        boxes = []
+        for row in rows:
+            x, high = 0, max(h for _, h in row.values())
+            for name, (width, height) in row.items():
+                self._places[name] = (x, self.height)
+                self._htmls[name] = _html(height, 100 * width / self.width)
+                x += width + _GAP
+            boxes.append(_row([self._htmls[name] for name in row], high))
+            self.height += high + _GAP
+        self.box = W.VBox(boxes, layout={"max_width": f"{self.width + 4}px"})
+
+    def show(self, name: str, picture: str) -> None:
+        """Show a picture; nothing is sent if it is the one shown already."""
+        if self._htmls[name].value != picture:
+            self._htmls[name].value = picture
+
+    def shown(self, name: str) -> str:
+        """Return the picture that is shown."""
+        return str(self._htmls[name].value)
+
+    def png(self) -> bytes:
+        """Return all pictures as one PNG."""
+        from hoodie_nb.lab.draw.still import png
+
+        placed = [(*at, self.shown(n)) for n, at in self._places.items() if self.shown(n)]
+        return png(placed, self.width, self.height)
+
+
+def _html(height: int, percent: float) -> W.HTML:
+    layout = {"width": f"{percent:.1f}%", "height": f"{height}px", "margin": "0"}
+    return W.HTML(layout={**layout, "overflow": "hidden", "flex": "0 1 auto"})
+
+
+def _row(children: Sequence[W.Widget], height: int) -> W.HBox:
+    layout = {"height": f"{height + _GAP}px", "overflow": "hidden"}
+    return W.HBox(children, layout={**layout, "justify_content": "space-between"})
+
+
+class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
+    """Controls and pictures that know their still form; `summary` is the text form."""
+
+    def __init__(
+        self,
+        pictures: Pictures,
+        *,
+        above: Sequence[W.Widget] = (),
+        below: Sequence[W.Widget] = (),
+    ) -> None:
+        super().__init__([*above, pictures.box, *below])
+        self.pictures = pictures
+        self.add_class("hoodie-frame")
+        self.follower: Follower | None = None
+        self._display_id = f"hoodie-{uuid.uuid4().hex[:12]}"
+        self._displayed = False
+
+    @property
+    def summary(self) -> str:
+        """Return one line that says what is shown."""
+        return type(self).__name__
+
+    def close(self) -> None:
+        """Stop drawing and take the widget off the page."""
+        follower = getattr(self, "follower", None)  # none if it was refused as it was made
+        if follower is not None:
+            follower.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        return f"<{self.summary}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        bundle: dict[str, Any] = {"text/plain": repr(self)}
+        with contextlib.suppress(ImportError):  # without matplotlib the text remains
+            bundle["image/png"] = base64.b64encode(self.pictures.png()).decode()
+        if self.comm is not None:
+            bundle[_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        return bundle
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        self._displayed = True
+        display(  # type: ignore[no-untyped-call]  # IPython gives it no types
+            self._repr_mimebundle_(), raw=True, display_id=self._display_id
+        )
+
+    def keep(self) -> None:
+        """Replace the picture that the notebook keeps by the one shown now."""
+        if self._displayed:
+            from IPython.display import update_display
+
+            update_display(  # type: ignore[no-untyped-call]  # as above
+                self._repr_mimebundle_(), raw=True, display_id=self._display_id
+            )

@@ -1,0 +1,92 @@
+"""Views of one side of a job: its index, and what it makes of faults."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import ipywidgets as W
+
+from hoodie_nb.events import Event
+from hoodie_nb.lab import faults
+from hoodie_nb.lab.draw import index, recovery
+from hoodie_nb.lab.draw.svg import WIDTH
+from hoodie_nb.lab.follower import Follower
+from hoodie_nb.lab.frame import Frame, Pictures
+from hoodie_nb.lab.run_state import RunState, Trouble
+
+
+class IndexView(Frame):
+    """The index at work: of a job, of a table's batch writes, or of recorded events."""
+
+    def __init__(self, source: Any, *, hz: float = 4) -> None:  # noqa: ANN401 -- has events, or is some
+        super().__init__(Pictures({"index": (WIDTH, index.TALL)}))
+        self.state = RunState()
+        log = getattr(source, "events", None)
+        if log is None:
+            self._draw(RunState.of(source))
+        else:
+            self.follower = Follower(log, self._draw, self.keep, hz=hz)
+
+    def _draw(self, state: RunState) -> None:
+        self.state = state
+        self.pictures.show("index", index.index(state))
+
+    @property
+    def summary(self) -> str:
+        """Return one line: how the keys were answered so far."""
+        found = index.totals(self.state)
+        told = ", ".join(f"{name} {count:,.0f}" for name, count in found.items())
+        return f"IndexView {self.state.index}: {told}"
+
+
+class FaultPanel(Frame):
+    """A button for each fault of `hn.faults`, and what recovery made of the last one.
+
+    Recorded events are shown without buttons.
+    """
+
+    def __init__(self, job: Any, *, hz: float = 4) -> None:  # noqa: ANN401 -- a Job, or recorded events
+        self._job, self.state = job, RunState()
+        live = hasattr(job, "events")
+        self.buttons = {n: self._button(n, told) for n, told in faults.names().items() if live}
+        row = W.HBox(list(self.buttons.values()), layout={"flex_flow": "row wrap"})
+        pictures = Pictures({"recovery": (WIDTH, recovery.HEIGHT)})
+        super().__init__(pictures, above=[row] if live else [])
+        if live:
+            self.follower = Follower(job.events, self._draw, self.keep, hz=hz)
+        else:
+            recorded: Iterable[Event] = job
+            self._draw(RunState.of(recorded))
+
+    def _button(self, name: str, told: str) -> W.Button:
+        button = W.Button(description=name.replace("_", " "), tooltip=told, icon="bolt")
+        button.add_class(f"hoodie-fault-{name}")
+        button.layout = {"width": "auto"}
+        button.on_click(lambda _: self.inject(name))
+        return button
+
+    def inject(self, name: str) -> None:
+        """Put a fault into the job, in a thread of its own: some wait for the job."""
+        threading.Thread(target=self._inject, args=(name,), daemon=True).start()
+
+    def _inject(self, name: str) -> None:
+        try:
+            faults.inject(self._job, name)
+        except Exception as error:
+            self.state.trouble = Trouble(f"the fault {name} was not injected: {error}")
+        if self.follower is not None:
+            self.follower.wake()
+
+    def _draw(self, state: RunState) -> None:
+        self.state = state
+        for button in self.buttons.values():
+            button.disabled = state.over
+        self.pictures.show("recovery", recovery.recovery(state))
+
+    @property
+    def summary(self) -> str:
+        """Return one line: the newest note."""
+        notes = [note.text for note in self.state.notes[-1:]]
+        return f"FaultPanel: {notes[0] if notes else 'nothing has happened yet'}"

@@ -1,0 +1,287 @@
+"""What a run looks like as of a moment: the events told so far, folded into little.
+
+*Work flow.* `RunState.see` takes one event after the other, in the order in which they were told,
+and costs a few microseconds; drawing reads the parts. The same fold serves a running job, a
+recording up to any moment, and tests.
+
+*Semantics.* Nothing relies on an event or on one of its values being there: an older recording
+lacks some, and a killed job breaks off anywhere. A checkpoint is a column: it begins with its
+batch, or with its instant where a job has no batches, and a batch that is run again is a new one.
+
+**Caveats.** Kept are the newest 40 checkpoints and instants and two minutes of rates. Rows told
+only at the end of a task are spread over the time that it took.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hoodie_nb.events import Event
+from hoodie_nb.lab.seen import (
+    BuffersSeen,
+    CheckpointSeen,
+    Flow,
+    InstantSeen,
+    Lookups,
+    OperatorSeen,
+    number,
+)
+
+_KEPT = 40
+_CURES = {
+    "InvalidConfig": "Fix the options, then start the stream again.",
+    "InvalidInput": "Fix the rows at the source; nothing of the batch was written.",
+    "InvalidTable": "Look at the table with table.fsck(): it names each finding's cure.",
+    "WriteFailed": "Rolled back; start the stream again and the data comes again.",
+    "CommitFailed": "Nothing is lost: what is prepared is committed at the next start.",
+    "ConcurrentWriter": "Stop the other writer, or wait for it, then start the stream again.",
+}
+_RETRY = "The batch is rolled back and runs again by itself."
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What went wrong last, and the cure."""
+
+    what: str
+    cure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line of a run's story: when (ms), the event's kind, what it means."""
+
+    at_ms: int
+    kind: str
+    text: str
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run as of the last event seen."""
+
+    pipeline: str = ""
+    tasks: int = 0
+    status: str = "starting"
+    began_ms: int = 0
+    now_ms: int = 0
+    seen: int = 0
+    rows: int = 0
+    operators: dict[str, OperatorSeen] = field(default_factory=dict)
+    buffers: BuffersSeen = field(default_factory=BuffersSeen)
+    instants: dict[str, InstantSeen] = field(default_factory=dict)
+    checkpoints: list[CheckpointSeen] = field(default_factory=list)
+    lookups: list[Lookups] = field(default_factory=list)
+    index: str = ""
+    saved: dict[str, Any] = field(default_factory=dict)
+    pure_since: str = ""
+    trouble: Trouble | None = None
+    committed: int = 0
+    notes: list[Note] = field(default_factory=list)
+    _counted: int = 0
+    _new_lookup: bool = True
+
+    @classmethod
+    def of(cls, events: Iterable[Event], pipeline: str = "") -> RunState:
+        """Return the state after these events."""
+        state = cls(pipeline)
+        for event in events:
+            state.see(event)
+        return state
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        return self.status in ("stopped", "failed")
+
+    @property
+    def written(self) -> Flow:
+        """Return the rows that reached the writers."""
+        seen = self.operators.get("BucketWriter")
+        return seen.flow if seen else Flow()
+
+    def see(self, event: Event) -> None:
+        """Take the next event into account."""
+        self.seen += 1
+        self.began_ms = self.began_ms or event.at_ms
+        self.now_ms = max(self.now_ms, event.at_ms)
+        if self.status == "starting":
+            self.status = "running"
+        if event.kind in _NOTES:
+            values = defaultdict(lambda: "?", event.values)
+            self.notes.append(Note(event.at_ms, event.kind, _NOTES[event.kind].format_map(values)))
+            del self.notes[:-_KEPT]
+        what = _SEES.get(event.kind)
+        if what is not None:
+            what(self, event)
+
+    # --- the job --------------------------------------------------------------------------------
+
+    def _job_started(self, event: Event) -> None:
+        self.status = "running"
+        self.pipeline = self.pipeline or str(event.values.get("pipeline", ""))
+        self.tasks = int(number(event.values.get("tasks"))) or self.tasks
+
+    def _job_ended(self, event: Event) -> None:
+        self.status = event.kind.removeprefix("job_")
+        if event.kind == "job_failed":
+            self._trouble(event)
+
+    def _trouble(self, event: Event) -> None:
+        cure = _CURES.get(str(event.values.get("error")), "")
+        if event.kind in ("job_restarted", "checkpoint_timed_out", "task_failed"):
+            cure = _RETRY
+        elif event.kind in ("commit_failed", "settling_postponed"):
+            cure = "Nothing is lost: the next checkpoint or start completes it."
+        why = event.values.get("why") or f"after {event.values.get('seconds', '?')} s"
+        self.trouble = Trouble(f"{event.kind.replace('_', ' ')}: {why}", cure)
+        if event.kind == "job_restarted":
+            self.status = "restarting"
+
+    def _timed_out(self, event: Event) -> None:
+        self._trouble(event)
+        for checkpoint in self.checkpoints[-1:]:
+            checkpoint.state = "timed out"
+
+    # --- operators, buffers, index --------------------------------------------------------------
+
+    def _operator(self, event: Event) -> None:
+        name = str(event.values.get("operator", "?"))
+        self.operators.setdefault(name, OperatorSeen()).see(event)
+        self.tasks = max(self.tasks, int(number(event.values.get("task"))) + 1)
+        if name == "BucketWriter" and event.kind == "operator_ran":
+            self.buffers.emptied(event)
+
+    def _looked_up(self, event: Event) -> None:
+        self.index = str(event.values.get("index", self.index))
+        task = int(number(event.values.get("task")))
+        if self._new_lookup or not self.lookups or task in self.lookups[-1].tasks:
+            self.lookups.append(Lookups())
+            del self.lookups[:-_KEPT]
+            self._new_lookup = False
+        self.lookups[-1].tasks.add(task)
+        told = self.lookups[-1].told
+        for name, value in event.values.items():
+            if name != "task" and isinstance(value, int | float):
+                told[name] = told.get(name, 0.0) + value
+
+    def _saved(self, event: Event) -> None:
+        self.saved = dict(event.values)
+        if not event.values.get("pure"):
+            self.pure_since = ""
+        elif not self.pure_since:
+            self.pure_since = str(event.values.get("instant", ""))
+
+    # --- checkpoints and instants ---------------------------------------------------------------
+
+    def _begin(self, number_of: int, state: str = "running") -> CheckpointSeen:
+        self.checkpoints.append(CheckpointSeen(number_of, state))
+        del self.checkpoints[:-_KEPT]
+        self._counted = number_of + 1
+        for seen in self.operators.values():
+            seen.stale = True
+        self.buffers.stale = self._new_lookup = True
+        return self.checkpoints[-1]
+
+    def _batch(self, event: Event) -> None:
+        states = {"batch_skipped": "skipped", "checkpoint_sealed": "sealed"}
+        self._begin(int(number(event.values.get("batch"))), states.get(event.kind, "running"))
+
+    def _batch_ended(self, event: Event) -> None:
+        batch = event.values.get("batch")
+        for checkpoint in self.checkpoints[-1:]:
+            if checkpoint.number == batch and checkpoint.state == "running":
+                checkpoint.state = "prepared" if checkpoint.instant else "empty"
+
+    def _instant(self, event: Event) -> None:
+        time17 = str(event.values.get("instant", "?"))
+        state = _STATES[event.kind]
+        instant = self.instants.setdefault(time17, InstantSeen(time17))
+        if len(self.instants) > _KEPT:
+            del self.instants[next(iter(self.instants))]
+        again = instant.state == "completed"
+        instant.state = state
+        instant.at_ms.setdefault(state, event.at_ms)
+        self._columns(time17, event)
+        if state == "completed":
+            instant.told = dict(event.values)
+            if not again:
+                self.committed += 1
+                self.trouble = None
+                self.rows += sum(int(number(instant.told.get(k))) for k in ("inserts", "updates"))
+
+    def _columns(self, time17: str, event: Event) -> None:
+        """Give the instant its checkpoints, and them their state."""
+        state, mine = _STATES[event.kind], [c for c in self.checkpoints if c.instant == time17]
+        free = [c for c in self.checkpoints if not c.instant and c.state in ("running", "sealed")]
+        joins = state == "prepared" and number(event.values.get("checkpoint")) >= len(mine)
+        if not mine or joins:
+            if not free and state in ("requested", "inflight", "prepared"):
+                free = [self._begin(self._counted)]
+            for checkpoint in free:
+                checkpoint.instant = time17
+            mine += free
+        ends = {"completed": "done", "rolled back": "rolled back", "abandoned": "empty"}
+        for checkpoint in mine:
+            if state == "prepared" and checkpoint.state in ("running", "sealed"):
+                checkpoint.state = state
+            elif state in ends and checkpoint.state != "timed out":
+                checkpoint.state = ends[state]
+
+    def _redone(self, event: Event) -> None:
+        for checkpoint in self.checkpoints:
+            if checkpoint.instant == event.values.get("instant"):
+                checkpoint.instant, checkpoint.state = (
+                    str(event.values.get("as_instant")),
+                    "running",
+                )
+
+
+_STATES = {
+    "instant_requested": "requested",
+    "instant_inflight": "inflight",
+    "instant_prepared": "prepared",
+    "instant_committed": "completed",
+    "instant_rolled_back": "rolled back",
+    "instant_abandoned": "abandoned",
+}
+_NOTES = {
+    "fault_injected": "Fault: {fault}",
+    "job_started": "The query starts",
+    "job_restarted": "The query is restarted: {why}",
+    "job_stopped": "The job has stopped",
+    "job_failed": "The job has failed: {why}",
+    "task_failed": "A task failed: {why}",
+    "batch_started": "Batch {batch} begins",
+    "batch_skipped": "Batch {batch} is skipped, the table holds it already",
+    "eager_rows_repeated": "{rows} rows come again",
+    "checkpoint_timed_out": "Checkpoint {batch} timed out after {seconds} s",
+    "instant_prepared": "Instant {instant} is prepared: from here on it is always completed",
+    "instant_rolled_back": "Instant {instant} is rolled back",
+    "instant_redone": "Instant {instant} is applied anew as {as_instant}",
+    "instant_committed": "Instant {instant} is committed, checkpoints: {checkpoints}",
+    "commit_failed": "The commit failed and stays prepared: {why}",
+    "commit_retried": "The commit of {instant} is tried again: {why}",
+    "settling_postponed": "Tidying up behind {instant} is left to the next checkpoint",
+}
+_SEES: dict[str, Callable[[RunState, Event], None]] = {
+    **dict.fromkeys(_STATES, RunState._instant),
+    **dict.fromkeys(("batch_started", "batch_skipped", "checkpoint_sealed"), RunState._batch),
+    **dict.fromkeys(("job_stopped", "job_failed"), RunState._job_ended),
+    **dict.fromkeys(("operator_ran", "operator_progress"), RunState._operator),
+    **dict.fromkeys(
+        ("job_restarted", "commit_failed", "settling_postponed", "task_failed"), RunState._trouble
+    ),
+    "job_started": RunState._job_started,
+    "checkpoint_timed_out": RunState._timed_out,
+    "buffer_level": lambda state, event: state.buffers.level(event),
+    "buffer_flushed": lambda state, event: state.buffers.flushed(event),
+    "file_written": lambda state, event: state.buffers.written(event),
+    "index_looked_up": RunState._looked_up,
+    "index_saved": RunState._saved,
+    "batch_ended": RunState._batch_ended,
+    "instant_redone": RunState._redone,
+}

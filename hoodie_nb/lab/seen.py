@@ -1,0 +1,175 @@
+"""The parts of a run's state: rows over time, operators, buffers, instants, lookups."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from hoodie_nb.events import Event
+
+STEP_MS = 500
+_STEPS = 240
+
+
+def number(value: object) -> float:
+    """Return a value of an event as a number, 0 if it is none."""
+    return value if isinstance(value, int | float) else 0
+
+
+@dataclass(slots=True)
+class Flow:
+    """Rows over time, in steps of half a second."""
+
+    total: float = 0.0
+    steps: dict[int, float] = field(default_factory=dict)
+
+    def add(self, rows: float, begin_ms: float, end_ms: float) -> None:
+        """Spread rows evenly over a time."""
+        self.total += rows
+        last = int(end_ms // STEP_MS)
+        first = min(last, max(int(begin_ms // STEP_MS), last - _STEPS + 1))
+        for step in range(first, last + 1):
+            self.steps[step] = self.steps.get(step, 0.0) + rows / (last - first + 1)
+        while len(self.steps) > 2 * _STEPS:
+            del self.steps[min(self.steps)]
+
+    def rates(self, now_ms: float, window_ms: int) -> list[tuple[float, float]]:
+        """Return (ms, rows a second) of every step that is over and in the window."""
+        last = int(now_ms // STEP_MS)
+        steps = range(last - window_ms // STEP_MS, last)
+        return [(s * STEP_MS, self.steps.get(s, 0.0) * 1000 / STEP_MS) for s in steps]
+
+    def rate(self, now_ms: float, window_ms: int = 3000) -> float:
+        """Return the rows a second of the last few seconds."""
+        rates = self.rates(now_ms + STEP_MS, window_ms)
+        return sum(rate for _, rate in rates) / len(rates)
+
+
+@dataclass(slots=True)
+class OperatorSeen:
+    """What passed an operator: `tasks` counts the rows of each task in the newest batch."""
+
+    flow: Flow = field(default_factory=Flow)
+    tasks: dict[int, float] = field(default_factory=dict)
+    stale: bool = False
+    told_ms: dict[int, int] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+
+    def see(self, event: Event) -> None:
+        """Count the rows since the task last told of itself."""
+        values, at_ms = event.values, event.at_ms
+        if self.stale:
+            self.tasks, self.told_ms, self.stale = {}, {}, False
+        task, rows = int(number(values.get("task"))), number(values.get("rows"))
+        before = self.tasks.get(task, 0.0)
+        if task in self.ended or rows < before:  # an attempt of its own
+            before = 0.0
+            self.ended.discard(task)
+            self.told_ms.pop(task, None)
+        took = number(values.get("seconds")) + number(values.get("waiting_seconds"))
+        began = self.told_ms.get(task, at_ms - (1000 * took or STEP_MS))
+        self.flow.add(rows - before, began, at_ms)
+        self.tasks[task], self.told_ms[task] = rows, at_ms
+        if event.kind == "operator_ran":
+            self.ended.add(task)
+
+
+@dataclass(slots=True)
+class BucketSeen:
+    """A bucket of the newest checkpoint: bytes in its buffer, flushes, bytes of its file."""
+
+    partition: str
+    file_id: str
+    bytes: float = 0.0
+    flushes: int = 0
+    written: float = 0.0
+
+
+@dataclass(slots=True)
+class BuffersSeen:
+    """The writers' buffers: bytes over time, flushes as (ms, file id, bytes), and the buckets."""
+
+    levels: dict[int, float] = field(default_factory=dict)
+    history: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=1000))
+    flushes: deque[tuple[int, str, float]] = field(default_factory=lambda: deque(maxlen=200))
+    buckets: dict[str, BucketSeen] = field(default_factory=dict)
+    limit: float = 0.0
+    peak: float = 0.0
+    stale: bool = False
+
+    def bucket(self, values: Any) -> BucketSeen:  # noqa: ANN401 -- an event's values
+        """Return the bucket that an event is about."""
+        return self._bucket(str(values.get("partition", "")), str(values.get("file_id", "?")))
+
+    def _bucket(self, partition: str, file_id: str) -> BucketSeen:
+        if self.stale:
+            self.buckets, self.stale = {}, False
+        return self.buckets.setdefault(file_id, BucketSeen(partition, file_id))
+
+    def level(self, event: Event) -> None:
+        """Note how full the buffer of a task is."""
+        values = event.values
+        task, told = int(number(values.get("task"))), number(values.get("bytes"))
+        self.limit = max(self.limit, number(values.get("limit_bytes")))
+        self._set(task, told, event.at_ms)
+        for bucket in self.buckets.values():
+            if bucket.written or not told:
+                bucket.bytes = 0.0
+        for partition, file_id, size in values.get("buckets") or ():
+            self._bucket(str(partition), str(file_id)).bytes = number(size)
+
+    def _set(self, task: int, told: float, at_ms: int) -> None:
+        self.levels[task] = told
+        self.history.append((at_ms, sum(self.levels.values())))
+        self.peak = max(self.peak, self.history[-1][1])
+
+    def flushed(self, event: Event) -> None:
+        """Note that a bucket was flushed."""
+        bucket = self.bucket(event.values)
+        bucket.flushes, bucket.bytes = bucket.flushes + 1, 0.0
+        size = number(event.values.get("bytes"))
+        self.flushes.append((event.at_ms, bucket.file_id, size))
+
+    def written(self, event: Event) -> None:
+        """Note that a bucket's file is written."""
+        bucket = self.bucket(event.values)
+        bucket.bytes, bucket.written = 0.0, number(event.values.get("bytes"))
+
+    def emptied(self, event: Event) -> None:
+        """Note that a writer has ended."""
+        self.peak = max(self.peak, number(event.values.get("peak_bytes")))
+        task = int(number(event.values.get("task")))
+        if self.levels.get(task):
+            self._set(task, 0.0, event.at_ms)
+
+
+@dataclass(slots=True)
+class InstantSeen:
+    """An instant, when it came to each state (ms), and what its commit told."""
+
+    time: str
+    state: str = "requested"
+    at_ms: dict[str, int] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CheckpointSeen:
+    """A checkpoint: running, prepared, done, sealed, skipped, empty, timed out or rolled back."""
+
+    number: int
+    state: str = "running"
+    instant: str = ""
+
+
+@dataclass(slots=True)
+class Lookups:
+    """What the index did for one checkpoint, summed over its tasks."""
+
+    told: dict[str, float] = field(default_factory=dict)
+    tasks: set[int] = field(default_factory=set)
+
+    def count(self, name: str) -> float:
+        """Return one of the counts, 0 if it was not told."""
+        return self.told.get(name, 0.0)

@@ -1,0 +1,10 @@
+"""Which widget shows which value; loaded when something is first displayed in a notebook."""
+
+from hoodie_nb.display import View
+from hoodie_nb.lab.dashboard import Dashboard
+from hoodie_nb.pipeline.stream import Job
+
+
+def view(value: object) -> View | None:
+    """Return a new widget that shows the value, None if none does."""
+    return Dashboard(value) if isinstance(value, Job) else None

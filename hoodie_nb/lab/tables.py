@@ -1,0 +1,116 @@
+"""Views of a table that need no job: its timeline, and its file groups as of any instant.
+
+*Source*: the active timeline and the listed base files alone, so that any table this library opens
+can be looked at, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import ipywidgets as W
+
+from hoodie_nb.lab.draw import file_groups as groups_drawn
+from hoodie_nb.lab.draw import timeline as timeline_drawn
+from hoodie_nb.lab.draw.file_groups import GroupFacts
+from hoodie_nb.lab.draw.svg import WIDTH
+from hoodie_nb.lab.draw.timeline import InstantFacts
+from hoodie_nb.lab.frame import Frame, Pictures
+from hoodie_nb.table.file_groups import BaseFileName, Commits, load_file_groups
+from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.storage import partition_folders
+from hoodie_nb.table.timeline import COMMITS, Instant, State
+
+
+def handle_of(table: Any) -> TableHandle:  # noqa: ANN401 -- a Table, a handle or a path
+    """Return a fresh handle of a table, so that looking at it disturbs nobody."""
+    if isinstance(table, str | os.PathLike):
+        return open_table(table)
+    return open_table(getattr(table, "path", None) or table.storage.root)
+
+
+def instant_facts(table: TableHandle, instant: Instant) -> InstantFacts:
+    """Return what the timeline tells of an instant."""
+    known = (instant.requested_time, instant.action, str(instant.state), instant.completion_time)
+    if instant.action not in COMMITS or instant.state is not State.COMPLETED:
+        return InstantFacts(*known)
+    told = table.commit_metadata(instant)
+    rows, size = told.total("numWrites"), told.total("totalWriteBytes")
+    return InstantFacts(*known, told.operation.lower(), len(told.paths), rows, size)
+
+
+def group_facts(table: TableHandle, as_of: str | None) -> list[GroupFacts]:
+    """Return the file groups as of an instant (17 digits; None: now)."""
+    commits = Commits.of(table.timeline.instants())
+    slices: Counter[tuple[str, str]] = Counter()
+    for folder in partition_folders(table.storage):
+        for entry in table.storage.list_folder(folder):
+            name = None if entry.is_folder else BaseFileName.parse(entry.name)
+            if name and commits.count(name.instant_time) and name.instant_time <= (as_of or "9"):
+                slices[folder, name.file_id] += 1
+    found = load_file_groups(table.storage, table.timeline, as_of=as_of)
+    return [
+        GroupFacts(s.partition_path, s.file_id, s.instant_time, s.size_bytes, slices[key])
+        for s in found
+        if (key := (s.partition_path, s.file_id))
+    ]
+
+
+class Timeline(Frame):
+    """A table's instants as bars from requested to completed; `refresh()` looks again."""
+
+    def __init__(self, table: Any) -> None:  # noqa: ANN401 -- a Table, a handle or a path
+        self._table = handle_of(table)
+        found = len(self._table.timeline.instants())
+        super().__init__(Pictures({"timeline": (WIDTH, timeline_drawn.height(found + 2))}))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the timeline again."""
+        found = self._table.timeline.instants()
+        self.instants = [instant_facts(self._table, instant) for instant in found]
+        self.pictures.show("timeline", timeline_drawn.timeline(self.instants))
+
+    @property
+    def summary(self) -> str:
+        """Return one line: how many instants, how many of them pending."""
+        pending = sum(i.completion_time is None for i in self.instants)
+        return f"Timeline: {len(self.instants)} instants, {pending} pending"
+
+
+class FileGroups(Frame):
+    """A table's file groups; the slider goes from commit to commit, as `go(commit)` does."""
+
+    def __init__(self, table: Any) -> None:  # noqa: ANN401 -- a Table, a handle or a path
+        self._table = handle_of(table)
+        self._times = [i.requested_time for i in self._table.timeline.completed_commits()]
+        self._slider = W.SelectionSlider(
+            options=self._times or ["no commit yet"],
+            value=(self._times or ["no commit yet"])[-1],
+            description="as of",
+            layout={"width": "600px"},
+        )
+        self._slider.observe(lambda change: self._show(change["new"]), "value")
+        self._partitions = len(list(partition_folders(self._table.storage)))
+        pictures = Pictures({"groups": (WIDTH, groups_drawn.height(self._partitions))})
+        super().__init__(pictures, above=[self._slider])
+        self._show(self._slider.value)
+
+    def go(self, commit: int) -> None:
+        """Show the table as of a commit, by its place from 0; -1 is the newest."""
+        self._slider.value = self._times[commit]
+
+    def _show(self, time17: str) -> None:
+        as_of = time17 if self._times else ""
+        self.groups = group_facts(self._table, as_of) if as_of else []
+        target = self._table.options.max_file_bytes
+        drawn = groups_drawn.file_groups(self.groups, target, as_of, self._partitions)
+        self.pictures.show("groups", drawn)
+
+    @property
+    def summary(self) -> str:
+        """Return one line: groups and slices as of the slider's instant."""
+        slices = sum(group.slices for group in self.groups)
+        return f"FileGroups as of {self._slider.value}: {len(self.groups)} groups, {slices} slices"

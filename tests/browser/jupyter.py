@@ -1,0 +1,119 @@
+"""A JupyterLab of one's own, and a Chromium that looks at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nbformat
+
+# Lab's own pop-ups would lie over what is looked at
+SETTINGS = {
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
+}
+FRAMES = """() => {
+  const seen = window.hoodie = {heights: [], frames: 0, changes: 0};
+  const look = () => {
+    const frame = document.querySelector('.hoodie-frame');
+    if (frame) {
+      const height = Math.round(frame.getBoundingClientRect().height);
+      if (seen.heights.at(-1) !== height) seen.heights.push(height);
+      seen.frames += 1;
+    }
+    requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+  new MutationObserver(() => { seen.changes += 1; })
+    .observe(document.body, {subtree: true, childList: true});
+}"""
+ANSWER = """(selector) => new Promise((resolve) => {
+  const began = performance.now();
+  const look = () => {
+    const found = [...document.querySelectorAll('.hoodie-frame text')]
+      .some((text) => ['stopping', 'stopped'].includes(text.textContent));
+    if (found) resolve(performance.now() - began); else requestAnimationFrame(look);
+  };
+  document.querySelector(selector).click();
+  look();
+})"""
+
+
+def chromium() -> str | None:
+    """Return the path of Debian's Chromium, installed if this may be done; else None."""
+    if shutil.which("chromium") is None and shutil.which("apt-get") and os.geteuid() == 0:
+        update = ["apt-get", "update", "-qq"]
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        for command in (update, install):
+            subprocess.run(
+                command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, **quiet
+            )
+    return shutil.which("chromium")
+
+
+def notebook(folder: Path, name: str, *cells: str) -> Path:
+    """Write a notebook of code cells."""
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(t.strip()) for t in cells])
+    made.metadata.kernelspec = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    path = folder / name
+    nbformat.write(made, path)
+    return path
+
+
+@contextmanager
+def server(folder: Path, root: Path) -> Iterator[str]:
+    """Run JupyterLab over the files in `root` and give its address."""
+    names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
+    own = {f"JUPYTER_{name}": str(folder / name.lower()) for name in names}
+    own |= {"JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"), "IPYTHONDIR": str(folder / "ipy")}
+    own |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"), "MPLCONFIGDIR": str(folder)}
+    for name, values in SETTINGS.items():
+        path = folder / "settings" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values))
+    options = ["--no-browser", "--ip=127.0.0.1", "--port=0", "--IdentityProvider.token="]
+    options += ["--allow-root", "--expose-app-in-browser", f"--ServerApp.root_dir={root}"]
+    command = [sys.executable, "-m", "jupyterlab", *options]
+    log = folder / "server.log"
+    with subprocess.Popen(
+        command, env={**os.environ, **own}, stderr=subprocess.PIPE, text=True, cwd=root
+    ) as process:
+        try:
+            with log.open("w") as kept:
+                yield _address(process, kept)
+        finally:
+            process.terminate()
+            process.stderr.close()
+
+
+def _address(process: subprocess.Popen[str], kept: object) -> str:
+    for line in process.stderr:
+        kept.write(line)
+        found = re.search(r"http://127\.0\.0\.1:\d+/lab", line)
+        if found:
+            return found[0]
+    raise AssertionError("JupyterLab has ended without telling its address")
+
+
+def run_all(page: object) -> None:
+    """Choose Run > Run All Cells, as a reader would."""
+    page.click("li.lm-MenuBar-item:has-text('Run')")
+    page.click('.lm-Menu-itemLabel:text-is("Run All Cells")')
+
+
+def theme(page: object, name: str) -> None:
+    """Let Lab change its theme, and wait until it has."""
+    page.evaluate(
+        "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name
+    )
+    light = "false" if "Dark" in name else "true"
+    page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
+    page.wait_for_selector("#jupyterlab-splash", state="detached")

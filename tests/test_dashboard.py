@@ -1,0 +1,212 @@
+"""Dashboard and Replay: widgets that follow a job, or a recording, without a browser."""
+
+from __future__ import annotations
+
+import base64
+import threading
+
+import pytest
+from runs import local_job, recorded, told
+
+import hoodie_nb as hn
+from hoodie_nb import display
+from hoodie_nb.events import EventLog
+from hoodie_nb.lab.dashboard import Dashboard
+from hoodie_nb.lab.follower import Follower
+from hoodie_nb.lab.replay import Replay
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class Told:
+    """A job that is nothing but what it tells; `stop` ends it, as a job's own thread would."""
+
+    def __init__(self, *events: object) -> None:
+        self.events = EventLog()
+        self.events.extend(told(*events))
+        self.stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Tell that the job has stopped."""
+        self.events.tell("job_stopped", why="")
+        self.stopped.set()
+
+
+@pytest.fixture
+def job():
+    """Return a job that has told its start."""
+    return Told("job_started", {"pipeline": "step3", "tasks": 2})
+
+
+def test_a_dashboard_has_three_forms(job):
+    """A notebook keeps the live view, a PNG and a line of text."""
+    dashboard = Dashboard(job)
+    bundle = dashboard._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "image/png", VIEW}
+    assert base64.b64decode(bundle["image/png"])[:4] == b"\x89PNG"
+    assert bundle["text/plain"] == "<Dashboard step3: running, 0 rows in 0 commits>"
+    dashboard.close()
+
+
+def test_closing_a_dashboard_ends_its_thread(job):
+    """After `close` nothing follows the job any more, and the job can go on telling."""
+    dashboard = Dashboard(job)
+    dashboard.close()
+    dashboard.follower.thread.join()
+    assert not dashboard.follower.alive
+    job.stop()
+
+
+def test_a_dashboard_ends_with_its_job(job):
+    """What the job told last is drawn before the job's own thread goes on."""
+    dashboard = Dashboard(job, hz=1)
+    job.events.tell("instant_requested", instant="1")
+    job.events.tell("instant_committed", instant="1", inserts=7)
+    job.stop()
+    assert not dashboard.follower.alive and dashboard.state.status == "stopped"
+    assert "stopped" in dashboard.pictures.shown("head")
+    assert dashboard._stop.disabled
+
+
+def test_the_stop_button_stops_the_job_once(job):
+    """A click asks the job to stop in a thread of its own and cannot be repeated."""
+    dashboard = Dashboard(job)
+    dashboard._stop.click()
+    assert dashboard._stop.disabled
+    assert job.stopped.wait(30)
+    assert dashboard.state.status == "stopped"
+
+
+def test_nothing_is_sent_that_has_not_changed(job):
+    """Drawing the same state again sends nothing; a new checkpoint sends one picture of it."""
+    dashboard = Dashboard(job)
+    dashboard.close()
+    sent = []
+    dashboard.pictures._htmls["instants"].observe(sent.append, "value")
+    for _ in range(5):
+        dashboard._draw(dashboard.state)
+    assert sent == []
+    dashboard.state.see(told("batch_started", {"batch": 0})[0])
+    dashboard._draw(dashboard.state)
+    assert len(sent) == 1
+
+
+def test_an_error_while_drawing_ends_the_drawing_only(job):
+    """The job goes on, and ends without waiting for a dashboard that is gone."""
+    follower = Follower(job.events, lambda state: 1 // (not state.checkpoints), hz=1)
+    job.events.tell("batch_started", batch=0)
+    follower.wake()
+    follower.thread.join()
+    assert not follower.alive and "ZeroDivisionError" in follower.state.trouble.what
+    job.stop()
+    assert job.stopped.is_set()
+
+
+def test_progress_is_told_of_a_known_number_of_rows(job):
+    """With `total_rows` the head has a bar and the time that is left."""
+    values = {"operator": "BucketWriter", "task": 0, "rows": 250, "seconds": 1}
+    job.events.tell("operator_ran", **values)
+    dashboard = Dashboard(job, total_rows=1000)
+    dashboard.close()
+    assert "25% of the input" in dashboard.pictures.shown("head")
+
+
+def test_too_many_drawings_a_second_are_refused(job):
+    """More than 10 a second would take the core from the writers."""
+    with pytest.raises(hn.InvalidConfig, match="hz=20"):
+        Dashboard(job, hz=20)
+
+
+def test_a_job_without_spark_has_a_dashboard(tmp_path):
+    """The dashboard needs events only: an in-process job tells the same ones."""
+    dashboard = Dashboard(local_job(tmp_path))
+    dashboard.close()
+    assert dashboard.state.committed == 3
+    assert dashboard.summary.startswith("Dashboard step3: running, ")
+
+
+def test_values_that_nobody_draws_keep_their_text(capsys, monkeypatch):
+    """Without the notebook packages a job prints its text."""
+    monkeypatch.setattr(display, "maker", lambda value: None)
+    assert display.shown(42) is None
+    assert capsys.readouterr().out == "42\n"
+    assert display.bundle(42, None) == {"text/plain": "42"}
+
+
+# --- Replay --------------------------------------------------------------------------------------
+
+
+def test_a_replay_begins_at_the_end():
+    """What a notebook keeps of a replay is the whole run."""
+    replay = Replay(recorded())
+    assert replay.state.committed == 3
+    assert set(replay._repr_mimebundle_()) == {"text/plain", "image/png", VIEW}
+
+
+def test_a_replay_is_the_same_forward_and_backward():
+    """As of a moment a run looks the same from whichever side one comes."""
+    replay = Replay(recorded())
+    middle = replay.duration_ms // 2
+    replay.go(middle)
+    from_the_end = replay.pictures.shown("instants"), replay.state.seen
+    replay.go(0)
+    replay.go(middle)
+    assert (replay.pictures.shown("instants"), replay.state.seen) == from_the_end
+
+
+def test_a_replay_steps_from_event_to_event():
+    """Each step shows at least one event more, and `back` takes it away again."""
+    replay = Replay(recorded())
+    replay.go(0)
+    seen = [replay.state.seen]
+    while replay.position_ms < replay.duration_ms:
+        replay.step()
+        seen.append(replay.state.seen)
+    assert seen == sorted(set(seen)) and seen[-1] == len(recorded())
+    replay.back()
+    assert replay.state.seen == seen[-2]
+
+
+def test_a_replay_at_its_end_plays_from_the_start():
+    """`play` after the last event shows the run again."""
+    replay = Replay(recorded())
+    replay.play()
+    assert replay.position_ms == 0 and replay._play.playing
+
+
+@pytest.mark.parametrize("name", ["step2", "step3"])
+def test_a_replay_knows_its_pipeline(name):
+    """Events that do not name their pipeline tell it by what they are."""
+    assert Replay(recorded(name)).summary.startswith(f"Replay {name}: ")
+
+
+def test_no_events_are_no_replay():
+    """An empty recording is refused with a hint."""
+    with pytest.raises(hn.InvalidConfig, match=r"job\.events\.records"):
+        Replay([])
+
+
+# --- a real job ----------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_a_stream_is_followed_to_its_end(spark, tmp_path):
+    """The dashboard of a Spark stream ends with all its commits and the whole of its input."""
+    table = hn.Table.create(
+        tmp_path / "board",
+        schema=hn.flights.SCHEMA,
+        record_key="flight_id",
+        partition_by="flight_date",
+        ordering="event_time",
+    )
+    stream = hn.flights.stream(spark, days=2, path=tmp_path / "source")
+    checkpoint = str(tmp_path / "checkpoint")
+    job = hn.write_stream(stream, table, checkpoint=checkpoint, trigger="available_now")
+    bundle = job._repr_mimebundle_()
+    job.wait()
+    dashboard = job._view
+    assert set(bundle) == {"text/plain", "image/png", VIEW}
+    assert not dashboard.follower.alive
+    assert dashboard.state.committed == len(table.history())
+    assert dashboard.state.pipeline == "step3"
+    assert "100% of the input" in dashboard.pictures.shown("head")

@@ -1,0 +1,260 @@
+"""Pictures of a run: what is drawn for which events, whatever is missing from them."""
+
+from __future__ import annotations
+
+import struct
+import time
+from xml.etree import ElementTree
+
+import pytest
+from runs import long_run, recorded, told
+
+from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
+from hoodie_nb.lab.draw.still import png
+from hoodie_nb.lab.draw.svg import STATES, mark, picture, words
+from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.pipeline.stages import PIPELINES
+
+DRAWN = {
+    "head": progress.head,
+    "throughput": progress.throughput,
+    "trouble": progress.trouble,
+    "diagram": diagram.diagram,
+    "buffers": buffers.buffers,
+    "instants": instants.strip,
+    "index": index.lookups,
+}
+TIME = "20261121080000000"
+
+
+def parsed(svg: str) -> ElementTree.Element:
+    """Return the picture as a tree, its names without their namespace."""
+    root = ElementTree.fromstring(svg)
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root
+
+
+def texts(svg: str) -> list[str]:
+    """Return what stands in the picture's text elements, titles included."""
+    return ["".join(e.itertext()) for e in parsed(svg).iter() if e.tag in ("text", "title")]
+
+
+def checkpoint(number: int, *states: str, time17: str = TIME) -> list[object]:
+    """Return the events of a checkpoint whose instant comes as far as the last state."""
+    made: list[object] = ["batch_started", {"batch": number}]
+    for state in states:
+        made += [f"instant_{state}", {"instant": time17, "checkpoint": 0, "inserts": 5}]
+    return made
+
+
+# --- every picture -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("events", [[], told("job_started", {}), recorded()[:1], recorded()])
+def test_a_picture_is_well_formed_and_has_a_label(name, events):
+    """No event, one event or many: the picture is XML and says what it shows."""
+    root = parsed(DRAWN[name](RunState.of(events)))
+    assert root.tag == "svg" and root.get("aria-label")
+    assert float(root.get("height")) == float(root.get("viewBox").split()[3])
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_picture_keeps_its_height(name):
+    """While a run goes on the height stays, so that nothing below it jumps."""
+    heights = set()
+    state = RunState("step3")
+    for event in recorded():
+        state.see(event)
+        heights.add(parsed(DRAWN[name](state)).get("height"))
+    assert len(heights) == 1
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_picture_holds_no_more_than_it_can_show(name):
+    """A thousand events do not make a picture grow without end."""
+    assert len(DRAWN[name](RunState.of(long_run()))) < 20_000
+
+
+def test_names_are_escaped():
+    """A partition named like markup is text in the picture."""
+    evil = '<script x="1">&'
+    level = {"task": 0, "bytes": 5, "buckets": [[evil, "id", 5]]}
+    why = {"why": evil, "error": "InvalidInput"}
+    state = RunState.of(told("buffer_level", level, "job_failed", why))
+    assert any(evil in text for text in texts(buffers.buffers(state)))
+    assert any(evil in text for text in texts(progress.trouble(state)))
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_values_may_be_missing(name):
+    """An older recording's events lack values; everything is drawn without them."""
+    kinds = {event.kind for event in [*recorded(), *long_run(100)]}
+    bare = [item for kind in [*kinds, "index_saved", "instant_redone"] for item in (kind, {})]
+    parsed(DRAWN[name](RunState.of(told(*bare))))
+
+
+def test_folding_and_drawing_are_cheap():
+    """A thousand events are folded, and all is drawn from them, without quadratic work."""
+    events, began = long_run(), time.thread_time()
+    state = RunState.of(events)
+    for draw in DRAWN.values():
+        draw(state)
+    assert time.thread_time() - began < 1  # some 10 ms; a second is no measure of speed
+
+
+# --- what they say -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_diagram_has_the_pipelines_operators(name):
+    """Every operator of the pipeline stands in its diagram, in order."""
+    shown = " ".join(texts(diagram.diagram(RunState(name))))
+    operators = PIPELINES[name].operators
+    row = [shown.index(o.name) for o in operators if o.parallelism != "driver"]
+    assert all(operator.name in shown for operator in operators)
+    assert row == sorted(row)
+
+
+def test_the_diagram_tells_the_rows_of_each_task():
+    """A skewed shuffle shows in the bars of a box: one task has the rows, the other few."""
+    rows = {"operator": "BucketWriter", "seconds": 1.0}
+    ran = [{**rows, "task": 0, "rows": 900}, {**rows, "task": 1, "rows": 100}]
+    shown = texts(
+        diagram.diagram(RunState.of(told("operator_ran", ran[0], "operator_ran", ran[1])))
+    )
+    assert "task 0: 900 rows in this batch" in shown and "task 1: 100 rows in this batch" in shown
+
+
+def test_progress_and_end_of_an_operator_count_its_rows_once():
+    """What a task told while it ran is not counted again when it ends."""
+    values = {"operator": "BucketWriter", "task": 0}
+    events = told(
+        *("operator_progress", {**values, "rows": 40}, "operator_progress", {**values, "rows": 70}),
+        *("operator_ran", {**values, "rows": 100, "seconds": 0.3}),
+        *("operator_ran", {**values, "rows": 100, "seconds": 0.1}),
+    )
+    state = RunState.of(events)
+    assert state.written.total == 200
+    assert sum(state.written.steps.values()) == pytest.approx(200)
+
+
+def test_the_rate_grows_from_the_left_and_then_moves():
+    """Until 30 seconds are full the picture begins at the start of the run."""
+    state = RunState.of(told("job_started", {}, begin_ms=1_000_000))
+    state.now_ms = 1_010_000
+    assert progress.window(state) == 1_000_000
+    state.now_ms = 1_050_000
+    assert progress.window(state) == 1_020_000
+
+
+def test_each_bucket_has_its_bar_and_its_flushes():
+    """The buffer's buckets are drawn up to sixteen, with the number of flushes each had."""
+    many = [["p", f"id-{n:02d}", 10] for n in range(20)]
+    flushed = {"partition": "p", "file_id": "id-03", "bytes": 10}
+    level = {"task": 0, "bytes": 200, "limit_bytes": 400, "buckets": many}
+    events = told("buffer_level", level, "buffer_flushed", flushed, "buffer_flushed", flushed)
+    svg = buffers.buffers(RunState.of(events))
+    assert len([e for e in parsed(svg).iter("rect")]) == 16
+    assert any("20 buckets, 16 shown" in text for text in texts(svg))
+    assert any("id-03: 0 B buffered, 2 flushes" in text for text in texts(svg))
+    assert any("limit 400 B" in text for text in texts(svg))
+
+
+@pytest.mark.parametrize(
+    ("ends", "shape"),
+    [
+        (("requested",), "ring"),
+        (("requested", "inflight"), "triangle"),
+        (("requested", "inflight", "prepared"), "square"),
+        (("requested", "inflight", "prepared", "committed"), "disc"),
+        (("requested", "inflight", "rolled_back"), "cross"),
+    ],
+)
+def test_a_state_has_its_shape_and_its_colour(ends, shape):
+    """How far an instant has come is told twice: by shape and by colour."""
+    state = RunState.of(told(*checkpoint(0, *ends)))
+    name = state.instants[TIME].state
+    assert STATES[name][0] == shape
+    plain = mark(shape, 84, 0, fill=STATES[name][1])
+    kind, fill = parsed(f"<g>{plain}</g>")[0].tag, STATES[name][1]
+    found = [e for e in parsed(instants.strip(state)).iter(kind) if fill in e.attrib.values()]
+    assert found and any(name in t for t in texts(instants.strip(state)))
+    assert len({colour for _, colour in STATES.values()}) >= len(STATES) - 1
+
+
+def test_an_instant_stands_over_all_its_checkpoints():
+    """After a lost notification one instant holds two checkpoints, and the strip shows one."""
+    state = RunState.of(recorded())
+    held = [c.instant for c in state.checkpoints]
+    assert held[1] == held[2] and len(set(held)) == 3
+    assert state.committed == 3
+    assert [c.state for c in state.checkpoints] == ["done"] * 4
+
+
+def test_sealed_checkpoints_join_the_instant_of_their_interval():
+    """Checkpoints that are only sealed have no instant until the interval ends."""
+    sealed = ["checkpoint_sealed", {"batch": 0}, "checkpoint_sealed", {"batch": 1}]
+    state = RunState.of(told(*sealed))
+    assert [c.state for c in state.checkpoints] == ["sealed", "sealed"]
+    ends = ("requested", "inflight", "prepared", "committed")
+    state = RunState.of(told(*sealed, *checkpoint(9, *ends)[2:]))
+    assert [(c.state, c.instant) for c in state.checkpoints] == [("done", TIME)] * 2
+
+
+def test_a_batch_that_runs_again_is_a_new_column():
+    """A rolled back attempt stays on the strip beside the one that replaced it."""
+    again = "20261121080000001"
+    ends = ("requested", "inflight", "prepared", "committed")
+    failed = checkpoint(3, "requested", "inflight", "rolled_back")
+    state = RunState.of(told(*failed, *checkpoint(3, *ends, time17=again)))
+    assert [(c.number, c.state) for c in state.checkpoints] == [(3, "rolled back"), (3, "done")]
+
+
+def test_the_index_shares_sum_up_to_the_keys():
+    """Every key is answered by exactly one of the four ways."""
+    asked = {"keys": 100, "state_hits": 30, "candidates": 50, "false_positives": 5, "found": 75}
+    found = index.shares(RunState.of(told("index_looked_up", asked)).lookups[0])
+    assert found == {"state": 30, "no": 20, "read": 45, "in vain": 5}
+
+
+def test_pure_state_is_told_since_it_began():
+    """The first save of a pure state is kept until the state is no longer pure."""
+    save = [{"instant": str(n), "pure": n in (2, 3)} for n in range(5)]
+    kinds = [item for values in save for item in ("index_saved", values)]
+    assert RunState.of(told(*kinds[:8])).pure_since == "2"
+    assert RunState.of(told(*kinds)).pure_since == ""
+
+
+@pytest.mark.parametrize("name", ["InvalidInput", "WriteFailed", "ConcurrentWriter"])
+def test_an_error_comes_with_its_cure(name):
+    """A failed job says why and what to do about that kind of error."""
+    state = RunState.of(told("job_failed", {"why": "column x is bad", "error": name}))
+    assert state.status == "failed" and state.trouble.cure
+    shown = " ".join(texts(progress.trouble(state)))
+    assert "column x is bad" in shown and state.trouble.cure in shown
+
+
+def test_settling_an_instant_again_counts_it_once():
+    """`instant_committed` may be told twice; rows and commits are those of one."""
+    twice = checkpoint(0, "requested", "inflight", "prepared", "committed", "committed")
+    state = RunState.of(told(*twice))
+    assert (state.rows, state.committed) == (5, 1)
+
+
+# --- the still picture ---------------------------------------------------------------------------
+
+
+def test_a_png_has_the_size_of_its_pictures():
+    """The still is a PNG of the same proportions, and small enough for a notebook."""
+    state = RunState.of(recorded())
+    made = png([(0, 0, progress.head(state)), (0, 50, diagram.diagram(state))], 960, 200)
+    assert made[:8] == b"\x89PNG\r\n\x1a\n" and len(made) < 200_000
+    width, height = struct.unpack(">II", made[16:24])
+    assert width / height == pytest.approx(960 / 200, rel=0.01)
+
+
+def test_a_still_takes_text_as_it_is():
+    """Dollar signs and markup in a name are no formula in the still."""
+    assert png([(0, 0, picture(20, [words(1, 12, "a$b$ <&> c")], label="x"))], 100, 20)
