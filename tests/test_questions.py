@@ -27,7 +27,7 @@ _ROW = re.compile(r"\| (\d+) \| (.+\?) \| \[(\d\d): (.+)\]\(([\w-]+\.ipynb)#(\S+
 
 
 def questions() -> dict[str, list[tuple[str, ...]]]:
-    """Return the rows of each section's table: number, question, notebook, heading, file, anchor."""
+    """Return each section's rows: number, question, notebook, heading, file, anchor."""
     found: dict[str, list[tuple[str, ...]]] = {}
     for line in (NOTEBOOKS / "QUESTIONS.md").read_text().splitlines():
         if line.startswith("## "):
