@@ -122,8 +122,8 @@ def board(*, days: int = 31) -> pd.DataFrame:
     local = pd.to_datetime(frame["flight_date"]) + clock["sched_dep_time"]
     scheduled = local.dt.tz_localize("America/New_York").dt.tz_convert("UTC")
     by_clock = (clock["arr_time"] - clock["dep_time"]) % pd.Timedelta("1D")
-    flown = pd.to_timedelta(frame["air_time"], unit="min").fillna(by_clock)
-    delay = pd.to_timedelta(frame["dep_delay"], unit="min")
+    flown = _minutes(frame["air_time"]).fillna(by_clock)
+    delay = _minutes(frame["dep_delay"])
     landed, cancelled, zero = clock["arr_time"].notna(), delay.isna(), pd.Timedelta(0)
     final = frame.assign(
         flight=frame["flight"].astype("int32"),
@@ -184,7 +184,12 @@ def _departures(days: int) -> pa.Table:
 
 def _since_midnight(clock: pd.Series[Any]) -> pd.Series[Any]:
     """Read 517 as 5:17 h, 2400 as 24 h."""
-    return pd.to_timedelta(clock // 100 * 60 + clock % 100, unit="min")
+    return _minutes(clock // 100 * 60 + clock % 100)
+
+
+def _minutes(count: pd.Series[Any]) -> pd.Series[Any]:
+    """Read whole minutes, nulls as NaT; of floats pandas would round what a NaN leaves unset."""
+    return pd.to_timedelta(count.astype("Int64"), unit="min")
 
 
 @lru_cache(maxsize=2)

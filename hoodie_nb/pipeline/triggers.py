@@ -36,5 +36,5 @@ def trigger_options(trigger: str | Mapping[str, Any]) -> dict[str, Any]:
         return dict(trigger)
     if trigger in ("available_now", "availableNow"):
         return {"availableNow": True}
-    seconds(trigger, "trigger")
-    return {"processingTime": trigger}
+    milliseconds = round(1000 * seconds(trigger, "trigger"))  # Spark knows no "ms" and no "min"
+    return {"processingTime": f"{milliseconds} milliseconds"}

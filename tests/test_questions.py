@@ -1,0 +1,70 @@
+"""The questions in `notebooks/QUESTIONS.md`: all of the RFC, each with a place that answers it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+SECTIONS = [
+    "Current Pipeline",
+    "STEP1: Work Flow",
+    "STEP1: Exactly-once Semantics",
+    "STEP1: Fault Tolerance",
+    "STEP2: The FileIdAssigner",
+    "STEP2: The BucketWriter",
+    "STEP3: Write as Mini-batch",
+    "STEP3: The Semantics",
+    "STEP3: Fault Tolerance",
+    "The new index",
+    "Implementation Plan",
+]
+_ROW = re.compile(r"\| (\d+) \| (.+\?) \| \[(\d\d): (.+)\]\(([\w-]+\.ipynb)#(\S+)\) \|")
+
+
+def questions() -> dict[str, list[tuple[str, ...]]]:
+    """Return each section's rows: number, question, notebook, heading, file, anchor."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for line in (NOTEBOOKS / "QUESTIONS.md").read_text().splitlines():
+        if line.startswith("## "):
+            found[line[3:]] = []
+        elif re.match(r"\| \d", line):
+            row = _ROW.fullmatch(line)
+            assert row is not None, f"not a question with its answer: {line}"
+            found[list(found)[-1]].append(row.groups())
+    return found
+
+
+ALL = [row for rows in questions().values() for row in rows]
+
+
+def headings(file: str) -> set[str]:
+    """Return the texts of a notebook's headings."""
+    cells = json.loads((NOTEBOOKS / file).read_text())["cells"]
+    lines = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    return set(re.findall(r"^#+ (.+)$", lines, re.MULTILINE))
+
+
+def test_there_are_thirty_numbered_in_order():
+    """Thirty questions, no two alike."""
+    assert [int(row[0]) for row in ALL] == list(range(1, 31))
+    assert len({row[1] for row in ALL}) == 30
+
+
+def test_every_section_of_the_rfc_has_a_question():
+    """The sections are those of the RFC, in its order, and none is empty."""
+    assert list(questions()) == SECTIONS
+    assert all(questions().values())
+
+
+@pytest.mark.parametrize("row", ALL, ids=lambda row: row[0])
+def test_a_question_names_a_place_that_is_there(row):
+    """The notebook has the heading, and the link leads to it."""
+    _, _, number, heading, file, anchor = row
+    assert file.startswith(f"{number}-")
+    assert heading in headings(file)
+    assert unquote(anchor) == heading.replace(" ", "-")
