@@ -133,10 +133,16 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has more than 400 lines; the library's code, docstrings aside, stays below 9,500."""
+    """No file has more than 400 lines; the writer's code stays below 6,600, the laboratory's 3,200.
+
+    Lines of code, docstrings aside. What writes tables is to be read whole by one person; widgets,
+    drawings, demo and race stand beside it, and nobody needs them to trust the writer.
+    """
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
-    assert sum(code_lines(path) for path in FILES) <= 9500
+    lab = {path for path in FILES if module_of(path).startswith("lab")}
+    assert sum(code_lines(path) for path in FILES if path not in lab) <= 6600
+    assert sum(code_lines(path) for path in lab) <= 3200
 
 
 def test_functions_stay_short():

@@ -8,9 +8,11 @@ import hudi
 import pandas as pd
 import pyarrow as pa
 import pytest
+from index_truth import index_gaps
 from pyspark.sql import functions as F
 
 import hoodie_nb as hn
+from hoodie_nb.table.handle import open_table
 from hoodie_nb.table.storage import OURS
 
 pytestmark = pytest.mark.spark
@@ -43,7 +45,7 @@ def same_as_board(table, days, spark=None):
         pd.testing.assert_frame_equal(rows, board, obj=reader)
     assert table.fsck() == []
     left = [p for p in Path(table.path, OURS).rglob("*") if p.is_file()]
-    names = {p.parent.name for p in left} - {"progress", ".hoodie_nb"}
+    names = {p.parent.name for p in left} - {"progress", ".hoodie_nb", "index", "runs"}
     assert names == set(), "staging is empty"
 
 
@@ -125,6 +127,26 @@ def test_a_replay_of_the_last_batch_is_skipped(spark, tmp_path):
     assert [e.values["batch"] for e in job.events.records("batch_skipped")] == [int(last.name)]
     assert len(table.history()) == commits
     same_as_board(table, DAYS)
+
+
+def test_a_second_job_with_empty_state_finds_every_key(spark, tmp_path):
+    """A table whose keys the state never saw: blooms find them once, then the state alone does."""
+    table = board_table(tmp_path / "board")
+    run(spark, table, tmp_path, index="bloom")
+    assert table.index_status().loaded_files == 0 < table.index_status().files
+    rows, own = table.to_arrow().num_rows, tmp_path / "second"
+    second = run(spark, table, own)  # the same events come again, to a job that knows nothing
+    told = second.events.records("index_looked_up")
+    sums = {n: sum(e.values[n] for e in told) for n in told[0].values if n not in ("task", "index")}
+    assert sums["files_looked_up"] > 0 and sums["candidates"] > 0 and sums["state_hits"] > 0
+    assert sums["found"] == sums["keys"] and table.to_arrow().num_rows == rows
+    assert table.index_status().pure and second.events.records("index_saved")[-1].values["pure"]
+    third = run(spark, table, tmp_path / "third")
+    told = third.events.records("index_looked_up")
+    assert sum(e.values["state_hits"] for e in told) == sum(e.values["keys"] for e in told)
+    assert sum(e.values["candidates"] + e.values["files_looked_up"] for e in told) == 0
+    assert index_gaps(open_table(table.path)) == []
+    same_as_board(table, DAYS, spark)
 
 
 def test_a_deleted_checkpoint_folder_converges(spark, tmp_path):
