@@ -23,7 +23,7 @@ from hoodie_nb.pipeline.batch import Commit, completed, write_arrow
 from hoodie_nb.pipeline.checkpointing import Interval, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.index.status import IndexStatus, index_status, rebuild_index
-from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.intake import Intake, arrow_rows
 from hoodie_nb.pipeline.lock import writing
 from hoodie_nb.pipeline.stages import PIPELINES
 from hoodie_nb.pipeline.triggers import seconds, trigger_options
@@ -164,7 +164,7 @@ class Table:
             handle.reload()
             if hasattr(data, "sparkSession"):
                 return self._write_dataframe(data, operation)
-            rows = _arrow_rows(data, handle.schema)
+            rows = arrow_rows(data, handle.schema)
             return write_arrow(handle, rows, operation, self.events)
 
     def _write_dataframe(self, data: DataFrame, operation: str) -> Commit | None:
@@ -381,30 +381,3 @@ def _arrow_schema(schema: pa.Schema | StructType | str) -> pa.Schema:
     if not isinstance(schema, StructType):
         raise InvalidConfig(f"schema={schema!r}: give a pyarrow.Schema, a StructType or DDL text")
     return to_arrow_schema(schema, timezone="UTC")
-
-
-def _arrow_rows(data: Any, schema: pa.Schema) -> pa.Table:  # noqa: ANN401 -- pandas or Arrow
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if isinstance(data, pd.DataFrame):
-        return _from_pandas(data, schema)
-    raise InvalidConfig(
-        f"cannot write a {type(data).__name__}: give a Spark DataFrame, a pyarrow.Table or a "
-        "pandas DataFrame"
-    )
-
-
-def _from_pandas(data: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """Return a DataFrame as Arrow; whole numbers that nulls made floats become integers again."""
-    rows = pa.Table.from_pandas(data, preserve_index=False)
-    for position, field in enumerate(rows.schema):
-        wanted = schema.field(field.name).type if field.name in schema.names else field.type
-        if pa.types.is_floating(field.type) and pa.types.is_integer(wanted):
-            try:
-                whole = rows.column(position).cast(wanted)
-            except pa.ArrowInvalid:
-                continue  # the intake tells of the wrong type
-            rows = rows.set_column(position, pa.field(field.name, wanted), whole)
-    return rows

@@ -16,10 +16,11 @@ columns, cast. Everything that can be wrong with input is found here, before any
 
 from dataclasses import dataclass
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.errors import InvalidInput
+from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.table.keys import check_key_types, partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import (
@@ -148,3 +149,31 @@ def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
                 "clean (text must be UTF-8) or filter them first"
             ) from None
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def arrow_rows(data: object, schema: pa.Schema) -> pa.Table:
+    """Return an Arrow table, record batch or pandas DataFrame as a table (else InvalidConfig)."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pd.DataFrame):
+        return _from_pandas(data, schema)
+    raise InvalidConfig(
+        f"cannot write a {type(data).__name__}: give a Spark DataFrame, a pyarrow.Table or a "
+        "pandas DataFrame"
+    )
+
+
+def _from_pandas(data: pd.DataFrame, schema: pa.Schema) -> pa.Table:
+    """Return a DataFrame as Arrow; whole numbers that nulls made floats become integers again."""
+    rows = pa.Table.from_pandas(data, preserve_index=False)
+    for position, field in enumerate(rows.schema):
+        wanted = schema.field(field.name).type if field.name in schema.names else field.type
+        if pa.types.is_floating(field.type) and pa.types.is_integer(wanted):
+            try:
+                whole = rows.column(position).cast(wanted)
+            except pa.ArrowInvalid:
+                continue  # the intake tells of the wrong type
+            rows = rows.set_column(position, pa.field(field.name, wanted), whole)
+    return rows
