@@ -23,7 +23,7 @@ from hoodie_nb.pipeline.live import Receiver, Sender, as_text
 from hoodie_nb.pipeline.operators import assign, write
 from hoodie_nb.pipeline.writer import TaskAttempt
 
-ROUNDS, PIECE_ROWS = 9, 10_000
+ROUNDS, PIECE_ROWS = 20, 10_000
 SIZES = {"32 MB": 32 << 20, "64 KB": 64 << 10}
 
 
@@ -70,10 +70,13 @@ def rounds(run: Callable[[Teller], float], sender: Sender) -> None:
     """Print the medians of both kinds of write, taken in turns."""
     silent, telling, inside, number = [], [], [], 0
     run(Teller())
-    for _ in range(ROUNDS):
-        silent.append(run(Teller()))
+    for turn in range(ROUNDS):
         teller = Teller(Sender(sender.host, sender.port, sender.token))
+        if turn % 2:
+            silent.append(run(Teller()))
         telling.append(run(teller))
+        if not turn % 2:
+            silent.append(run(Teller()))
         inside.append(teller.seconds / telling[-1])
         number = len(teller.rows)
     quiet, told = statistics.median(silent), statistics.median(telling)

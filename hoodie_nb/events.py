@@ -26,6 +26,8 @@ far), all since its start |
 | `operator_ran` | operator, task, rows, seconds (of its own), waiting_seconds; of a BucketWriter \
 also blocked_seconds, peak_bytes, spilled_bytes |
 | `index_looked_up` | task, index, and the counts of `LookupCounts` |
+| `index_saved` (what a commit tells the index), `index_postponed` | instant, partitions, \
+files, pure (is the whole table in the state), seconds, totals of the manifest; instant, why |
 | `bucket_assigned` (a new file group) | partition, file_id, task |
 | `buffer_level` (while rows come, when they have come, when all is written) | task, bytes (what \
 is being flushed included), limit_bytes (None: buffers to the end), buckets: the 16 largest at \

@@ -1,0 +1,67 @@
+"""Recordings: what a job told, as a file, to look at again without Spark.
+
+*On disk*: JSON lines, gzip. The first line tells what ran (`pipeline`, `operators`, `partitions` of
+the table, `run` in words), each further one is an event: kind, ms since 1970, values. One recording
+of each pipeline comes with the package; `benchmarks/recordings.py` makes them.
+
+    >>> [event.kind for event in recorded("step3")[:2]]
+    ['job_started', 'batch_started']
+"""
+
+import gzip
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hoodie_nb.errors import InvalidConfig, InvalidInput
+from hoodie_nb.events import Event
+
+_FOLDER = Path(__file__).with_name("recorded")
+_SUFFIX = ".jsonl.gz"
+
+
+def names() -> list[str]:
+    """Return the names of the recordings that come with the package."""
+    return sorted(path.name.removesuffix(_SUFFIX) for path in _FOLDER.glob(f"*{_SUFFIX}"))
+
+
+def recorded(name: str) -> list[Event]:
+    """Return the events of a recording of the package, or raise InvalidConfig naming them."""
+    return load(_shipped(name))
+
+
+def told(name: str) -> dict[str, Any]:
+    """Return what ran in a recording of the package: its first line."""
+    return _read(_shipped(name))[0]
+
+
+def save(
+    events: Iterable[Event], path: str | os.PathLike[str], about: Mapping[str, Any] | None = None
+) -> None:
+    """Write events to a file (`*.jsonl.gz`), equal bytes for equal events."""
+    lines = [dict(about or {}), *([e.kind, e.at_ms, dict(e.values)] for e in events)]
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    Path(path).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
+def load(path: str | os.PathLike[str]) -> list[Event]:
+    """Return the events of a file that `save` wrote, or raise InvalidInput."""
+    return _read(Path(path))[1]
+
+
+def _shipped(name: str) -> Path:
+    if name not in names():
+        raise InvalidConfig(f"recording {name!r} is unknown: there are {', '.join(names())}")
+    return _FOLDER / f"{name}{_SUFFIX}"
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[Event]]:
+    try:
+        first, *rest = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+        return dict(first), [Event(str(k), int(at_ms), dict(values)) for k, at_ms, values in rest]
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise InvalidInput(f"{path} is no recording of a job's events: {error}") from error
