@@ -208,7 +208,7 @@ def told_kinds():
     """Return every kind that the library's code tells."""
     for path in Path(events_module.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and re.search(r"tell$", ast.unparse(node.func)):
+            if isinstance(node, ast.Call) and re.search(r"tell(_end)?$", ast.unparse(node.func)):
                 for part in ast.walk(node.args[0]) if node.args else ():
                     if isinstance(part, ast.Constant) and isinstance(part.value, str):
                         yield part.value
