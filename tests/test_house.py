@@ -133,10 +133,10 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has more than 400 lines; the library's code, docstrings aside, stays below 9,500."""
+    """No file has more than 400 lines; the library's code, docstrings aside, stays below 9,600."""
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
-    assert sum(code_lines(path) for path in FILES) <= 9500
+    assert sum(code_lines(path) for path in FILES) <= 9600
 
 
 def test_functions_stay_short():
