@@ -43,8 +43,11 @@ oracle: .venv/.test ## ask Java Hudi about our tables (installs it, needs a JDK 
 browser: .venv/.test ## look at JupyterLab in Chromium (needs Debian's chromium, or root to install it)
 	$(PY) -m pytest -m browser --timeout 1800 $(ARGS)
 
-lab: .venv/.notebooks ## open the notebooks in JupyterLab
-	@$(PY) -m jupyter lab notebooks
+lab: .venv/.notebooks ## open the tour in JupyterLab, beside its table of contents
+	@export JUPYTERLAB_WORKSPACES_DIR=$(CURDIR)/.venv/workspaces; \
+	test -d .venv/workspaces || \
+	  $(PY) -m jupyter lab workspaces import binder/jupyterlab-workspace.json >/dev/null; \
+	$(PY) -m jupyter lab $(ARGS)
 
 bench: .venv/.demo ## run the benchmarks
 	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) "$$script" $(ARGS) || exit 1; done

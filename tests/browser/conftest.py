@@ -62,5 +62,6 @@ def page(request, tmp_path, program, pictures):
         shown.set_default_timeout(90_000)
         yield shown
         shown.screenshot(path=pictures / f"{request.node.name}-end.png")
+        shown.evaluate(jupyter.SHUT_DOWN)
         context.close()
     assert errors == []

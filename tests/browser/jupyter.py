@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,11 +36,16 @@ FRAMES = """() => {
   new MutationObserver(() => { seen.changes += 1; })
     .observe(document.body, {subtree: true, childList: true});
 }"""
-ANSWER = """(selector) => new Promise((resolve) => {
+SHUT_DOWN = """() => window.jupyterapp?.serviceManager.sessions.shutdownAll().catch(() => {})"""
+READY = """() => {
+  const kernel = window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel;
+  return kernel?.connectionStatus === 'connected' && kernel?.status === 'idle';
+}"""
+ANSWER = """([selector, answer]) => new Promise((resolve) => {
   const began = performance.now();
   const look = () => {
     const found = [...document.querySelectorAll('.hoodie-frame text')]
-      .some((text) => ['stopping', 'stopped'].includes(text.textContent));
+      .some((text) => text.textContent.match(answer));
     if (found) resolve(performance.now() - began); else requestAnimationFrame(look);
   };
   document.querySelector(selector).click();
@@ -69,8 +76,8 @@ def notebook(folder: Path, name: str, *cells: str) -> Path:
 
 
 @contextmanager
-def server(folder: Path, root: Path) -> Iterator[str]:
-    """Run JupyterLab over the files in `root` and give its address."""
+def server(folder: Path, root: Path, workspace: Path | None = None) -> Iterator[str]:
+    """Run JupyterLab over the files in `root`, laid out as `workspace`, and give its address."""
     names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
     own = {f"JUPYTER_{name}": str(folder / name.lower()) for name in names}
     own |= {"JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"), "IPYTHONDIR": str(folder / "ipy")}
@@ -82,29 +89,47 @@ def server(folder: Path, root: Path) -> Iterator[str]:
     options = ["--no-browser", "--ip=127.0.0.1", "--port=0", "--IdentityProvider.token="]
     options += ["--allow-root", "--expose-app-in-browser", f"--ServerApp.root_dir={root}"]
     command = [sys.executable, "-m", "jupyterlab", *options]
-    log = folder / "server.log"
+    environment = {**os.environ, **own}
+    if workspace is not None:
+        imports = [sys.executable, "-m", "jupyter", "lab", "workspaces", "import", str(workspace)]
+        subprocess.run(imports, env=environment, check=True, capture_output=True)
     with subprocess.Popen(
-        command, env={**os.environ, **own}, stderr=subprocess.PIPE, text=True, cwd=root
+        command, env=environment, stderr=subprocess.PIPE, text=True, cwd=root
     ) as process:
         try:
-            with log.open("w") as kept:
-                yield _address(process, kept)
+            yield _address(process, folder / "server.log")
         finally:
             process.terminate()
-            process.stderr.close()
 
 
-def _address(process: subprocess.Popen[str], kept: object) -> str:
+def _address(process: subprocess.Popen[str], log: Path) -> str:
+    """Return the address once the server answers; then go on reading what it says, into a file."""
+    address = ""
     for line in process.stderr:
-        kept.write(line)
         found = re.search(r"http://127\.0\.0\.1:\d+/lab", line)
-        if found:
-            return found[0]
-    raise AssertionError("JupyterLab has ended without telling its address")
+        address = found[0] if found else address
+        if "Control-C" in line:
+            break
+    assert address, "JupyterLab has ended without telling its address"
+
+    def keep() -> None:
+        with log.open("w") as kept, contextlib.suppress(ValueError):  # it is closed in the end
+            kept.writelines(process.stderr)
+
+    threading.Thread(target=keep, daemon=True).start()
+    return address
 
 
-def run_all(page: object) -> None:
-    """Choose Run > Run All Cells, as a reader would."""
+def answered_ms(page: object, button: str, answer: str) -> float:
+    """Click a button, and return how long it took until a picture's text matched `answer`."""
+    return page.evaluate(ANSWER, [button, answer])
+
+
+def open_and_run(page: object, address: str, path: Path) -> None:
+    """Open a notebook and choose Run > Run All Cells, as a reader would."""
+    page.goto(f"{address}/workspaces/{path.stem}/tree/{path.name}")  # one without other tabs
+    page.wait_for_function(READY)
+    page.evaluate(FRAMES)
     page.click("li.lm-MenuBar-item:has-text('Run')")
     page.click('.lm-Menu-itemLabel:text-is("Run All Cells")')
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 
 from . import jupyter
 
-pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+ROOT = Path(__file__).parents[2]
 
 START = """
 import hoodie_nb as hn
@@ -33,13 +35,11 @@ def shown(page, selector=".hoodie-frame text"):
     return page.eval_on_selector_all(selector, "all => all.map(one => one.textContent)")
 
 
+@pytest.mark.spark
 def test_a_stream_is_watched_and_stopped(page, address, root, pictures):
     """A job shows its live dashboard; Stop answers within two seconds; nothing jumps or is red."""
     path = jupyter.notebook(root, "watch.ipynb", START, WRITE, "await job", END)
-    page.goto(f"{address}/tree/{path.name}")
-    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
-    page.evaluate(jupyter.FRAMES)
-    jupyter.run_all(page)
+    jupyter.open_and_run(page, address, path)
     page.wait_for_selector(".hoodie-frame svg")
     page.locator(".hoodie-frame").scroll_into_view_if_needed()
     page.wait_for_function(
@@ -51,7 +51,7 @@ def test_a_stream_is_watched_and_stopped(page, address, root, pictures):
     page.screenshot(path=pictures / "dashboard-dark.png")
     assert page.evaluate("() => window.hoodie.heights.filter((height) => height)[0]") > 400
     page.evaluate("() => { window.hoodie.heights = []; }")  # a page without a theme has no heights
-    answered_ms = page.evaluate(jupyter.ANSWER, ".hoodie-stop")
+    answered_ms = jupyter.answered_ms(page, ".hoodie-stop", "^stopp(ing|ed)$")
     assert answered_ms < 2000
     page.wait_for_selector(".jp-OutputArea-output:has-text('END stopped')")
     seen = page.evaluate("() => window.hoodie")
@@ -75,3 +75,93 @@ def kept(page, path):
     data = {mime: "".join(text) for mime, text in outputs[0]["data"].items() if "view" not in mime}
     assert base64.b64decode(data["image/png"])[:4] == b"\x89PNG"
     return data
+
+
+# --- faults --------------------------------------------------------------------------------------
+
+FAULTS = """
+panel = hn.FaultPanel(job)
+panel
+"""
+
+
+@pytest.mark.spark
+def test_a_fault_is_injected_and_its_story_is_told(page, address, root, pictures):
+    """A click kills a writer; the panel tells the roll back, the restart and the next commit."""
+    write = WRITE.replace('"checkpoint"', '"faulty"').replace("\njob\n", "")
+    path = jupyter.notebook(root, "faults.ipynb", START, write, FAULTS, "await job")
+    jupyter.open_and_run(page, address, path)
+    page.wait_for_selector(".hoodie-frame text:has-text('is committed')")
+    button = ".hoodie-fault-kill_writer"
+    assert jupyter.answered_ms(page, button, "^Fault: kill_writer") < 2000
+    page.wait_for_function(
+        "() => { const all = [...document.querySelectorAll('.hoodie-frame text')]"
+        ".map((text) => text.textContent); const at = all.findIndex((text) => "
+        "text.match('restarted')); return at > 0 && all.slice(at).some((text) => "
+        "text.match('is committed')); }"
+    )
+    page.locator(".hoodie-frame").screenshot(path=pictures / "faults.png")
+    assert any("is rolled back" in text for text in shown(page))
+
+
+# --- views without Spark -------------------------------------------------------------------------
+
+TABLE = """
+import hoodie_nb as hn
+from hoodie_nb.lab.race import Generated
+made = Generated(rows=6000, batches=3, partitions=5, skew=0.4)
+table = hn.Table.create("made", schema=made.config.schema, record_key="id", partition_by="part",
+                        ordering="ts", if_exists="replace")
+for rows in made.tables():
+    table.upsert(rows)
+table
+"""
+VIEWS = ("Timeline(table)", "FileGroups(table)", "BloomView()", "IndexView(table)")
+MORE = ("Replay(table.events.records())", "FaultPanel(table.events.records())")
+
+
+def test_views_are_readable_in_both_themes(page, address, root, pictures):
+    """Every view is drawn without Spark; a picture of each is kept in light and in dark."""
+    cells = [f"hn.{view}" for view in (*VIEWS, *MORE)]
+    path = jupyter.notebook(root, "views.ipynb", TABLE, *cells, "print('THE', 'END')")
+    jupyter.open_and_run(page, address, path)
+    page.wait_for_selector(".jp-OutputArea-output:has-text('THE END')")
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        jupyter.theme(page, theme)
+        for number, view in enumerate((*VIEWS, *MORE)):
+            frame = page.locator(".hoodie-frame").nth(number)
+            frame.scroll_into_view_if_needed()
+            name = f"{view.partition('(')[0]}-{theme.split()[-1]}.png".lower()
+            frame.screenshot(path=pictures / name)
+    assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+    assert page.locator(".hoodie-frame svg").count() == 5 + 7  # a replay has seven pictures
+
+
+def test_controls_run_when_asked(page, address, root, pictures):
+    """Run answers within two seconds, and after a second run both stand side by side."""
+    cells = ("import hoodie_nb as hn\nhn.Controls(rows=60_000)",)
+    path = jupyter.notebook(root, "controls.ipynb", *cells)
+    jupyter.open_and_run(page, address, path)
+    page.wait_for_selector(".hoodie-run")
+    assert jupyter.answered_ms(page, ".hoodie-run", "^New: step3") < 2000
+    page.wait_for_selector(".hoodie-frame text:has-text('stopped: ')")
+    page.wait_for_selector(".hoodie-run:not([disabled])")
+    page.locator(".hoodie-frame select").first.select_option("step2")
+    assert jupyter.answered_ms(page, ".hoodie-run", "^New: step2") < 2000
+    page.wait_for_selector(".hoodie-run:not([disabled])")
+    page.locator(".hoodie-frame").screenshot(path=pictures / "controls.png")
+    heights = page.evaluate("() => window.hoodie.heights")
+    assert len(heights) == 1, heights
+    assert "Last: step3" in " ".join(shown(page))
+
+
+def test_the_workspace_opens_the_tour(page, tmp_path, pictures):
+    """JupyterLab comes up with the tour and its table of contents."""
+    (tmp_path / "root" / "notebooks").mkdir(parents=True)
+    jupyter.notebook(tmp_path / "root" / "notebooks", "00-tour.ipynb", "1 + 1")
+    workspace = ROOT / "binder" / "jupyterlab-workspace.json"
+    with jupyter.server(tmp_path, tmp_path / "root", workspace) as address:
+        page.goto(address)
+        page.wait_for_selector(".jp-NotebookPanel .jp-Cell:has-text('1 + 1')")
+        page.wait_for_selector("#table-of-contents", state="visible")
+        page.screenshot(path=pictures / "workspace.png")

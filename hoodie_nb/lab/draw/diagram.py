@@ -4,6 +4,8 @@ Bars in a box count the rows of each of its tasks in the newest batch: where the
 shuffle before it is skewed.
 """
 
+from dataclasses import replace
+
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.lab.seen import OperatorSeen
@@ -18,6 +20,7 @@ _FIRST = ("InstantGenerator", "FileIdAssigner", "BucketWriter")
 def diagram(state: RunState) -> str:
     """Return the diagram; of a pipeline that the events do not name, STEP3's."""
     pipeline = PIPELINES.get(state.pipeline, PIPELINES["step3"])
+    pipeline = replace(pipeline, index=state.index or pipeline.index)
     driver = [o for o in pipeline.operators if o.parallelism == "driver"]
     row = [o for o in pipeline.operators if o.parallelism != "driver"]
     gap = 96

@@ -1,0 +1,107 @@
+"""What a reader of the committed notebooks sees: whole, executed, without errors and traces."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+VIEW = "application/vnd.jupyter.widget-view+json"
+ABSOLUTE = re.compile(r"(?<![\w.:/~<])/(?:home|root|Users|tmp|var|usr|opt|work|private|mnt)/\w")
+SMALL = 200_000
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request):
+    """Return a committed notebook as it lies in its file."""
+    return json.loads(request.param.read_text())
+
+
+def code(notebook):
+    """Return the code cells that hold something."""
+    cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    return [c for c in cells if "".join(c["source"]).strip()]
+
+
+def outputs(notebook):
+    """Return all outputs."""
+    return [output for cell in code(notebook) for output in cell["outputs"]]
+
+
+def test_it_was_executed_from_top_to_bottom(notebook):
+    """Every code cell has run, once, in order, in one kernel."""
+    counts = [cell["execution_count"] for cell in code(notebook)]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def test_it_shows_no_error_and_nothing_red(notebook):
+    """No cell failed, and none wrote to stderr."""
+    bad = [o for o in outputs(notebook) if o["output_type"] == "error" or o.get("name") == "stderr"]
+    assert bad == []
+
+
+def test_it_tells_no_path_of_the_machine_it_ran_on(notebook):
+    """Neither cells nor outputs have an absolute path."""
+    texts = ["".join(cell["source"]) for cell in notebook["cells"]]
+    for output in outputs(notebook):
+        data = {k: v for k, v in output.get("data", {}).items() if not k.startswith("image/")}
+        texts.append(json.dumps([data, output.get("text", "")]))
+    assert [found[0] for text in texts for found in ABSOLUTE.finditer(text)] == []
+
+
+def test_it_keeps_no_widget_but_its_picture(notebook):
+    """Widgets leave a picture and text: their state would be blank or stale for a reader."""
+    assert "widgets" not in notebook["metadata"]
+    for output in outputs(notebook):
+        data = output.get("data", {})
+        assert VIEW not in data
+        shown = "".join(data.get("text/plain", ""))
+        if re.match(r"<(Dashboard|Replay|IndexView|FaultPanel|Controls)\b", shown):
+            assert "image/png" in data, shown
+
+
+def test_its_pictures_are_small(notebook):
+    """At least one picture, a diagram or a table is shown; a PNG has at most 200 KB."""
+    pictures = [
+        o["data"]["image/png"] for o in outputs(notebook) if "image/png" in o.get("data", {})
+    ]
+    for picture in pictures:
+        assert len(base64.b64decode("".join(picture))) <= SMALL
+    rich = [o for o in outputs(notebook) if set(o.get("data", {})) & {"text/html", "image/png"}]
+    assert rich or any("image/svg+xml" in o.get("data", {}) for o in outputs(notebook))
+
+
+def test_it_is_short_and_begins_with_prose(notebook):
+    """At most 25 cells, the first of which says what the notebook is about."""
+    assert len(notebook["cells"]) <= 25
+    assert notebook["cells"][0]["cell_type"] == "markdown"
+
+
+# --- where notebooks are opened ------------------------------------------------------------------
+
+
+def test_the_workspace_opens_the_tour():
+    """`make lab` and Binder open JupyterLab on the first notebook."""
+    workspace = json.loads((ROOT / "binder" / "jupyterlab-workspace.json").read_text())
+    opened = workspace["data"]["layout-restorer:data"]["main"]["current"]
+    assert opened == "notebook:notebooks/00-tour.ipynb"
+    assert workspace["data"][opened]["data"]["path"] == "notebooks/00-tour.ipynb"
+    for name in ("Makefile", "binder/postBuild"):
+        assert "workspaces import binder/jupyterlab-workspace.json" in (ROOT / name).read_text()
+
+
+def test_binder_builds_from_its_own_folder():
+    """Repo2docker renders an image with our Python, our environment and our postBuild."""
+    pytest.importorskip("repo2docker")
+    command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(ROOT)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = told.stdout + told.stderr
+    assert "conda environment for python=3.12" in text
+    assert '--file "binder/environment.yml"' in text and "RUN ./binder/postBuild" in text
