@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -53,7 +52,8 @@ ANSWER = """([selector, answer]) => new Promise((resolve) => {
   const look = () => {
     const found = [...document.querySelectorAll('.hoodie-frame text')]
       .some((text) => text.textContent.match(answer));
-    if (found) resolve(performance.now() - began); else requestAnimationFrame(look);
+    const passed = performance.now() - began;
+    if (found || passed > 20000) resolve(passed); else requestAnimationFrame(look);
   };
   document.querySelector(selector).click();
   look();
@@ -111,13 +111,18 @@ def server(folder: Path, root: Path, workspace: Path | None = None) -> Iterator[
     if workspace is not None:
         imports = [sys.executable, "-m", "jupyter", "lab", "workspaces", "import", str(workspace)]
         subprocess.run(imports, env=environment, check=True, capture_output=True)
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, text=True, cwd=root
-    ) as process:
+    )
+    try:
+        yield _address(process, folder / "server.log")
+    finally:
+        process.terminate()
         try:
-            yield _address(process, folder / "server.log")
-        finally:
-            process.terminate()
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _address(process: subprocess.Popen[str], log: Path) -> str:
@@ -130,8 +135,8 @@ def _address(process: subprocess.Popen[str], log: Path) -> str:
             break
     assert address, "JupyterLab has ended without telling its address"
 
-    def keep() -> None:
-        with log.open("w") as kept, contextlib.suppress(ValueError):  # it is closed in the end
+    def keep() -> None:  # its kernels hold the pipe, too: whoever closed it would wait for them
+        with log.open("w") as kept, process.stderr:
             kept.writelines(process.stderr)
 
     threading.Thread(target=keep, daemon=True).start()
