@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import threading
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 from runs import local_job, recorded, told
 
 import hoodie_nb as hn
@@ -15,6 +17,7 @@ from hoodie_nb.lab.dashboard import Dashboard
 from hoodie_nb.lab.follower import Follower
 from hoodie_nb.lab.replay import Replay
 
+STATES = ("running", "running", "stopped")
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -131,6 +134,32 @@ def test_values_that_nobody_draws_keep_their_text(capsys, monkeypatch):
     assert display.shown(42) is None
     assert capsys.readouterr().out == "42\n"
     assert display.bundle(42, None) == {"text/plain": "42"}
+
+
+NOTEBOOK = """
+from types import SimpleNamespace
+from hoodie_nb.events import EventLog
+from hoodie_nb.lab.dashboard import Dashboard
+job = SimpleNamespace(events=EventLog())
+job.events.tell("job_started", pipeline="step2", tasks=1)
+Dashboard(job)
+"""
+
+
+def test_a_notebook_keeps_the_last_picture():
+    """The output of the cell that showed the dashboard is replaced once, when the job has ended."""
+    cells = [NOTEBOOK, "1", 'job.events.tell("job_stopped", why="")']
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    kept = []
+    client = NotebookClient(
+        made,
+        kernel_name="python3",
+        on_cell_executed=lambda **_: kept.append(dict(made.cells[0].outputs[0].data)),
+    )
+    client.execute()
+    texts = [data["text/plain"] for data in kept]
+    assert texts == [f"<Dashboard step2: {s}, 0 rows in 0 commits>" for s in STATES]
+    assert kept[0]["image/png"] == kept[1]["image/png"] != kept[2]["image/png"]
 
 
 # --- Replay --------------------------------------------------------------------------------------
