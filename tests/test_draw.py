@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from runs import long_run, recorded, told
 
+from hoodie_nb.lab import recordings
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
 from hoodie_nb.lab.draw.still import png
 from hoodie_nb.lab.draw.svg import STATES, mark, picture, words
@@ -69,6 +70,16 @@ def test_a_picture_keeps_its_height(name):
         state.see(event)
         heights.add(parsed(DRAWN[name](state)).get("height"))
     assert len(heights) == 1
+
+
+@pytest.mark.parametrize("pipeline", recordings.names())
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_shipped_recordings_are_drawn(name, pipeline):
+    """Every picture can be drawn of every recording, and its operators are the pipeline's."""
+    state = RunState.of(recordings.recorded(pipeline))
+    parsed(DRAWN[name](state))
+    assert state.pipeline == pipeline and state.status == "stopped"
+    assert state.written.total > 0 and state.committed > 0
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -159,7 +170,7 @@ def test_each_bucket_has_its_bar_and_its_flushes():
     assert len([e for e in parsed(svg).iter("rect")]) == 16
     assert any("20 buckets, 16 shown" in text for text in texts(svg))
     assert any("id-03: 0 B buffered, 2 flushes" in text for text in texts(svg))
-    assert any("limit 400 B" in text for text in texts(svg))
+    assert any("limit of 1 task: 400 B" in text for text in texts(svg))
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,11 @@ class BuffersSeen:
     peak: float = 0.0
     stale: bool = False
 
+    @property
+    def allowed(self) -> float:
+        """Return the limit of all tasks together, 0 if there is none."""
+        return self.limit * max(1, len(self.levels))
+
     def bucket(self, values: Any) -> BucketSeen:  # noqa: ANN401 -- an event's values
         """Return the bucket that an event is about."""
         return self._bucket(str(values.get("partition", "")), str(values.get("file_id", "?")))

@@ -41,6 +41,13 @@ READY = """() => {
   const kernel = window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel;
   return kernel?.connectionStatus === 'connected' && kernel?.status === 'idle';
 }"""
+ALL_RUN = """() => {
+  const cells = [...window.jupyterapp.shell.currentWidget.content.model.cells]
+    .filter((cell) => cell.type === 'code');
+  const failed = cells.some((cell) => [...Array(cell.outputs.length).keys()]
+    .some((at) => cell.outputs.get(at).type === 'error'));
+  return failed || cells.every((cell) => cell.executionState === 'idle' && cell.executionCount);
+}"""
 ANSWER = """([selector, answer]) => new Promise((resolve) => {
   const began = performance.now();
   const look = () => {
@@ -75,12 +82,23 @@ def notebook(folder: Path, name: str, *cells: str) -> Path:
     return path
 
 
+def blank(path: Path, folder: Path) -> Path:
+    """Copy a notebook without its outputs, so that none of them is taken for a new one."""
+    made = nbformat.read(path, as_version=4)
+    for cell in made.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    nbformat.write(made, folder / path.name)
+    return folder / path.name
+
+
 @contextmanager
 def server(folder: Path, root: Path, workspace: Path | None = None) -> Iterator[str]:
     """Run JupyterLab over the files in `root`, laid out as `workspace`, and give its address."""
     names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
     own = {f"JUPYTER_{name}": str(folder / name.lower()) for name in names}
     own |= {"JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"), "IPYTHONDIR": str(folder / "ipy")}
+    own |= {"HOODIE_NB_ROWS": "2000", "HOODIE_NB_SECONDS": "6"}
     own |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"), "MPLCONFIGDIR": str(folder)}
     for name, values in SETTINGS.items():
         path = folder / "settings" / f"{name}.jupyterlab-settings"

@@ -12,6 +12,8 @@ from . import jupyter
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
+LIVE = ("00-tour", "05-mini-batch", "07-failures")
+NOTEBOOKS = [name for name in LIVE if (ROOT / "notebooks" / f"{name}.ipynb").exists()]
 
 START = """
 import hoodie_nb as hn
@@ -102,6 +104,25 @@ def test_a_fault_is_injected_and_its_story_is_told(page, address, root, pictures
     )
     page.locator(".hoodie-frame").screenshot(path=pictures / "faults.png")
     assert any("is rolled back" in text for text in shown(page))
+
+
+# --- the notebooks themselves --------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs_as_it_is_told(page, address, root, pictures, name):
+    """Run All ends without an error or anything red, and the live widgets are there."""
+    path = jupyter.blank(ROOT / "notebooks" / f"{name}.ipynb", root)
+    jupyter.open_and_run(page, address, path)
+    page.wait_for_function(jupyter.ALL_RUN)
+    page.screenshot(path=pictures / f"{name}.png")
+    for red in ("stderr", "error"):
+        assert page.locator(f"[data-mime-type='application/vnd.jupyter.{red}']").count() == 0
+    frames = page.locator(".hoodie-frame")
+    assert frames.count() > 0
+    for number in range(frames.count()):
+        frames.nth(number).screenshot(path=pictures / f"{name}-{number}.png")
 
 
 # --- views without Spark -------------------------------------------------------------------------

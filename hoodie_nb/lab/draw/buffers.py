@@ -24,19 +24,19 @@ def buffers(state: RunState) -> str:
 
 
 def _line(seen: BuffersSeen, begin: float, wide: float) -> list[str]:
-    most = max([seen.peak, 1.0, *([seen.limit] if seen.peak * 4 > seen.limit else [])])
+    limit, tasks = seen.allowed, max(1, len(seen.levels))
+    most = max([seen.peak, 1.0, *([limit] if seen.peak * 4 > limit else [])])
 
     def x(at_ms: float) -> float:
         return 1 + (_LEFT - 1) * (at_ms - begin) / wide
 
     points = [(x(at), 94 - 62 * size / most) for at, size in seen.history if at >= begin]
     parts = [svg.line(1, 94, _LEFT, 94)]
-    if 0 < seen.limit <= most:
-        y = 94 - 62 * seen.limit / most
+    if 0 < limit <= most:
+        y = 94 - 62 * limit / most
+        told = f"limit of {svg.many(tasks, 'task')}: {svg.size_of(limit)}"
         parts.append(svg.line(1, y, _LEFT, y, stroke=svg.RED, stroke_dasharray="4 3"))
-        parts.append(
-            svg.words(3, y - 3, f"limit {svg.size_of(seen.limit)}", size=9, fill=svg.FAINT)
-        )
+        parts.append(svg.words(3, y - 3, told, size=9, fill=svg.FAINT))
     if points:
         parts.append(svg.path(points, fill="none", stroke=svg.BLUE, stroke_width=1.5))
     for at, file_id, size in seen.flushes:
