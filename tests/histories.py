@@ -50,12 +50,18 @@ OPTIONS = {
     "write.task.max.size": 1500,
     "hoodie.copyonwrite.record.size.estimate": 300,
 }
+SIZES = (  # every file is full; files take a few more rows; one file takes all
+    {},
+    {"hoodie.parquet.small.file.limit": 11_500, "hoodie.parquet.max.file.size": 12_500},
+    {"hoodie.parquet.small.file.limit": 9_000_000, "hoodie.parquet.max.file.size": 10_000_000},
+)
 VERBS = {
     "write": 8,
     "checkpoint": 5,
     "eager": 2,
     "complete": 5,
     "lose": 2,
+    "span": 2,
     "fail": 1,
     "time_out": 1,
     "task_fails": 1,
@@ -105,7 +111,8 @@ class History:
         self.interval = Interval(3) if seed % 5 == 4 and not self.insert else None
         self.model = Model(keeps_all=self.insert)
         self.clock, self.path = ManualClock(), folder / "table"
-        create_table(self.path, CONFIG, options=OPTIONS, clock=self.clock)
+        options = {**OPTIONS, **SIZES[seed % 3]}
+        create_table(self.path, CONFIG, options=options, clock=self.clock)
         self.source, self.number, self.ts = Source(), 0, 1000
         self.unfinished: list[int] = []
         self.verbs: list[str] = []
@@ -190,6 +197,13 @@ class History:
         self._write()
         self.job.checkpoint(self.number)
         self.unfinished.append(self.number)
+
+    def _span(self) -> None:
+        """Let three checkpoints of a few rows share an instant, each without its notification."""
+        for _ in range(3):
+            self._write()
+            self._checkpoint()
+            self._lose()
 
     def _complete(self) -> None:
         if self.unfinished:

@@ -28,6 +28,7 @@ from hoodie_nb.pipeline.index.lookup import BloomStateIndex
 from hoodie_nb.pipeline.index.manifest import FOLDER, RUNS, newest_manifest, read_manifest
 from hoodie_nb.pipeline.index.run import Entries, SectionView, write_run
 from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.local import LocalJob
 from hoodie_nb.table.base_file import read_keys
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.table.storage import LocalStorage
@@ -471,3 +472,16 @@ def test_keys_are_located_where_the_open_instant_put_them(tmp_path):
         keys = pa.array(files[status.file_id])
         located = BloomStateIndex(plan).locate(status.partition_path, keys)
         assert set(located.to_pylist()) == {status.file_id}
+
+
+def test_an_open_instant_is_asked_as_its_last_checkpoint_left_it(tmp_path):
+    """A file of the open instant that was loaded, and then written again, is loaded again."""
+    path = make(tmp_path / "t", **{"hoodie.parquet.small.file.limit": 11_500}).path
+    job = LocalJob(open_table(path))
+    for number, ids in enumerate(([5], [5, 6], [1, 6]), 1):  # 6 joins the group of 5, 1 fills it
+        job.write(rows(ids, number, parts=1))
+        job.checkpoint(number)
+        job.lose(number)
+    job.complete(3)
+    assert keys_of(Table.open(path)) == ["k000001", "k000005", "k000006"]
+    assert index_gaps(open_table(path)) == []

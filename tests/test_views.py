@@ -192,6 +192,20 @@ def test_the_story_begins_with_the_last_fault():
     assert panel.summary == "FaultPanel: Instant 3 is committed, checkpoints: 1"
 
 
+def test_the_story_keeps_what_came_right_behind_the_fault():
+    """A stream that goes on for long does not push recovery off the panel."""
+    later = [x for n in range(30) for x in ("instant_committed", {"instant": n, "checkpoints": 1})]
+    events = told(
+        *("fault_injected", {"fault": "kill_writer"}, "batch_started", {"batch": 0}),
+        *("instant_rolled_back", {"instant": "a"}, "job_restarted", {"why": "WriteFailed"}),
+        *later,
+    )
+    svg = recovery(RunState.of(events))
+    assert "Instant a is rolled back" in svg and "restarted: WriteFailed" in svg
+    assert "Instant 5 is committed" in svg and "24 later not shown" in svg
+    assert "Batch 0 begins" not in svg and "Instant 6" not in svg
+
+
 # --- Controls ------------------------------------------------------------------------------------
 
 

@@ -262,7 +262,7 @@ def _figures(job: Job, table: TableHandle) -> dict[str, float]:
     snapshot = to_arrow(table, _KEY)
     distinct = snapshot.group_by(_KEY).aggregate([]).num_rows
     final = sum(s.size_bytes for s in table.file_groups())
-    rows = sum(task_rows.values())
+    rows, tasks = sum(task_rows.values()), job.events.records("job_started")[0].values["tasks"]
     return {
         "records_per_s": rows / total,
         "seconds": total,
@@ -272,7 +272,7 @@ def _figures(job: Job, table: TableHandle) -> dict[str, float]:
         "write_s": longest["BucketWriter"],
         "blocked_s": blocked,
         "waiting_share": waiting / max(waiting + working, 1e-9),
-        "skew": max(task_rows.values()) * len(task_rows) / rows,
+        "skew": max(task_rows.values()) * tasks / rows,  # tasks without rows count too
         "commit_s": sum(e.values["seconds"] for e in commits) / len(commits),
         "peak_buffer_mb": peak / 2**20,
         "amplification": (written + spilled) / final,

@@ -1,4 +1,8 @@
-"""What a job made of the last fault: its story from there on, a line an event."""
+"""What a job made of the last fault: its story from there on, a line an event.
+
+Beginnings of batches and queries are left out of it. Recovery comes right behind the fault, so the
+first lines stay; what comes later is counted.
+"""
 
 from collections.abc import Sequence
 
@@ -7,14 +11,17 @@ from hoodie_nb.lab.run_state import Note, RunState
 
 HEIGHT, _LINES = 196, 9
 _BAD = ("failed", "restarted", "rolled_back", "timed_out", "fault", "repeated", "postponed")
+_ROUTINE = ("batch_started", "job_started")
 _GOOD = ("committed", "skipped", "prepared", "redone", "stopped")
 
 
 def recovery(state: RunState) -> str:
-    """Return the last fault and the newest events since; without a fault the newest ones."""
+    """Return the last fault and the first events since; without a fault the newest ones."""
     faults = [n for n, note in enumerate(state.notes) if note.kind == "fault_injected"]
-    story: Sequence[Note] = state.notes[faults[-1] :] if faults else state.notes
-    shown = [*story[:1], *story[1:][-_LINES + 1 :]]
+    story: Sequence[Note] = state.notes
+    if faults:
+        story = [note for note in state.notes[faults[-1] :] if note.kind not in _ROUTINE]
+    shown = story[:_LINES] if faults else story[-_LINES:]
     begin = shown[0].at_ms if shown else 0
     title = "What became of it" if faults else "No fault yet: the job's newest events"
     parts = [svg.heading(title)]
@@ -31,5 +38,6 @@ def recovery(state: RunState) -> str:
         parts.append(svg.words(80, y, note.text, most=130))
     hidden = len(story) - len(shown)
     if hidden > 0:
-        parts.append(svg.note(svg.WIDTH - 4, 50, f"{hidden} earlier not shown", anchor="end"))
+        told = f"{hidden} {'later' if faults else 'earlier'} not shown"
+        parts.append(svg.note(svg.WIDTH - 4, 12, told, anchor="end"))
     return svg.picture(HEIGHT, parts, label=f"{title}: {len(story)} events")

@@ -14,6 +14,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import astuple
+from pathlib import PurePosixPath
 
 from hoodie_nb.pipeline.index.hashing import hash64
 from hoodie_nb.pipeline.index.run import DamagedRun, Entries, Section, SectionView, write_run
@@ -22,6 +23,7 @@ from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.storage import LocalStorage
 
 _FOLDER, _NOTE, _DAMAGED = "loaded", ".json", "damaged"
+_OPEN = "0" * 17  # what was read of an open instant's files is not what the instant ends with
 
 
 def read_hashes(storage: LocalStorage, piece: FileSlice) -> Entries:
@@ -33,14 +35,15 @@ def read_hashes(storage: LocalStorage, piece: FileSlice) -> Entries:
 def load(storage: LocalStorage, staged: str, piece: FileSlice) -> tuple[SectionView, bool]:
     """Return a slice's hashes, and whether this call has read them from the file."""
     storage.make_folder(f"{staged}/{_FOLDER}")
-    path = f"{staged}/{_FOLDER}/{piece.file_id}_{piece.instant_time}"
+    path = f"{staged}/{_FOLDER}/{piece.file_id}_{PurePosixPath(piece.path).name}"
     with open(storage.local_path(f"{path}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a reader that dies lets go of it
         for section in _noted(storage, f"{path}{_NOTE}"):
             return SectionView(storage.local_path(section.run), section), False
         entries = read_hashes(storage, piece)
         run = f"{path}.{uuid.uuid4().hex}.run"
-        section = write_run(storage, run, piece.instant_time, [entries])[0]
+        stands_for = _OPEN if piece.staged_path else piece.instant_time
+        section = write_run(storage, run, stands_for, [entries])[0]
         scratch = storage.local_path(f"{run}{_NOTE}.tmp")
         with open(scratch, "x") as sink:
             json.dump(astuple(section), sink)
