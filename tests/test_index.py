@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
 import shutil
 import threading
 from collections import Counter
@@ -368,6 +370,18 @@ def test_the_index_can_be_made_anew(tmp_path):
     assert (made.entries, made.files, made.pure) == (told.entries, told.files, True)
     assert index_gaps(open_table(table.path)) == []
     assert "pure state: " in str(made)
+
+
+def test_sections_hold_no_open_files(tmp_path):
+    """A batch may touch more partitions than a process may open files."""
+    table, (soft, hard) = make(tmp_path / "t"), resource.getrlimit(resource.RLIMIT_NOFILE)
+    table.upsert(rows(range(150), 1, parts=150))
+    room = len(os.listdir("/dev/fd")) + 60
+    resource.setrlimit(resource.RLIMIT_NOFILE, (room, hard))
+    try:
+        assert write_here(table, rows(range(150), 2, parts=150))["state_hits"] == 150
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # --- bounds --------------------------------------------------------------------------------------

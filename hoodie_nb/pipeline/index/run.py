@@ -14,19 +14,20 @@ Sections are found through the manifest, which names run, place, length and chec
 
 At most 15 bytes a key. The filter spares most hashes that are not there the way through the others,
 which makes several sections nearly as quick as one. Files are mapped, so that lookups touch the
-pages they need and nobody holds a run in memory; a section's checksum is compared when it is first
-opened.
+pages they need and nobody holds a run in memory or, whatever the number of sections, an open file;
+a section's checksum is compared when it is first opened.
 
 *Source:* RFC-24 "new index"; the memtables of log-structured merge trees.
 """
 
 import json
-import mmap
+import os
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from hoodie_nb.pipeline.index.hashing import Hashes
@@ -198,9 +199,11 @@ class SectionView:
 
 def _mapped(path: str, section: Section) -> memoryview:
     try:
-        with open(path, "rb") as file:
-            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        if not os.path.isfile(path):  # opening a pipe would wait for its writer
+            raise FileNotFoundError(f"there is no file {path}")
+        with pa.memory_map(path) as file:
+            data = memoryview(file.read_buffer())
+    except OSError as error:
         raise DamagedRun(f"{path}: {error}") from None
     head = HEAD + section.instant.encode().ljust(_HEAD_BYTES - len(HEAD))
     body = data[section.offset : section.offset + section.length]
