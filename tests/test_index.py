@@ -499,3 +499,18 @@ def test_an_open_instant_is_asked_as_its_last_checkpoint_left_it(tmp_path):
     job.complete(3)
     assert keys_of(Table.open(path)) == ["k000001", "k000005", "k000006"]
     assert index_gaps(open_table(path)) == []
+
+
+def test_a_key_stays_where_its_checkpoint_put_it_when_a_file_with_its_hash_is_loaded(
+    tmp_path, monkeypatch
+):
+    """Between two pieces of eager input a file is loaded that has a key of the same hash."""
+    monkeypatch.setattr(hashing, "MASK", 0)
+    table = make(tmp_path / "t")
+    write_elsewhere(table, rows(range(6), 1, parts=1))
+    job = LocalJob(open_table(table.path))
+    job.write(rows([100], 2, parts=1))
+    job.write(rows([3, 100], 3, parts=1))  # loads the file of 3
+    job.checkpoint(1)
+    job.complete(1)
+    assert keys_of(table) == [f"k{i:06d}" for i in [*range(6), 100]]
