@@ -236,6 +236,15 @@ def test_keys_of_one_hash_in_two_groups_are_told_apart_by_the_files(tmp_path, mo
     assert keys_of(table) == [f"k{i:06d}" for i in range(70)]
 
 
+def test_a_key_that_was_inserted_twice_is_located_where_the_blooms_say(tmp_path):
+    """Whether the state knows a file or not, the same one of its doubles is updated."""
+    table = make(tmp_path / "t")
+    for ts in range(3):
+        write_here(table, rows(range(10), ts, parts=1), "insert")
+    plan, keys = plan_of(open_table(table.path)), pa.array([f"k{i:06d}" for i in range(10)])
+    assert BloomStateIndex(plan).locate("p0", keys).equals(BloomIndex(plan).locate("p0", keys))
+
+
 # --- what other writers do -----------------------------------------------------------------------
 
 
