@@ -367,6 +367,22 @@ def test_a_partition_whose_runs_are_gone_is_learned_anew(tmp_path):
     assert (counts["damaged_runs"], counts["state_hits"]) == (0, 300)
 
 
+@pytest.mark.parametrize("place", ["", "runs", "manifest-9"])
+def test_an_index_that_cannot_be_reached_fails_no_write(tmp_path, place):
+    """A folder elsewhere is left as it is; a link to itself stands for whatever cannot be read."""
+    table, elsewhere = make(tmp_path / "t"), tmp_path / "elsewhere"
+    table.upsert(rows(range(30), 1))
+    target = Path(table.path, FOLDER, place)
+    if target.exists():
+        target.rename(elsewhere)
+    target.symlink_to(elsewhere if elsewhere.exists() else target)
+    before = sorted(elsewhere.rglob("*"))
+    for ts in (2, 3):
+        table.upsert(rows(range(60), ts))
+        assert keys_of(table) == [f"k{i:06d}" for i in range(60)]
+    assert sorted(elsewhere.rglob("*")) == before
+
+
 def test_the_index_can_be_made_anew(tmp_path):
     """`rebuild_index` reads every file once and knows what the writers had told."""
     table = make(tmp_path / "t")

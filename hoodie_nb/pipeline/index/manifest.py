@@ -20,6 +20,7 @@ import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
+from pathlib import Path
 
 from hoodie_nb.pipeline.index.run import Section
 from hoodie_nb.table.file_groups import FileSlice
@@ -150,11 +151,17 @@ class Manifest:
     def save(self, storage: LocalStorage) -> None:
         """Write the manifest whole or not at all; not synced, since a torn one only knows less."""
         head = json.dumps({"instant": self.instant, "totals": astuple(self.totals)})
-        storage.make_folder(FOLDER)
         scratch = storage.local_path(f"{FOLDER}/{uuid.uuid4().hex}.tmp")
         with open(scratch, "xb") as sink:
             sink.write(_line(_KIND, head) + self._content)
         os.replace(scratch, storage.local_path(f"{FOLDER}/{_PREFIX}{self.instant}"))
+
+
+def make_folders(storage: LocalStorage) -> None:
+    """Make the index's folders; OSError if they lie elsewhere, where nothing of ours is deleted."""
+    storage.make_folder(RUNS)
+    if not Path(storage.local_path(RUNS)).resolve().is_relative_to(Path(storage.root).resolve()):
+        raise OSError(f"{FOLDER} is a link that leads out of the table: delete it")
 
 
 def manifest_paths(storage: LocalStorage) -> list[str]:
@@ -164,8 +171,11 @@ def manifest_paths(storage: LocalStorage) -> list[str]:
 
 
 def newest_manifest(storage: LocalStorage) -> str:
-    """Return the path of the newest manifest, from the table's root; empty if there is none."""
-    return (manifest_paths(storage) or [""])[-1]
+    """Return the path of the newest manifest, from the table's root; empty if none is reached."""
+    try:
+        return (manifest_paths(storage) or [""])[-1]
+    except OSError:
+        return ""
 
 
 def read_manifest(path: str) -> Manifest:

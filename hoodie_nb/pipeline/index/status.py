@@ -13,6 +13,7 @@ from hoodie_nb.pipeline.index.manifest import (
     LoadedGroup,
     Manifest,
     PartitionState,
+    make_folders,
     newest_manifest,
     read_manifest,
 )
@@ -87,7 +88,7 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
         return index_status(table)
     instant = groups.instants[-1]
     states: dict[str, PartitionState] = {}
-    storage.make_folder(RUNS)
+    make_folders(storage)
     told: list[tuple[str, dict[str, LoadedGroup]]] = []
     path = f"{RUNS}/{instant}-{uuid.uuid4().hex[:8]}.run"
     sections = write_run(storage, path, instant, _entries(table, instant, told))

@@ -30,6 +30,7 @@ from hoodie_nb.pipeline.index.manifest import (
     LoadedGroup,
     Manifest,
     PartitionState,
+    make_folders,
     manifest_paths,
     newest_manifest,
     read_manifest,
@@ -135,7 +136,7 @@ def learn(table: TableHandle, instant: str, statuses: Sequence[WriteStatus], tel
     began = time.perf_counter()
     try:
         saved = _learned(table, instant, statuses)
-    except OSError as error:
+    except Exception as error:  # the commit stands, whatever becomes of its cache
         tell("index_postponed", instant=instant, why=str(error))
         return
     failpoints.hit("coord.index.post")
@@ -195,7 +196,7 @@ def _save(
             part.groups, part.sections, merged = {}, [], None
         if merged is not None and len(merged.hashes):
             entries[name] = merged
-    storage.make_folder(RUNS)
+    make_folders(storage)
     path = f"{RUNS}/{instant}-{uuid.uuid4().hex[:8]}.run"
     if entries:
         sections = write_run(storage, path, instant, entries.values())
