@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
 import shutil
 import threading
+import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +31,7 @@ from hoodie_nb.pipeline.index.hashing import hash64
 from hoodie_nb.pipeline.index.loading import load
 from hoodie_nb.pipeline.index.lookup import BloomStateIndex
 from hoodie_nb.pipeline.index.manifest import FOLDER, RUNS, newest_manifest, read_manifest
-from hoodie_nb.pipeline.index.run import Entries, SectionView, write_run
+from hoodie_nb.pipeline.index.run import DamagedRun, Entries, SectionView, write_run
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.local import LocalJob
 from hoodie_nb.table.base_file import read_keys
@@ -381,6 +384,55 @@ def test_an_index_that_cannot_be_reached_fails_no_write(tmp_path, place):
         table.upsert(rows(range(60), ts))
         assert keys_of(table) == [f"k{i:06d}" for i in range(60)]
     assert sorted(elsewhere.rglob("*")) == before
+
+
+LIES = {
+    "no_list": lambda state: 5,
+    "no_groups": lambda state: [state[0], state[1], [1], state[3]],
+    "group_of_one": lambda state: [state[0], state[1], {i: 3 for i in state[2]}, state[3]],
+    "since": lambda state: [
+        *state[:2],
+        {i: [v[0], 5, *v[2:]] for i, v in state[2].items()},
+        state[3],
+    ],
+    "entries": lambda state: [
+        *state[:2],
+        {i: [*v[:2], "x", 0] for i, v in state[2].items()},
+        state[3],
+    ],
+    "outside": lambda state: [*state[:3], [["../../x", *v[1:]] for v in state[3]]],
+    "length": lambda state: [*state[:3], [[*v[:3], [1], *v[4:]] for v in state[3]]],
+    "count": lambda state: [*state[:3], [[*v[:5], "x"] for v in state[3]]],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_line_that_nobody_wrote_knows_nothing(tmp_path, lie):
+    """A manifest edited by hand, its checksums made right, costs the partition and no write."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(60), 1))
+    path = Path(table.path, newest_manifest(open_table(table.path).storage))
+    head, *lines = path.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        name, state = line.split(b"\t")[1:]
+        body = name + b"\t" + json.dumps(LIES[lie](json.loads(state))).encode()
+        lines[number] = b"%08x\t%s\n" % (zlib.crc32(body), body)
+    path.write_bytes(head + b"".join(lines))
+    for ts in (2, 3):
+        assert write_here(table, rows(range(90), ts))["found"] == (60 if ts == 2 else 90)
+    assert index_gaps(open_table(table.path)) == []
+
+
+def test_a_section_that_claims_too_much_is_damaged(tmp_path):
+    """Counts and bits are compared before anything of that size is made."""
+    storage, entries = LocalStorage(tmp_path), Entries.of("p", "g", hash64(pa.array(["a"])))
+    good = write_run(storage, "r.run", "2" * 17, [entries])[0]
+    data = (tmp_path / "r.run").read_bytes()
+    for claim in (b'"count": 9, "bits": 2', b'"count":9e30,"bits":1', b'"count": 1, "bits":99'):
+        torn = data.replace(b'"count": 1, "bits": 0', claim)
+        (tmp_path / "r.run").write_bytes(torn)
+        with pytest.raises(DamagedRun):
+            SectionView(str(tmp_path / "r.run"), replace(good, crc=zlib.crc32(torn[32:])))
 
 
 def test_the_index_can_be_made_anew(tmp_path):

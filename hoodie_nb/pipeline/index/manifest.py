@@ -18,9 +18,10 @@ import json
 import os
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hoodie_nb.pipeline.index.run import Section
 from hoodie_nb.table.file_groups import FileSlice
@@ -30,6 +31,12 @@ FOLDER = f"{OURS}/index"
 RUNS = f"{FOLDER}/runs"
 _PREFIX = "manifest-"
 _KIND = "hoodie_nb state index 1, murmur64a"
+
+
+def _typed(values: Sequence[Any], *kinds: type) -> Sequence[Any]:
+    if [type(value) for value in values] != [*kinds]:
+        raise TypeError(f"{values} are not what this library writes")
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +90,16 @@ class PartitionState:
         return json.dumps([self.used, self.pure, groups, sections])
 
     @classmethod
-    def parse(cls, text: bytes) -> "PartitionState":
-        """Return the state that `to_json` wrote."""
-        used, pure, groups, sections = json.loads(text)
-        known = {file_id: LoadedGroup(*values) for file_id, values in groups.items()}
-        return cls(used, known, tuple(Section(*values) for values in sections), pure)
+    def parse(cls, text: bytes) -> "PartitionState | None":
+        """Return the state that `to_json` wrote; None for anything else, whatever it claims."""
+        try:
+            used, pure, groups, sections = json.loads(text)
+            known = {i: LoadedGroup(*_typed(v, str, str, int, int)) for i, v in groups.items()}
+            kept = tuple(Section(*_typed(v, str, str, int, int, int, int)) for v in sections)
+        except (ValueError, TypeError, AttributeError):
+            return None
+        inside = all(s.run == f"{RUNS}/{s.run.rpartition('/')[2]}" for s in kept)
+        return cls(str(used), known, kept, bool(pure)) if inside else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +197,10 @@ def read_manifest(path: str) -> Manifest:
             first, _, content = file.read().partition(b"\n")
         kind, _, head = (_body(first) or b"").partition(b"\t")
         raw = json.loads(head) if kind == json.dumps(_KIND).encode() else {}
-        return Manifest(raw["instant"], content, Totals(*raw["totals"]))
-    except (OSError, ValueError, KeyError):
+        return Manifest(
+            str(raw["instant"]), content, Totals(*_typed(raw["totals"], int, int, int, int))
+        )
+    except (OSError, ValueError, KeyError, TypeError):
         return Manifest()
 
 
