@@ -461,6 +461,19 @@ def test_sections_hold_no_open_files(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_an_index_newer_than_the_timeline_can_be_made_anew(tmp_path):
+    """After a restore the manifests of the instants that are gone do not stand before the new."""
+    table = make(tmp_path / "t")
+    for ts in range(3):
+        table.upsert(rows(range(60), ts))
+    for undone in open_table(table.path).timeline.completed_commits()[1:]:
+        for path in Path(table.path).rglob(f"*{undone.requested_time}*"):
+            if FOLDER not in str(path):
+                path.unlink()
+    assert index_gaps(open_table(table.path)) == []
+    assert Table.open(table.path).rebuild_index().pure
+
+
 # --- bounds --------------------------------------------------------------------------------------
 
 

@@ -166,7 +166,12 @@ class Manifest:
         scratch = storage.local_path(f"{FOLDER}/{uuid.uuid4().hex}.tmp")
         with open(scratch, "xb") as sink:
             sink.write(_line(_KIND, head) + self._content)
-        os.replace(scratch, storage.local_path(f"{FOLDER}/{_PREFIX}{self.instant}"))
+        os.replace(scratch, storage.local_path(manifest_path(self.instant)))
+
+
+def manifest_path(instant: str) -> str:
+    """Return where the manifest of an instant lies, from the table's root."""
+    return f"{FOLDER}/{_PREFIX}{instant}"
 
 
 def make_folders(storage: LocalStorage) -> None:

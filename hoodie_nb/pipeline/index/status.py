@@ -14,6 +14,8 @@ from hoodie_nb.pipeline.index.manifest import (
     Manifest,
     PartitionState,
     make_folders,
+    manifest_path,
+    manifest_paths,
     newest_manifest,
     read_manifest,
 )
@@ -99,6 +101,9 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
         kept: tuple[Section, ...] = (*before.sections, section)
         states[name] = PartitionState(instant, together, kept, pure)
     Manifest().with_states(instant, states).save(storage)
+    for path in manifest_paths(storage):
+        if path > manifest_path(instant):  # of instants that were undone
+            storage.remove(path)
     tidy(storage)
     return index_status(table)
 
