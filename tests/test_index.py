@@ -524,6 +524,19 @@ def test_an_entry_is_rewritten_a_few_times_only(tmp_path, monkeypatch):
     assert len(list(Path(table.path, RUNS).iterdir())) <= 4 * upkeep.FANOUT
 
 
+def test_what_others_put_into_the_folder_is_left_alone(tmp_path):
+    """A foreign folder among the runs stops no tidying, a foreign name is no newest manifest."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(30), 0))
+    for name in ("runs/.trash.tmp", "0.tmp", "manifest-old"):
+        Path(table.path, FOLDER, name).mkdir()
+    Path(table.path, FOLDER, "manifest-copy").write_text("x")
+    for ts in range(1, 20):
+        table.upsert(rows(range(ts * 30, ts * 30 + 6), ts))
+    assert table.index_status().pure
+    assert len(list(Path(table.path, RUNS).iterdir())) <= 2 * upkeep.FANOUT + 1
+
+
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=300), st.lists(st.integers(0, 2**64 - 1)))
 @settings(deadline=None)
 def test_a_run_finds_what_was_put_into_it(tmp_path_factory, hashes, others):

@@ -16,6 +16,7 @@ line or manifest that cannot be read is one that knows nothing.
 
 import json
 import os
+import re
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -184,7 +185,7 @@ def make_folders(storage: LocalStorage) -> None:
 def manifest_paths(storage: LocalStorage) -> list[str]:
     """Return the paths of the manifests there are, from the table's root, oldest first."""
     names = [entry.name for entry in storage.list_folder(FOLDER) if not entry.is_folder]
-    return sorted(f"{FOLDER}/{name}" for name in names if name.startswith(_PREFIX))
+    return sorted(f"{FOLDER}/{n}" for n in names if re.fullmatch(rf"{_PREFIX}\d{{14,17}}", n))
 
 
 def newest_manifest(storage: LocalStorage) -> str:

@@ -232,8 +232,8 @@ def tidy(storage: LocalStorage) -> None:
         text = storage.read_bytes(path).decode(errors="replace")
         listed.update(re.findall(rf"{re.escape(RUNS)}/[^\"]+\.run", text))
     for entry in storage.list_folder(RUNS):
-        if f"{RUNS}/{entry.name}" not in listed:
+        if f"{RUNS}/{entry.name}" not in listed and not entry.is_folder:
             storage.remove(f"{RUNS}/{entry.name}")
     for entry in storage.list_folder(FOLDER):
-        if entry.name.endswith(".tmp"):
+        if entry.name.endswith(".tmp") and not entry.is_folder:
             storage.remove(f"{FOLDER}/{entry.name}")
