@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import resource
 import shutil
 import threading
+import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +31,7 @@ from hoodie_nb.pipeline.index.hashing import hash64
 from hoodie_nb.pipeline.index.loading import load
 from hoodie_nb.pipeline.index.lookup import BloomStateIndex
 from hoodie_nb.pipeline.index.manifest import FOLDER, RUNS, newest_manifest, read_manifest
-from hoodie_nb.pipeline.index.run import Entries, SectionView, write_run
+from hoodie_nb.pipeline.index.run import DamagedRun, Entries, SectionView, write_run
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.local import LocalJob
 from hoodie_nb.table.base_file import read_keys
@@ -234,6 +239,15 @@ def test_keys_of_one_hash_in_two_groups_are_told_apart_by_the_files(tmp_path, mo
     assert keys_of(table) == [f"k{i:06d}" for i in range(70)]
 
 
+def test_a_key_that_was_inserted_twice_is_located_where_the_blooms_say(tmp_path):
+    """Whether the state knows a file or not, the same one of its doubles is updated."""
+    table = make(tmp_path / "t")
+    for ts in range(3):
+        write_here(table, rows(range(10), ts, parts=1), "insert")
+    plan, keys = plan_of(open_table(table.path)), pa.array([f"k{i:06d}" for i in range(10)])
+    assert BloomStateIndex(plan).locate("p0", keys).equals(BloomIndex(plan).locate("p0", keys))
+
+
 # --- what other writers do -----------------------------------------------------------------------
 
 
@@ -356,6 +370,71 @@ def test_a_partition_whose_runs_are_gone_is_learned_anew(tmp_path):
     assert (counts["damaged_runs"], counts["state_hits"]) == (0, 300)
 
 
+@pytest.mark.parametrize("place", ["", "runs", "manifest-9"])
+def test_an_index_that_cannot_be_reached_fails_no_write(tmp_path, place):
+    """A folder elsewhere is left as it is; a link to itself stands for whatever cannot be read."""
+    table, elsewhere = make(tmp_path / "t"), tmp_path / "elsewhere"
+    table.upsert(rows(range(30), 1))
+    target = Path(table.path, FOLDER, place)
+    if target.exists():
+        target.rename(elsewhere)
+    target.symlink_to(elsewhere if elsewhere.exists() else target)
+    before = sorted(elsewhere.rglob("*"))
+    for ts in (2, 3):
+        table.upsert(rows(range(60), ts))
+        assert keys_of(table) == [f"k{i:06d}" for i in range(60)]
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+LIES = {
+    "no_list": lambda state: 5,
+    "no_groups": lambda state: [state[0], state[1], [1], state[3]],
+    "group_of_one": lambda state: [state[0], state[1], {i: 3 for i in state[2]}, state[3]],
+    "since": lambda state: [
+        *state[:2],
+        {i: [v[0], 5, *v[2:]] for i, v in state[2].items()},
+        state[3],
+    ],
+    "entries": lambda state: [
+        *state[:2],
+        {i: [*v[:2], "x", 0] for i, v in state[2].items()},
+        state[3],
+    ],
+    "outside": lambda state: [*state[:3], [["../../x", *v[1:]] for v in state[3]]],
+    "length": lambda state: [*state[:3], [[*v[:3], [1], *v[4:]] for v in state[3]]],
+    "count": lambda state: [*state[:3], [[*v[:5], "x"] for v in state[3]]],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_line_that_nobody_wrote_knows_nothing(tmp_path, lie):
+    """A manifest edited by hand, its checksums made right, costs the partition and no write."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(60), 1))
+    path = Path(table.path, newest_manifest(open_table(table.path).storage))
+    head, *lines = path.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        name, state = line.split(b"\t")[1:]
+        body = name + b"\t" + json.dumps(LIES[lie](json.loads(state))).encode()
+        lines[number] = b"%08x\t%s\n" % (zlib.crc32(body), body)
+    path.write_bytes(head + b"".join(lines))
+    for ts in (2, 3):
+        assert write_here(table, rows(range(90), ts))["found"] == (60 if ts == 2 else 90)
+    assert index_gaps(open_table(table.path)) == []
+
+
+def test_a_section_that_claims_too_much_is_damaged(tmp_path):
+    """Counts and bits are compared before anything of that size is made."""
+    storage, entries = LocalStorage(tmp_path), Entries.of("p", "g", hash64(pa.array(["a"])))
+    good = write_run(storage, "r.run", "2" * 17, [entries])[0]
+    data = (tmp_path / "r.run").read_bytes()
+    for claim in (b'"count": 9, "bits": 2', b'"count":9e30,"bits":1', b'"count": 1, "bits":99'):
+        torn = data.replace(b'"count": 1, "bits": 0', claim)
+        (tmp_path / "r.run").write_bytes(torn)
+        with pytest.raises(DamagedRun):
+            SectionView(str(tmp_path / "r.run"), replace(good, crc=zlib.crc32(torn[32:])))
+
+
 def test_the_index_can_be_made_anew(tmp_path):
     """`rebuild_index` reads every file once and knows what the writers had told."""
     table = make(tmp_path / "t")
@@ -368,6 +447,31 @@ def test_the_index_can_be_made_anew(tmp_path):
     assert (made.entries, made.files, made.pure) == (told.entries, told.files, True)
     assert index_gaps(open_table(table.path)) == []
     assert "pure state: " in str(made)
+
+
+def test_sections_hold_no_open_files(tmp_path):
+    """A batch may touch more partitions than a process may open files."""
+    table, (soft, hard) = make(tmp_path / "t"), resource.getrlimit(resource.RLIMIT_NOFILE)
+    table.upsert(rows(range(150), 1, parts=150))
+    room = len(os.listdir("/dev/fd")) + 60
+    resource.setrlimit(resource.RLIMIT_NOFILE, (room, hard))
+    try:
+        assert write_here(table, rows(range(150), 2, parts=150))["state_hits"] == 150
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_an_index_newer_than_the_timeline_can_be_made_anew(tmp_path):
+    """After a restore the manifests of the instants that are gone do not stand before the new."""
+    table = make(tmp_path / "t")
+    for ts in range(3):
+        table.upsert(rows(range(60), ts))
+    for undone in open_table(table.path).timeline.completed_commits()[1:]:
+        for path in Path(table.path).rglob(f"*{undone.requested_time}*"):
+            if FOLDER not in str(path):
+                path.unlink()
+    assert index_gaps(open_table(table.path)) == []
+    assert Table.open(table.path).rebuild_index().pure
 
 
 # --- bounds --------------------------------------------------------------------------------------
@@ -418,6 +522,19 @@ def test_an_entry_is_rewritten_a_few_times_only(tmp_path, monkeypatch):
     manifest = read_manifest(f"{table.path}/{newest_manifest(open_table(table.path).storage)}")
     assert len(manifest.partition("p0").sections) <= 4 * upkeep.FANOUT
     assert len(list(Path(table.path, RUNS).iterdir())) <= 4 * upkeep.FANOUT
+
+
+def test_what_others_put_into_the_folder_is_left_alone(tmp_path):
+    """A foreign folder among the runs stops no tidying, a foreign name is no newest manifest."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(30), 0))
+    for name in ("runs/.trash.tmp", "0.tmp", "manifest-old"):
+        Path(table.path, FOLDER, name).mkdir()
+    Path(table.path, FOLDER, "manifest-copy").write_text("x")
+    for ts in range(1, 20):
+        table.upsert(rows(range(ts * 30, ts * 30 + 6), ts))
+    assert table.index_status().pure
+    assert len(list(Path(table.path, RUNS).iterdir())) <= 2 * upkeep.FANOUT + 1
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=300), st.lists(st.integers(0, 2**64 - 1)))
@@ -485,3 +602,18 @@ def test_an_open_instant_is_asked_as_its_last_checkpoint_left_it(tmp_path):
     job.complete(3)
     assert keys_of(Table.open(path)) == ["k000001", "k000005", "k000006"]
     assert index_gaps(open_table(path)) == []
+
+
+def test_a_key_stays_where_its_checkpoint_put_it_when_a_file_with_its_hash_is_loaded(
+    tmp_path, monkeypatch
+):
+    """Between two pieces of eager input a file is loaded that has a key of the same hash."""
+    monkeypatch.setattr(hashing, "MASK", 0)
+    table = make(tmp_path / "t")
+    write_elsewhere(table, rows(range(6), 1, parts=1))
+    job = LocalJob(open_table(table.path))
+    job.write(rows([100], 2, parts=1))
+    job.write(rows([3, 100], 3, parts=1))  # loads the file of 3
+    job.checkpoint(1)
+    job.complete(1)
+    assert keys_of(table) == [f"k{i:06d}" for i in [*range(6), 100]]

@@ -150,7 +150,7 @@ class BloomStateIndex:
         rows, groups = np.divmod(np.unique(rows * count + groups), count)
         shared = np.bincount(rows)[rows] > 1
         chosen[rows[shared]] = -1
-        for group in np.unique(groups[shared]):
+        for group in np.unique(groups[shared])[::-1]:  # the first that has the key, as blooms say
             asked = rows[shared & (groups == group)]
             piece = slices[known.file_ids[group]]
             chosen[asked[self._bloom.holds(piece, keys.take(pa.array(asked)))]] = group

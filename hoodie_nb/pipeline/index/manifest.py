@@ -16,10 +16,13 @@ line or manifest that cannot be read is one that knows nothing.
 
 import json
 import os
+import re
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
 
 from hoodie_nb.pipeline.index.run import Section
 from hoodie_nb.table.file_groups import FileSlice
@@ -29,6 +32,12 @@ FOLDER = f"{OURS}/index"
 RUNS = f"{FOLDER}/runs"
 _PREFIX = "manifest-"
 _KIND = "hoodie_nb state index 1, murmur64a"
+
+
+def _typed(values: Sequence[Any], *kinds: type) -> Sequence[Any]:
+    if [type(value) for value in values] != [*kinds]:
+        raise TypeError(f"{values} are not what this library writes")
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +91,16 @@ class PartitionState:
         return json.dumps([self.used, self.pure, groups, sections])
 
     @classmethod
-    def parse(cls, text: bytes) -> "PartitionState":
-        """Return the state that `to_json` wrote."""
-        used, pure, groups, sections = json.loads(text)
-        known = {file_id: LoadedGroup(*values) for file_id, values in groups.items()}
-        return cls(used, known, tuple(Section(*values) for values in sections), pure)
+    def parse(cls, text: bytes) -> "PartitionState | None":
+        """Return the state that `to_json` wrote; None for anything else, whatever it claims."""
+        try:
+            used, pure, groups, sections = json.loads(text)
+            known = {i: LoadedGroup(*_typed(v, str, str, int, int)) for i, v in groups.items()}
+            kept = tuple(Section(*_typed(v, str, str, int, int, int, int)) for v in sections)
+        except (ValueError, TypeError, AttributeError):
+            return None
+        inside = all(s.run == f"{RUNS}/{s.run.rpartition('/')[2]}" for s in kept)
+        return cls(str(used), known, kept, bool(pure)) if inside else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +164,36 @@ class Manifest:
     def save(self, storage: LocalStorage) -> None:
         """Write the manifest whole or not at all; not synced, since a torn one only knows less."""
         head = json.dumps({"instant": self.instant, "totals": astuple(self.totals)})
-        storage.make_folder(FOLDER)
         scratch = storage.local_path(f"{FOLDER}/{uuid.uuid4().hex}.tmp")
         with open(scratch, "xb") as sink:
             sink.write(_line(_KIND, head) + self._content)
-        os.replace(scratch, storage.local_path(f"{FOLDER}/{_PREFIX}{self.instant}"))
+        os.replace(scratch, storage.local_path(manifest_path(self.instant)))
+
+
+def manifest_path(instant: str) -> str:
+    """Return where the manifest of an instant lies, from the table's root."""
+    return f"{FOLDER}/{_PREFIX}{instant}"
+
+
+def make_folders(storage: LocalStorage) -> None:
+    """Make the index's folders; OSError if they lie elsewhere, where nothing of ours is deleted."""
+    storage.make_folder(RUNS)
+    if not Path(storage.local_path(RUNS)).resolve().is_relative_to(Path(storage.root).resolve()):
+        raise OSError(f"{FOLDER} is a link that leads out of the table: delete it")
 
 
 def manifest_paths(storage: LocalStorage) -> list[str]:
     """Return the paths of the manifests there are, from the table's root, oldest first."""
     names = [entry.name for entry in storage.list_folder(FOLDER) if not entry.is_folder]
-    return sorted(f"{FOLDER}/{name}" for name in names if name.startswith(_PREFIX))
+    return sorted(f"{FOLDER}/{n}" for n in names if re.fullmatch(rf"{_PREFIX}\d{{14,17}}", n))
 
 
 def newest_manifest(storage: LocalStorage) -> str:
-    """Return the path of the newest manifest, from the table's root; empty if there is none."""
-    return (manifest_paths(storage) or [""])[-1]
+    """Return the path of the newest manifest, from the table's root; empty if none is reached."""
+    try:
+        return (manifest_paths(storage) or [""])[-1]
+    except OSError:
+        return ""
 
 
 def read_manifest(path: str) -> Manifest:
@@ -175,8 +203,10 @@ def read_manifest(path: str) -> Manifest:
             first, _, content = file.read().partition(b"\n")
         kind, _, head = (_body(first) or b"").partition(b"\t")
         raw = json.loads(head) if kind == json.dumps(_KIND).encode() else {}
-        return Manifest(raw["instant"], content, Totals(*raw["totals"]))
-    except (OSError, ValueError, KeyError):
+        return Manifest(
+            str(raw["instant"]), content, Totals(*_typed(raw["totals"], int, int, int, int))
+        )
+    except (OSError, ValueError, KeyError, TypeError):
         return Manifest()
 
 

@@ -22,7 +22,7 @@ class RecentIndex:
         found = self._inner.locate(partition, keys)
         for placed, file_ids in self._placed.get(partition, []):
             recent = file_ids.take(pc.index_in(keys, value_set=placed))
-            found = pc.coalesce(found, recent)
+            found = pc.coalesce(recent, found)  # a file loaded since may have a key of its hash
         return found
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:

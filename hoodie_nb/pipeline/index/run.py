@@ -14,19 +14,20 @@ Sections are found through the manifest, which names run, place, length and chec
 
 At most 15 bytes a key. The filter spares most hashes that are not there the way through the others,
 which makes several sections nearly as quick as one. Files are mapped, so that lookups touch the
-pages they need and nobody holds a run in memory; a section's checksum is compared when it is first
-opened.
+pages they need and nobody holds a run in memory or, whatever the number of sections, an open file;
+a section's checksum is compared when it is first opened.
 
 *Source:* RFC-24 "new index"; the memtables of log-structured merge trees.
 """
 
 import json
-import mmap
+import os
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from hoodie_nb.pipeline.index.hashing import Hashes
@@ -91,7 +92,7 @@ class Entries:
     def encoded(self) -> bytes:
         """Return the section's bytes; `SectionView` reads them."""
         count = len(self.hashes)
-        bits = max(0, count.bit_length() - 2)
+        bits = _bits(count)
         prefixes = (self.hashes >> np.uint64(63 - bits)) >> np.uint64(1)  # a shift by 64 is none
         each = np.bincount(prefixes.astype(np.int64), minlength=1 << bits)
         directory = np.concatenate([[0], np.cumsum(each)]).astype("<u4")
@@ -124,6 +125,10 @@ def write_run(
     return found
 
 
+def _bits(count: int) -> int:
+    return max(0, count.bit_length() - 2)
+
+
 def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 8)
 
@@ -138,15 +143,17 @@ class SectionView:
             meta = json.loads(bytes(body[8 : 8 + size]))
             self.partition, self.file_ids = str(meta["partition"]), list(meta["groups"])
             count, bits = int(meta["count"]), int(meta["bits"])
-        except (ValueError, KeyError, TypeError) as error:
+            if bits != _bits(count):
+                raise ValueError(f"{count} hashes do not take {bits} bits")
+            at = 8 + -(-size // 8) * 8
+            self.hashes: Hashes = np.frombuffer(body, "<u8", count, at)
+            self.groups: Groups = np.frombuffer(body, "<u4", count, at + 8 * count)
+            at += 8 * count + -(-4 * count // 8) * 8
+            self._directory = np.frombuffer(body, "<u4", (1 << bits) + 1, at)
+            at += -(-4 * ((1 << bits) + 1) // 8) * 8
+            self._filter = np.frombuffer(body, np.uint8, 1 << bits + _FINER - 3, at)
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise DamagedRun(f"{path}: {error}") from None
-        at = 8 + -(-size // 8) * 8
-        self.hashes: Hashes = np.frombuffer(body, "<u8", count, at)
-        self.groups: Groups = np.frombuffer(body, "<u4", count, at + 8 * count)
-        at += 8 * count + -(-4 * count // 8) * 8
-        self._directory = np.frombuffer(body, "<u4", (1 << bits) + 1, at)
-        at += -(-4 * ((1 << bits) + 1) // 8) * 8
-        self._filter = np.frombuffer(body, np.uint8, 1 << bits + _FINER - 3, at)
         self._bits, self.instant = bits, section.instant
 
     def entries(self) -> Entries:
@@ -198,9 +205,11 @@ class SectionView:
 
 def _mapped(path: str, section: Section) -> memoryview:
     try:
-        with open(path, "rb") as file:
-            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        if not os.path.isfile(path):  # opening a pipe would wait for its writer
+            raise FileNotFoundError(f"there is no file {path}")
+        with pa.memory_map(path) as file:
+            data = memoryview(file.read_buffer())
+    except OSError as error:
         raise DamagedRun(f"{path}: {error}") from None
     head = HEAD + section.instant.encode().ljust(_HEAD_BYTES - len(HEAD))
     body = data[section.offset : section.offset + section.length]

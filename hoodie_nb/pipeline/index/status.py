@@ -13,6 +13,9 @@ from hoodie_nb.pipeline.index.manifest import (
     LoadedGroup,
     Manifest,
     PartitionState,
+    make_folders,
+    manifest_path,
+    manifest_paths,
     newest_manifest,
     read_manifest,
 )
@@ -87,7 +90,7 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
         return index_status(table)
     instant = groups.instants[-1]
     states: dict[str, PartitionState] = {}
-    storage.make_folder(RUNS)
+    make_folders(storage)
     told: list[tuple[str, dict[str, LoadedGroup]]] = []
     path = f"{RUNS}/{instant}-{uuid.uuid4().hex[:8]}.run"
     sections = write_run(storage, path, instant, _entries(table, instant, told))
@@ -98,6 +101,9 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
         kept: tuple[Section, ...] = (*before.sections, section)
         states[name] = PartitionState(instant, together, kept, pure)
     Manifest().with_states(instant, states).save(storage)
+    for path in manifest_paths(storage):
+        if path > manifest_path(instant):  # of instants that were undone
+            storage.remove(path)
     tidy(storage)
     return index_status(table)
 

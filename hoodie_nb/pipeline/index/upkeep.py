@@ -30,6 +30,7 @@ from hoodie_nb.pipeline.index.manifest import (
     LoadedGroup,
     Manifest,
     PartitionState,
+    make_folders,
     manifest_paths,
     newest_manifest,
     read_manifest,
@@ -135,7 +136,7 @@ def learn(table: TableHandle, instant: str, statuses: Sequence[WriteStatus], tel
     began = time.perf_counter()
     try:
         saved = _learned(table, instant, statuses)
-    except OSError as error:
+    except Exception as error:  # the commit stands, whatever becomes of its cache
         tell("index_postponed", instant=instant, why=str(error))
         return
     failpoints.hit("coord.index.post")
@@ -195,7 +196,7 @@ def _save(
             part.groups, part.sections, merged = {}, [], None
         if merged is not None and len(merged.hashes):
             entries[name] = merged
-    storage.make_folder(RUNS)
+    make_folders(storage)
     path = f"{RUNS}/{instant}-{uuid.uuid4().hex[:8]}.run"
     if entries:
         sections = write_run(storage, path, instant, entries.values())
@@ -231,8 +232,8 @@ def tidy(storage: LocalStorage) -> None:
         text = storage.read_bytes(path).decode(errors="replace")
         listed.update(re.findall(rf"{re.escape(RUNS)}/[^\"]+\.run", text))
     for entry in storage.list_folder(RUNS):
-        if f"{RUNS}/{entry.name}" not in listed:
+        if f"{RUNS}/{entry.name}" not in listed and not entry.is_folder:
             storage.remove(f"{RUNS}/{entry.name}")
     for entry in storage.list_folder(FOLDER):
-        if entry.name.endswith(".tmp"):
+        if entry.name.endswith(".tmp") and not entry.is_folder:
             storage.remove(f"{FOLDER}/{entry.name}")
