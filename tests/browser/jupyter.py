@@ -119,8 +119,8 @@ def server(folder: Path, root: Path, workspace: Path | None = None) -> Iterator[
     finally:
         process.terminate()
         try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
+            process.wait(10)
+        except subprocess.TimeoutExpired:  # a kernel without its parent ends by itself
             process.kill()
             process.wait()
 

@@ -186,3 +186,5 @@ def test_the_workspace_opens_the_tour(page, tmp_path, pictures):
         page.wait_for_selector(".jp-NotebookPanel .jp-Cell:has-text('1 + 1')")
         page.wait_for_selector("#table-of-contents", state="visible")
         page.screenshot(path=pictures / "workspace.png")
+        page.evaluate(jupyter.SHUT_DOWN)
+        page.goto("about:blank")  # a page whose server is gone has errors
