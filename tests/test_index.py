@@ -30,7 +30,13 @@ from hoodie_nb.pipeline.index.bloom import BloomIndex
 from hoodie_nb.pipeline.index.hashing import hash64
 from hoodie_nb.pipeline.index.loading import load
 from hoodie_nb.pipeline.index.lookup import BloomStateIndex
-from hoodie_nb.pipeline.index.manifest import FOLDER, RUNS, newest_manifest, read_manifest
+from hoodie_nb.pipeline.index.manifest import (
+    FOLDER,
+    RUNS,
+    PartitionState,
+    newest_manifest,
+    read_manifest,
+)
 from hoodie_nb.pipeline.index.run import DamagedRun, Entries, SectionView, write_run
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.local import LocalJob
@@ -572,6 +578,21 @@ def test_lookups_read_the_lines_of_their_partitions_only(tmp_path):
     manifest = read_manifest(str(path))
     assert sorted(manifest) == ["p0", "p2"] and manifest.partition("p1") is None
     assert index_gaps(open_table(table.path)) == []
+
+
+def test_a_line_is_read_once_however_many_files_its_partition_has(tmp_path, monkeypatch):
+    """Each writer of a partition's hundred files asks for the same line, the coordinator too."""
+    table, read = make(tmp_path / "t", **{"hoodie.parquet.max.file.size": 1024}), []
+    table.upsert(rows(range(100), 1, parts=1))
+    parse = PartitionState.parse
+
+    def counted(text: bytes) -> PartitionState | None:
+        read.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(PartitionState, "parse", counted)
+    table.upsert(rows(range(100), 2, parts=1))
+    assert table.index_status().files == 100 and len(read) == 3  # tasks, coordinator, status
 
 
 def test_keys_are_located_where_the_open_instant_put_them(tmp_path):
