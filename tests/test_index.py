@@ -153,6 +153,22 @@ def test_a_file_is_read_once_however_many_tasks_need_it(tmp_path):
     assert Counter(read) == {True: 1, False: 7}
 
 
+def test_a_file_is_loaded_under_its_whole_path_and_again_if_that_is_damaged(tmp_path):
+    """Files of two partitions may share their names; a torn copy of the hashes is no answer."""
+    table = make(tmp_path / "t")
+    write_elsewhere(table, rows(range(12), 1, parts=2))
+    plan = plan_of(open_table(table.path))
+    ours, theirs = (next(iter(plan.groups.partition(p).values())) for p in ("p0", "p1"))
+    os.rename(f"{table.path}/{theirs.path}", f"{table.path}/p1/{ours.file_name}")
+    twin = replace(theirs, file_id=ours.file_id, file_name=ours.file_name)
+    views = [load(plan.storage, plan.staged, piece)[0] for piece in (ours, twin)]
+    assert [view.partition for view in views] == ["p0", "p1"]
+    for run in Path(table.path, plan.staged, "loaded").glob("*.run"):
+        run.write_bytes(run.read_bytes()[:40])
+    view, read = load(plan.storage, plan.staged, ours)
+    assert (len(view.hashes), read) == (6, True)
+
+
 def test_each_key_column_is_read_once_on_the_way_to_pure_state(tmp_path, monkeypatch):
     """Lookups and upkeep together read no file of another engine twice, and own files never."""
     table, read = make(tmp_path / "t", index_load_budget=1), Counter()
