@@ -30,7 +30,13 @@ from hoodie_nb.pipeline.index.bloom import BloomIndex
 from hoodie_nb.pipeline.index.hashing import hash64
 from hoodie_nb.pipeline.index.loading import load
 from hoodie_nb.pipeline.index.lookup import BloomStateIndex
-from hoodie_nb.pipeline.index.manifest import FOLDER, RUNS, newest_manifest, read_manifest
+from hoodie_nb.pipeline.index.manifest import (
+    FOLDER,
+    RUNS,
+    PartitionState,
+    newest_manifest,
+    read_manifest,
+)
 from hoodie_nb.pipeline.index.run import DamagedRun, Entries, SectionView, write_run
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.local import LocalJob
@@ -145,6 +151,22 @@ def test_a_file_is_read_once_however_many_tasks_need_it(tmp_path):
     for thread in threads:
         thread.join()
     assert Counter(read) == {True: 1, False: 7}
+
+
+def test_a_file_is_loaded_under_its_whole_path_and_again_if_that_is_damaged(tmp_path):
+    """Files of two partitions may share their names; a torn copy of the hashes is no answer."""
+    table = make(tmp_path / "t")
+    write_elsewhere(table, rows(range(12), 1, parts=2))
+    plan = plan_of(open_table(table.path))
+    ours, theirs = (next(iter(plan.groups.partition(p).values())) for p in ("p0", "p1"))
+    os.rename(f"{table.path}/{theirs.path}", f"{table.path}/p1/{ours.file_name}")
+    twin = replace(theirs, file_id=ours.file_id, file_name=ours.file_name)
+    views = [load(plan.storage, plan.staged, piece)[0] for piece in (ours, twin)]
+    assert [view.partition for view in views] == ["p0", "p1"]
+    for run in Path(table.path, plan.staged, "loaded").glob("*.run"):
+        run.write_bytes(run.read_bytes()[:40])
+    view, read = load(plan.storage, plan.staged, ours)
+    assert (len(view.hashes), read) == (6, True)
 
 
 def test_each_key_column_is_read_once_on_the_way_to_pure_state(tmp_path, monkeypatch):
@@ -572,6 +594,21 @@ def test_lookups_read_the_lines_of_their_partitions_only(tmp_path):
     manifest = read_manifest(str(path))
     assert sorted(manifest) == ["p0", "p2"] and manifest.partition("p1") is None
     assert index_gaps(open_table(table.path)) == []
+
+
+def test_a_line_is_read_once_however_many_files_its_partition_has(tmp_path, monkeypatch):
+    """Each writer of a partition's hundred files asks for the same line, the coordinator too."""
+    table, read = make(tmp_path / "t", **{"hoodie.parquet.max.file.size": 1024}), []
+    table.upsert(rows(range(100), 1, parts=1))
+    parse = PartitionState.parse
+
+    def counted(text: bytes) -> PartitionState | None:
+        read.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(PartitionState, "parse", counted)
+    table.upsert(rows(range(100), 2, parts=1))
+    assert table.index_status().files == 100 and len(read) == 3  # tasks, coordinator, status
 
 
 def test_keys_are_located_where_the_open_instant_put_them(tmp_path):

@@ -14,10 +14,9 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import astuple
-from pathlib import PurePosixPath
 
 from hoodie_nb.pipeline.index.hashing import hash64
-from hoodie_nb.pipeline.index.run import DamagedRun, Entries, Section, SectionView, write_run
+from hoodie_nb.pipeline.index.run import Entries, Section, SectionView, write_run
 from hoodie_nb.table.base_file import read_keys
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.storage import LocalStorage
@@ -35,11 +34,12 @@ def read_hashes(storage: LocalStorage, piece: FileSlice) -> Entries:
 def load(storage: LocalStorage, staged: str, piece: FileSlice) -> tuple[SectionView, bool]:
     """Return a slice's hashes, and whether this call has read them from the file."""
     storage.make_folder(f"{staged}/{_FOLDER}")
-    path = f"{staged}/{_FOLDER}/{piece.file_id}_{PurePosixPath(piece.path).name}"
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{piece.partition_path}//{piece.path}").hex
+    path = f"{staged}/{_FOLDER}/{name}"
     with open(storage.local_path(f"{path}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a reader that dies lets go of it
-        for section in _noted(storage, f"{path}{_NOTE}"):
-            return SectionView(storage.local_path(section.run), section), False
+        for view in _noted(storage, f"{path}{_NOTE}"):
+            return view, False
         entries = read_hashes(storage, piece)
         run = f"{path}.{uuid.uuid4().hex}.run"
         stands_for = _OPEN if piece.staged_path else piece.instant_time
@@ -51,9 +51,10 @@ def load(storage: LocalStorage, staged: str, piece: FileSlice) -> tuple[SectionV
     return SectionView(storage.local_path(section.run), section), True
 
 
-def _noted(storage: LocalStorage, path: str) -> Iterator[Section]:
+def _noted(storage: LocalStorage, path: str) -> Iterator[SectionView]:
     try:
-        yield Section(*json.loads(storage.read_bytes(path)))
+        section = Section(*json.loads(storage.read_bytes(path)))
+        yield SectionView(storage.local_path(section.run), section)
     except (OSError, ValueError, TypeError):
         return
 
@@ -62,11 +63,7 @@ def loaded(storage: LocalStorage, staged: str) -> Iterator[SectionView]:
     """Yield the hashes of each file that was loaded by the tasks of a run."""
     for entry in storage.list_folder(f"{staged}/{_FOLDER}"):
         if entry.name.endswith(_NOTE):
-            for section in _noted(storage, f"{staged}/{_FOLDER}/{entry.name}"):
-                try:
-                    yield SectionView(storage.local_path(section.run), section)
-                except DamagedRun:
-                    continue
+            yield from _noted(storage, f"{staged}/{_FOLDER}/{entry.name}")
 
 
 def note_damage(storage: LocalStorage, staged: str, partition: str) -> None:

@@ -126,39 +126,33 @@ class Manifest:
 
     def __init__(self, instant: str = "", content: bytes = b"", totals: Totals = _NOTHING) -> None:
         self.instant, self.totals = instant, totals
-        self._content = content
+        self._lines = {_name(line): line for line in content.split(b"\n") if line}
+        self._read: dict[str, PartitionState | None] = {}  # writers ask once a file
 
     def __iter__(self) -> Iterator[str]:
         """Yield the partitions that can be read."""
-        for line in self._content.split(b"\n"):
-            body = _body(line)
-            if body is not None:
-                yield json.loads(body.partition(b"\t")[0])
+        return (json.loads(name) for name, line in self._lines.items() if _body(line) is not None)
 
     def partition(self, path: str) -> PartitionState | None:
         """Return what is known of a partition, None if nothing (or nothing readable)."""
-        begin, end = self._place(path)
-        body = _body(self._content[begin:end].rstrip(b"\n"))
-        return None if body is None else PartitionState.parse(body.partition(b"\t")[2])
-
-    def _place(self, path: str) -> tuple[int, int]:
-        """Return where a partition's line begins and ends, the same if there is none."""
-        at = self._content.find(f"\t{json.dumps(path)}\t".encode())
-        if at < 0:
-            return 0, 0
-        end = self._content.find(b"\n", at)
-        return self._content.rfind(b"\n", 0, at) + 1, len(self._content) if end < 0 else end + 1
+        if path not in self._read:
+            body = _body(self._lines.get(json.dumps(path).encode(), b""))
+            text = b"" if body is None else body.partition(b"\t")[2]
+            self._read[path] = PartitionState.parse(text)
+        return self._read[path]
 
     def with_states(self, instant: str, states: Mapping[str, PartitionState | None]) -> "Manifest":
         """Return the manifest of a later instant: these partitions anew, None without a line."""
-        manifest = Manifest(instant, self._content, self.totals)
+        manifest = Manifest(instant, totals=self.totals)
+        manifest._lines = dict(self._lines)
         for path, state in states.items():
-            before, (begin, end) = manifest.partition(path), manifest._place(path)
+            before, name = self.partition(path), json.dumps(path).encode()
             old = _NOTHING if before is None else before.totals
             new = _NOTHING if state is None else state.totals
-            line = b"" if state is None else _line(path, state.to_json())
-            rest = manifest._content[:begin] + manifest._content[end:]
-            manifest = Manifest(instant, rest + line, manifest.totals.changed(old, new))
+            manifest.totals = manifest.totals.changed(old, new)
+            manifest._lines.pop(name, None)
+            if state is not None:
+                manifest._lines[name] = _line(path, state.to_json())
         return manifest
 
     def save(self, storage: LocalStorage) -> None:
@@ -166,7 +160,7 @@ class Manifest:
         head = json.dumps({"instant": self.instant, "totals": astuple(self.totals)})
         scratch = storage.local_path(f"{FOLDER}/{uuid.uuid4().hex}.tmp")
         with open(scratch, "xb") as sink:
-            sink.write(_line(_KIND, head) + self._content)
+            sink.writelines(line + b"\n" for line in (_line(_KIND, head), *self._lines.values()))
         os.replace(scratch, storage.local_path(manifest_path(self.instant)))
 
 
@@ -212,7 +206,11 @@ def read_manifest(path: str) -> Manifest:
 
 def _line(name: str, text: str) -> bytes:
     body = f"{json.dumps(name)}\t{text}".encode()
-    return f"{zlib.crc32(body):08x}\t".encode() + body + b"\n"
+    return f"{zlib.crc32(body):08x}\t".encode() + body
+
+
+def _name(line: bytes) -> bytes:
+    return line.partition(b"\t")[2].partition(b"\t")[0]
 
 
 def _body(line: bytes) -> bytes | None:
