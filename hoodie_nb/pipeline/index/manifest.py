@@ -14,6 +14,7 @@ line or manifest that cannot be read is one that knows nothing.
 *Source:* RFC-24 "new index"; design of a cache beside the table.
 """
 
+import functools
 import json
 import os
 import re
@@ -126,8 +127,21 @@ class Manifest:
 
     def __init__(self, instant: str = "", content: bytes = b"", totals: Totals = _NOTHING) -> None:
         self.instant, self.totals = instant, totals
-        self._lines = {_name(line): line for line in content.split(b"\n") if line}
+        self._content = content
         self._read: dict[str, PartitionState | None] = {}  # writers ask once a file
+
+    @functools.cached_property
+    def _lines(self) -> dict[bytes, bytes]:
+        """All lines by their partition, for those who need more than a few of them."""
+        return {_name(line): line for line in self._content.split(b"\n") if line}
+
+    def _line_of(self, path: str) -> bytes:
+        name = json.dumps(path).encode()
+        if "_lines" in vars(self) or len(self._read) > 16:  # splitting pays
+            return self._lines.get(name, b"")
+        at = self._content.find(b"\t" + name + b"\t")
+        begin, end = self._content.rfind(b"\n", 0, max(at, 0)) + 1, self._content.find(b"\n", at)
+        return b"" if at < 0 else self._content[begin : end if end >= 0 else None]
 
     def __iter__(self) -> Iterator[str]:
         """Yield the partitions that can be read."""
@@ -136,7 +150,7 @@ class Manifest:
     def partition(self, path: str) -> PartitionState | None:
         """Return what is known of a partition, None if nothing (or nothing readable)."""
         if path not in self._read:
-            body = _body(self._lines.get(json.dumps(path).encode(), b""))
+            body = _body(self._line_of(path))
             text = b"" if body is None else body.partition(b"\t")[2]
             self._read[path] = PartitionState.parse(text)
         return self._read[path]
