@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -494,6 +495,21 @@ def test_an_index_newer_than_the_timeline_can_be_made_anew(tmp_path):
                 path.unlink()
     assert index_gaps(open_table(table.path)) == []
     assert Table.open(table.path).rebuild_index().pure
+
+
+def test_files_that_cannot_be_hashed_stop_neither_lookup_nor_learning(tmp_path):
+    """A foreign file that lacks keys in some rows is loaded; one that is torn stays unloaded."""
+    table = make(tmp_path / "t")
+    write_elsewhere(table, rows(range(30), 1, parts=1))
+    odd, torn = sorted(Path(table.path).glob("p0/*.parquet"))[:2]
+    data = pq.read_table(odd).replace_schema_metadata(None)  # without bloom: always a candidate
+    keys = [None, "", *data.column("_hoodie_record_key").to_pylist()[2:]]
+    pq.write_table(data.set_column(2, "_hoodie_record_key", pa.array(keys)), odd)
+    content = torn.read_bytes()
+    torn.write_bytes(b"PAR1" + bytes(600) + content[604:])  # its footer can be read
+    assert write_here(table, rows([100], 2, parts=1))["files_looked_up"] == 1
+    unloaded = table.index_status().unloaded
+    assert [Path(path).name for path in unloaded] == [torn.name]
 
 
 # --- bounds --------------------------------------------------------------------------------------
