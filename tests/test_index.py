@@ -528,6 +528,16 @@ def test_the_coldest_partitions_are_forgotten_above_the_limit(tmp_path):
     assert write_here(table, rows(range(1200), 20, parts=12))["found"] == 1200
 
 
+def test_damaged_lines_take_no_room(tmp_path):
+    """What was lost with a damaged line does not count against `index_max_bytes` for good."""
+    table = make(tmp_path / "t", index_max_bytes=6000)
+    for ts in range(8):
+        table.upsert(rows(range(100), ts, parts=1))
+        assert table.index_status().pure
+        path = Path(table.path, newest_manifest(open_table(table.path).storage))
+        path.write_bytes(path.read_bytes()[:-9])
+
+
 def test_entries_of_deleted_keys_go(tmp_path):
     """Groups that lost a quarter of their keys are told whole again, and merges drop the rest."""
     table = make(tmp_path / "t")

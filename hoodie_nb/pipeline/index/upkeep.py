@@ -214,7 +214,8 @@ def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
         return manifest
     states = {name: manifest.partition(name) for name in manifest}
     by_use = sorted((s.used, name, s.totals.bytes) for name, s in states.items() if s is not None)
-    size, forgotten = manifest.totals.bytes, []
+    size = sum(its for _, _, its in by_use)  # the totals still count lines that were damaged
+    forgotten = []
     for _, name, its in by_use:
         if size > max_bytes:
             size -= its
