@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -496,6 +497,21 @@ def test_an_index_newer_than_the_timeline_can_be_made_anew(tmp_path):
     assert Table.open(table.path).rebuild_index().pure
 
 
+def test_files_that_cannot_be_hashed_stop_neither_lookup_nor_learning(tmp_path):
+    """A foreign file that lacks keys in some rows is loaded; one that is torn stays unloaded."""
+    table = make(tmp_path / "t")
+    write_elsewhere(table, rows(range(30), 1, parts=1))
+    odd, torn = sorted(Path(table.path).glob("p0/*.parquet"))[:2]
+    data = pq.read_table(odd).replace_schema_metadata(None)  # without bloom: always a candidate
+    keys = [None, "", *data.column("_hoodie_record_key").to_pylist()[2:]]
+    pq.write_table(data.set_column(2, "_hoodie_record_key", pa.array(keys)), odd)
+    content = torn.read_bytes()
+    torn.write_bytes(b"PAR1" + bytes(600) + content[604:])  # its footer can be read
+    assert write_here(table, rows([100], 2, parts=1))["files_looked_up"] == 1
+    unloaded = table.index_status().unloaded
+    assert [Path(path).name for path in unloaded] == [torn.name]
+
+
 # --- bounds --------------------------------------------------------------------------------------
 
 
@@ -510,6 +526,16 @@ def test_the_coldest_partitions_are_forgotten_above_the_limit(tmp_path):
     assert 0 < status.pure_partitions < 12
     assert not [path for path in status.unloaded if path.startswith("p11/")]
     assert write_here(table, rows(range(1200), 20, parts=12))["found"] == 1200
+
+
+def test_damaged_lines_take_no_room(tmp_path):
+    """What was lost with a damaged line does not count against `index_max_bytes` for good."""
+    table = make(tmp_path / "t", index_max_bytes=6000)
+    for ts in range(8):
+        table.upsert(rows(range(100), ts, parts=1))
+        assert table.index_status().pure
+        path = Path(table.path, newest_manifest(open_table(table.path).storage))
+        path.write_bytes(path.read_bytes()[:-9])
 
 
 def test_entries_of_deleted_keys_go(tmp_path):

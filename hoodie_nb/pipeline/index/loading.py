@@ -15,6 +15,8 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import astuple
 
+import pyarrow.compute as pc
+
 from hoodie_nb.pipeline.index.hashing import hash64
 from hoodie_nb.pipeline.index.run import Entries, Section, SectionView, write_run
 from hoodie_nb.table.base_file import read_keys
@@ -26,8 +28,9 @@ _OPEN = "0" * 17  # what was read of an open instant's files is not what the ins
 
 
 def read_hashes(storage: LocalStorage, piece: FileSlice) -> Entries:
-    """Return the hashes of all keys of a slice, by reading its key column."""
+    """Return the hashes of all keys of a slice (nulls are none), by reading its key column."""
     keys = read_keys(storage.fetch(piece.path, piece.size_bytes))
+    keys = keys.filter(pc.greater(pc.binary_length(keys), 0))
     return Entries.of(piece.partition_path, piece.file_id, hash64(keys))
 
 

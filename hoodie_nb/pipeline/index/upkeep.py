@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from hoodie_nb import failpoints
-from hoodie_nb.errors import InvalidTable
 from hoodie_nb.pipeline.index.loading import damaged, loaded, read_hashes
 from hoodie_nb.pipeline.index.manifest import (
     FOLDER,
@@ -174,7 +173,7 @@ def _learned(table: TableHandle, instant: str, statuses: Sequence[WriteStatus]) 
     for view in views:
         parts[view.partition].load(view.entries(), view.instant)
     for piece in _next_files(parts.values(), table.options.index_load_budget):
-        with contextlib.suppress(InvalidTable):  # a damaged file stays unloaded
+        with contextlib.suppress(Exception):  # whatever is wrong with the file, it stays unloaded
             parts[piece.partition_path].load(read_hashes(storage, piece), piece.instant_time)
     return _save(storage, manifest, parts, table.options.index_max_bytes)
 
@@ -215,7 +214,8 @@ def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
         return manifest
     states = {name: manifest.partition(name) for name in manifest}
     by_use = sorted((s.used, name, s.totals.bytes) for name, s in states.items() if s is not None)
-    size, forgotten = manifest.totals.bytes, []
+    size = sum(its for _, _, its in by_use)  # the totals still count lines that were damaged
+    forgotten = []
     for _, name, its in by_use:
         if size > max_bytes:
             size -= its
