@@ -36,10 +36,18 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"no gzip", *map(gzip.compress, (b"", b"{", b"{}\n[1]", b"[1]", b"{}\n[1, 2, 3]"))],
-)
+NO_RECORDINGS = {
+    "empty": b"",
+    "no gzip": b"no gzip",
+    "gzip of nothing": gzip.compress(b""),
+    "half a head": gzip.compress(b"{"),
+    "a short event": gzip.compress(b"{}\n[1]"),
+    "no head": gzip.compress(b"[1]"),
+    "numbers": gzip.compress(b"{}\n[1, 2, 3]"),
+}
+
+
+@pytest.mark.parametrize("content", NO_RECORDINGS.values(), ids=NO_RECORDINGS.keys())
 def test_what_is_no_recording_is_refused(tmp_path, content):
     """A file that is cut, empty or something else is told with its name."""
     (tmp_path / "other").write_bytes(content)
