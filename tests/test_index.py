@@ -680,3 +680,19 @@ def test_a_key_stays_where_its_checkpoint_put_it_when_a_file_with_its_hash_is_lo
     job.checkpoint(1)
     job.complete(1)
     assert keys_of(table) == [f"k{i:06d}" for i in [*range(6), 100]]
+
+
+def test_a_key_stays_where_its_hash_led_it_when_a_file_with_that_hash_is_loaded(
+    tmp_path, monkeypatch
+):
+    """A new key goes to the one group that has its hash, also once there are two such groups."""
+    monkeypatch.setattr(hashing, "MASK", 0)
+    table = make(tmp_path / "t")
+    write_here(table, rows(range(3), 1, parts=1))
+    write_elsewhere(table, rows(range(10, 13), 1, parts=1))
+    job = LocalJob(open_table(table.path))
+    job.write(rows([100], 2, parts=1))
+    job.write(rows([11, 100], 3, parts=1))  # loads the file of 11
+    job.checkpoint(1)
+    job.complete(1)
+    assert keys_of(table) == [f"k{i:06d}" for i in [*range(3), *range(10, 13), 100]]
