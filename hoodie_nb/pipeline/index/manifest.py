@@ -204,6 +204,12 @@ def newest_manifest(storage: LocalStorage) -> str:
         return ""
 
 
+def last_manifest(storage: LocalStorage) -> Manifest:
+    """Return the newest manifest, read; one that knows nothing if there is none."""
+    path = newest_manifest(storage)
+    return read_manifest(storage.local_path(path)) if path else Manifest()
+
+
 def read_manifest(path: str) -> Manifest:
     """Return the manifest at the local `path`; what cannot be read is as if it had never been."""
     try:

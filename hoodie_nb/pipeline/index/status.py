@@ -13,11 +13,10 @@ from hoodie_nb.pipeline.index.manifest import (
     LoadedGroup,
     Manifest,
     PartitionState,
+    last_manifest,
     make_folders,
     manifest_path,
     manifest_paths,
-    newest_manifest,
-    read_manifest,
 )
 from hoodie_nb.pipeline.index.run import Entries, Section, write_run
 from hoodie_nb.pipeline.index.upkeep import MERGED_ENTRIES, tidy
@@ -58,9 +57,7 @@ class IndexStatus:
 
 def index_status(table: TableHandle) -> IndexStatus:
     """Return what the newest manifest knows of the table's files as they are now."""
-    path = newest_manifest(table.storage)
-    manifest = read_manifest(table.storage.local_path(path)) if path else Manifest()
-    slices = table.file_groups().slices
+    manifest, slices = last_manifest(table.storage), table.file_groups().slices
     states = {name: manifest.partition(name) or PartitionState("") for name in slices}
     unloaded = [
         piece.path

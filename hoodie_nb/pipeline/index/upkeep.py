@@ -29,10 +29,9 @@ from hoodie_nb.pipeline.index.manifest import (
     LoadedGroup,
     Manifest,
     PartitionState,
+    last_manifest,
     make_folders,
     manifest_paths,
-    newest_manifest,
-    read_manifest,
 )
 from hoodie_nb.pipeline.index.run import DamagedRun, Entries, Section, SectionView, write_run
 from hoodie_nb.pipeline.index.told import told_keys
@@ -64,14 +63,14 @@ class _Partition:
             if piece is not None and self.old.loaded(piece) is not None:
                 self.groups[file_id] = known
 
-    def tell(self, status: WriteStatus, complete: bool) -> None:
+    def tell(self, status: WriteStatus) -> None:
         """Take the keys of a file that the instant wrote."""
         entries, file_id = told_keys(self.storage, status), status.file_id
         piece, known = self.slices.get(file_id), self.old.groups.get(file_id)
         if entries is None or piece is None or piece.instant_time != self.instant:
             return
         count = len(entries.hashes)
-        if complete:
+        if status.keys_complete:
             self.groups[file_id] = LoadedGroup(self.instant, self.instant, count)
         elif known is not None and known.instant == status.previous_commit:
             total, dead = known.entries + count, known.dead + status.deletes
@@ -155,8 +154,7 @@ def learn(table: TableHandle, instant: str, statuses: Sequence[WriteStatus], tel
 
 def _learned(table: TableHandle, instant: str, statuses: Sequence[WriteStatus]) -> Manifest | None:
     storage, groups = table.storage, table.file_groups()
-    path = newest_manifest(storage)
-    manifest = read_manifest(storage.local_path(path)) if path else Manifest()
+    manifest = last_manifest(storage)
     if manifest.instant >= instant or not any(status.keys for status in statuses):
         return None
     names = [e.name for e in storage.list_folder(STAGED) if e.name.startswith(f"{instant}-")]
@@ -169,7 +167,7 @@ def _learned(table: TableHandle, instant: str, statuses: Sequence[WriteStatus]) 
         known = old or PartitionState("")
         parts[name] = _Partition(storage, instant, known, groups.partition(name))
     for status in statuses:
-        parts[status.partition_path].tell(status, status.keys_complete)
+        parts[status.partition_path].tell(status)
     for view in views:
         parts[view.partition].load(view.entries(), view.instant)
     for piece in _next_files(parts.values(), table.options.index_load_budget):
@@ -186,8 +184,7 @@ def _save(
     storage: LocalStorage, manifest: Manifest, parts: Mapping[str, _Partition], max_bytes: int
 ) -> Manifest:
     """Write the run and the manifest; tidy up."""
-    instant = next(iter(parts.values())).instant if parts else manifest.instant
-    entries = {}
+    instant, entries = next(iter(parts.values())).instant, {}
     for name, part in parts.items():
         try:
             merged = part.merged()
