@@ -3,7 +3,8 @@
 *Work flow*: `add` sorts rows into buckets. A bucket above `batch_bytes` is flushed; when all
 buckets together are above `task_max_bytes`, the largest one is. A flush folds the bucket's rows
 and, in a background thread, appends them to the open file of a new file group or spills them as a
-sorted run beside the staged files; `drain` hands over what each bucket holds.
+sorted run beside the staged files (always once `OPEN_FILES` new files are open); `drain` hands over
+what each bucket holds.
 
 *Semantics*: bytes count as buffered until their run is on disk, and `add` waits when the limit is
 reached, so that memory stays below it whatever the input. Deletes stay in the runs to the end of
@@ -33,6 +34,7 @@ from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
 Tell = Callable[..., None]
 RUN_ROWS = 65_536
+OPEN_FILES = 64  # new files that a task keeps open; a process may often open 1,024, or 256, in all
 NO_LIMIT = 1 << 62
 _TOLD_BUCKETS = 16
 AppendNew = Callable[["Bucket", pa.Table], bool]
@@ -183,9 +185,6 @@ class WriteBuffer:
         """Stop the flush thread."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-        for bucket in self._buckets.values():
-            if bucket.new_file is not None:
-                bucket.new_file.abandon()
 
 
 def _lz4() -> pa.ipc.IpcWriteOptions:
@@ -193,8 +192,9 @@ def _lz4() -> pa.ipc.IpcWriteOptions:
 
 
 def read_run(path: str) -> Iterator[pa.Table]:
-    """Yield a spilled run piece by piece, in key order."""
+    """Yield a spilled run piece by piece, in key order; its file is mapped, not kept open."""
     with pa.memory_map(path) as source:
-        reader = pa.ipc.open_file(source)
-        for number in range(reader.num_record_batches):
-            yield pa.Table.from_batches([reader.get_batch(number)])
+        content = source.read_buffer()
+    reader = pa.ipc.open_file(pa.BufferReader(content))
+    for number in range(reader.num_record_batches):
+        yield pa.Table.from_batches([reader.get_batch(number)])

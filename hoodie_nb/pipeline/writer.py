@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
-from hoodie_nb.pipeline.buffer import RUN_ROWS, Bucket, WriteBuffer, read_run
+from hoodie_nb.pipeline.buffer import OPEN_FILES, RUN_ROWS, Bucket, WriteBuffer, read_run
 from hoodie_nb.pipeline.folding import fold_runs
 from hoodie_nb.pipeline.index.told import ToldKeys
 from hoodie_nb.pipeline.intake import DELETE, DELETE_ALWAYS, OP
@@ -75,6 +75,7 @@ class BucketWriter:
         self._name = f"{attempt.token}-{uuid.uuid4().hex[:12]}"
         self._row, self._row_lock = plan.ordinal << 32, threading.Lock()
         self._serial = itertools.count()
+        self._open_files: set[NewFile] = set()
         self.peak_bytes = self.spilled_bytes = 0
         failpoints.hit("writer.start")
 
@@ -96,6 +97,8 @@ class BucketWriter:
         finally:
             self.peak_bytes, self.spilled_bytes = buffer.peak_bytes, buffer.spilled_bytes
             buffer.close()
+            for new_file in self._open_files:
+                new_file.abandon()
 
     def _merge(self, bucket: Bucket, incoming: pa.Table) -> Merge:
         plan = self._plan
@@ -118,12 +121,18 @@ class BucketWriter:
         return f"{self._plan.staged}/{self._name}-{next(self._serial)}.staged"
 
     def _append_new(self, bucket: Bucket, folded: pa.Table) -> bool:
-        """Append rows to the bucket's new file; False if it has a slice or the rows a known key."""
+        """Append rows to the bucket's new file; False if it has a slice or the rows a known key.
+
+        A bucket that finds `OPEN_FILES` files open gets no file yet: its rows are spilled.
+        """
         if self._old(bucket) is not None:
             return False
         if bucket.new_file is None:
+            if len(self._open_files) >= OPEN_FILES:
+                return False
             told = ToldKeys(self._plan, bucket.partition_path, None)
             bucket.new_file = NewFile(self._plan, self._staged_name(), told)
+            self._open_files.add(bucket.new_file)
         if not bucket.new_file.takes(folded):
             return False
         bucket.new_file.append(self._merge(bucket, folded))
@@ -135,11 +144,11 @@ class BucketWriter:
         merge = self._merge(bucket, incoming)
         if new is not None and not bucket.runs and new.takes(incoming):
             new.append(merge)
-            new.close()
+            self._close(new)
             staged, rows, deleted, told = new.staged, new.rows, None, new.told
         else:
             if new is not None:  # its rows are merged like those of a slice before
-                new.close()
+                self._close(new)
                 old = self._as_slice(bucket, new.staged)
             staged = self._staged_name()
             told = ToldKeys(self._plan, bucket.partition_path, old)
@@ -165,6 +174,10 @@ class BucketWriter:
             seconds=status.seconds,
         )
         return status
+
+    def _close(self, new_file: NewFile) -> None:
+        new_file.close()
+        self._open_files.discard(new_file)
 
     def _as_slice(self, bucket: Bucket, staged: str) -> FileSlice:
         time17, size = self._plan.instant_time, self._plan.storage.size(staged)
