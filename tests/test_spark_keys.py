@@ -13,9 +13,6 @@ pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 COUNT = 30
 TASKS = 4  # among so many, Spark sends null and "" to different tasks
-NULL_AND_EMPTY = pytest.mark.xfail(
-    strict=True, reason="Spark shuffles by raw columns: null and empty partitions meet nowhere"
-)
 
 
 def twice() -> pa.Table:
@@ -46,7 +43,6 @@ def holds_newer_rows(table: hn.Table) -> None:
         assert sorted(rows["v"].to_pylist()) == list(range(COUNT, 2 * COUNT))
 
 
-@NULL_AND_EMPTY
 @pytest.mark.parametrize("pipeline", ["current", "step1", "step2", "step3"])
 def test_null_and_empty_partition_are_one_in_every_pipeline(spark, tmp_path, pipeline):
     """A key with a null and with an empty partition value is one record in all four pipelines."""
@@ -61,7 +57,6 @@ def test_null_and_empty_partition_are_one_in_every_pipeline(spark, tmp_path, pip
     holds_newer_rows(table)
 
 
-@NULL_AND_EMPTY
 def test_null_and_empty_partition_are_one_in_sealed_runs(spark, tmp_path):
     """A sealed checkpoint folds a null and an empty partition value into one record, too."""
     table = null_partition_table(tmp_path / "t", "commit_time")
@@ -74,7 +69,6 @@ def test_null_and_empty_partition_are_one_in_sealed_runs(spark, tmp_path):
     holds_newer_rows(table)
 
 
-@NULL_AND_EMPTY
 def test_null_and_empty_partition_are_one_in_a_batch(spark, tmp_path):
     """A DataFrame's upsert keeps one row of a key whose partition is null here and empty there."""
     table = null_partition_table(tmp_path / "t", "commit_time")

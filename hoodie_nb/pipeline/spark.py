@@ -1,14 +1,17 @@
 """The runner on Spark: assigner and writer as `mapInArrow` stages of one Spark job.
 
-    step2, step3   batch ─ sequence ─▶ shuffle by record key, sorted ─▶ FileIdAssigner
+    step2, step3   batch ─ sequence ─▶ Intake ─▶ shuffle by record key, sorted ─▶ FileIdAssigner
                          ─▶ shuffle by file id ─▶ BucketWriter ─▶ write statuses to the driver
-    step1          batch ─ sequence ─▶ shuffle by partition ─▶ one task indexes, assigns, writes
-    current        the same, behind one task that every record passes and that makes the instant
+    step1          batch ─ sequence ─▶ Intake ─▶ shuffle by partition ─▶ one task indexes, assigns,
+                         writes
+    current        the same, after one task that every record passes and that makes the instant
 
-The batch is read by this one job only. The shuffle key is the text of the record key (with the
-partition where keys are per partition), so that equal keys of different types meet. What the
-assigner tasks tell travels in an accumulator and what the writers tell with their statuses: both
-are with the driver when the task ends, and before that as datagrams (see `live`).
+The batch is read by this one job only. Rows get the text of their key and partition path from the
+intake, before the first shuffle, and are shuffled, sorted, folded and looked up by exactly that
+text: Spark never compares the columns that it was made from, of which a null and an empty value, or
+two texts of one number, would be different records. What the assigner tasks report travels in an
+accumulator and what the writers report with their statuses: both are with the driver when the task
+ends, and before that as datagrams (see `live`).
 
 **Caveats**: `local[N]` never repeats a failed task; `local[N,F]` and clusters do.
 *Source:* RFC-24 STEP2, Pipelines.hoodieStreamWrite.
@@ -40,10 +43,11 @@ from hoodie_nb.pipeline.plan import SealPlan, WritePlan
 from hoodie_nb.pipeline.sealing import save_run
 from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _OUT = "kind string, payload string"
 _INSTANT = "_hoodie_nb_instant"
@@ -54,6 +58,7 @@ _KINDS: dict[str, type[Exception]] = {
     "InvalidTable": InvalidTable,
     "InvalidConfig": InvalidConfig,
 }
+_BY_KEY = (PARTITION_PATH, RECORD_KEY)
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -98,12 +103,12 @@ def write_on_spark(
     `kill` is a fault of the laboratory: writer tasks die in the middle of their first attempt.
     """
     told = batch.sparkSession.sparkContext.accumulator([], _EventParam())
-    sequenced = batch.withColumn(SEQ, F.monotonically_increasing_id())
+    keyed = _keyed(batch, plan.intake)
     by_file = plan.pipeline.shuffle == "file id"
     with live.run() as sender:
         stages = _assigned_then_written if by_file else _written_by_partition
         try:
-            rows = stages(sequenced, plan, _Line(sender, told, kill)).collect()
+            rows = stages(keyed, plan, _Line(sender, told, kill)).collect()
         except Exception as error:
             raise _translated(error) from error
         finally:
@@ -118,54 +123,63 @@ def write_on_spark(
 
 def seal_on_spark(batch: DataFrame, plan: SealPlan, *, kill: bool = False) -> list[str]:
     """Write a DataFrame's records as sorted runs, without index or buckets; return their paths."""
-    config = plan.intake.config
-    keys = _texts((*config.partition_by, *config.record_key))
-    sequenced = batch.withColumn(SEQ, F.monotonically_increasing_id())
-    ordered = sequenced.repartition(plan.tasks, *keys).sortWithinPartitions(*keys, SEQ)
+    keyed = _in_order(_keyed(batch, plan.intake).repartition(plan.tasks, *_BY_KEY))
     try:
-        sealed = ordered.mapInArrow(_seal_task(plan, kill), _OUT)
+        sealed = keyed.mapInArrow(_seal_task(plan, kill), _OUT)
         return [row.payload for row in sealed.collect()]
     except Exception as error:
         raise _translated(error) from error
 
 
+def _keyed(batch: DataFrame, intake: Intake) -> DataFrame:
+    """Return a batch as keyed rows, numbered in the order in which they come."""
+    numbered = batch.withColumn(SEQ, F.monotonically_increasing_id())
+    return numbered.mapInArrow(_key_task(intake), from_arrow_schema(intake.keyed_schema, True))
+
+
+def _in_order(keyed: DataFrame) -> DataFrame:
+    """Return keyed rows sorted within their tasks; both engines compare text by its UTF-8 bytes."""
+    return keyed.sortWithinPartitions(*_BY_KEY, SEQ)
+
+
+def _assigned_then_written(keyed: DataFrame, plan: WritePlan, line: _Line) -> DataFrame:
+    """STEP2 and STEP3: by record key to the assigners, by file id to the writers."""
+    ordered = _in_order(keyed.repartition(plan.tasks, *_BY_KEY))
+    schema = from_arrow_schema(assigned_schema(plan), True)
+    assigned = ordered.mapInArrow(_assign_task(plan, line), schema)
+    task = _write_task(plan, line)
+    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, _OUT)
+
+
+def _written_by_partition(keyed: DataFrame, plan: WritePlan, line: _Line) -> DataFrame:
+    """Before STEP2: by partition path to tasks that index, assign and write."""
+    if plan.pipeline.serial_instant:
+        schema = keyed.schema.add(_INSTANT, "string")
+        keyed = keyed.repartition(1).mapInArrow(_instant_task(plan, line), schema)
+    ordered = _in_order(keyed.repartition(plan.tasks, PARTITION_PATH))
+    return ordered.mapInArrow(_process_task(plan, line), _OUT)
+
+
+def _key_task(intake: Intake) -> Callable[[Batches], Batches]:
+    def task(batches: Batches) -> Batches:
+        for piece in _pieces(batches):
+            plain = piece.drop_columns([SEQ])
+            plain = plain.cast(intake.storable(plain.schema))
+            keyed = intake.keyed(plain, piece.column(SEQ).combine_chunks())
+            yield from keyed.to_batches()
+
+    return task
+
+
 def _seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
-        pieces = _pieces(batches, kill)
-        keyed = [_keyed(piece, plan.intake) for piece in pieces]
+        keyed = list(_keyed_pieces(batches, plan.intake, kill))
         if keyed:
             path = f"{plan.folder}/{_attempt().token}.arrow"
             save_run(pa.concat_tables(keyed), plan.intake.ordering, plan.storage.local_path(path))
             yield from _rows([("run", path)])
 
     return task
-
-
-def _texts(names: tuple[str, ...]) -> list[Column]:
-    return [F.col(f"`{name}`").cast("string") for name in names]
-
-
-def _assigned_then_written(batch: DataFrame, plan: WritePlan, line: _Line) -> DataFrame:
-    """STEP2 and STEP3: by record key to the assigners, by file id to the writers."""
-    config = plan.intake.config
-    keys = _texts((*config.partition_by, *config.record_key))
-    ordered = batch.repartition(plan.tasks, *keys).sortWithinPartitions(*keys, SEQ)
-    schema = from_arrow_schema(assigned_schema(plan), True)
-    task = _write_task(plan, line)
-    assigned = ordered.mapInArrow(_assign_task(plan, line), schema)
-    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, _OUT)
-
-
-def _written_by_partition(batch: DataFrame, plan: WritePlan, line: _Line) -> DataFrame:
-    """Before STEP2: by partition path to tasks that index, assign and write."""
-    config = plan.intake.config
-    if plan.pipeline.serial_instant:
-        schema = batch.schema.add(_INSTANT, "string")
-        batch = batch.repartition(1).mapInArrow(_instant_task(plan, line), schema)
-    partitions = _texts(config.partition_by) or [F.lit(0)]
-    keys = _texts((*config.partition_by, *config.record_key))
-    ordered = batch.repartition(plan.tasks, *partitions).sortWithinPartitions(*keys, SEQ)
-    return ordered.mapInArrow(_process_task(plan, line), _OUT)
 
 
 def _instant_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
@@ -201,7 +215,7 @@ def _process_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
         if plan.pipeline.serial_instant:
             own = with_instant(plan, first.column(_INSTANT)[0].as_py())
             pieces = (piece.drop_columns([_INSTANT]) for piece in pieces)
-        keyed = (_keyed(piece, plan.intake) for piece in pieces)
+        keyed = (piece.cast(plan.intake.keyed_schema) for piece in pieces)
         for status in assign_and_write(own, keyed, _attempt(), heard.tell):
             heard.rows.append(("status", status.to_json()))
         yield from heard.batches()
@@ -212,7 +226,7 @@ def _process_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
 def _assign_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         heard = _Heard(line)
-        keyed = (_keyed(piece, plan.intake) for piece in _pieces(batches))
+        keyed = _keyed_pieces(batches, plan.intake)
         for rows in assign(plan, keyed, _attempt().task, heard.tell):
             yield from rows.to_batches()
         heard.answer()
@@ -223,7 +237,8 @@ def _assign_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
 def _write_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         heard = _Heard(line)
-        rows = _pieces(batches, line.kill)
+        assigned = assigned_schema(plan)
+        rows = (piece.cast(assigned) for piece in _pieces(batches, line.kill))
         for status in write(plan, rows, _attempt(), heard.tell):
             heard.rows.append(("status", status.to_json()))
         yield from heard.batches()
@@ -241,11 +256,9 @@ def _pieces(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
                 os._exit(1)
 
 
-def _keyed(rows: pa.Table, intake: Intake) -> pa.Table:
-    plain = rows.drop_columns([SEQ])
-    return intake.keyed(
-        plain.cast(intake.storable(plain.schema)), rows.column(SEQ).combine_chunks()
-    )
+def _keyed_pieces(batches: Batches, intake: Intake, kill: bool = False) -> Iterator[pa.Table]:
+    """Yield keyed rows as the intake made them; Spark gives times in the zone of its session."""
+    return (piece.cast(intake.keyed_schema) for piece in _pieces(batches, kill))
 
 
 @dataclass(slots=True)

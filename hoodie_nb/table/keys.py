@@ -6,14 +6,18 @@
 | one key, one partition column (SIMPLE) | the value | the value, or `column=value` in Hive style |
 | else (COMPLEX) | `a:1,b:2`, also for one key column | values joined by `/` |
 
-A null or empty partition value becomes `__HIVE_DEFAULT_PARTITION__`. Values that would leave the
-table, hide from readers or break another engine's paths are refused with the column, the first
-five of them and how many rows hold one.
+A null or empty partition value becomes `__HIVE_DEFAULT_PARTITION__`, a null or empty value in a
+composite key `__null__` or `__empty__`. These texts are the one answer to "the same record":
+shuffles, folds, index and merge compare them byte by byte and nothing else. So that no two records
+share a text, values that could be read as another key are refused. So are values that would leave
+the table, hide from readers or break another engine's paths. The error names the column, the first
+five values and how many rows hold one.
 
 *Source:* KeyGenUtils, PartitionPathEncodeUtils. Hudi's own writer loses the rows of a partition
 value `..` without a word; here the batch is refused.
 """
 
+import datetime
 import re
 from collections.abc import Iterable
 
@@ -24,6 +28,8 @@ from hoodie_nb.errors import InvalidInput, InvalidTable
 from hoodie_nb.table.properties import TableConfig
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_NULL, _EMPTY = "__null__", "__empty__"  # in composite keys
+_DATES = (datetime.date.min, datetime.date.max)
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _KEY_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.date32(), pa.bool_())
 
@@ -51,7 +57,7 @@ def check_key_types(config: TableConfig, schema: pa.Schema) -> None:
 
 def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
     """Return the record key of each row as text, or raise InvalidInput for null and empty keys."""
-    texts = [_text(rows.column(name)) for name in config.record_key]
+    texts = [_text(rows.column(name), name) for name in config.record_key]
     if not config.composite_key:
         empty = pc.fill_null(pc.equal(texts[0], ""), True)
         _refuse(rows.column(config.record_key[0]), empty, config.record_key[0], "is null or empty")
@@ -61,6 +67,7 @@ def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
     for one in missing[1:]:
         nothing = pc.and_(nothing, one)
     _refuse(texts[0], nothing, ", ".join(config.record_key), "are all null or empty")
+    _refuse_ambiguous(texts, config.record_key)
     parts = [
         pc.binary_join_element_wise(f"{name}:", _placeholder(text), "")
         for name, text in zip(config.record_key, texts, strict=True)
@@ -68,8 +75,25 @@ def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
     return _one_array(pc.binary_join_element_wise(*parts, ","))
 
 
+def _refuse_ambiguous(texts: list[pa.Array], names: tuple[str, ...]) -> None:
+    """Refuse composite keys whose text could be that of another key.
+
+    No value holds the `,name:` that follows it, and no such mark overlaps itself (its only comma is
+    in front), so a text is cut into values at the first marks, in one way; each placeholder then
+    has one meaning. The mark before a value is refused too, so that neither of two rivals gets in.
+    """
+    for position, (text, name) in enumerate(zip(texts, names, strict=True)):
+        for word, meaning in ((_NULL, "null"), (_EMPTY, "an empty value")):
+            why = f"holds {word!r}, which is how the key of {meaning} is written,"
+            _refuse(text, pc.fill_null(pc.equal(text, word), False), name, why)
+        for other in names[max(1, position) : position + 2]:
+            mark = f",{other}:"
+            why = f"holds {mark!r}, which separates the values of a composite key,"
+            _refuse(text, pc.fill_null(pc.match_substring(text, mark), False), name, why)
+
+
 def _placeholder(text: pa.Array) -> pa.Array:
-    return pc.fill_null(pc.if_else(pc.equal(text, ""), "__empty__", text), "__null__")
+    return pc.fill_null(pc.if_else(pc.equal(text, ""), _EMPTY, text), _NULL)
 
 
 def partition_paths(rows: pa.Table, config: TableConfig) -> pa.Array:
@@ -83,7 +107,7 @@ def partition_paths(rows: pa.Table, config: TableConfig) -> pa.Array:
 
 
 def _partition_part(column: pa.ChunkedArray, name: str, config: TableConfig) -> pa.Array:
-    text = pc.fill_null(_text(column), "")
+    text = pc.fill_null(_text(column, name), "")
     encoded = text.dictionary_encode()
     values = encoded.dictionary.to_pylist()
     reasons = [_objection(value, config, name) for value in values]
@@ -145,7 +169,12 @@ def _shown(values: Iterable[object]) -> str:
     return ", ".join(repr(v)[:80] for v in values)
 
 
-def _text(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def _text(column: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:
+    if pa.types.is_date(column.type):
+        first, last = (pa.scalar(day, pa.date32()) for day in _DATES)
+        other = pc.or_(pc.less(column, first), pc.greater(column, last))
+        why = "holds dates outside 0001-01-01 to 9999-12-31, whose text differs between engines,"
+        _refuse(pc.cast(column, pa.string()), pc.fill_null(other, False), name, why)
     return _one_array(pc.cast(column, pa.string()))
 
 

@@ -16,7 +16,6 @@ from hoodie_nb import InvalidInput, Table
 from hoodie_nb.table.keys import record_keys
 from hoodie_nb.table.properties import TableConfig
 
-RED = pytest.mark.xfail(strict=True, reason="distinct composite keys share one text")
 NAMES = ("a", "b", "c")
 PIECES = ["", "x", ",", ":", ",a:", ",b:", ",c:", "b:", "c:", "__null__", "__empty__", "_"]
 MEANINGS: dict[str, list[str | None]] = {
@@ -56,7 +55,6 @@ def keys_of(text: str, columns: int) -> set[Values]:
 value = st.none() | st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
 
 
-@RED
 @settings(max_examples=500, deadline=None)
 @given(st.lists(value, min_size=2, max_size=3))
 @example(["x,b:1", "z"])
@@ -70,7 +68,6 @@ def test_the_text_of_a_composite_key_belongs_to_it_alone(key: list[str | None]) 
         assert [other for other in others if text_of(other) is not None] == [tuple(key)]
 
 
-@RED
 @pytest.mark.parametrize(
     ("key", "column", "why"),
     [
@@ -107,7 +104,6 @@ def test_unicode_forms_are_different_keys() -> None:
     assert len(set(record_keys(rows, config(1)).to_pylist())) == 3
 
 
-@pytest.mark.xfail(strict=True, reason="dates beyond four digits have another text in Java")
 @pytest.mark.parametrize("days", [-719_163, 2_932_897, 2_147_483_647])
 def test_a_date_of_no_four_digit_year_is_no_key(days: int) -> None:
     """Before year 1 and after 9999 engines write a date differently, so it cannot be a key."""
