@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +33,10 @@ class FolderSource:
 
     def stream(self, spark: SparkSession, files_per_batch: int = 1) -> DataFrame:
         """Return the folder as a streaming DataFrame."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         reader = spark.readStream.schema(from_arrow_schema(self.schema, True))
         return reader.option("maxFilesPerTrigger", files_per_batch).parquet(str(self.folder))
+
+    def batch(self, spark: SparkSession) -> DataFrame:
+        """Return the rows of all files as a DataFrame."""
+        schema = from_arrow_schema(self.schema, True)
+        return spark.read.schema(schema).parquet(str(self.folder))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
+from typing import Any
+
 import pyarrow as pa
 import pytest
-from core.tables import hudi_table
+from core.tables import hudi_table, without_meta
+from pyspark.sql import functions as F
 from spark_source import FolderSource
 
 import hoodie_nb as hn
@@ -74,3 +79,89 @@ def test_null_and_empty_partition_are_one_in_a_batch(spark, tmp_path):
     table = null_partition_table(tmp_path / "t", "commit_time")
     table.upsert(spark.createDataFrame(twice()))
     holds_newer_rows(table)
+
+
+NESTED = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
+TYPES = {
+    "ts": pa.timestamp("us", "UTC"),
+    "local": pa.timestamp("us"),
+    "small": pa.decimal128(9, 2),
+    "large": pa.decimal128(38, 10),
+    "map": pa.map_(pa.string(), NESTED),
+    "struct": NESTED,
+    "lists": pa.list_(pa.list_(pa.timestamp("us", "UTC"))),
+    "raw": pa.binary(),
+    "flag": pa.bool_(),
+    "half": pa.float32(),
+    "day": pa.date32(),
+    "nothing": pa.int64(),
+}
+
+
+def of_every_type() -> pa.Table:
+    """Return rows with values, and a row of nulls, of every type that Hudi stores."""
+    when = datetime.datetime(2026, 3, 29, 2, 30, 0, 123_456)
+    inner = {"x": 1, "y": ["a", None, ""]}
+    values: dict[str, list[Any]] = {
+        "id": ["\uffee", "\U0001f600", "k\0", "k"],
+        "p": [None, "", "ü", "a b"],
+        "ts": [when.replace(tzinfo=datetime.UTC)] * 4,
+        "local": [when, None, datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31)],
+        "small": [Decimal("1234567.89"), None, Decimal("-0.01"), Decimal(0)],
+        "large": [Decimal("1234567890123456789012345678.0123456789"), None, None, Decimal(-1)],
+        "map": [[("k", inner), ("", None)], None, [], [("z", {"x": None, "y": None})]],
+        "struct": [inner, None, {"x": None, "y": []}, inner],
+        "lists": [[[when.replace(tzinfo=datetime.UTC), None], None, []], None, [], [[]]],
+        "raw": [b"\x00\xff", None, b"", b"x"],
+        "flag": [True, None, False, True],
+        "half": [0.5, None, float("inf"), -0.0],
+        "day": [datetime.date.min, None, datetime.date.max, datetime.date(2026, 2, 28)],
+        "nothing": [None] * 4,
+    }
+    schema = pa.schema([("id", pa.string()), ("p", pa.string()), *TYPES.items()])
+    return pa.table(values, schema=schema)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("how", ["batch", "current", "step3", "sealed"])
+def test_values_of_every_type_come_through_spark(spark, tmp_path, how, zone):
+    """Every type that Hudi stores passes Spark's stages unchanged, whatever the session's zone."""
+    rows = of_every_type()
+    table = hn.Table.create(
+        tmp_path / "t", schema=rows.schema, record_key="id", partition_by="p", ordering="ts"
+    )
+    source = FolderSource(tmp_path / "source", rows.schema)
+    source.add(rows)
+    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now", "index": "bloom"}
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        if how == "batch":
+            table.upsert(source.batch(spark))
+        elif how == "sealed":
+            source.add(rows.slice(1, 2))
+            hn.write_stream(source.stream(spark), table, **settings, commit_interval=5).wait(120)
+        else:
+            hn.write_stream(source.stream(spark), table, **settings, pipeline=how).wait(120)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert without_meta(table.to_arrow()) == without_meta(rows)
+    assert table.fsck() == []
+
+
+def test_a_delete_on_spark_needs_the_keys_alone(spark, tmp_path):
+    """A DataFrame of key and partition deletes by text; null and empty partitions are one."""
+    table = null_partition_table(tmp_path / "t")
+    table.upsert(spark.createDataFrame(twice()))
+    keys = twice().select(["id", "p"]).slice(0, 10)
+    assert table.delete(spark.createDataFrame(keys)).deletes == 10
+    assert sorted(table.to_arrow()["v"].to_pylist()) == list(range(COUNT + 10, 2 * COUNT))
+
+
+def test_a_delete_flag_that_is_null_keeps_the_row(spark, tmp_path):
+    """`_hoodie_is_deleted` deletes where it is true; null, or a column of nulls, stores."""
+    table = null_partition_table(tmp_path / "t")
+    rows = spark.createDataFrame(twice()).where("v < 3")
+    table.upsert(rows.withColumn("_hoodie_is_deleted", F.lit(None)))
+    flags = F.when(F.col("v") == 1, True)
+    table.upsert(rows.withColumn("_hoodie_is_deleted", flags).withColumn("p", F.lit("")))
+    assert sorted(table.to_arrow()["v"].to_pylist()) == [0, 2]
