@@ -1,0 +1,47 @@
+"""Partition folders that something else has changed, on real Spark."""
+
+import contextlib
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import hoodie_nb as hn
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.spark import receiver, write_on_spark
+from hoodie_nb.pipeline.stages import PIPELINES
+from hoodie_nb.table.handle import open_table
+
+pytestmark = pytest.mark.spark
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64())])
+
+
+@pytest.mark.xfail(strict=True, reason="buckets are keyed by file id alone")
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_one_file_id_in_two_partitions_is_two_buckets_on_spark(spark, tmp_path, pipeline):
+    """Rows of a partition that was copied stay in their folder, in every pipeline on Spark."""
+    path = tmp_path / "t"
+    made = hn.Table.create(path, schema=SCHEMA, record_key="id", partition_by="p", ordering="ts")
+    made.upsert(pa.Table.from_pylist([{"id": k, "p": "x", "ts": 1} for k in "ab"], SCHEMA))
+    shutil.copytree(path / "x", path / "y")
+    rows = [("a", "x", 2), ("c", "x", 2), ("b", "y", 3), ("d", "y", 3)]
+    data = spark.createDataFrame(rows, "id string, p string, ts long")
+    table, events = open_table(path), EventLog()
+    with contextlib.closing(receiver(data, events)) as live:
+        WriteCoordinator(table, events).run(
+            Intake(table.config, table.schema),
+            lambda plan: write_on_spark(data, plan, live),
+            shape=Shape(PIPELINES[pipeline], tasks=1),
+        )
+    held = {}
+    for piece in hn.Table.open(path).file_groups().itertuples():
+        file = pq.ParquetFile(path / piece.partition_path / piece.file_name)
+        stored = file.read(["id", "ts"]).to_pylist()
+        held.setdefault(piece.partition_path, []).extend((r["id"], r["ts"]) for r in stored)
+    assert {name: sorted(found) for name, found in held.items()} == {
+        "x": [("a", 2), ("b", 1), ("c", 2)],
+        "y": [("a", 1), ("b", 3), ("d", 3)],
+    }
