@@ -19,7 +19,6 @@ pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64())])
 
 
-@pytest.mark.xfail(strict=True, reason="buckets are keyed by file id alone")
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_one_file_id_in_two_partitions_is_two_buckets_on_spark(spark, tmp_path, pipeline):
     """Rows of a partition that was copied stay in their folder, in every pipeline on Spark."""

@@ -57,7 +57,7 @@ class WriteBuffer:
 
     def __init__(self, plan: WritePlan, name: str, tell: Tell, append_new: AppendNew) -> None:
         self._plan, self._name, self._tell, self._append_new = plan, name, tell, append_new
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[tuple[str, str], Bucket] = {}  # a copied folder repeats file ids
         self._flushes: list[tuple[Future[None], int]] = []
         self._flushing_bytes = 0
         self._flushed = 0
@@ -80,13 +80,15 @@ class WriteBuffer:
 
     def _add(self, rows: pa.Table) -> None:
         rows = rows.combine_chunks()
-        order = pc.sort_indices(rows.column(FILE_ID))
-        ids = pc.take(rows.column(FILE_ID), order).combine_chunks() if len(order) else order[:0]
-        begins = [*np.flatnonzero(first_of_run(ids)).tolist(), len(ids)]
+        by_bucket = [(PARTITION_PATH, "ascending"), (FILE_ID, "ascending")]
+        order = pc.sort_indices(rows, sort_keys=by_bucket)
+        names = rows.select([PARTITION_PATH, FILE_ID]).take(order).columns
+        partitions, ids = (column.combine_chunks() for column in names)
+        begins = [*np.flatnonzero(first_of_run(partitions, ids)).tolist(), len(ids)]
         plain = rows.select(self._plan.intake.keyed_schema.names)
         for start, end in itertools.pairwise(begins):
             mine = plain.take(order[start:end])  # a copy: a slice would hold the whole piece
-            self._append(ids[start].as_py(), mine)
+            self._append((partitions[start].as_py(), ids[start].as_py()), mine)
         self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
         while self.buffered_bytes > self._plan.options.task_max_bytes:
             self._make_room()
@@ -104,11 +106,8 @@ class WriteBuffer:
                 buckets=[[b.partition_path, b.file_id, b.waiting_bytes] for b in largest],
             )
 
-    def _append(self, file_id: str, rows: pa.Table) -> None:
-        bucket = self._buckets.get(file_id)
-        if bucket is None:
-            bucket = Bucket(rows.column(PARTITION_PATH)[0].as_py(), file_id)
-            self._buckets[file_id] = bucket
+    def _append(self, name: tuple[str, str], rows: pa.Table) -> None:
+        bucket = self._buckets.setdefault(name, Bucket(*name))
         bucket.waiting.append(rows)
         bucket.waiting_bytes += rows.nbytes
         if bucket.waiting_bytes > self._plan.options.batch_bytes:
@@ -173,12 +172,12 @@ class WriteBuffer:
         return fold(rows, self._plan.intake.ordering)
 
     def drain(self) -> Iterator[Bucket]:
-        """Yield every bucket once, by file id, when all flushes have ended."""
+        """Yield every bucket once, in order, when all flushes have ended."""
         self._tell_level(bool(self._buckets))
         while self._flushes:
             self._await(*self._flushes.pop(0))
-        for file_id in sorted(self._buckets):
-            yield self._buckets.pop(file_id)
+        for name in sorted(self._buckets):
+            yield self._buckets.pop(name)
             self._tell_level(self._pace.due() or not self._buckets)
 
     def close(self) -> None:

@@ -55,7 +55,6 @@ def held(path: Path) -> dict[str, dict[str, int]]:
     return found
 
 
-@pytest.mark.xfail(strict=True, reason="buckets are keyed by file id alone")
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=1)])
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_one_file_id_in_two_partitions_is_two_buckets(
@@ -63,14 +62,14 @@ def test_one_file_id_in_two_partitions_is_two_buckets(
 ) -> None:
     """Rows of a partition that was copied stay in their folder, in every pipeline."""
     copied_partition(tmp_path)
-    job = LocalJob(open_table(tmp_path / "t", ManualClock()), pipeline=pipeline, interval=interval)
+    table = open_table(tmp_path / "t", ManualClock())
+    job = LocalJob(table, pipeline=pipeline, index="bloom", interval=interval)
     job.write(rows(*UPDATE))
     job.checkpoint(1)
     job.complete(1)
     assert held(tmp_path / "t") == HELD
 
 
-@pytest.mark.xfail(strict=True, reason="buckets are keyed by file id alone")
 @pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
 def test_a_batch_into_a_copied_partition(tmp_path: Path, batch_bytes: int) -> None:
     """A batch of both partitions changes each folder's own rows, flushed early or not."""
