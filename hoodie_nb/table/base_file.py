@@ -6,7 +6,7 @@
 | --- | --- |
 | `org.apache.hudi.bloomfilter` | base64 of the bloom filter over the record keys |
 | `hoodie_bloom_filter_type_code` | `SIMPLE` or `DYNAMIC_V0` |
-| `hoodie_min_record_key`, `hoodie_max_record_key` | key range in byte order; absent without rows |
+| `hoodie_min_record_key`, `hoodie_max_record_key` | key range (see `key_range`); may be absent |
 | `parquet.avro.schema`, `writer.model.name` | as Hudi's own writer leaves them |
 
 Rows arrive in pieces and leave in row groups of `ROW_GROUP` rows, so that a file grows in few of
@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.schema import (
     COMMIT_TIME,
     FILE_NAME,
@@ -45,7 +46,7 @@ _SMALLEST_BLOOM = 1024
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The index that a base file carries: key range (None: unknown or no rows) and bloom text."""
+    """The index that a base file carries: key range (None: unknown) and bloom text."""
 
     min_key: str | None
     max_key: str | None
@@ -140,7 +141,7 @@ class BaseFileWriter:
         bloom = _sized(expected_rows or 0, bloom_fpp)
         self.keeps_bloom = inherited is not None and _still_fits(inherited, bloom)
         self._bloom = inherited if inherited is not None and self.keeps_bloom else bloom
-        self._range: tuple[str, str] | None = None
+        self._range: KeyRange | None = None
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._writer: pq.ParquetWriter | None = None
@@ -156,9 +157,8 @@ class BaseFileWriter:
             self._keys.append(keys)
         elif len(fresh):
             self._bloom.add(fresh)
-        ends = pc.min_max(keys).as_py()
-        low, high = self._range or (ends["min"], ends["max"])
-        self._range = (_first(low, ends["min"]), _last(high, ends["max"]))
+        found = KeyRange.of(keys)
+        self._range = found if self._range is None or found is None else self._range | found
         self.rows += rows.num_rows
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
@@ -199,8 +199,9 @@ class BaseFileWriter:
             "parquet.avro.schema": self._avro,
             "writer.model.name": "avro",
         }
-        if self._range is not None:
-            entries[MIN_KEY], entries[MAX_KEY] = self._range
+        ends = self._range.in_both_orders if self._range is not None else None
+        if ends is not None:
+            entries[MIN_KEY], entries[MAX_KEY] = ends
         self._writer.add_key_value_metadata(entries)
         self._writer.close()
 
@@ -220,14 +221,6 @@ def _still_fits(inherited: BloomFilter, wanted: BloomFilter) -> bool:
     """Whether the previous filter has room for the expected rows at the asked error rate."""
     same = (inherited.type_code, inherited.hashes) == (wanted.type_code, wanted.hashes)
     return same and inherited.bits >= wanted.bits
-
-
-def _first(a: str, b: str) -> str:
-    return a if a.encode() <= b.encode() else b
-
-
-def _last(a: str, b: str) -> str:
-    return a if a.encode() >= b.encode() else b
 
 
 def _repetitive(rows: pa.Table) -> list[str]:

@@ -17,6 +17,7 @@ from hoodie_nb.errors import HoodieError
 from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
 from hoodie_nb.table.file_groups import BaseFileName, Commits
 from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.publish import PARTITION_METADATA
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, partition_folders
 
@@ -121,10 +122,9 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
         bloom = footer.bloom()
         if bloom is not None and len(keys) and not bloom.might_contain(keys).all():
             yield Finding(f"the bloom of {piece.path} misses keys", rewrite)
-        if len(keys) and footer.min_key is not None:
-            ends = pc.min_max(keys).as_py()
-            if (footer.min_key, footer.max_key) != (ends["min"], ends["max"]):
-                yield Finding(f"the key range of {piece.path} is wrong", rewrite)
+        held, low, high = KeyRange.of(keys), footer.min_key, footer.max_key
+        if held and low is not None and high is not None and not held.within(low, high):
+            yield Finding(f"the key range of {piece.path} leaves out some of its keys", rewrite)
     for partition, parts in seen.items():
         keys = pa.concat_arrays(parts)
         doubled = len(keys) - len(pc.unique(keys))

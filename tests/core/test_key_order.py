@@ -65,10 +65,7 @@ def forget_index(table: Table) -> None:
     shutil.rmtree(Path(table.path, OURS, "index"), ignore_errors=True)
 
 
-_RED = pytest.mark.xfail(strict=True, reason="ranges are compared as UTF-8 only")
-
-
-@pytest.mark.parametrize("order", [pytest.param("UTF-16", marks=_RED), "UTF-8"])
+@pytest.mark.parametrize("order", ORDERS)
 def test_ranges_of_either_order_are_read(new_folder: Callable[[], Path], order: str) -> None:
     """An upsert of keys that a file holds finds them, whichever order its range was written in."""
 
@@ -89,7 +86,6 @@ def test_ranges_of_either_order_are_read(new_folder: Callable[[], Path], order: 
     check()
 
 
-@pytest.mark.xfail(strict=True, reason="the range is written in UTF-8 order")
 def test_the_range_we_write_is_right_in_both_orders(new_folder: Callable[[], Path]) -> None:
     """Every key of a file lies inside its range in both orders; where none would do, it has none.
 

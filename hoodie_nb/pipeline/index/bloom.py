@@ -26,6 +26,7 @@ from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.key_range import inside
 
 V = TypeVar("V")
 Positions = npt.NDArray[np.int64]
@@ -105,10 +106,7 @@ class BloomIndex:
         index = self._file_index(self._plan.storage.local_path(piece.path))
         maybe = np.arange(len(keys))
         if index.min_key is not None and index.max_key is not None:
-            inside = pc.and_(
-                pc.greater_equal(keys, index.min_key), pc.less_equal(keys, index.max_key)
-            )
-            maybe = np.flatnonzero(inside.to_numpy(zero_copy_only=False))
+            maybe = np.flatnonzero(inside(keys, index.min_key, index.max_key))
             self.counts.pruned_by_range += len(keys) - len(maybe)
         if index.bloom is not None and len(maybe):
             maybe = maybe[index.bloom.might_contain(keys.take(pa.array(maybe)))]
