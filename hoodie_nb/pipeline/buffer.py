@@ -172,11 +172,11 @@ class WriteBuffer:
         return fold(rows, self._plan.intake.ordering)
 
     def drain(self) -> Iterator[Bucket]:
-        """Yield every bucket once, in order, when all flushes have ended."""
+        """Yield every bucket once, by file id, when all flushes have ended."""
         self._tell_level(bool(self._buckets))
         while self._flushes:
             self._await(*self._flushes.pop(0))
-        for name in sorted(self._buckets):
+        for name in sorted(self._buckets, key=lambda name: name[::-1]):
             yield self._buckets.pop(name)
             self._tell_level(self._pace.due() or not self._buckets)
 
