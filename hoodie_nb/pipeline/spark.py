@@ -304,7 +304,8 @@ def _translated(error: Exception) -> Exception:
     """Return the error that an operator raised in a task, else WriteFailed."""
     raised = _RAISED.search(str(error))
     if raised is not None:
-        return _KINDS[raised[1]](raised[2])
+        counted = " (as one Spark task found them)" if raised[1] == "InvalidInput" else ""
+        return _KINDS[raised[1]](raised[2] + counted)
     return WriteFailed(
         f"the Spark job failed and nothing of the batch was written: {_first_cause(str(error))} "
         "(the whole text is in the cause and in the JVM's log)"
