@@ -20,11 +20,13 @@ from hoodie_nb import Table
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.assigner import FileIdAssigner
 from hoodie_nb.pipeline.buffer import Bucket, WriteBuffer
+from hoodie_nb.pipeline.checkpointing import Interval
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.folding import fold, fold_runs
 from hoodie_nb.pipeline.in_process import keyed_in_order
 from hoodie_nb.pipeline.index.bloom import BloomIndex
 from hoodie_nb.pipeline.intake import SEQ, Intake
+from hoodie_nb.pipeline.local import LocalJob
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.writer import BucketWriter, TaskAttempt
 from hoodie_nb.table.commits import WriteStatus
@@ -128,6 +130,37 @@ def test_batches_equal_a_dict_model(kind: str, new_folder: Callable[[], Path]) -
         assert [str(f) for table in tables for f in fsck(table.path)] == []
 
     check()
+
+
+NAN_ORDERS = [[[math.nan], [1.0]], [[math.nan, 1.0]], [[1.0], [math.nan]], [[1.0, math.nan]]]
+
+
+@pytest.mark.xfail(strict=True, reason="a NaN ordering value wins for ever")
+@pytest.mark.parametrize("interval", [None, 9])
+@pytest.mark.parametrize("history", NAN_ORDERS, ids=str)
+def test_a_nan_loses_against_any_number(
+    tmp_path: Path, history: list[list[float]], interval: int | None
+) -> None:
+    """NaN says nothing about order: like null it loses, in one batch, stored, and when sealed."""
+    schema = schema_of(pa.float64())
+    table = make(tmp_path / "t", schema)
+    job = LocalJob(open_table(table.path), interval=interval and Interval(checkpoints=interval))
+    for checkpoint, values in enumerate(history, 1):
+        rows = [{"id": "k", "p": "x", "ts": ts, "v": 0 if math.isnan(ts) else 1} for ts in values]
+        job.write(arrow(rows, schema))
+        job.checkpoint(checkpoint)
+        job.complete(checkpoint)
+    job.checkpointing.complete()
+    assert table.to_arrow(["v"]).column(0).to_pylist() == [1]
+
+
+@pytest.mark.xfail(strict=True, reason="a NaN ordering value wins for ever")
+def test_among_nan_and_null_the_newer_arrival_wins(tmp_path: Path) -> None:
+    """NaN and null are equal in order, and minus infinity is greater than both."""
+    table = make(tmp_path / "t", schema_of(pa.float64()))
+    for v, ts in enumerate([math.nan, None, math.nan, -math.inf, math.nan]):
+        table.upsert(arrow([{"id": "k", "p": "x", "ts": ts, "v": v}], schema_of(pa.float64())))
+        assert table.to_arrow(["v"]).column(0).to_pylist() == [min(v, 3)]
 
 
 def test_commit_time_lets_the_newer_arrival_win(new_folder: Callable[[], Path]) -> None:
