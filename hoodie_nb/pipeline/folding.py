@@ -1,12 +1,14 @@
 """Folding: of several rows of one key, which one counts.
 
 The row with the greater ordering value wins; among equal ones the newer arrival. Null is lower than
-any value and NaN greater than any number, so that an update without an ordering value loses. A
-delete takes part with its own ordering value: a late one loses.
+any value, so that an update without an ordering value loses, and NaN counts as null. A delete takes
+part with its own ordering value: a late one loses.
 
 A fold sorts by (key, ordering, sequence) and keeps the last row of each key. Sorted runs that were
 spilled to disk are folded again by walking them side by side, one range of keys after the other, so
 that memory holds one piece of each run and not the whole.
+
+**Caveats**: Java orders NaN above every number: there, a row that has one can never be updated.
 
 *Source:* RecordMergeMode.EVENT_TIME_ORDERING, BufferedRecordMergerFactory.shouldKeepNewerRecord.
 """
@@ -43,18 +45,22 @@ def fold(rows: pa.Table, ordering: str | None) -> pa.Table:
 
 
 def _ranked(rows: pa.Table, ordering: str | None) -> tuple[pa.Table, list[tuple[str, str]]]:
-    """Return the columns to sort by; null and NaN have columns of their own, lowest and highest."""
+    """Return the columns to sort by; rows without an ordering value come first."""
     columns = {RECORD_KEY: rows.column(RECORD_KEY)}
     if ordering is not None:
-        values = rows.column(ordering)
+        values = _comparable(rows.column(ordering))
         if values.null_count:
             columns["present"] = pc.is_valid(values)
-        if pa.types.is_floating(values.type):
-            columns["nan"] = pc.fill_null(pc.is_nan(values), False)
-            values = pc.if_else(columns["nan"], 0.0, values)
         columns["ordering"] = values
     columns[SEQ] = rows.column(SEQ)
     return pa.table(columns), [(name, "ascending") for name in columns]
+
+
+def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return ordering values with null for NaN, which compares with nothing."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
 
 
 def _last_of_key(keys: pa.Array) -> Mask:
@@ -76,9 +82,8 @@ def first_of_run(*columns: pa.Array) -> Mask:
 
 def not_older(incoming: pa.Array, stored: pa.Array) -> Mask:
     """Return per row whether `incoming` has at least the ordering value of `stored`."""
+    incoming, stored = _comparable(incoming), _comparable(stored)
     wins = pc.greater_equal(incoming, stored)
-    if pa.types.is_floating(stored.type):
-        wins = pc.or_kleene(wins, pc.is_nan(incoming))
     wins = pc.if_else(pc.is_null(stored), True, pc.if_else(pc.is_null(incoming), False, wins))
     return np.asarray(pc.fill_null(wins, False).to_numpy(zero_copy_only=False), dtype=bool)
 

@@ -24,11 +24,9 @@ LOCK = ".hoodie/.hoodie_nb/lock"
 
 
 def rank(value: Any) -> tuple[Any, ...]:
-    """Return what ordering values are compared by: null lowest, NaN greatest."""
-    if value is None:
+    """Return what ordering values are compared by: null and NaN are equal and lowest."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return (0,)
-    if isinstance(value, float) and math.isnan(value):
-        return (2,)
     return (1, value)
 
 

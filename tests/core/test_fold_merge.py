@@ -135,7 +135,6 @@ def test_batches_equal_a_dict_model(kind: str, new_folder: Callable[[], Path]) -
 NAN_ORDERS = [[[math.nan], [1.0]], [[math.nan, 1.0]], [[1.0], [math.nan]], [[1.0, math.nan]]]
 
 
-@pytest.mark.xfail(strict=True, reason="a NaN ordering value wins for ever")
 @pytest.mark.parametrize("interval", [None, 9])
 @pytest.mark.parametrize("history", NAN_ORDERS, ids=str)
 def test_a_nan_loses_against_any_number(
@@ -154,7 +153,6 @@ def test_a_nan_loses_against_any_number(
     assert table.to_arrow(["v"]).column(0).to_pylist() == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="a NaN ordering value wins for ever")
 def test_among_nan_and_null_the_newer_arrival_wins(tmp_path: Path) -> None:
     """NaN and null are equal in order, and minus infinity is greater than both."""
     table = make(tmp_path / "t", schema_of(pa.float64()))
