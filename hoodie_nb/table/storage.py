@@ -146,7 +146,7 @@ class LocalStorage:
         self._travel(len(content))
         scratch = self._scratch(content)
         try:
-            os.link(scratch, self.local_path(path))
+            self._link(scratch, self.local_path(path))
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
                 raise
@@ -160,6 +160,10 @@ class LocalStorage:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+
+    @staticmethod
+    def _link(source: str, target: str) -> None:
+        os.link(source, target)
 
     def _scratch(self, content: bytes) -> str:
         folder = self.local_path(SCRATCH)
@@ -202,7 +206,7 @@ class LocalStorage:
         self._travel(0)
         source, final = self.local_path(staged), self.local_path(target)
         try:
-            os.link(source, final)
+            self._link(source, final)
         except FileExistsError:
             if not (os.path.samefile(source, final) or _same_content(source, final)):
                 raise

@@ -10,6 +10,7 @@ Operations that change the disk are counted; the `at`-th is hit:
 | `error`, `error_after` | an OSError once, before or behind the operation; the process lives |
 | `broken` | an OSError from this operation on (those that need space, if `content_only`) |
 
+With `links=False` the file system has no hard links: what is published is copied and renamed.
 A dead process does nothing any more: every later operation raises `Crash` as well.
 """
 
@@ -23,7 +24,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from hoodie_nb.table.storage import SCRATCH, Entry, LocalStorage
 
@@ -47,9 +48,11 @@ class Fault:
 class FaultyStorage(LocalStorage):
     """A local storage that counts what it changes and fails where told."""
 
-    def __init__(self, root: str | os.PathLike[str], fault: Fault | None = None) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], fault: Fault | None = None, *, links: bool = True
+    ) -> None:
         super().__init__(root)
-        self.fault = fault
+        self.fault, self.links = fault, links
         self.steps = 0
         self.dead = False
         self.struck: str | None = None
@@ -126,8 +129,14 @@ class FaultyStorage(LocalStorage):
         self._step("sync_folder", lambda: LocalStorage.sync_folder(self, path))
 
     def publish(self, staged: str, target: str) -> None:
-        """Count, then do as the local storage does."""
-        self._step("publish", lambda: LocalStorage.publish(self, staged, target))
+        """Count, then do as the local storage does; without links the content is copied."""
+        content = None if self.links else Path(self.local_path(staged)).read_bytes()
+        self._step("publish", lambda: LocalStorage.publish(self, staged, target), content)
+
+    def _link(self, *names: Any, **folders: Any) -> None:
+        if not self.links:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        LocalStorage._link(*names, **folders)
 
     def remove(self, path: str) -> bool:
         """Count, then do as the local storage does."""

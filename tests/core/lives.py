@@ -81,9 +81,9 @@ def fingerprint(number: int) -> str:
     return hashlib.sha256(repr(BATCHES[number]).encode()).hexdigest()
 
 
-def opened(root: Path, fault: Fault | None = None) -> TableHandle:
+def opened(root: Path, fault: Fault | None = None, *, links: bool = True) -> TableHandle:
     """Return a new process's handle on the table, through a storage that may fail."""
-    storage = FaultyStorage(root, fault)
+    storage = FaultyStorage(root, fault, links=links)
     return TableHandle(storage, ManualClock(), properties.load(storage))
 
 

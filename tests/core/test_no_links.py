@@ -1,0 +1,163 @@
+"""File systems without hard links: a name appears with its whole content there, too."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults import Crash, Fault, FaultyStorage
+from lives import (
+    MODELS,
+    assert_at_rest,
+    assert_finished,
+    assert_whole_prefix,
+    live,
+    make,
+    opened,
+)
+from tables import timeline_names, without_meta
+
+from hoodie_nb import Table
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.storage import SCRATCH
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> FaultyStorage:
+    """A storage without hard links in an empty folder."""
+    made = FaultyStorage(tmp_path, links=False)
+    made.make_folder(".hoodie")
+    return made
+
+
+@pytest.fixture
+def nearly_full() -> Iterator[None]:
+    """A process that can write no file beyond 100 bytes, as on a disk that is nearly full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def scratch(storage: FaultyStorage) -> list[Path]:
+    """Return the temporary files that are left."""
+    folder = Path(storage.root, SCRATCH)
+    return list(folder.iterdir()) if folder.exists() else []
+
+
+@pytest.mark.xfail(strict=True, reason="half of the content lies under the final name")
+@pytest.mark.usefixtures("nearly_full")
+def test_a_full_disk_leaves_no_half_file(storage: FaultyStorage) -> None:
+    """Where content cannot be written whole its name stays free and no temporary file is left."""
+    with pytest.raises(OSError, match="too large"):
+        storage.put_if_absent(".hoodie/new", b"x" * 1000)
+    staged = Path(storage.root, "staged")
+    with open("/dev/zero", "rb") as zeros, staged.open("wb") as sink:
+        sink.write(zeros.read(100))
+    os.truncate(staged, 100)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    with pytest.raises(OSError, match="too large"):
+        storage.publish("staged", ".hoodie/published")
+    assert not storage.exists(".hoodie/new")
+    assert not storage.exists(".hoodie/published")
+    assert scratch(storage) == []
+
+
+@pytest.mark.xfail(strict=True, reason="publish tears, or the name is written in place")
+def test_a_name_that_is_taken_is_never_replaced(storage: FaultyStorage) -> None:
+    """Without links, put and publish keep the file that has the name; an equal one is fine."""
+    storage.put_if_absent(".hoodie/once", b"first")
+    with pytest.raises(FileExistsError):
+        storage.put_if_absent(".hoodie/once", b"second")
+    for name, content in (("same", b"first"), ("other", b"secnd")):
+        Path(storage.root, name).write_bytes(content)
+    storage.publish("same", ".hoodie/once")
+    storage.publish("same", ".hoodie/again")
+    with pytest.raises(FileExistsError):
+        storage.publish("other", ".hoodie/once")
+    assert storage.read_bytes(".hoodie/once") == storage.read_bytes(".hoodie/again") == b"first"
+    assert scratch(storage) == []
+
+
+RED = pytest.mark.xfail(strict=True, reason="publish tears, or the name is written in place")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "before",
+        pytest.param("after", marks=RED),
+        pytest.param("torn", marks=RED),
+        "interrupt",
+        "error",
+    ],
+)
+def test_a_batch_is_all_or_nothing_without_links(tmp_path: Path, how: str) -> None:
+    """Failing at any operation, readers see whole commits and a fresh process ends in the model."""
+    source = make(tmp_path / "source")
+    live(opened(source, links=False), 1)
+    for at in itertools.count(1):
+        root = tmp_path / f"{how}-{at}"
+        shutil.copytree(source, root)
+        table = opened(root, Fault(at, how, errno.ENOSPC), links=False)
+        try:
+            live(table, 2)
+        except (Exception, KeyboardInterrupt, Crash):
+            assert_whole_prefix(root)
+        assert isinstance(table.storage, FaultyStorage)
+        if table.storage.struck is None:
+            break
+        live(opened(root, links=False), 2)
+        assert without_meta(Table.open(root).to_arrow()) == MODELS[2]
+        assert_at_rest(root)
+        shutil.rmtree(root)
+    assert at > 20
+
+
+@pytest.mark.xfail(strict=True, reason="a torn completed file of ours is believed")
+@pytest.mark.parametrize("torn", [b"", b'{"partitionToWri', b"\0" * 100])
+def test_a_torn_completed_file_of_ours_is_written_again(tmp_path: Path, torn: bytes) -> None:
+    """What an older version left half written is made whole from the prepared record."""
+    root = make(tmp_path / "t")
+    live(opened(root), 1, commit_on="checkpoint")
+    steps = 0
+    for at in itertools.count(1):
+        crashed = root.with_name(f"crashed{at}")
+        shutil.copytree(root, crashed)
+        table = opened(crashed, Fault(at, "before"))
+        with contextlib.suppress(Crash):
+            live(table, 2, commit_on="checkpoint")
+        assert isinstance(table.storage, FaultyStorage)
+        if table.storage.struck is None:
+            break
+        pending = [n for n in timeline_names(crashed) if n.endswith(".commit.requested")]
+        time17 = max(pending)[:17]
+        records = list((crashed / ".hoodie/.hoodie_nb/prepared").glob("*.json"))
+        done = crashed / f".hoodie/{time17}.commit"
+        if records and not done.exists():
+            steps += 1
+            done.write_bytes(torn)
+            with pytest.raises(InvalidTable, match=rf"{time17}.commit is no readable commit"):
+                Table.open(crashed).to_arrow()
+            live(opened(crashed))
+            assert_finished(crashed)
+    assert steps > 3
+
+
+def test_a_torn_completed_file_of_another_stays_an_error(tmp_path: Path) -> None:
+    """A commit that no record of ours explains is not written over."""
+    root = make(tmp_path / "t")
+    live(opened(root), 2)
+    done = root / ".hoodie" / max(n for n in timeline_names(root) if n.endswith(".commit"))
+    done.write_bytes(done.read_bytes()[:100])
+    before = done.read_bytes()
+    with pytest.raises(InvalidTable, match="is no readable commit"):
+        live(opened(root))
+    assert done.read_bytes() == before
