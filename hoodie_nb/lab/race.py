@@ -35,7 +35,8 @@ from hoodie_nb.pipeline.stream import Job, StreamSettings
 from hoodie_nb.table.handle import TableHandle, create_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read import to_arrow
-from hoodie_nb.table.storage import Link, LocalStorage
+from hoodie_nb.table.slow_link import Link
+from hoodie_nb.table.storage import LocalStorage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

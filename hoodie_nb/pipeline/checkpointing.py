@@ -34,7 +34,7 @@ from hoodie_nb.pipeline.coordinator import Shape, Write, WriteCoordinator
 from hoodie_nb.pipeline.in_process import in_order, write_in_process
 from hoodie_nb.pipeline.intake import OP, SEQ, STORE, Intake
 from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.prepared import Prepared, merged
+from hoodie_nb.pipeline.prepared import Prepared, drop_torn, merged
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.pipeline.sealing import Sealed, SealedRecords, composed, run_name
 from hoodie_nb.table.base_file import conform
@@ -342,6 +342,7 @@ def settle(coordinator: WriteCoordinator, events: EventLog, *, sealing: str | No
 
     What the query `sealing` has sealed stays for the end of its interval, if there is nothing else.
     """
+    drop_torn(coordinator.table, {record.instant_time for record in coordinator.prepared.all()})
     intake = Intake(coordinator.table.config, coordinator.table.schema)
     checkpointing = Checkpointing(coordinator, intake, Shape(), events)
     checkpointing.recover()

@@ -32,7 +32,13 @@ from hoodie_nb.pipeline.index.upkeep import learn
 from hoodie_nb.pipeline.instants import pending_commit
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.prepared import Prepared, PreparedRecords, merged, refuse_conflicts
+from hoodie_nb.pipeline.prepared import (
+    Prepared,
+    PreparedRecords,
+    drop_torn,
+    merged,
+    refuse_conflicts,
+)
 from hoodie_nb.pipeline.profile import average_record_bytes
 from hoodie_nb.pipeline.progress import EXTRA_KEY, Checkpoint, ProgressRecords
 from hoodie_nb.pipeline.stages import PIPELINES, Pipeline
@@ -317,6 +323,7 @@ class WriteCoordinator:
         """Commit the checkpoints of one instant; whatever was done of it already is repeated."""
         time17, last, began = records[0].instant_time, records[-1], time.perf_counter()
         statuses = merged(records)
+        drop_torn(self.table, [time17])
         done = self.completed(time17)
         if done is None:
             schema = to_avro(intake.schema, intake.config.name)
@@ -356,12 +363,13 @@ class WriteCoordinator:
             try:
                 return publish_commit(table.storage, table.timeline, instant, statuses, content)
             except OSError as error:
+                torn = drop_torn(table, [instant.requested_time])
                 done = self.completed(instant.requested_time)
-                if done is not None:  # the name stands, only its durability failed
+                if done is not None and table.timeline.read(done) == content:  # not synced, at most
                     with contextlib.suppress(OSError):
                         table.storage.sync_folder(META)
                     return done
-                if attempt == _RETRIES or isinstance(error, FileExistsError):
+                if attempt == _RETRIES or (isinstance(error, FileExistsError) and not torn):
                     raise
                 self._events.tell("commit_retried", instant=instant.requested_time, why=str(error))
                 table.clock.sleep(0.5 * 2**attempt)

@@ -15,13 +15,14 @@ A record that was redone names the instant it replaces; the replaced one no long
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.pipeline.progress import Checkpoint
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.storage import OURS, LocalStorage
+from hoodie_nb.table.commits import CommitMetadata, WriteStatus
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.storage import META, OURS, LocalStorage
 
 FOLDER = f"{OURS}/prepared"
 
@@ -99,6 +100,26 @@ class PreparedRecords:
                 self._storage.remove(record.path)
         if self._storage.exists(FOLDER):
             self._storage.sync_folder(FOLDER)
+
+
+def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
+    """Delete completed files of these instants that were cut off; return whether there were any.
+
+    An instant is pending again then. The caller knows what it must contain, and nobody could read
+    the torn file: older versions left one on file systems without hard links.
+    """
+    torn = []
+    for done in table.timeline.completed_commits() if instant_times else ():
+        if done.requested_time in instant_times:
+            try:
+                CommitMetadata.parse(table.timeline.read(done), done.path)
+            except InvalidTable:
+                torn.append(done)
+    for done in torn:
+        table.storage.remove(done.path)
+    if torn:
+        table.storage.sync_folder(META)
+    return bool(torn)
 
 
 def merged(records: Iterable[Prepared]) -> list[WriteStatus]:

@@ -143,9 +143,9 @@ def _clear(storage: LocalStorage) -> None:
         for entry in storage.list_folder(folder):
             if BaseFileName.parse(entry.name) or entry.name.startswith(".hoodie_partition_meta"):
                 storage.remove(f"{folder}/{entry.name}" if folder else entry.name)
-        if folder and not storage.list_folder(folder):
-            os.removedirs(storage.local_path(folder))
-            storage.make_folder("")
+        while folder and not storage.list_folder(folder):
+            storage.remove(folder)
+            folder = folder.rpartition("/")[0]
     for entry in storage.list_folder(META):
         path = f"{META}/{entry.name}"
         if entry.is_folder and path != OURS:

@@ -4,12 +4,15 @@ All paths are relative to the table's root, `/` between the parts, `""` for the 
 that would leave the root is refused. Three promises carry the protocols:
 
 - `put_if_absent`: the whole content appears under the name, or the name is taken already
-  (temporary file, fsync, hard link: Hudi's own rename silently replaces on POSIX);
+  (temporary file, fsync, hard link: Hudi's own rename silently replaces on POSIX). Where there are
+  no hard links the temporary file is renamed, in a way that replaces nothing;
 - `publish`: a staged file appears under its final name without being copied, never in place of
   another file;
 - after `sync_folder` the names in a folder survive a loss of power.
 
-**Caveats**: local file systems only. Object stores need conditional puts instead of links; until
+No folder is reached through a link: not to write or delete, and not to list (see `beneath.py`).
+
+**Caveats**: one local file system only. Object stores need conditional puts instead of links; until
 that side exists their addresses are refused.
 """
 
@@ -17,30 +20,38 @@ import errno
 import io
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 from urllib.parse import unquote, urlparse
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table.beneath import Place, folder_beneath, is_link, link_refused, rename_new
+from hoodie_nb.table.slow_link import Link, LinkedFile
 
 META = ".hoodie"
 OURS = ".hoodie/.hoodie_nb"
 STAGED = f"{OURS}/staged"
 SCRATCH = f"{OURS}/tmp"
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_TOUCH = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a folder; size in bytes, time of change in ms since 1970."""
+    """One name in a folder; size in bytes, time of change in ms since 1970.
+
+    A link has the size and time of the file it leads to; it is never a folder.
+    """
 
     name: str
     is_folder: bool
     size_bytes: int
     modified_ms: int
+    is_link: bool = False
 
 
 def local_root(path: str | os.PathLike[str]) -> str:
@@ -59,74 +70,38 @@ def local_root(path: str | os.PathLike[str]) -> str:
     return str(Path(home).absolute())
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A simulated object store: seconds before each request, bytes a second in each stream."""
-
-    latency_s: float = 0.0
-    bytes_per_s: float = float("inf")
-
-    def wait(self, size_bytes: int) -> None:
-        """Take as long as a request of that size takes."""
-        time.sleep(self.latency_s + size_bytes / self.bytes_per_s)
-
-
-class _LinkedFile(io.BufferedIOBase):
-    """A file whose writes travel over a link; the latency is paid once, at the end."""
-
-    def __init__(self, file: BinaryIO, link: Link) -> None:
-        self._file, self._link = file, link
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 -- whatever has a buffer
-        time.sleep(memoryview(data).nbytes / self._link.bytes_per_s)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        if not self._file.closed:
-            self._file.flush()
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def close(self) -> None:
-        if not self._file.closed:
-            time.sleep(self._link.latency_s)
-            self._file.close()
-        super().close()
-
-
 class LocalStorage:
     """A table's folder on a local disk, seen over a simulated link if one is given."""
 
     def __init__(self, root: str | os.PathLike[str], link: Link | None = None) -> None:
         self.root, self.link = local_root(root), link
 
-    def local_path(self, path: str) -> str:
-        """Return the absolute path, or raise InvalidTable if `path` would leave the table."""
+    def _parts(self, path: str) -> tuple[str, ...]:
         parts = PurePosixPath(path).parts
         if path.startswith("/") or ".." in parts or "\0" in path:
             raise InvalidTable(f"path {path!r} would leave the table at {self.root}: refused")
-        return os.path.join(self.root, *parts)
+        return parts
+
+    def local_path(self, path: str) -> str:
+        """Return the absolute path, or raise InvalidTable if `path` would leave the table."""
+        return os.path.join(self.root, *self._parts(path))
+
+    # --- looking --------------------------------------------------------------------------------
 
     def list_folder(self, folder: str) -> list[Entry]:
-        """Names in `folder` in order, none if the folder is missing."""
+        """Names in `folder` in order, none if it is missing; InvalidTable if it cannot be read."""
         try:
-            with os.scandir(self.local_path(folder)) as found:
-                entries = [self._entry(e) for e in found]
-        except (FileNotFoundError, NotADirectoryError):
+            parts = self._parts(folder)
+            with folder_beneath(self.root, parts) as opened, os.scandir(opened) as found:
+                entries = [_entry(e) for e in found]
+        except FileNotFoundError:
             return []
+        except (NotADirectoryError, PermissionError) as error:  # what is in there would be missed
+            raise InvalidTable(
+                f"folder {folder!r} of the table at {self.root} cannot be listed "
+                f"({error.strerror}): put the folder back, or let this user read it"
+            ) from None
         return sorted((e for e in entries if e is not None), key=lambda e: e.name)
-
-    @staticmethod
-    def _entry(found: "os.DirEntry[str]") -> Entry | None:
-        try:
-            status = found.stat()
-        except FileNotFoundError:  # deleted while we looked
-            return None
-        return Entry(found.name, found.is_dir(), status.st_size, status.st_mtime_ns // 1_000_000)
 
     def exists(self, path: str) -> bool:
         """Whether a file or folder of that name is there."""
@@ -141,115 +116,164 @@ class LocalStorage:
         with open(self.local_path(path), "rb") as file:
             return file.read()
 
-    def put_if_absent(self, path: str, content: bytes) -> None:
-        """Make the file with all its content, durable; FileExistsError if the name is taken."""
-        self._travel(len(content))
-        scratch = self._scratch(content)
-        try:
-            self._link(scratch, self.local_path(path))
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
-                raise
-            self._create_exclusively(path, content)
-        finally:
-            os.unlink(scratch)
-        self.sync_folder(str(PurePosixPath(path).parent))
-
-    def _create_exclusively(self, path: str, content: bytes) -> None:
-        with self.open_new(path) as file:  # where the file system has no hard links
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-
-    @staticmethod
-    def _link(source: str, target: str) -> None:
-        os.link(source, target)
-
-    def _scratch(self, content: bytes) -> str:
-        folder = self.local_path(SCRATCH)
-        os.makedirs(folder, exist_ok=True)
-        scratch = os.path.join(folder, uuid.uuid4().hex)
-        with open(scratch, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        return scratch
-
-    def replace(self, path: str, content: bytes) -> None:
-        """Make or replace the file as a whole, durable."""
-        target = self.local_path(path)
-        scratch = self._scratch(content)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.replace(scratch, target)
-        self.sync_folder(str(PurePosixPath(path).parent))
-
-    def touch(self, path: str) -> None:
-        """Make an empty file and its folders if it is not there yet."""
-        target = self.local_path(path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o666))
-
-    def make_folder(self, path: str) -> None:
-        """Make the folder and those above it."""
-        os.makedirs(self.local_path(path), exist_ok=True)
-
-    def sync_folder(self, path: str) -> None:
-        """Make the names in a folder durable."""
-        descriptor = os.open(self.local_path(path), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def publish(self, staged: str, target: str) -> None:
-        """Let a staged file appear under `target`; an equal one there is fine, another is not."""
-        self._travel(0)
-        source, final = self.local_path(staged), self.local_path(target)
-        try:
-            self._link(source, final)
-        except FileExistsError:
-            if not (os.path.samefile(source, final) or _same_content(source, final)):
-                raise
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV):
-                raise
-            self._create_exclusively(target, Path(source).read_bytes())
-
-    def remove(self, path: str) -> bool:
-        """Delete a file and the checksum that Java keeps beside it; False if it was not there."""
-        target = Path(self.local_path(path))
-        if not target.parent.resolve().is_relative_to(Path(self.root).resolve()):
-            raise InvalidTable(
-                f"path {path!r} would leave the table at {self.root}: a link leads out"
-            )
-        target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
-        try:
-            target.unlink()
-        except FileNotFoundError:
-            return False
-        return True
-
-    def remove_tree(self, path: str) -> None:
-        """Delete a folder of ours with all that lies in it."""
-        if not path.startswith(f"{META}/"):
-            raise InvalidTable(f"{path!r} is not below {META}: not deleted")
-        target = self.local_path(path)
-        if os.path.isdir(target):
-            shutil.rmtree(target, ignore_errors=False)
-
-    def open_new(self, path: str) -> BinaryIO:
-        """Open a file for writing that must not exist yet."""
-        file = open(self.local_path(path), "xb")  # noqa: SIM115 -- the caller closes it
-        return file if self.link is None else cast(BinaryIO, _LinkedFile(file, self.link))
-
     def fetch(self, path: str, size_bytes: int = 0) -> str:
         """Return the local path of a file of which so many bytes are about to be read."""
         self._travel(size_bytes)
         return self.local_path(path)
 
+    # --- changing -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _parent(self, path: str, *, make: bool = False) -> Iterator[Place]:
+        """Open the folder that holds `path`; every change of the table passes here."""
+        parts = self._parts(path)
+        with folder_beneath(self.root, parts[:-1], make=make) as folder:
+            yield folder, parts[-1]
+
+    def put_if_absent(self, path: str, content: bytes) -> None:
+        """Make the file with all its content, durable; FileExistsError if the name is taken."""
+        self._travel(len(content))
+        with self._parent(path) as target, self._scratch(io.BytesIO(content)) as source:
+            try:
+                self._link(source, target)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                rename_new(source, target)
+        self.sync_folder(str(PurePosixPath(path).parent))
+
+    def publish(self, staged: str, target: str) -> None:
+        """Let a staged file appear under `target`; an equal one there is fine, another is not."""
+        self._travel(0)
+        with self._parent(staged) as source, self._parent(target) as final:
+            try:
+                self._link(source, final)
+            except FileExistsError:
+                if not self._equal(staged, target):
+                    raise
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._copy(staged, target, final)
+
+    def _copy(self, staged: str, target: str, final: Place) -> None:
+        try:
+            with open(self.local_path(staged), "rb") as content, self._scratch(content) as copy:
+                rename_new(copy, final)
+        except FileExistsError:
+            if not self._equal(staged, target):
+                raise
+
+    def _equal(self, staged: str, target: str) -> bool:
+        source, final = self.local_path(staged), self.local_path(target)
+        return os.path.samefile(source, final) or _same_content(source, final)
+
+    @staticmethod
+    def _link(source: Place, target: Place) -> None:
+        (from_folder, name), (to_folder, new) = source, target
+        os.link(name, new, src_dir_fd=from_folder, dst_dir_fd=to_folder, follow_symlinks=False)
+
+    @contextmanager
+    def _scratch(self, content: BinaryIO, *, durable: bool = True) -> Iterator[Place]:
+        """Keep content under a temporary name; it is gone after, unless it was renamed."""
+        with folder_beneath(self.root, self._parts(SCRATCH), make=True) as folder:
+            name = uuid.uuid4().hex
+            try:
+                with _create(folder, name, name) as file:
+                    shutil.copyfileobj(content, file, 1 << 20)
+                    file.flush()
+                    if durable:
+                        os.fsync(file.fileno())
+                yield folder, name
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+
+    def replace(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        """Make or replace the file as a whole, and its folders; durable unless a cache."""
+        with (
+            self._parent(path, make=True) as (folder, name),
+            self._scratch(io.BytesIO(content), durable=durable) as (scratch, temporary),
+        ):
+            os.replace(temporary, name, src_dir_fd=scratch, dst_dir_fd=folder)
+            if durable:
+                os.fsync(folder)
+
+    def touch(self, path: str) -> None:
+        """Make an empty file and its folders if it is not there yet."""
+        with self._parent(path, make=True) as (folder, name):
+            try:
+                os.close(os.open(name, _TOUCH, 0o666, dir_fd=folder))
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise link_refused(self.root, path) from None
+                raise
+
+    def make_folder(self, path: str) -> None:
+        """Make the folder and those above it."""
+        with folder_beneath(self.root, self._parts(path), make=True):
+            pass
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        with folder_beneath(self.root, self._parts(path)) as folder:
+            os.fsync(folder)
+
+    def remove(self, path: str) -> bool:
+        """Delete a file and the checksum that Java keeps beside it; False if it was not there.
+
+        A folder is deleted if it is empty.
+        """
+        try:
+            with self._parent(path) as (folder, name):
+                with suppress(FileNotFoundError):
+                    os.unlink(f".{name}.crc", dir_fd=folder)
+                try:
+                    os.unlink(name, dir_fd=folder)
+                except IsADirectoryError:
+                    os.rmdir(name, dir_fd=folder)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a folder of ours with all that lies in it; of a link only the link itself."""
+        if not path.startswith(f"{META}/"):
+            raise InvalidTable(f"{path!r} is not below {META}: not deleted")
+        with suppress(FileNotFoundError), self._parent(path) as (folder, name):
+            if is_link((folder, name)):
+                os.unlink(name, dir_fd=folder)
+            elif os.path.isdir(self.local_path(path)):
+                shutil.rmtree(name, dir_fd=folder)
+
+    def open_new(self, path: str) -> BinaryIO:
+        """Open a file for writing that must not exist yet."""
+        with self._parent(path) as (folder, name):
+            file = _create(folder, name, self.local_path(path))
+        return file if self.link is None else cast(BinaryIO, LinkedFile(file, self.link))
+
     def _travel(self, size_bytes: int) -> None:
         if self.link is not None:
             self.link.wait(size_bytes)
+
+
+def _create(folder: int, name: str, path: str) -> BinaryIO:
+    def opener(_: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o666, dir_fd=folder)
+
+    return open(path, "xb", opener=opener)
+
+
+def _entry(found: "os.DirEntry[str]") -> Entry | None:
+    try:
+        status = found.stat(follow_symlinks=False)
+        if found.is_symlink():
+            with suppress(OSError):  # it leads nowhere, or in a circle
+                status = found.stat()
+    except FileNotFoundError:  # deleted while we looked
+        return None
+    size, changed = status.st_size, status.st_mtime_ns // 1_000_000
+    return Entry(found.name, found.is_dir(follow_symlinks=False), size, changed, found.is_symlink())
 
 
 def _same_content(first: str, second: str) -> bool:
@@ -265,12 +289,23 @@ def _same_content(first: str, second: str) -> bool:
 
 
 def partition_folders(storage: LocalStorage, folder: str = "") -> Iterator[str]:
-    """Yield the partition paths: every folder that holds a partition metadata file."""
+    """Yield the partition paths: every folder that holds a partition metadata file.
+
+    Links are no partitions. One that leads to a folder outside the table is refused, so that rows
+    which another engine reads there are not missed.
+    """
     entries = storage.list_folder(folder)
     if any(e.name.startswith(".hoodie_partition_metadata") for e in entries):
         yield folder
     for entry in entries:
-        if entry.is_folder and not (folder == "" and entry.name == META):
-            yield from partition_folders(
-                storage, f"{folder}/{entry.name}" if folder else entry.name
-            )
+        path = f"{folder}/{entry.name}" if folder else entry.name
+        if entry.is_link:
+            _must_not_lead_out(storage, path)
+        elif entry.is_folder and path != META:
+            yield from partition_folders(storage, path)
+
+
+def _must_not_lead_out(storage: LocalStorage, path: str) -> None:
+    target = Path(os.path.realpath(storage.local_path(path)))
+    if target.is_dir() and not target.is_relative_to(os.path.realpath(storage.root)):
+        raise link_refused(storage.root, path)

@@ -23,9 +23,11 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
+from hoodie_nb.table.beneath import Place
 from hoodie_nb.table.storage import SCRATCH, Entry, LocalStorage
 
 T = TypeVar("T")
@@ -112,9 +114,10 @@ class FaultyStorage(LocalStorage):
             "put_if_absent", lambda: LocalStorage.put_if_absent(self, path, content), content
         )
 
-    def replace(self, path: str, content: bytes) -> None:
+    def replace(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """Count, then do as the local storage does."""
-        self._step("replace", lambda: LocalStorage.replace(self, path, content), content)
+        action = partial(LocalStorage.replace, self, path, content, durable=durable)
+        self._step("replace", action, content)
 
     def touch(self, path: str) -> None:
         """Count, then do as the local storage does."""
@@ -133,10 +136,10 @@ class FaultyStorage(LocalStorage):
         content = None if self.links else Path(self.local_path(staged)).read_bytes()
         self._step("publish", lambda: LocalStorage.publish(self, staged, target), content)
 
-    def _link(self, *names: Any, **folders: Any) -> None:
+    def _link(self, source: Place, target: Place) -> None:
         if not self.links:
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-        LocalStorage._link(*names, **folders)
+        LocalStorage._link(source, target)
 
     def remove(self, path: str) -> bool:
         """Count, then do as the local storage does."""

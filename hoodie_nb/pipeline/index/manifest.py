@@ -22,9 +22,9 @@ import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from pathlib import Path
 from typing import Any
 
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.pipeline.index.run import Section
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.storage import OURS, LocalStorage
@@ -184,10 +184,8 @@ def manifest_path(instant: str) -> str:
 
 
 def make_folders(storage: LocalStorage) -> None:
-    """Make the index's folders; OSError if they lie elsewhere, where nothing of ours is deleted."""
+    """Make the index's folders."""
     storage.make_folder(RUNS)
-    if not Path(storage.local_path(RUNS)).resolve().is_relative_to(Path(storage.root).resolve()):
-        raise OSError(f"{FOLDER} is a link that leads out of the table: delete it")
 
 
 def manifest_paths(storage: LocalStorage) -> list[str]:
@@ -200,7 +198,7 @@ def newest_manifest(storage: LocalStorage) -> str:
     """Return the path of the newest manifest, from the table's root; empty if none is reached."""
     try:
         return (manifest_paths(storage) or [""])[-1]
-    except OSError:
+    except (OSError, InvalidTable):
         return ""
 
 

@@ -1,0 +1,93 @@
+"""Folders that lie beneath a table's root, and renames that replace nothing.
+
+A table of unknown origin may hold links: if `.hoodie/.temp` leads to somebody's home folder, a
+sweep would delete there. So each folder is opened from the one above it, starting at the root, and
+a link on the way is refused (only the root itself may be one). What is then done goes through the
+open folder, so that nobody can slip a link in between.
+
+**Caveats**: where the kernel or the file system has no `renameat2(RENAME_NOREPLACE)`, a rename
+looks first whether the name is taken. Between the two another engine could take it; writers of this
+library cannot, since they hold the table's lock.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from hoodie_nb.errors import InvalidTable
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_NO_REPLACE = 1
+Place = tuple[int, str]  # an open folder and a name in it
+
+
+@contextmanager
+def folder_beneath(root: str, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
+    """Open a folder of the table (made if asked) without following a link; InvalidTable if one is.
+
+    Yields its descriptor.
+    """
+    if make:
+        os.makedirs(root, exist_ok=True)
+    folder = os.open(root, _FOLDER)
+    try:
+        for depth, part in enumerate(parts):
+            try:
+                inner = _opened(folder, part, make)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR) and is_link((folder, part)):
+                    raise link_refused(root, "/".join(parts[: depth + 1])) from None
+                raise OSError(error.errno, error.strerror, os.path.join(root, *parts)) from None
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _opened(folder: int, name: str, make: bool) -> int:
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with suppress(FileExistsError):  # somebody was faster, or it is a link that leads nowhere
+        os.mkdir(name, dir_fd=folder)
+    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def is_link(place: Place) -> bool:
+    """Whether a name in an open folder is a symbolic link."""
+    folder, name = place
+    return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+
+
+def link_refused(root: str, path: str) -> InvalidTable:
+    """Return the error for a link of which nobody knows where it leads."""
+    return InvalidTable(
+        f"{path!r} is a link and would leave the table at {root}, outside of which nothing is "
+        "listed, written or deleted: delete the link, or put the folder or file itself in its place"
+    )
+
+
+def rename_new(source: Place, target: Place) -> None:
+    """Rename a file within its file system; FileExistsError if the new name is taken."""
+    (old_folder, old), (new_folder, new) = source, target
+    rename = getattr(_LIBC, "renameat2", None)
+    if rename is not None:
+        names = (old_folder, os.fsencode(old), new_folder, os.fsencode(new))
+        if rename(*names, _NO_REPLACE) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in (errno.EINVAL, errno.ENOSYS):  # neither is about these two files
+            raise OSError(number, os.strerror(number), old, None, new)
+    try:
+        os.stat(new, dir_fd=new_folder, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
+    else:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
