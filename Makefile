@@ -8,11 +8,11 @@ PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 
-.PHONY: help demo test lab check slow histories kills oracle browser bench render clean
+.PHONY: help demo test lab check slow histories spark-histories kills oracle browser bench render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.demo ## stream a month of flights into a Hudi table and check it (ARGS="--days 3")
 	@$(PY) -m hoodie_nb demo $(ARGS)
@@ -33,6 +33,9 @@ slow: .venv/.test ## the tests that take long
 
 histories: .venv/.test ## a thousand random histories of each pipeline (ARGS=50 for fewer)
 	$(PY) tests/histories.py $(or $(ARGS),1000)
+
+spark-histories: .venv/.test ## 200 random histories on real Spark (ARGS=20 for fewer)
+	$(PY) tests/spark_histories.py $(or $(ARGS),200)
 
 kills: .venv/.test ## the trials that end the demo with kill -9
 	$(PY) -m pytest -m "kills and not slow" --timeout 1800 $(ARGS)

@@ -1,0 +1,400 @@
+"""Random histories of a real streaming job on Spark, small, against a dict.
+
+The source is a folder of tiny files, one a micro-batch. Between them the job is stopped, killed in
+mid-batch, started again with another pipeline, index, interval and number of tasks, over its
+checkpoint folder, an older copy of it, or none; batches come from DataFrames, commits and new
+columns from another engine. Keys and partitions are null, empty, placeholders' neighbours and text
+beyond the BMP. Whenever all input is processed, the table is compared with the model.
+
+    python tests/spark_histories.py 200       # histories 0 to 199 in one Spark session
+    python tests/spark_histories.py 0 17      # one history, by its number, with its verbs
+
+*What the model may expect.* Which of two writers comes first is not fixed, and an older checkpoint
+folder brings old rows again. So each class of keys has one writer, or rows whose order is decided
+by their ordering value alone; then all orders of events end in one table.
+
+| class (by number) | written by | rows |
+| --- | --- | --- |
+| late | stream, DataFrames, another engine | upserts with any ordering value |
+| deleted | stream | upserts and deletes, in order |
+| tied | stream | equal, null and NaN ordering values |
+| batch | DataFrames | upserts and deletes, in order |
+| foreign | another engine | upserts in order, with values in the columns that it added |
+
+Every fifth history inserts instead of upserting: each row has a key of its own and must be there
+exactly once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from core.tables import canonical, hudi_rows, rank, without_meta
+from histories import fast_folder
+from index_truth import index_gaps
+from pyspark.sql import functions as F
+from spark_source import FolderSource
+
+import hoodie_nb as hn
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.lock import writing
+from hoodie_nb.table.handle import open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STEPS = 7
+WAIT_S = 120
+OPTIONS = {
+    "hoodie.parquet.small.file.limit": 4000,
+    "hoodie.parquet.max.file.size": 6000,
+    "write.batch.size": 600,
+    "write.task.max.size": 1500,
+    "hoodie.copyonwrite.record.size.estimate": 300,
+}
+VERBS = {
+    "feed": 5,
+    "process": 3,
+    "stop": 1,
+    "kill": 3,
+    "fault": 2,
+    "restore_checkpoints": 1,
+    "forget_checkpoints": 1,
+    "batch": 2,
+    "batch_delete": 1,
+    "foreign_commit": 2,
+    "foreign_column": 1,
+}
+MOMENTS = [
+    "batch_started",
+    "instant_requested",
+    "bucket_assigned",
+    "file_written",
+    "instant_prepared",
+    "checkpoint_sealed",
+    "instant_committed",
+]
+FAULTS = ["lose_success", "kill_writer", "crash_after_files", "crash_before_commit"]
+IDS = ["a", "\uffee", "\U0001f600", "\ue000", "é", "e\u0301", "k\0", "x,y:1", "_", " "]
+SUBS = [None, "", "z", "\U0010ffff", "null", "id:1"]
+PARTITIONS = [None, "", "p", "ü\U0001f600"]
+LATE, DELETED, TIED, BATCH, FOREIGN = range(5)
+SCHEMA_CHANGES = False  # until the table's schema is read at every checkpoint
+Row = dict[str, Any]
+
+
+class Model:
+    """A table as a dict: the greatest ordering value of a key counts, of equal ones the newest."""
+
+    def __init__(self, *, composite: bool, partitioned: bool, by_time: bool) -> None:
+        self._names = ["id", "sub"] if composite else ["id"]
+        self._partitioned, self._by_time = partitioned, by_time
+        self.rows: dict[tuple[Any, ...], Row] = {}
+
+    def _at(self, row: Row) -> tuple[Any, ...]:
+        """Return which record a row is: a null partition and an empty one are the same."""
+        partition = (row["part"] or "") if self._partitioned else ""
+        return (partition, *(row[name] for name in self._names))
+
+    def write(self, rows: list[Row]) -> None:
+        """Apply rows in order; a delete is forgotten, so that a later row may be older."""
+        for row in rows:
+            at, stored = self._at(row), self.rows.get(self._at(row))
+            if stored and self._by_time and rank(row["ts"]) < rank(stored["ts"]):
+                continue
+            if row["_hoodie_is_deleted"]:
+                self.rows.pop(at, None)
+            else:
+                self.rows[at] = {n: v for n, v in row.items() if n != "_hoodie_is_deleted"}
+
+    def snapshot(self, columns: list[str]) -> list[str]:
+        """Return the rows in the form of `canonical`."""
+        return canonical({n: row.get(n) for n in columns} for row in self.rows.values())
+
+
+class History:
+    """One random history on one table; a function of its number but for the moments of kills."""
+
+    def __init__(self, spark: SparkSession, folder: Path, number: int) -> None:
+        self.random, self.spark, self.folder = random.Random(number), spark, folder
+        self.verbs: list[str] = []
+        composite, partitioned = self.random.random() < 0.5, self.random.random() < 0.8
+        self.by_time = self.random.random() < 0.8
+        self.model = Model(composite=composite, partitioned=partitioned, by_time=self.by_time)
+        self.composite = composite
+        ordering = pa.float64() if number % 2 else pa.int64()
+        text = pa.string()
+        fields = [("id", text), ("sub", text), ("part", text), ("ts", ordering), ("v", pa.int64())]
+        self.schema = pa.schema(fields)
+        self.given = self.schema.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+        self.table = hn.Table.create(
+            folder / "table",
+            schema=self.schema,
+            record_key=["id", "sub"] if composite else "id",
+            partition_by="part" if partitioned else None,
+            ordering="ts",
+            merge_mode="event_time" if self.by_time else "commit_time",
+            hive_style=self.random.random() < 0.3,
+            url_encode=self.random.random() < 0.3,
+            options=OPTIONS,
+        )
+        self.source = FolderSource(folder / "source", self.given)
+        self.checkpoints = folder / "checkpoints"
+        self.ts, self.value = 1000, 0
+        self.job: Any = None
+        self.inserts = number % 5 == 4
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def rows(self, classes: list[int], *, deletes: bool = False, count: int = 12) -> list[Row]:
+        """Return a few rows of these classes of keys, the ordering values unique to the writer."""
+        made = []
+        for _ in range(self.random.randint(1, count)):
+            kind = self.random.choice(classes)
+            key = self.random.choice(IDS)
+            own = f"{key}{self.value}" if self.inserts and TIED in classes else key
+            row: Row = {"id": f"{own}{kind}", "sub": self.random.choice(SUBS)}
+            row |= {"part": self.random.choice(PARTITIONS), "ts": self._ts(kind, classes)}
+            self.value += 1
+            gone = kind == DELETED and not self.inserts and self.random.random() < 0.3
+            flag = True if deletes or gone else None
+            made.append({**row, "v": self.value, "_hoodie_is_deleted": flag})
+        return made
+
+    def _ts(self, kind: int, classes: list[int]) -> int | float | None:
+        """Return an ordering value that no row of another writer has."""
+        self.ts += 3
+        if kind == TIED and self.random.random() < 0.5:
+            nan = [float("nan")] if self.schema.field("ts").type == pa.float64() else []
+            return self.random.choice([None, *nan, 1000])
+        late = kind == LATE and self.random.random() < 0.4
+        streamed = TIED in classes
+        return self.ts - 3 * late * self.random.randrange(200) - (0 if streamed else 1)
+
+    def _streamed(self) -> None:
+        """Let the rows of one more micro-batch arrive."""
+        rows = pa.Table.from_pylist(self.rows([LATE, DELETED, TIED]), schema=self.given)
+        self.source.add(rows)
+        self.model.write(rows.to_pylist())
+
+    # --- the verbs ------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Take one random verb."""
+        verb = self.random.choices(list(VERBS), list(VERBS.values()))[0]
+        self.verbs.append(verb)
+        getattr(self, f"_{verb}")()
+
+    def _feed(self) -> None:
+        """Let one to three micro-batches arrive."""
+        for _ in range(self.random.randint(1, 3)):
+            self._streamed()
+        self._running()
+
+    def _running(self) -> Any:
+        if self.job is None or not self.job.active:
+            self.job = self._started("0 seconds")
+        return self.job
+
+    def _started(self, trigger: str) -> Any:
+        draw = self.random.choice
+        settings = {
+            "pipeline": draw(["current", "step1", "step2", "step3"]),
+            "index": draw(["bloom", "bloom+state"]),
+            "commit_interval": draw([None, None, 2, 3, 100, "1 second"]),
+            "write_tasks": draw([1, 2, 3]),
+        }
+        if self.inserts:
+            settings |= {"operation": "insert", "commit_interval": None}
+        if settings["commit_interval"] is None and draw([True, False, False]):
+            settings["commit_on"] = "write"
+        self.verbs.append("(" + " ".join(f"{v}" for v in settings.values() if v) + ")")
+        stream, checkpoints = self.source.stream(self.spark), str(self.checkpoints)
+        settings |= {"checkpoint": checkpoints, "trigger": trigger}
+        return hn.write_stream(self._widened(stream), self.table, **settings)
+
+    def _widened(self, data: DataFrame) -> DataFrame:
+        """Return data with nulls in the columns that another engine has added."""
+        added = self.table.schema.names[len(self.schema) :]
+        return data.withColumns({name: F.lit(None) for name in added})
+
+    def _process(self) -> None:
+        self._running().process_all_available()
+        self.look()
+
+    def _stop(self) -> None:
+        if self.job is not None:
+            self.job.stop()
+            self.job = None
+
+    def _kill(self) -> None:
+        """Kill the job at some event of the micro-batches that come."""
+        moment, reached = self.random.choice(MOMENTS), threading.Event()
+        self.verbs.append(moment)
+        job = self._running()
+        job.events.listen(lambda event: reached.set() if event.kind == moment else None)
+        self._streamed()
+        reached.wait(2)
+        job.kill()
+        self.job = None
+
+    def _fault(self) -> None:
+        """Inject a fault that the job survives by itself."""
+        fault = self.random.choice(FAULTS)
+        self.verbs.append(fault)
+        hn.faults.inject(self._running(), fault)
+        self._feed()
+
+    def _restore_checkpoints(self) -> None:
+        """Go on a while, then put the checkpoint folder of before back."""
+        self._stop()
+        if self.inserts or not self.checkpoints.exists():
+            return
+        kept = self.folder / "kept"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(self.checkpoints, kept)
+        self._feed()
+        self.random.choice([self._process, self._kill])()
+        self._stop()
+        shutil.rmtree(self.checkpoints)
+        kept.rename(self.checkpoints)
+
+    def _forget_checkpoints(self) -> None:
+        """Delete the checkpoint folder: the source comes again from its start."""
+        self._stop()
+        if not self.inserts:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def _batch(self) -> None:
+        rows = self.rows([BATCH, LATE] if self.by_time else [BATCH])
+        self.table.upsert(self._widened(self._frame(rows)))
+        self.model.write(pa.Table.from_pylist(rows, schema=self.given).to_pylist())
+
+    def _frame(self, rows: list[Row]) -> DataFrame:
+        given = FolderSource(self.folder / f"batch{self.value}", self.given)
+        given.add(pa.Table.from_pylist(rows, schema=self.given))
+        return given.batch(self.spark)
+
+    def _batch_delete(self) -> None:
+        """Delete keys by their names alone."""
+        rows = self.rows([BATCH], deletes=True)
+        keys = {"id", "sub", "part"}
+        self.table.delete(self._frame(rows).select(*keys))
+        for row in rows:
+            self.model.rows.pop(self.model._at(row), None)
+
+    def _foreign_commit(self) -> None:
+        """Commit from another engine, which tells our index nothing."""
+        self._commit_elsewhere(self.table.schema)
+
+    def _foreign_column(self) -> None:
+        """Let another engine add a column, with values in it."""
+        if SCHEMA_CHANGES:
+            name = f"extra{len(self.table.schema)}"
+            self._commit_elsewhere(self.table.schema.append(pa.field(name, pa.int64())))
+
+    def _commit_elsewhere(self, schema: pa.Schema) -> None:
+        added = schema.names[len(self.schema) :]
+        drawn = self.rows([LATE, FOREIGN] if self.by_time else [FOREIGN])
+        rows = [{**row, "ts": row["ts"] - 1, **dict.fromkeys(added, row["v"])} for row in drawn]
+        handle = open_table(self.table.path)
+        with writing(handle.storage):
+            intake = Intake(handle.config, schema)
+            data = pa.Table.from_pylist(rows, schema=schema)
+            keyed, shape = keyed_in_order(data, intake), Shape(index="bloom")
+            coordinator = WriteCoordinator(handle, EventLog())
+            result = coordinator.write(
+                intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
+            )
+            coordinator.complete([result], intake)
+        self.model.write([{**row, "_hoodie_is_deleted": None} for row in data.to_pylist()])
+
+    # --- what must hold -------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """All input is processed and visible: the table equals the model, for hudi-rs too."""
+        columns = self.table.schema.names
+        expected = self.model.snapshot(columns)
+        found = without_meta(self.table.to_arrow())
+        assert found == expected, _difference(found, expected)
+        if expected:
+            assert hudi_rows(self.table.path) == expected, "hudi-rs reads other rows"
+
+    def finish(self) -> None:
+        """End with all input processed; nothing is left over and nothing is wrong."""
+        self._stop()
+        job = self._started("available_now")
+        assert job.wait(WAIT_S), "the job has not ended"
+        self.look()
+        assert [str(finding) for finding in self.table.fsck()] == []
+        path = Path(self.table.path, ".hoodie/.hoodie_nb")
+        left = [str(e) for name in ("staged", "prepared", "sealed") for e in path.glob(f"{name}/*")]
+        handle = open_table(self.table.path)
+        assert left == [] and handle.timeline.pending() == []
+        assert index_gaps(handle) == []
+
+    def abandon(self) -> None:
+        """End the job of a history that failed."""
+        with contextlib.suppress(BaseException):
+            self.job.kill()
+
+
+def _difference(found: list[str], expected: list[str]) -> str:
+    more, less = sorted(set(found) - set(expected)), sorted(set(expected) - set(found))
+    return f"{len(found)} rows, not {len(expected)}: too much {more[:3]}, missing {less[:3]}"
+
+
+def run(spark: SparkSession, number: int, steps: int = STEPS) -> list[str]:
+    """Run one history and return its verbs; number and verbs are in the error if it fails."""
+    with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
+        history = History(spark, Path(folder), number)
+        try:
+            for _ in range(steps):
+                history.step()
+            history.finish()
+        except BaseException as error:
+            history.abandon()
+            text = f"Spark history {number} ({steps} steps): {' '.join(history.verbs)}"
+            raise AssertionError(f"{text}\n{type(error).__name__}: {error}") from error
+        return history.verbs
+
+
+def main(count: int, first: int = 0) -> int:
+    """Run `count` histories; return how many failed."""
+    began, failed = time.monotonic(), 0
+    spark = hn.spark(cores=2, memory="1g")
+    for number in range(first, first + count):
+        try:
+            run(spark, number)
+        except AssertionError as error:
+            failed += 1
+            print(error, flush=True)
+        done = number - first + 1
+        if done % 10 == 0 or done == count:
+            seconds = time.monotonic() - began
+            print(f"{done} Spark histories, {failed} failed, {seconds:.0f} s", flush=True)
+    spark.stop()
+    return failed
+
+
+if __name__ == "__main__":
+    os.environ["HOODIE_NB_TESTING"] = "1"
+    if len(sys.argv) == 3:
+        session = hn.spark(cores=2, memory="1g")
+        print(" ".join(run(session, int(sys.argv[2]))))
+        session.stop()
+    else:
+        sys.exit(min(main(int(sys.argv[1])), 1))
