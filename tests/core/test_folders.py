@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tables import schema_of
+from tables import hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
@@ -80,3 +80,103 @@ def test_a_batch_into_a_copied_partition(tmp_path: Path, batch_bytes: int) -> No
     assert held(tmp_path / "t") == HELD
     Table(table).delete(rows(("a", "x", 9), ("d", "y", 9)))
     assert held(tmp_path / "t") == {"x": {"b": 1, "c": 2}, "y": {"a": 1, "b": 3}}
+
+
+# --- a lost .hoodie_partition_metadata -----------------------------------------------------------
+
+
+METADATA = ".hoodie_partition_metadata"
+BOTH = rows(("a", "x", 1), ("b", "x", 1), ("c", "y", 1))
+
+
+def lost_metadata(path: Path, *, archived: bool = False) -> Table:
+    """Return a table whose partition `x` has lost its metadata file; its commit may be archived."""
+    table = create(path / "t")
+    table.upsert(BOTH)
+    if archived:
+        table.upsert(rows(("c", "y", 1)))
+        oldest = min(table.timeline()["requested_time"])
+        for file in Path(table.path, ".hoodie").glob(f"{oldest}*"):
+            file.unlink()
+    Path(table.path, "x", METADATA).unlink()
+    return Table.open(table.path)
+
+
+@pytest.mark.xfail(strict=True, reason="a folder without its metadata file is hidden")
+@pytest.mark.parametrize("archived", [False, True])
+def test_rows_without_partition_metadata_are_read_and_not_doubled(
+    tmp_path: Path, archived: bool
+) -> None:
+    """Rows of a partition that lost its metadata file are read; the next write puts it back."""
+    table = lost_metadata(tmp_path, archived=archived)
+    assert without_meta(table.to_arrow()) == without_meta(BOTH)
+    (finding,) = [f for f in table.fsck() if METADATA in f.what]
+    assert "'x'" in finding.what
+    table.upsert(rows(("c", "y", 2)))
+    assert Path(table.path, "x", METADATA).exists()
+    assert [e["partition"] for e in told(table, "partition_metadata_restored")] == ["x"]
+    assert table.fsck() == []
+    commit = table.upsert(rows(("a", "x", 2), ("b", "x", 2)))
+    assert commit is not None
+    assert (commit.inserts, commit.updates) == (0, 2)
+    expected = without_meta(rows(("a", "x", 2), ("b", "x", 2), ("c", "y", 2)))
+    assert without_meta(table.to_arrow()) == hudi_rows(table.path) == expected
+
+
+def told(table: Table, kind: str) -> list[dict[str, object]]:
+    """Return the events of a kind that the table's writes have reported."""
+    return [dict(event.values) for event in table.events.records(kind)]
+
+
+@pytest.mark.xfail(strict=True, reason="a folder without its metadata file is hidden")
+def test_rows_of_the_past_are_read_without_partition_metadata(tmp_path: Path) -> None:
+    """A partition that has been emptied since is still read as of a moment when it held rows."""
+    table = create(tmp_path / "t")
+    first = table.upsert(BOTH)
+    assert first is not None
+    table.delete(rows(("a", "x", 2), ("b", "x", 2)))
+    Path(table.path, "x", METADATA).unlink()
+    table = Table.open(table.path)
+    assert without_meta(table.to_arrow(as_of=first.requested_time)) == without_meta(BOTH)
+    assert without_meta(table.to_arrow()) == without_meta(rows(("c", "y", 1)))
+
+
+@pytest.mark.xfail(strict=True, reason="fsck does not look at folders without metadata")
+def test_a_copy_of_files_without_metadata_is_no_partition(tmp_path: Path) -> None:
+    """Base files that somebody keeps elsewhere in the table's folder are not read twice."""
+    table = create(tmp_path / "t")
+    table.upsert(BOTH)
+    shutil.copytree(Path(table.path, "x"), Path(table.path, "backup", "x"))
+    Path(table.path, "backup", "x", METADATA).unlink()
+    table = Table.open(table.path)
+    assert without_meta(table.to_arrow()) == without_meta(BOTH)
+    table.upsert(BOTH)
+    assert without_meta(table.to_arrow()) == without_meta(BOTH)
+    assert not Path(table.path, "backup", "x", METADATA).exists()
+    (finding,) = table.fsck()
+    assert "'backup/x'" in finding.what  # hudi-rs reads its rows
+    shutil.rmtree(Path(table.path, "backup"))
+    assert table.fsck() == []
+
+
+@pytest.mark.xfail(strict=True, reason="a folder without its metadata file is hidden")
+def test_a_table_made_anew_takes_lost_partitions_along(tmp_path: Path) -> None:
+    """Replacing a table deletes the base files of a partition without metadata too."""
+    table = lost_metadata(tmp_path)
+    again = create(tmp_path / "t", if_exists="replace")
+    assert list(Path(table.path).rglob("*.parquet")) == []
+    again.upsert(rows(("z", "y", 1)))
+    assert without_meta(again.to_arrow()) == without_meta(rows(("z", "y", 1)))
+
+
+@pytest.mark.xfail(strict=True, reason="a folder without its metadata file is hidden")
+def test_an_unpartitioned_table_without_its_metadata_file(tmp_path: Path) -> None:
+    """A table without partitions has one metadata file, in its own folder: the same rule."""
+    made = Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
+    made.upsert(BOTH)
+    Path(made.path, METADATA).unlink()
+    table = Table.open(made.path)
+    assert without_meta(table.to_arrow()) == without_meta(BOTH)
+    table.upsert(BOTH)
+    assert Path(made.path, METADATA).exists()
+    assert without_meta(table.to_arrow()) == hudi_rows(table.path) == without_meta(BOTH)
