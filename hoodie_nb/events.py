@@ -19,6 +19,7 @@ is when it happened, by the clock of the machine where it did.
 | `instant_committed` | instant, checkpoints, files, rows (in the files), inserts, updates, \
 deletes, bytes, seconds; told again when a completed instant is settled again |
 | `instant_rolled_back` | instant, published (whether files were) |
+| `partition_metadata_restored` (something had deleted the file) | partition |
 | `instant_redone` | instant, as_instant |
 | `commit_failed` (stays prepared), `commit_retried`, `settling_postponed` | why, and instant |
 | `operator_progress` (while it runs, and at its end) | operator, task, rows, waiting (seconds so \

@@ -18,9 +18,8 @@ from hoodie_nb.lab.draw.file_groups import GroupFacts
 from hoodie_nb.lab.draw.svg import WIDTH
 from hoodie_nb.lab.draw.timeline import InstantFacts
 from hoodie_nb.lab.frame import Frame, Pictures
-from hoodie_nb.table.file_groups import BaseFileName, Commits, load_file_groups
+from hoodie_nb.table.file_groups import BaseFileName, Commits, load_file_groups, table_folders
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.storage import partition_folders
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 
@@ -45,11 +44,11 @@ def group_facts(table: TableHandle, as_of: str | None) -> list[GroupFacts]:
     """Return the file groups as of an instant (17 digits; None: now)."""
     commits = Commits.of(table.timeline.instants())
     slices: Counter[tuple[str, str]] = Counter()
-    for folder in partition_folders(table.storage):
-        for entry in table.storage.list_folder(folder):
+    for folder in table_folders(table.storage, commits):
+        for entry in folder.entries:
             name = None if entry.is_folder else BaseFileName.parse(entry.name)
             if name and commits.count(name.instant_time) and name.instant_time <= (as_of or "9"):
-                slices[folder, name.file_id] += 1
+                slices[folder.path, name.file_id] += 1
     found = load_file_groups(table.storage, table.timeline, as_of=as_of)
     return [
         GroupFacts(s.partition_path, s.file_id, s.instant_time, s.size_bytes, slices[key])
@@ -93,7 +92,9 @@ class FileGroups(Frame):
             layout={"width": "600px"},
         )
         self._slider.observe(lambda change: self._show(change["new"]), "value")
-        self._partitions = len(list(partition_folders(self._table.storage)))
+        commits = Commits.of(self._table.timeline.instants())
+        folders = table_folders(self._table.storage, commits)
+        self._partitions = sum(folder.is_partition for folder in folders)
         pictures = Pictures({"groups": (WIDTH, groups_drawn.height(self._partitions))})
         super().__init__(pictures, above=[self._slider])
         self._show(self._slider.value)

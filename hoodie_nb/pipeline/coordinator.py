@@ -99,6 +99,7 @@ class WriteCoordinator:
             if EXTRA_KEY in extra:
                 self.progress.catch_up(extra)
                 break
+        table.restore_partitions(self._events.tell)
         others = (pending.requested_time for pending in table.timeline.pending())
         sweep_all(table.storage, keep={*kept, *others, *keep})
 

@@ -89,6 +89,15 @@ def read_keys(path: str) -> pa.Array:
     return pc.cast(column, pa.string()).combine_chunks()
 
 
+def partition_path_in(path: str) -> str | None:
+    """Return the partition path that the first row of a base file names, None without rows."""
+    file = open_base_file(path)
+    if PARTITION_PATH in file.schema_arrow.names:
+        for batch in file.iter_batches(1, columns=[PARTITION_PATH]):
+            return str(batch.column(0)[0].as_py())
+    return None
+
+
 def stored_schema(schema: pa.Schema) -> pa.Schema:
     """Return the table's schema as it lies in base files: meta columns first, all nullable."""
     return pa.schema([*META_FIELDS, *(pa.field(f.name, f.type) for f in schema)])

@@ -5,19 +5,25 @@ and not pending (its commit was archived, which may leave older rollbacks and cl
 newest such file of a group is its slice. Groups that a replacecommit replaced are gone from that
 instant on.
 
+A partition is a folder with a metadata file, as for every Hudi reader, or one that has lost it: its
+base files count and their rows name this very folder. Such rows are read, so that no upsert takes
+them for new, and the next write puts the file back. Copies of base files elsewhere are not read.
+
 *On disk*: `<partition>/<fileId>_<writeToken>_<instant>.parquet`, exactly two `_`.
 
 *Source:* HoodieTableFileSystemView, HoodieFileGroup.isFileSliceCommitted, isBeforeTimelineStarts.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hoodie_nb.table.base_file import partition_path_in
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
-from hoodie_nb.table.storage import LocalStorage, partition_folders
+from hoodie_nb.table.storage import Entry, LocalStorage, walk_folders
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
+PARTITION_METADATA = ".hoodie_partition_metadata"
 _NAME = re.compile(r"([^_/]+)_([^_/]+)_(\d{14}|\d{17})\.parquet")
 
 
@@ -89,10 +95,14 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class FileGroups:
-    """The latest slices by partition path and file id, as of the instants that have completed."""
+    """The latest slices by partition path and file id, as of the instants that have completed.
+
+    `unmarked` are the partitions that have lost their metadata file.
+    """
 
     slices: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
     instants: tuple[str, ...] = ()
+    unmarked: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[FileSlice]:
         for partition in sorted(self.slices):
@@ -122,7 +132,51 @@ class FileGroups:
                     status.staged_path if staged else None,
                 ),
             }
-        return FileGroups(slices, self.instants if staged else (*self.instants, instant_time))
+        instants = self.instants if staged else (*self.instants, instant_time)
+        return FileGroups(slices, instants, self.unmarked)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder that holds base files or a metadata file, and whether it is a partition."""
+
+    path: str
+    entries: Sequence[Entry]
+    marked: bool
+    is_partition: bool
+
+
+def table_folders(
+    storage: LocalStorage, commits: Commits, paths: Iterable[str] | None = None
+) -> Iterator[Folder]:
+    """Yield the folders (of `paths`, if given) with base files that count, or a metadata file."""
+    given = None if paths is None else ((path, storage.list_folder(path)) for path in paths)
+    for path, entries in walk_folders(storage) if given is None else given:
+        marked = any(e.name.startswith(PARTITION_METADATA) for e in entries)
+        if marked:
+            yield Folder(path, entries, True, True)
+        elif any(True for _ in _counted(entries, commits)):
+            belongs = _rows_name_folder(storage, path, entries, commits)
+            yield Folder(path, entries, False, belongs)
+
+
+def _counted(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry, BaseFileName]]:
+    """Yield the base files that are to be read, with the parts of their names."""
+    for entry in entries:
+        name = None if entry.is_folder else BaseFileName.parse(entry.name)
+        if name is not None and commits.count(name.instant_time):
+            yield entry, name
+
+
+def _rows_name_folder(
+    storage: LocalStorage, folder: str, entries: Iterable[Entry], commits: Commits
+) -> bool:
+    for entry, _ in _counted(entries, commits):
+        path = f"{folder}/{entry.name}" if folder else entry.name
+        named = partition_path_in(storage.local_path(path))
+        if named is not None:
+            return named == folder
+    return False
 
 
 def load_file_groups(
@@ -138,29 +192,27 @@ def load_file_groups(
     visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
     replaced = _replaced(timeline, [i for i in instants if i.requested_time in visible])
     slices: dict[str, dict[str, FileSlice]] = {}
-    folders = partition_folders(storage) if partitions is None else partitions
-    for folder in folders:
-        found = _latest(storage, folder, commits, as_of)
-        kept = {k: v for k, v in found.items() if v.instant_time > replaced.get((folder, k), "")}
+    unmarked = []
+    for folder in table_folders(storage, commits, partitions):
+        found = _latest(folder, commits, as_of) if folder.is_partition else {}
+        kept = {
+            k: v for k, v in found.items() if v.instant_time > replaced.get((folder.path, k), "")
+        }
         if kept:
-            slices[folder] = kept
-    return FileGroups(slices, tuple(sorted(visible)))
+            slices[folder.path] = kept
+            unmarked += [folder.path] * (not folder.marked)
+    return FileGroups(slices, tuple(sorted(visible)), tuple(unmarked))
 
 
-def _latest(
-    storage: LocalStorage, folder: str, commits: Commits, as_of: str | None
-) -> dict[str, FileSlice]:
+def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, FileSlice]:
     latest: dict[str, FileSlice] = {}
-    for entry in storage.list_folder(folder):
-        name = None if entry.is_folder else BaseFileName.parse(entry.name)
-        if name is None or (as_of is not None and name.instant_time > as_of):
-            continue
-        if not commits.count(name.instant_time):
+    for entry, name in _counted(folder.entries, commits):
+        if as_of is not None and name.instant_time > as_of:
             continue
         known = latest.get(name.file_id)
         if known is None or known.instant_time < name.instant_time:
             latest[name.file_id] = FileSlice(
-                folder, name.file_id, name.instant_time, entry.name, entry.size_bytes
+                folder.path, name.file_id, name.instant_time, entry.name, entry.size_bytes
             )
     return latest
 

@@ -15,11 +15,16 @@ import pyarrow.compute as pc
 
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
-from hoodie_nb.table.file_groups import BaseFileName, Commits
+from hoodie_nb.table.file_groups import (
+    PARTITION_METADATA,
+    BaseFileName,
+    Commits,
+    Folder,
+    table_folders,
+)
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.key_range import KeyRange
-from hoodie_nb.table.publish import PARTITION_METADATA
-from hoodie_nb.table.storage import META, SCRATCH, STAGED, partition_folders
+from hoodie_nb.table.storage import META, SCRATCH, STAGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +65,33 @@ def _files(table: TableHandle) -> Iterator[Finding]:
             for stat in stats:
                 told[str(stat["path"])] = (int(stat["fileSizeInBytes"]), int(stat["numWrites"]))
     known = Commits.of(table.timeline.instants())
-    folders = set(partition_folders(table.storage))
-    yield from _unlisted(table, folders, set(told))
-    for folder in sorted(folders):
-        for entry in table.storage.list_folder(folder):
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            name = BaseFileName.parse(entry.name)
-            archived = name is not None and known.archived(name.instant_time)
-            data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
-            if data and path not in told and not archived:
-                yield Finding(f"{path} is in no commit", "delete it: readers may show its rows")
+    for folder in table_folders(table.storage, known):
+        yield from _one_folder(folder, known, set(told))
     latest = {s.path for s in table.file_groups()}
     newest = {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
     for path in sorted(told):
         yield from _one_file(table, path, told[path], latest, newest)
 
 
-def _unlisted(table: TableHandle, folders: set[str], told: set[str]) -> Iterator[Finding]:
-    for folder in sorted({os.path.dirname(path) for path in told} - folders):
-        if table.storage.exists(folder):
-            yield Finding(
-                f"partition {folder!r} has no {PARTITION_METADATA}",
-                "make it (commitTime=<instant>, partitionDepth=<levels>): Java reads no rows there",
-            )
+def _one_folder(folder: Folder, known: Commits, told: set[str]) -> Iterator[Finding]:
+    if not folder.is_partition:
+        yield Finding(
+            f"folder {folder.path!r} holds copies of base files that belong elsewhere",
+            "move it out of the table: other readers may show their rows",
+        )
+        return
+    if not folder.marked:
+        yield Finding(
+            f"partition {folder.path!r} lost its {PARTITION_METADATA}: Java reads no rows there",
+            "the next write puts it back",
+        )
+    for entry in folder.entries:
+        path = f"{folder.path}/{entry.name}" if folder.path else entry.name
+        name = BaseFileName.parse(entry.name)
+        archived = name is not None and known.archived(name.instant_time)
+        data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
+        if data and path not in told and not archived:
+            yield Finding(f"{path} is in no commit", "delete it: readers may show its rows")
 
 
 def _one_file(

@@ -6,7 +6,7 @@ the timeline are not those it was made from, so that a commit of another writer 
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +16,16 @@ from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table import properties
 from hoodie_nb.table.commits import CommitMetadata
-from hoodie_nb.table.file_groups import FileGroups, load_file_groups
+from hoodie_nb.table.file_groups import (
+    PARTITION_METADATA,
+    BaseFileName,
+    Commits,
+    FileGroups,
+    load_file_groups,
+    table_folders,
+)
 from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.publish import mark_partition
 from hoodie_nb.table.schema import from_avro
 from hoodie_nb.table.storage import META, OURS, LocalStorage
 from hoodie_nb.table.timeline import Instant, Timeline
@@ -47,6 +55,14 @@ class TableHandle:
             self._groups = load_file_groups(self.storage, self.timeline)
             self._listed = True
         return self._groups
+
+    def restore_partitions(self, tell: Callable[..., None]) -> None:
+        """Put back the metadata files that partitions have lost: Java reads no rows without."""
+        groups = self.file_groups()
+        for folder in groups.unmarked:
+            oldest = min(piece.instant_time for piece in groups.partition(folder).values())
+            if mark_partition(self.storage, folder, oldest):
+                tell("partition_metadata_restored", partition=folder)
 
     @property
     def file_groups_at_hand(self) -> FileGroups:
@@ -136,16 +152,15 @@ def _clear(storage: LocalStorage) -> None:
 
     Cut off anywhere, what is left is still a table that can be replaced; the lock stays.
     """
-    from hoodie_nb.table.file_groups import BaseFileName
-    from hoodie_nb.table.storage import partition_folders
-
-    for folder in list(partition_folders(storage)):
-        for entry in storage.list_folder(folder):
-            if BaseFileName.parse(entry.name) or entry.name.startswith(".hoodie_partition_meta"):
-                storage.remove(f"{folder}/{entry.name}" if folder else entry.name)
-        while folder and not storage.list_folder(folder):
-            storage.remove(folder)
-            folder = folder.rpartition("/")[0]
+    commits = Commits.of(Timeline(storage, SystemClock()).instants())
+    for folder in [f for f in table_folders(storage, commits) if f.is_partition]:
+        for entry in reversed(folder.entries):  # the metadata file last
+            if BaseFileName.parse(entry.name) or entry.name.startswith(PARTITION_METADATA):
+                storage.remove(f"{folder.path}/{entry.name}" if folder.path else entry.name)
+        path = folder.path
+        while path and not storage.list_folder(path):
+            storage.remove(path)
+            path = path.rpartition("/")[0]
     for entry in storage.list_folder(META):
         path = f"{META}/{entry.name}"
         if entry.is_folder and path != OURS:

@@ -18,11 +18,10 @@ from pathlib import PurePosixPath
 from hoodie_nb import failpoints
 from hoodie_nb.clock import instant_ms
 from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.file_groups import PARTITION_METADATA
 from hoodie_nb.table.markers import MARKERS, marker_folder, write_markers
 from hoodie_nb.table.storage import SCRATCH, STAGED, LocalStorage
 from hoodie_nb.table.timeline import Instant, Timeline
-
-PARTITION_METADATA = ".hoodie_partition_metadata"
 
 
 def staged_folder(instant_time: str, nonce: str) -> str:
@@ -42,7 +41,7 @@ def publish_commit(
     failpoints.hit("coord.markers.post")
     folders = sorted({status.partition_path for status in statuses})
     for folder in folders:
-        _prepare_partition(storage, folder, instant.requested_time)
+        mark_partition(storage, folder, instant.requested_time)
     failpoints.hit("coord.partition.post")
     for status in statuses:
         failpoints.hit("coord.publish")
@@ -53,11 +52,14 @@ def publish_commit(
     return timeline.complete(instant, content)
 
 
-def _prepare_partition(storage: LocalStorage, folder: str, instant_time: str) -> None:
-    """Make the partition known to listings: without this file Java reads none of its rows."""
+def mark_partition(storage: LocalStorage, folder: str, instant_time: str) -> bool:
+    """Make the partition known to listings: without this file Java reads none of its rows.
+
+    Returns whether it was missing.
+    """
     path = f"{folder}/{PARTITION_METADATA}" if folder else PARTITION_METADATA
     if storage.exists(path):
-        return
+        return False
     storage.make_folder(folder)
     depth = len(PurePosixPath(folder).parts)
     from datetime import UTC, datetime
@@ -70,6 +72,7 @@ def _prepare_partition(storage: LocalStorage, folder: str, instant_time: str) ->
     storage.put_if_absent(path, text.encode())
     for parent in PurePosixPath(folder).parents:
         storage.sync_folder("" if str(parent) == "." else str(parent))
+    return True
 
 
 def sweep(storage: LocalStorage, instant_time: str) -> None:

@@ -288,21 +288,23 @@ def _same_content(first: str, second: str) -> bool:
                 return True
 
 
-def partition_folders(storage: LocalStorage, folder: str = "") -> Iterator[str]:
-    """Yield the partition paths: every folder that holds a partition metadata file.
+def walk_folders(storage: LocalStorage) -> Iterator[tuple[str, list[Entry]]]:
+    """Yield every folder of the table but Hudi's own, each with what lies in it.
 
-    Links are no partitions. One that leads to a folder outside the table is refused, so that rows
+    Links are not followed. One that leads to a folder outside the table is refused, so that rows
     which another engine reads there are not missed.
     """
-    entries = storage.list_folder(folder)
-    if any(e.name.startswith(".hoodie_partition_metadata") for e in entries):
-        yield folder
-    for entry in entries:
-        path = f"{folder}/{entry.name}" if folder else entry.name
-        if entry.is_link:
-            _must_not_lead_out(storage, path)
-        elif entry.is_folder and path != META:
-            yield from partition_folders(storage, path)
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        entries = storage.list_folder(folder)
+        yield folder, entries
+        for entry in reversed(entries):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_link:
+                _must_not_lead_out(storage, path)
+            elif entry.is_folder and path != META:
+                folders.append(path)
 
 
 def _must_not_lead_out(storage: LocalStorage, path: str) -> None:

@@ -102,7 +102,6 @@ def lost_metadata(path: Path, *, archived: bool = False) -> Table:
     return Table.open(table.path)
 
 
-@pytest.mark.xfail(strict=True, reason="a folder without its metadata file is hidden")
 @pytest.mark.parametrize("archived", [False, True])
 def test_rows_without_partition_metadata_are_read_and_not_doubled(
     tmp_path: Path, archived: bool
@@ -128,7 +127,6 @@ def told(table: Table, kind: str) -> list[dict[str, object]]:
     return [dict(event.values) for event in table.events.records(kind)]
 
 
-@pytest.mark.xfail(strict=True, reason="a folder without its metadata file is hidden")
 def test_rows_of_the_past_are_read_without_partition_metadata(tmp_path: Path) -> None:
     """A partition that has been emptied since is still read as of a moment when it held rows."""
     table = create(tmp_path / "t")
@@ -141,7 +139,6 @@ def test_rows_of_the_past_are_read_without_partition_metadata(tmp_path: Path) ->
     assert without_meta(table.to_arrow()) == without_meta(rows(("c", "y", 1)))
 
 
-@pytest.mark.xfail(strict=True, reason="fsck does not look at folders without metadata")
 def test_a_copy_of_files_without_metadata_is_no_partition(tmp_path: Path) -> None:
     """Base files that somebody keeps elsewhere in the table's folder are not read twice."""
     table = create(tmp_path / "t")
@@ -159,7 +156,6 @@ def test_a_copy_of_files_without_metadata_is_no_partition(tmp_path: Path) -> Non
     assert table.fsck() == []
 
 
-@pytest.mark.xfail(strict=True, reason="a folder without its metadata file is hidden")
 def test_a_table_made_anew_takes_lost_partitions_along(tmp_path: Path) -> None:
     """Replacing a table deletes the base files of a partition without metadata too."""
     table = lost_metadata(tmp_path)
@@ -169,7 +165,6 @@ def test_a_table_made_anew_takes_lost_partitions_along(tmp_path: Path) -> None:
     assert without_meta(again.to_arrow()) == without_meta(rows(("z", "y", 1)))
 
 
-@pytest.mark.xfail(strict=True, reason="a folder without its metadata file is hidden")
 def test_an_unpartitioned_table_without_its_metadata_file(tmp_path: Path) -> None:
     """A table without partitions has one metadata file, in its own folder: the same rule."""
     made = Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
