@@ -24,6 +24,7 @@ from hoodie_nb.pipeline.checkpointing import Interval, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.pipeline.intake import Intake, arrow_rows
+from hoodie_nb.pipeline.lock import PATH as LOCK
 from hoodie_nb.pipeline.lock import writing
 from hoodie_nb.pipeline.stages import PIPELINES
 from hoodie_nb.pipeline.triggers import seconds, trigger_options
@@ -101,8 +102,9 @@ class Table:
         )
         _check_columns(config)
         storage = LocalStorage(path)
-        replaces = if_exists == "replace" and storage.exists(PROPERTIES)
-        with writing(storage) if replaces else nullcontext():
+        exists = storage.exists(PROPERTIES)
+        held = if_exists == "replace" if exists else storage.exists(LOCK)  # being replaced, maybe
+        with writing(storage) if held else nullcontext():
             return cls(create_table(path, config, options=options, if_exists=if_exists))
 
     @classmethod

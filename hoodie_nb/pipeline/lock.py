@@ -1,49 +1,108 @@
 """One writer at a time: the lock of a table across processes, and the mutex inside one.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`, held with `flock`, so that the kernel lets go of it when its
-holder dies, however it dies. The file tells who holds it; it is never deleted.
+holder dies, however it dies. The file says who holds it; it is never deleted.
 
 A streaming job holds the lock from its start to its end and takes the mutex for each checkpoint;
 batch calls of the same process wait for the mutex and run between checkpoints. Other processes, and
 a second job on the table, get `ConcurrentWriter`.
 
+*Fault tolerance*: a lock belongs to an open file, which a forked child shares. The child closes its
+copy at once and forgets the hold, so it can neither write with it nor keep it after its parent has
+let go. Before each change of the table the open file is compared with the one of that name: if that
+was deleted or replaced, somebody else may hold the table, and nothing more is written. The file is
+closed by the `with` that opened it, so that an interrupt cannot leave it open.
+
 **Caveats**: `flock` does not reach across machines on every network file system, and Java Hudi does
 not know this lock: use one engine at a time.
 """
 
+import errno
 import fcntl
+import io
 import json
 import os
 import socket
+import stat
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NoReturn
 
-from hoodie_nb.errors import ConcurrentWriter
-from hoodie_nb.table.storage import OURS, LocalStorage
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.table.beneath import folder_beneath
+from hoodie_nb.table.storage import OURS, LocalStorage, fence
 
 PATH = f"{OURS}/lock"
+_FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+_TRIES = 10
 
 
-@dataclass(slots=True)
 class _Held:
-    """A process's hold on one table; `users` counts calls and jobs that rely on it."""
+    """A process's hold on one table: the mutex, the locked file if there is one, and its job."""
 
-    mutex: threading.RLock = field(default_factory=threading.RLock)
-    descriptor: int | None = None
-    users: int = 0
-    job: str | None = None
+    def __init__(self, root: str) -> None:
+        self.root, self.mutex = root, threading.RLock()
+        self.forked = False  # this is a child's copy of its parent's hold
+        self._job: str | None = None
+        self._file: weakref.ref[io.FileIO] | None = None
+
+    @property
+    def file(self) -> io.FileIO | None:
+        """Return the locked file, None if this process does not hold the table."""
+        file = None if self._file is None else self._file()
+        return None if file is None or file.closed else file
+
+    @property
+    def job(self) -> str | None:
+        """Return what the job is that holds the table, None if none does."""
+        return None if self.file is None else self._job
+
+    def take(self, storage: LocalStorage, purpose: str, *, job: bool = False) -> io.FileIO:
+        """Lock the file; who closes it lets go. ConcurrentWriter if another process has it."""
+        for _ in range(_TRIES):
+            file = None
+            try:
+                file = _opened(storage)
+                if _locked(file, storage, purpose):
+                    self._job = purpose if job else None
+                    self._file = weakref.ref(file)
+                    return file
+            except BaseException:
+                if file is not None:
+                    file.close()
+                raise
+            file.close()
+        raise ConcurrentWriter(f"{PATH} of {storage.root} is replaced all the time: stop who does")
+
+    def check(self) -> None:
+        """Raise ConcurrentWriter unless what this process holds, if anything, is still the lock."""
+        if self.forked:
+            _refuse_forked(self.root)
+        file = self.file
+        if file is not None and not _is_at(file, os.path.join(self.root, PATH)):
+            raise ConcurrentWriter(
+                f"{PATH} of {self.root} was deleted or replaced while this process held it, so "
+                "another one may be writing and this one stops: the next write rolls back what is "
+                "not committed. Leave that file alone, then write the data again"
+            )
 
 
 _tables: dict[str, _Held] = {}
-_guard = threading.Lock()
+_files: "weakref.WeakSet[io.FileIO]" = weakref.WeakSet()
+_guard = threading.RLock()  # held while a file is opened and noted: a fork waits for it
 
 
 def _held(storage: LocalStorage) -> _Held:
+    root = os.path.realpath(storage.root)
     with _guard:
-        return _tables.setdefault(os.path.realpath(storage.root), _Held())
+        held = _tables.get(root)
+        if held is None:
+            held = _tables[root] = _Held(root)
+            fence(root, held.check)
+        return held
 
 
 @contextmanager
@@ -51,11 +110,11 @@ def writing(storage: LocalStorage) -> Iterator[None]:
     """Hold the table for one write; ConcurrentWriter if another process has it."""
     held = _held(storage)
     with held.mutex:
-        _enter(storage, held, "a batch write")
-        try:
+        if held.file is not None:  # a job of this process holds it, or an outer call
             yield
-        finally:
-            _leave(held)
+            return
+        with held.take(storage, "a batch write"):
+            yield
 
 
 class JobHold:
@@ -69,52 +128,110 @@ class JobHold:
                     f"{storage.root} is written by the job {self._held.job} of this process: stop "
                     "that job first; one query at a time writes a table"
                 )
-            _enter(storage, self._held, job)
-            self._held.job = job
-        self._released = False
+            self._file = self._held.take(storage, job, job=True)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the table for one checkpoint; ConcurrentWriter in a child of the job's process."""
+        if self._held.forked:
+            _refuse_forked(self._held.root)
+        with writing(self._storage):
+            yield
 
     def release(self) -> None:
-        """Let go; a second call does nothing."""
-        with self._held.mutex:
-            if not self._released:
-                self._released = True
-                self._held.job = None
-                _leave(self._held)
+        """Let go, between two writes; a second call does nothing."""
+        if not self._held.forked:
+            with self._held.mutex:
+                self._file.close()
 
 
-def _enter(storage: LocalStorage, held: _Held, purpose: str) -> None:
-    with _guard:
-        if held.users == 0:
-            held.descriptor = _flock(storage, purpose)
-        held.users += 1
+def _refuse_forked(root: str) -> NoReturn:
+    """Raise the error for a child that uses what it has from its parent."""
+    raise ConcurrentWriter(
+        f"this process was forked from the one that holds {root}, and must not write with its "
+        "hold: write in that process, or open the table here after it has let go"
+    )
 
 
-def _leave(held: _Held) -> None:
-    with _guard:
-        held.users -= 1
-        if held.users == 0 and held.descriptor is not None:
-            os.close(held.descriptor)
-            held.descriptor = None
+def _opened(storage: LocalStorage) -> io.FileIO:
+    """Open the lock's file, made if need be, and note it for children; it is not locked yet."""
+
+    def opener(_: str, flags: int) -> int:
+        return os.open("lock", flags | _FLAGS, 0o644, dir_fd=folder)
+
+    file = None
+    with _guard, folder_beneath(storage.root, OURS.split("/"), make=True) as folder:
+        try:
+            file = io.FileIO(storage.local_path(PATH), "r+", opener=opener)
+            _files.add(file)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.ELOOP, "a pipe or device")
+            return file
+        except BaseException as error:
+            if file is not None:
+                file.close()
+            if isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EISDIR):
+                raise InvalidTable(
+                    f"{PATH} of {storage.root} is a link, folder or pipe and cannot be locked: "
+                    "delete it"
+                ) from None
+            raise
 
 
-def _flock(storage: LocalStorage, purpose: str) -> int:
-    storage.make_folder(OURS)
-    descriptor = os.open(storage.local_path(PATH), os.O_RDWR | os.O_CREAT, 0o644)
+def _locked(file: io.FileIO, storage: LocalStorage, purpose: str) -> bool:
+    """Lock the open file and say who holds it; False if it is not the one of that name any more."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = os.read(descriptor, 4096).decode(errors="replace").strip()
-        os.close(descriptor)
         raise ConcurrentWriter(
-            f"{storage.root} is being written by another process ({owner or 'unknown'}): stop it, "
-            "or wait until it ends"
+            f"{storage.root} is being written by another process ({_owner(file)}): stop it, or "
+            "wait until it ends"
         ) from None
+    if not _is_at(file, storage.local_path(PATH)):
+        return False
     holder = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "since": datetime.now(UTC).isoformat(timespec="seconds"),
         "purpose": purpose,
     }
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-    return descriptor
+    if os.fstat(file.fileno()).st_nlink == 1:  # else some other file would be overwritten
+        file.truncate(0)
+        os.pwrite(file.fileno(), json.dumps(holder).encode(), 0)
+    return True
+
+
+def _is_at(file: io.FileIO, path: str) -> bool:
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    return os.path.samestat(os.fstat(file.fileno()), there)
+
+
+def _owner(file: io.FileIO) -> str:
+    """Return what the file says of its holder: short, in one line, whatever lies in it."""
+    try:
+        raw = json.loads(os.pread(file.fileno(), 4096, 0))
+        known = {name: raw[name] for name in ("host", "pid", "since", "purpose") if name in raw}
+    except (ValueError, TypeError, RecursionError):
+        return "unknown"
+    return json.dumps(known)[:300] if known else "unknown"
+
+
+def _forget() -> None:
+    """In a forked child: close its copies of the files, and refuse what it has of the holds."""
+    global _guard
+    _guard = threading.RLock()
+    for held in _tables.values():
+        held.forked = held.file is not None
+    for file in list(_files):
+        file.close()
+    _tables.clear()
+
+
+os.register_at_fork(
+    before=lambda: _guard.acquire(),
+    after_in_parent=lambda: _guard.release(),
+    after_in_child=_forget,
+)

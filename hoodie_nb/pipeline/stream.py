@@ -40,7 +40,7 @@ from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, settle
 from hoodie_nb.pipeline.checkpoints import CheckpointFolder
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.lock import JobHold, writing
+from hoodie_nb.pipeline.lock import JobHold
 from hoodie_nb.pipeline.plan import SealPlan, WritePlan
 from hoodie_nb.pipeline.spark import arrow_schema, receiver, seal_on_spark, write_on_spark
 from hoodie_nb.pipeline.stages import pipeline_named
@@ -107,18 +107,17 @@ class Job:
         self._error: BaseException | None = None
         self._view: display.View | None = None
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
-        self._live = receiver(stream, self._events)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._hold.release)
+            self._live = receiver(stream, self._events)
+            undo.callback(self._live.close)
             self._settle()
             self._start()
-        except BaseException:
-            self._live.close()
-            self._hold.release()
-            raise
+            undo.pop_all()
         threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
 
     def _settle(self) -> None:
-        with writing(self._table.storage):
+        with self._hold.writing():
             sealing = self._folder.query_id() if self.settings.interval else None
             settle(self._coordinator, self._events, sealing=sealing)
 
@@ -150,7 +149,7 @@ class Job:
                     break
                 self._restart()
             if not self._killed.is_set():
-                with writing(self._table.storage):
+                with self._hold.writing():
                     self.checkpointing.complete()
         except BaseException as error:
             self._error = self._error or error
@@ -182,7 +181,7 @@ class Job:
             timed = self.settings.interval is not None and self.settings.interval.duration_ms
             if (last > noticed or timed) and self._folder.completed(last):
                 noticed = last
-                with writing(self._table.storage):
+                with self._hold.writing():
                     if last == self._last_batch:
                         self._notify(last)
             time.sleep(_POLL_S)
@@ -205,7 +204,7 @@ class Job:
         try:
             if self._stopping.is_set():
                 raise _Stopping
-            with self._in_batch, writing(self._table.storage), self._timeout(batch_id):
+            with self._in_batch, self._hold.writing(), self._timeout(batch_id):
                 self._run_checkpoint(batch, batch_id)
                 self._last_batch = batch_id
         except BaseException as error:
@@ -327,7 +326,7 @@ class Job:
         with self._stop_on_interrupt():
             while not self._processed(self.query):
                 continue  # it was restarted
-        with writing(self._table.storage):
+        with self._hold.writing():
             self.checkpointing.complete()
 
     def _processed(self, query: StreamingQuery) -> bool:

@@ -21,7 +21,7 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -70,11 +70,20 @@ def local_root(path: str | os.PathLike[str]) -> str:
     return str(Path(home).absolute())
 
 
+_fences: dict[str, Callable[[], None]] = {}
+
+
+def fence(root: str, check: Callable[[], None]) -> None:
+    """Let `check` run before each change of the table at the real path `root`; it may raise."""
+    _fences[root] = check
+
+
 class LocalStorage:
     """A table's folder on a local disk, seen over a simulated link if one is given."""
 
     def __init__(self, root: str | os.PathLike[str], link: Link | None = None) -> None:
         self.root, self.link = local_root(root), link
+        self._real = os.path.realpath(self.root)
 
     def _parts(self, path: str) -> tuple[str, ...]:
         parts = PurePosixPath(path).parts
@@ -127,8 +136,14 @@ class LocalStorage:
     def _parent(self, path: str, *, make: bool = False) -> Iterator[Place]:
         """Open the folder that holds `path`; every change of the table passes here."""
         parts = self._parts(path)
+        self._check()
         with folder_beneath(self.root, parts[:-1], make=make) as folder:
             yield folder, parts[-1]
+
+    def _check(self) -> None:
+        check = _fences.get(self._real)
+        if check is not None:
+            check()
 
     def put_if_absent(self, path: str, content: bytes) -> None:
         """Make the file with all its content, durable; FileExistsError if the name is taken."""
@@ -211,7 +226,9 @@ class LocalStorage:
 
     def make_folder(self, path: str) -> None:
         """Make the folder and those above it."""
-        with folder_beneath(self.root, self._parts(path), make=True):
+        parts = self._parts(path)
+        self._check()
+        with folder_beneath(self.root, parts, make=True):
             pass
 
     def sync_folder(self, path: str) -> None:

@@ -36,7 +36,6 @@ from hoodie_nb.pipeline.lock import JobHold, writing
 from hoodie_nb.table.storage import LocalStorage
 
 ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}
-red = pytest.mark.xfail(strict=True, reason="the lock can be bypassed")
 
 
 def upsert(root: Path) -> None:
@@ -102,7 +101,6 @@ def child(act: Callable[[], object]) -> Iterator[str]:
 # --- forks ------------------------------------------------------------------------------------
 
 
-@red
 @pytest.mark.parametrize("holder", ["job", "batch"])
 def test_a_forked_process_cannot_write_with_its_parents_hold(root: Path, holder: str) -> None:
     """While the parent holds the table its child is refused, by the API and below it."""
@@ -121,7 +119,6 @@ def test_a_forked_process_cannot_write_with_its_parents_hold(root: Path, holder:
     assert commits(root) == 2 + (hold is not None)
 
 
-@red
 @pytest.mark.parametrize("holder", ["job", "batch"])
 def test_a_child_that_outlives_its_parents_hold_keeps_nothing_locked(
     root: Path, holder: str
@@ -140,7 +137,6 @@ def test_a_child_that_outlives_its_parents_hold_keeps_nothing_locked(
     process.end()
 
 
-@red
 def test_what_a_child_does_with_the_parents_job_leaves_the_parent_alone(root: Path) -> None:
     """A job's hold is refused in a child, and let go there it stays held by the parent."""
     hold = JobHold(LocalStorage(root), "a job")
@@ -195,7 +191,6 @@ class Unlocked(FaultyStorage):
         return action()
 
 
-@red
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.parametrize("commit_on", ["write", "checkpoint"])
 def test_nothing_is_committed_after_the_lock_file_went_away(
@@ -229,7 +224,6 @@ def test_nothing_is_committed_after_the_lock_file_went_away(
     assert at > 20
 
 
-@red
 def test_a_file_replaced_while_the_lock_is_taken_is_noticed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +288,6 @@ def failing(storage: LocalStorage) -> None:
             batch(storage)
 
 
-@red
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize("act", [batch, job, failing])
 def test_an_interrupt_at_any_line_leaves_the_lock_free(
@@ -327,7 +320,6 @@ def test_an_interrupt_at_any_line_leaves_the_lock_free(
 # --- what lies in the lock's place ----------------------------------------------------------------
 
 
-@red
 @pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "folder"])
 def test_only_a_regular_file_is_taken_as_the_lock(root: Path, tmp_path: Path, kind: str) -> None:
     """A link, pipe or folder in the lock's place is refused by name, and nothing is written."""
@@ -346,7 +338,6 @@ def test_only_a_regular_file_is_taken_as_the_lock(root: Path, tmp_path: Path, ki
     assert not (tmp_path / "nothing").exists()
 
 
-@red
 def test_a_file_that_is_linked_to_the_lock_keeps_its_content(root: Path, tmp_path: Path) -> None:
     """If the lock is another name of some file, the table is written and the file is not."""
     precious = tmp_path / "precious"
@@ -360,8 +351,8 @@ def test_a_file_that_is_linked_to_the_lock_keeps_its_content(root: Path, tmp_pat
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param("\x1b[2J" + "x" * 10_000, marks=red),
-        pytest.param('{"pid": "\x1b[2J"}', marks=red),
+        "\x1b[2J" + "x" * 10_000,
+        '{"pid": "\x1b[2J"}',
         "[1]",
         "",
     ],
@@ -378,7 +369,7 @@ def test_what_the_lock_says_of_its_holder_is_not_trusted(root: Path, content: st
     assert len(message) < 500
 
 
-@pytest.mark.parametrize("if_exists", ["replace", pytest.param("error", marks=red)])
+@pytest.mark.parametrize("if_exists", ["replace", "error"])
 def test_a_table_that_is_being_replaced_is_not_made_by_another_process(
     root: Path, if_exists: str
 ) -> None:
