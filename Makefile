@@ -8,7 +8,7 @@ PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 
-.PHONY: help demo test lab check slow histories spark-histories kills oracle browser bench render clean
+.PHONY: help demo test lab check slow histories spark-histories damage kills oracle browser bench render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -36,6 +36,9 @@ histories: .venv/.test ## a thousand random histories of each pipeline (ARGS=50 
 
 spark-histories: .venv/.test ## 200 random histories on real Spark (ARGS=20 for fewer)
 	$(PY) tests/spark_histories.py $(or $(ARGS),200)
+
+damage: .venv/.test ## two thousand trials with one damaged file each (ARGS=100 for fewer)
+	$(PY) tests/damage.py $(or $(ARGS),2000)
 
 kills: .venv/.test ## the trials that end the demo with kill -9
 	$(PY) -m pytest -m "kills and not slow" --timeout 1800 $(ARGS)

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 import pytest
-from histories import CONFIG, SCHEMA
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scenarios.tables import CONFIG, SCHEMA
 
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.pipeline.checkpointing import Interval

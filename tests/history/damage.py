@@ -1,0 +1,129 @@
+"""Damage to one durable file of ours: which files there are, and what can become of one.
+
+| how | what becomes of the file |
+| --- | --- |
+| `flip` | one bit, anywhere |
+| `cut` | only its beginning is left |
+| `empty` | nothing is left in it |
+| `gone` | it is not there |
+| `other` | the content of another file of its kind, or what it held earlier |
+| `longer` | there is garbage after its end |
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+OURS = ".hoodie/.hoodie_nb"
+HOW = ("flip", "cut", "empty", "gone", "other", "longer")
+REMEDIES = ("restore", "delete", "remove", "start")  # the verbs of a cure
+
+
+def kind_of(path: str) -> str:
+    """Return the kind of a file below our folder.
+
+    >>> kind_of("staged/20260101000000000-ab/0.staged-keys")
+    'staged-keys'
+    """
+    folder, _, name = path.partition("/")
+    if folder == "index":
+        return "index-run" if name.endswith(".run") else folder
+    if folder != "staged":
+        return folder
+    run = not (name[:17].isdigit() and name[17:18] == "-")
+    last = name.rpartition("-")[2]
+    return "sealed-run" if run else f"staged-{last}" if last in ("keys", "deletes") else "staged"
+
+
+def files_of_ours(table: Path) -> dict[str, list[Path]]:
+    """Return the files below our folder, and those of the state index beside the table, by kind."""
+    found: dict[str, list[Path]] = {}
+    root, state = table / OURS, table.parent / "hoodie_nb_state"
+    for path in sorted(p for p in root.rglob("*") if p.is_file()):
+        found.setdefault(kind_of(path.relative_to(root).as_posix()), []).append(path)
+    for path in sorted(p for p in state.rglob("*") if p.is_file()):
+        found.setdefault("state", []).append(path)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Damage to one file that has not struck yet, or has."""
+
+    path: Path
+    kind: str
+    how: str
+    before: bytes
+    after: bytes | None
+    links: tuple[str, ...] = ()  # other names of the same file: it is published
+
+    @classmethod
+    def draw(
+        cls,
+        draw: random.Random,
+        files: Mapping[str, Sequence[Path]],
+        *,
+        earlier: Mapping[Path, bytes] | None = None,
+        how: str | None = None,
+    ) -> Damage:
+        """Choose a kind, a file of it, and what becomes of the file."""
+        kind = draw.choice(sorted(files))
+        path, how = draw.choice(files[kind]), how or draw.choice(HOW)
+        others = [p.read_bytes() for p in files[kind] if p != path]
+        others += [(earlier or {}).get(path, b"")]
+        before = path.read_bytes()
+        after = _damaged(draw, how, before, others)
+        return cls(path, kind, how, before, after, tuple(_links(path)))
+
+    def __str__(self) -> str:
+        return f"damage:{self.kind}:{self.how}"
+
+    def strike(self) -> None:
+        """Damage the file."""
+        if self.after is None:
+            self.path.unlink()
+        else:
+            self.path.write_bytes(self.after)
+
+    def undo(self) -> None:
+        """Put the file back as it was."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_bytes(self.before)
+
+    def check_message(self, text: str) -> None:
+        """Raise AssertionError unless the message names the file and a cure.
+
+        A record that is gone can be missed only by what it held, so its name is not asked for.
+        """
+        gone = self.how == "gone" and self.path.suffix == ".json"
+        names = (self.path.name, *self.links)
+        assert gone or any(n in text for n in names), f"{self}: the message names no file: {text}"
+        assert any(verb in text.lower() for verb in REMEDIES), f"{self}: no cure: {text}"
+
+
+def _links(path: Path) -> list[str]:
+    """Return the other names of a file, in the partitions."""
+    if path.stat().st_nlink == 1:
+        return []
+    table = next(p for p in path.parents if (p / OURS).is_dir())
+    return [p.name for p in table.rglob("*.parquet") if p.samefile(path)]
+
+
+def _damaged(
+    draw: random.Random, how: str, content: bytes, others: Sequence[bytes]
+) -> bytes | None:
+    if how == "gone":
+        return None
+    if how == "other":
+        return draw.choice([o for o in others if o] or [content[::-1]])
+    if how == "longer":
+        return content + draw.randbytes(draw.randint(1, 64))
+    if how == "empty" or not content:
+        return b""
+    if how == "cut":
+        return content[: draw.randrange(len(content))]
+    at = draw.randrange(len(content))
+    return content[:at] + bytes([content[at] ^ (1 << draw.randrange(8))]) + content[at + 1 :]

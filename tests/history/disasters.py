@@ -1,0 +1,92 @@
+"""What goes wrong: crashes, errors of the disk, damaged files, clocks that are set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.faults import Crash, Fault
+from history.damage import Damage, files_of_ours
+from history.job import History
+from index_truth import forget_caches
+
+from hoodie_nb import failpoints
+from hoodie_nb.errors import InvalidTable
+
+
+def crash(history: History) -> None:
+    """Let the process die at some failpoint or operation of the disk that comes soon."""
+    storage = history.job.table.storage
+    if history.random.random() < 0.5:
+        how = history.random.choice(["before", "after", "torn"])
+        storage.fault = Fault(storage.steps + history.random.randint(1, 30), how)
+        return
+    names = [n for n in failpoints.NAMES if not n.startswith("stream")]
+    die_at(history, history.random.choice(names), history.random.randint(1, 2))
+
+
+def die_at(history: History, name: str, on_hit: int = 1) -> None:
+    """Let the process die at a failpoint."""
+    storage = history.job.table.storage
+
+    def die() -> None:
+        storage.dead = True
+        raise Crash(name)
+
+    failpoints.call(name, die, on_hit)
+    history.verbs.append(name)
+
+
+def disk_error(history: History) -> None:
+    """Let one operation of the disk that comes soon fail."""
+    storage = history.job.table.storage
+    how = history.random.choice(["error", "error_after"])
+    storage.fault = Fault(storage.steps + history.random.randint(1, 30), how)
+
+
+def damage(history: History) -> None:
+    """Damage a file of ours between two processes: the start refuses, or it does no harm.
+
+    After a refusal the file is put back, and the job goes on.
+    """
+    history.end_process()
+    files = files_of_ours(history.path)
+    if not files:
+        history.start()
+        return
+    damaged = Damage.draw(history.random, files)
+    history.verbs.append(str(damaged))
+    damaged.strike()
+    forget_caches()  # a new process has none
+    try:
+        history.start()
+        history.job.checkpointing.complete()
+    except InvalidTable as error:
+        history.verbs.append("InvalidTable")
+        damaged.check_message(str(error))
+        history.end_process()
+        damaged.undo()
+        history.start()
+
+
+def set_clock(history: History) -> None:
+    """Set the clock back or forward; what is sealed for 30 seconds is due 31 seconds later."""
+    history.clock.ms += history.random.choice([-3_600_000, -60_000, 60_000, 3_600_000])
+    interval = history.traits.interval
+    if interval is not None and interval.duration_ms is not None:
+        history.clock.ms += interval.duration_ms + 1000
+        waits = any((Path(history.path) / ".hoodie/.hoodie_nb/sealed").glob("*"))
+        assert not waits or history.job.checkpointing.due(), "an interval outlives its duration"
+
+
+def long_interval(history: History) -> None:
+    """Seal more checkpoints than any cache holds, then die while or after they are committed."""
+    for _ in range(history.random.randint(105, 130)):
+        history.write(3)
+        history.checkpoint()
+    if history.random.random() < 0.6:
+        names = ["coord.commit.post", "coord.progress.post", "coord.index.post", "coord.sweep.post"]
+        die_at(history, history.random.choice(names))
+    else:
+        storage, how = history.job.table.storage, history.random.choice(["before", "after", "torn"])
+        storage.fault = Fault(storage.steps + history.random.randint(1, 150), how)
+    history.complete()

@@ -1,0 +1,204 @@
+"""A history: one job on one table, its processes one after the other, and the model beside it.
+
+The verbs of the RFC are methods here (`write`, `checkpoint`, `complete`, …); other engines and
+disasters lie in `neighbours` and `disasters` as functions of a history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from core.faults import Crash, FaultyStorage
+from history.model import Model, Seen, identity, order, seen
+from history.rows import SCHEMA, Rows, config_of, table_of
+from history.traits import Traits
+from index_truth import index_gaps
+
+from hoodie_nb import failpoints
+from hoodie_nb.clock import ManualClock
+from hoodie_nb.errors import HoodieError
+from hoodie_nb.pipeline.checkpointing import Interval
+from hoodie_nb.pipeline.local import LocalJob, Source
+from hoodie_nb.table import properties
+from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.handle import TableHandle, create_table
+from hoodie_nb.table.read import to_arrow
+
+OURS = ".hoodie/.hoodie_nb"
+WORK = ("staged", "prepared", "sealed")  # empty when a table is at rest
+
+
+class History:
+    """One random history on one table."""
+
+    def __init__(self, folder: Path, pipeline: str, seed: int | str, traits: Traits) -> None:
+        self.random, self.pipeline = random.Random(f"{pipeline} {seed}"), pipeline
+        self.traits, self.config = traits, config_of(traits.keys)
+        self.model, self.rows = Model(keeps_all=traits.insert), Rows(traits.keys, self.random)
+        self.clock, self.path = ManualClock(), folder / "table"
+        create_table(self.path, self.config, options=traits.options, clock=self.clock)
+        self.source, self.number = Source(), 0
+        self.columns = self.sent = SCHEMA  # the table's columns, and those that the source sends
+        self.unfinished: list[int] = []
+        self.verbs: list[str] = []
+        self.restarts = True  # after a crash, at once
+        self.foreign = False  # another engine has been here: instants may leave the timeline
+        self._seen: tuple[tuple[str, ...], list[Seen]] = ((), [])
+        self.job: LocalJob | None = None
+        self.start()
+
+    # --- the process ----------------------------------------------------------------------------
+
+    def handle(self) -> TableHandle:
+        """Return a process's own look at the table."""
+        storage = FaultyStorage(self.path, links=self.traits.links)
+        return TableHandle(storage, self.clock, properties.load(storage))
+
+    def end_process(self) -> None:
+        """Let the process die where it is."""
+        failpoints.arm("")
+        if self.job is not None:
+            self.job.table.storage.dead = True
+            with contextlib.suppress(Crash):
+                self.job.task_fails()
+
+    def start(self) -> None:
+        """Let a new process go on from the source, the old one being dead."""
+        self.end_process()
+        self._open(self.traits.interval)
+
+    def _open(self, interval: Interval | None) -> None:
+        self.job = LocalJob(
+            self.handle(),
+            pipeline=self.pipeline,
+            index=self.traits.index,
+            operation="insert" if self.traits.insert else "upsert",
+            source=self.source,
+            interval=interval,
+            state_folder=str(self.path.parent) if self.traits.index == "state" else "",
+        )
+        self.sent = self.columns
+        self.unfinished.clear()
+
+    def take(self, name: str, verb: Callable[[], object]) -> None:
+        """Take a verb; a crash it runs into is followed by a restart, an error is survived."""
+        self.verbs.append(name)
+        try:
+            verb()
+        except Crash:
+            self.verbs.append("dies")
+            self.look()
+            if not self.restarts:
+                raise
+            self.start()
+        except (HoodieError, OSError) as error:
+            if self.job.table.storage.struck is None:  # no fault of the disk explains it
+                raise
+            self.verbs.append(type(error).__name__)
+
+    # --- the verbs of the RFC -------------------------------------------------------------------
+
+    def write(self, most: int = 12) -> None:
+        """Let the source send a few rows."""
+        rows = self.rows.take(self.sent, most, deletes=not self.traits.insert)
+        self.model.write(rows)
+        self.job.write(table_of(rows, self.sent))
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint durable."""
+        self.number += 1
+        self.job.checkpoint(self.number)
+        self.unfinished.append(self.number)
+
+    def eager(self) -> None:
+        """Let rows come between the barrier of a checkpoint and its end."""
+        self.number += 1
+        self.job.barrier(self.number)
+        self.write()
+        self.job.checkpoint(self.number)
+        self.unfinished.append(self.number)
+
+    def span(self) -> None:
+        """Let three checkpoints of a few rows share an instant, each without its notification."""
+        for _ in range(3):
+            self.write()
+            self.checkpoint()
+            self.lose()
+
+    def complete(self) -> None:
+        """Notify the job of a success."""
+        if self.unfinished:
+            self.job.complete(self.unfinished[-1])
+            self.unfinished.clear()
+
+    def lose(self) -> None:
+        """Let a success get lost."""
+        if self.unfinished:
+            self.job.lose(self.unfinished[-1])
+
+    def fail(self) -> None:
+        """Let the open checkpoints fail."""
+        self.unfinished.clear()
+
+    def time_out(self) -> None:
+        """Let a checkpoint time out."""
+        if self.unfinished:
+            self.job.time_out(self.unfinished.pop())
+
+    def task_fails(self) -> None:
+        """Let the task fail."""
+        self.unfinished.clear()
+        self.job.task_fails()
+
+    def failover(self) -> None:
+        """Let the job go back to its last success."""
+        self.unfinished.clear()
+        self.job.failover()
+
+    def rewind(self) -> None:
+        """Restart over an older checkpoint folder: other data comes under known numbers."""
+        if not self.traits.insert and self.source.sealed:
+            known = self.random.randrange(len(self.source.sealed))
+            self.source.succeeded = min(self.source.succeeded, known)
+            del self.source.sealed[known:]
+        self.start()
+
+    # --- what must hold -------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """A reader sees each key once, and nothing else until the next instant completes."""
+        table = self.handle()
+        commits = tuple(i.requested_time for i in table.timeline.completed_commits())
+        rows = to_arrow(table).to_pylist()
+        keys = {identity(row) for row in rows}
+        assert self.traits.insert or len(keys) == len(rows), "a key twice"
+        found = order(map(seen, rows))
+        if commits == self._seen[0]:
+            assert found == self._seen[1], "rows of an instant that has not completed"
+        assert commits[: len(self._seen[0])] == self._seen[0] or self.foreign
+        self._seen = (commits, found)
+
+    def finish(self, *, index: bool = True) -> None:
+        """End with a checkpoint that completes, and compare with the model.
+
+        `index`: whether the index must know all keys; a damaged one is rebuilt as keys are asked.
+        """
+        failpoints.arm("")
+        self.job.table.storage.fault = None
+        if self.job.table.storage.struck:
+            self.start()
+        self.take("checkpoint", self.checkpoint)
+        self.take("complete", self.complete)
+        self.end_process()
+        self._open(None)  # ends an interval, and completes what a lost success left
+        self.look()
+        assert self._seen[1] == self.model.snapshot(), "rows differ from the model"
+        left = [e for name in WORK for e in (self.path / OURS / name).glob("*")]
+        assert (left, self.handle().timeline.pending()) == ([], [])
+        assert set(self.columns.names) <= set(self.handle().schema.names), "a column is gone"
+        if not self.traits.insert:
+            assert [str(f) for f in fsck(self.path)] == []
+            assert not index or index_gaps(self.handle()) == []

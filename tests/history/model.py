@@ -1,0 +1,60 @@
+"""What a table must hold after a history: a dict that applied the same rows, from the rules alone.
+
+Two rows are the same record if their partition and their key columns are: a null and an empty
+partition value are one partition; in a composite key null and the empty string are two values. Of
+one record the greater `ts` wins, and of equal ones the newer arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Row = Mapping[str, Any]
+Seen = tuple[tuple[str, Any], ...]
+DELETED = "_hoodie_is_deleted"
+
+
+def identity(row: Row) -> tuple[Any, ...]:
+    """Return what makes a row the same record as another."""
+    return (row["part"] or "", row["id"], row["sub"])
+
+
+def seen(row: Row) -> Seen:
+    """Return a row as a reader shows it: its values without nulls and Hudi's own columns.
+
+    Readers disagree about a null partition value, so it is shown as the empty one.
+    """
+    own = {k: v for k, v in row.items() if v is not None and not k.startswith("_hoodie_")}
+    return tuple(sorted({**own, "part": row["part"] or ""}.items()))
+
+
+def order(rows: Iterable[Seen]) -> list[Seen]:
+    """Return rows in an order that does not depend on how they were stored."""
+    return sorted(rows, key=repr)
+
+
+class Model:
+    """The rows of a table; of an insert job every row, else one a record."""
+
+    def __init__(self, *, keeps_all: bool) -> None:
+        self._keeps_all = keeps_all
+        self._rows: dict[tuple[Any, ...], Row] = {}
+        self._all: list[Row] = []
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Apply rows in order."""
+        for row in rows:
+            self._all.append(row)
+            stored = self._rows.get(identity(row))
+            if stored is None or row["ts"] >= stored["ts"]:
+                self._rows[identity(row)] = row
+
+    def knows(self, row: Row) -> bool:
+        """Whether the table has held that record."""
+        return identity(row) in self._rows
+
+    def snapshot(self) -> list[Seen]:
+        """Return the rows that are not deleted, as a reader shows them."""
+        rows = self._all if self._keeps_all else self._rows.values()
+        return order(seen(row) for row in rows if not row[DELETED])

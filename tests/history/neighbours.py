@@ -1,0 +1,147 @@
+"""Who else touches the table: another engine, another schema, a forked child, a bad batch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+
+import pyarrow as pa
+from history.job import History
+from history.model import DELETED, identity
+from history.rows import crafted, table_of
+
+from hoodie_nb import failpoints
+from hoodie_nb.errors import ConcurrentWriter, InvalidInput
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
+from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.lock import JobHold, writing
+from hoodie_nb.table.rollback import roll_back
+from hoodie_nb.table.storage import LocalStorage
+
+
+@contextlib.contextmanager
+def unarmed() -> Iterator[None]:
+    """Keep the failpoints for the job: the other engine does not run into them."""
+    armed = dict(failpoints._armed)
+    failpoints._armed.clear()
+    try:
+        yield
+    finally:
+        failpoints._armed.update(armed)
+
+
+def commit(history: History) -> None:
+    """Commit from another engine; of equal keys the greater ts wins, whoever comes last."""
+    history.foreign = True
+    insert = history.traits.insert
+    rows = history.rows.take(history.columns, prefix="f" if insert else "k", deletes=False)
+    history.rows.ts += 1
+    newest = {identity(row): {**row, "ts": history.rows.ts} for row in rows}
+    fresh = [row for row in newest.values() if not (insert and history.model.knows(row))]
+    if fresh:
+        _commit(history, fresh)
+        history.model.write(fresh)
+
+
+def _commit(history: History, rows: list[dict[str, object]]) -> None:
+    handle, intake = history.handle(), Intake(history.config, history.columns)
+    coordinator = WriteCoordinator(handle, EventLog())
+    keyed = keyed_in_order(table_of(rows, history.columns), intake)
+    with unarmed():
+        shape = Shape(index="bloom")  # our index learns nothing from another engine
+        result = coordinator.write(
+            intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
+        )
+        coordinator.complete([result], intake)
+
+
+def new_columns(history: History) -> None:
+    """Commit rows from another engine with a new nullable column, or with a wider one."""
+    added = len(history.columns) - 6
+    narrow = history.columns.field("n").type == pa.int32()
+    if narrow and history.random.random() < 0.4:
+        at = history.columns.get_field_index("n")
+        history.columns = history.columns.set(at, pa.field("n", pa.int64()))
+    elif added < 3:
+        kind = history.random.choice([pa.string(), pa.int64(), pa.int32()])
+        history.columns = history.columns.append(pa.field(f"x{added}", kind))
+    commit(history)
+
+
+def rolls_back(history: History) -> None:
+    """Let another engine roll back what is pending, as Java's writer does before its own write."""
+    history.foreign = True
+    handle = history.handle()
+    with unarmed():
+        for pending in handle.timeline.pending():
+            if pending.action == "commit":
+                rollback = handle.timeline.begin(handle.timeline.request("rollback"))
+                roll_back(handle.storage, handle.timeline, pending, keep_staged=True)
+                handle.timeline.complete(rollback, b"Java's")
+
+
+def bad_batch(history: History) -> None:
+    """Let the source send a key that gives another key's text: refused, and nothing changes.
+
+    The source takes the batch out again, and the job goes on.
+    """
+    if history.traits.keys != "composite":
+        return
+    rows = history.rows.take(history.sent, deletes=False)
+    bad = table_of([*rows, {**rows[0], **crafted(history.random), DELETED: False}], history.sent)
+    source, history.number = history.source, history.number + 1
+    try:
+        history.job.write(bad)
+        history.job.checkpoint(history.number)
+    except InvalidInput:
+        pass
+    else:
+        raise AssertionError("a key that cannot be told from another one was let in")
+    finally:
+        source.rows[:] = [piece for piece in source.rows if piece is not bad]
+        for number, end in source.barriers.items():
+            source.barriers[number] = min(end, len(source.rows))
+    history.failover()
+
+
+def forked(history: History) -> None:
+    """A child of the process that holds the lock cannot write, and keeps nobody out later."""
+    storage = history.job.table.storage
+    hold = JobHold(storage, "the history")
+    answers, answer = os.pipe()
+    alive, parent = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: the claim
+        child = os.fork()
+    if child == 0:
+        os.close(parent)
+        _try_to_write(storage, answer, alive)
+    os.close(alive)
+    try:
+        said = os.read(answers, 100).decode()
+        hold.release()
+        JobHold(storage, "the history").release()  # while the child lives
+    finally:
+        os.close(parent)
+        os.waitpid(child, 0)
+        os.close(answer)
+        os.close(answers)
+    assert said == "refused", f"a forked child: {said}"
+
+
+def _try_to_write(storage: LocalStorage, answer: int, alive: int) -> None:
+    """Try to write beside the parent, say how it went, and end with the parent; never returns."""
+    try:
+        with writing(storage):
+            os.write(answer, b"wrote beside the holder")
+    except ConcurrentWriter:
+        os.write(answer, b"refused")
+    except BaseException as error:
+        os.write(answer, repr(error).encode()[:100])
+    finally:
+        os.read(alive, 1)
+        os._exit(0)
