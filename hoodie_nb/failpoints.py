@@ -35,6 +35,7 @@ NAMES: tuple[str, ...] = (
     "coord.commit.pre",
     "coord.commit.post",
     "coord.progress.post",
+    "coord.unseal.post",
     "coord.index.pre",
     "coord.index.post",
     "coord.sweep.post",

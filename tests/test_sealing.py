@@ -60,7 +60,7 @@ def test_an_interval_ends_in_the_same_rows(tmp_path_factory, checkpoints):
     each, commits = final(folder / "each", checkpoints, None)
     spanned, fewer = final(folder / "spanned", checkpoints, Interval(checkpoints=3))
     assert spanned == each
-    assert fewer <= commits
+    assert fewer <= max(commits, 1)  # deletes that meet no row are committed empty
 
 
 @pytest.mark.parametrize("insert_ts", [3, 5, 7])

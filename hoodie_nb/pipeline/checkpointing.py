@@ -11,9 +11,12 @@ its staged files (the overlay), and the next notification commits both. One base
 With a `commit_interval` a checkpoint is only *sealed* (see `sealing`), and the interval's end
 writes, prepares and commits all of them as one instant.
 
+Properties, schema and timeline are those of the checkpoint, never those of the job's start: another
+engine may change the table in between. Columns that it has added are null in rows that lack them.
+
 *Fault tolerance*: nothing prepared is ever rolled back. Before the first file is published the
-timeline is compared with the one the files were built on; if another writer moved it, the winners
-of the instant (the rows it wrote) are applied anew under a new instant.
+timeline is compared with the one the files were built on; if another writer moved it, the instant
+is written again (see `redo`). All files are verified before they are published or read again.
 
 *Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
 """
@@ -24,26 +27,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from hoodie_nb import failpoints
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.composing import composed
 from hoodie_nb.pipeline.coordinator import Shape, Write, WriteCoordinator
-from hoodie_nb.pipeline.in_process import in_order, write_in_process
-from hoodie_nb.pipeline.intake import OP, SEQ, STORE, Intake
+from hoodie_nb.pipeline.in_process import write_in_process
+from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.prepared import Prepared, drop_torn, merged
+from hoodie_nb.pipeline.prepared import Prepared, drop_torn, merged, verify
 from hoodie_nb.pipeline.progress import Checkpoint
-from hoodie_nb.pipeline.sealing import Sealed, SealedRecords, composed, run_name
-from hoodie_nb.table.base_file import conform
+from hoodie_nb.pipeline.redo import redo
+from hoodie_nb.pipeline.sealing import Sealed
+from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
 
-Seal = Callable[[str], list[str]]
+Seal = Callable[[str], list[StoredFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +54,28 @@ class Interval:
     checkpoints: int | None = None
     duration_ms: int | None = None
 
-    def over(self, records: Sequence[Sealed], now_ms: int) -> bool:
-        """Whether the sealed checkpoints are to be committed now."""
-        if not records:
-            return False
-        if self.checkpoints is not None:
-            return len(records) >= self.checkpoints
-        return now_ms - records[0].sealed_at_ms >= (self.duration_ms or 0)
+
+class _Age:
+    """How long something has waited by a clock that may be set back: steps back do not count."""
+
+    def __init__(self) -> None:
+        self._since: int | None = None
+        self._seen = self._elapsed = 0
+
+    def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
+        """Return the milliseconds since `since_ms`, as far as this process has seen them pass."""
+        if self._since != since_ms:
+            self._since, self._seen, self._elapsed = since_ms, min(since_ms, now_ms), 0
+        self._elapsed += max(0, now_ms - self._seen)
+        self._seen = now_ms
+        return self._elapsed
 
 
 class Checkpointing:
-    """The checkpoints of one query into one table; its caller holds the table's mutex."""
+    """The checkpoints of one query into one table; its caller holds the table's mutex.
+
+    `given` is the schema of the query's rows; they are checked again when the table's changes.
+    """
 
     def __init__(
         self,
@@ -74,19 +86,36 @@ class Checkpointing:
         *,
         commit_on: str = "checkpoint",
         interval: Interval | None = None,
+        given: pa.Schema | None = None,
     ) -> None:
-        self._coordinator, self._intake, self._shape = coordinator, intake, shape
+        self._coordinator, self.intake, self._shape = coordinator, intake, shape
         self._events, self._commit_on, self._interval = events, commit_on, interval
-        self._sealed = SealedRecords(coordinator.table.storage)
+        self._sealed, self._given, self._age = coordinator.sealed, given, _Age()
         self._lost: set[int] = set()
         self.faults: list[str] = []  # put in by the laboratory; each strikes once
+
+    # --- the table of now -----------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Recover the table, and take over what another engine has changed in it."""
+        self._coordinator.recover()
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Let the intake have the table's configuration and schema of now."""
+        table = self._coordinator.table
+        table.reload()
+        intake = self.intake.on(table.config, table.schema)
+        if intake != self.intake and self._given is not None:
+            intake.check(self._given)
+        self.intake = intake
 
     # --- commit_interval ------------------------------------------------------------------------
 
     def seal(self, checkpoint: Checkpoint, previous: str | None, seal: Seal) -> bool:
         """Keep a checkpoint's records for the interval's end; False if the table holds it already.
 
-        `seal` writes runs below a folder (a path from the table's root) and returns their paths.
+        `seal` writes runs below a folder (a path from the table's root) and returns them.
         """
         if not self._admits(checkpoint, previous):
             return False
@@ -98,7 +127,7 @@ class Checkpointing:
     def keep(self, checkpoint: Checkpoint, seal: Seal) -> None:
         """Make a checkpoint's records durable as runs."""
         storage, table = self._coordinator.table.storage, self._coordinator.table
-        folder = f"{STAGED}/{run_name(checkpoint)}-{uuid.uuid4().hex[:12]}"
+        folder = f"{STAGED}/seal{uuid.uuid4().hex}"
         storage.make_folder(folder)
         runs = seal(folder)
         self._crash("crash_after_files")
@@ -106,48 +135,49 @@ class Checkpointing:
             storage.remove_tree(folder)
         else:
             storage.sync_folder(folder)
-        self._sealed.put(Sealed(checkpoint, tuple(runs), table.clock.now_ms()))
-        size = sum(storage.size(run) for run in runs)
+        self._sealed.add(checkpoint, runs, table.clock.now_ms(), self._prepared())
+        size = sum(run.size_bytes for run in runs)
         told = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
         self._events.tell("checkpoint_sealed", **told)
         self._crash("crash_before_commit")
 
     def due(self) -> bool:
         """Whether the interval of the sealed checkpoints is over."""
-        records = self._sealed.all()
+        records, interval = self._sealed.all(), self._interval
+        if not records or interval is None:
+            return False
+        if interval.checkpoints is not None:
+            return len(records) >= interval.checkpoints
         now = self._coordinator.table.clock.now_ms()
-        return self._interval is not None and self._interval.over(records, now)
-
-    def recover(self) -> None:
-        """Recover the table, but for what is prepared or sealed."""
-        kept = {run_name(record.checkpoint) for record in self._sealed.all()}
-        self._coordinator.recover(keep=kept)
+        return self._age.elapsed_ms(records[0].sealed_at_ms, now) >= (interval.duration_ms or 0)
 
     def _apply_sealed(self) -> Instant | None:
         """Apply all sealed checkpoints as one instant; runs stay if that fails."""
-        coordinator, records = self._coordinator, self._sealed.all()
-        held = [r for r in records if coordinator.progress.find(r.checkpoint) is not None]
-        self._sealed.remove(held)
-        left = [r for r in records if r not in held]
-        runs = [self._sealed.rows(r) for r in left if r.runs]
-        checkpoints = tuple(record.checkpoint for record in left)
-        result = self._write_composed(runs) if runs else None
-        if result is not None:
-            coordinator.prepare(replace(result, checkpoints=checkpoints))
-            instant = self.commit_prepared()
-        else:
-            instant = None
-            for checkpoint in checkpoints:
-                coordinator.progress.record(checkpoint, None)
-        self._sealed.remove(left)
-        return instant
+        coordinator, applied = self._coordinator, self._prepared()
+        records = [s for s in self._sealed.all() if s.checkpoint not in applied]
+        checkpoints = tuple(record.checkpoint for record in records)
+        if not any(record.runs for record in records):
+            coordinator.progress.record(checkpoints, None)
+            self._sealed.remove(checkpoints)
+            return None
+        result = self._write_composed(records)
+        coordinator.prepare(replace(result, checkpoints=checkpoints, from_seals=True))
+        return self.commit_prepared()
 
-    def _write_composed(self, runs: Sequence[pa.Table]) -> Prepared | None:
-        intake = replace(self._intake, operation="upsert", composed=True)
-        rows = _in_order([composed(runs, intake.ordering)])
-        return self._coordinator.write(
-            intake, lambda plan: write_in_process(rows, plan, self._events), Shape()
+    def _write_composed(self, records: Sequence[Sealed]) -> Prepared:
+        """Write the rows of sealed checkpoints as one; an instant also if that changes nothing."""
+        intake = replace(self.intake, operation="upsert", composed=True)
+        keyed = replace(intake, composed=False).keyed_schema
+        runs = [self._sealed.rows(record, keyed) for record in records]
+        rows = composed(runs, intake.ordering)
+        result = self._coordinator.write(
+            intake,
+            lambda plan: write_in_process(rows, plan, self._events),
+            Shape(),
+            keep_empty=True,
         )
+        assert result is not None
+        return result
 
     # --- the start of a checkpoint ---------------------------------------------------------------
 
@@ -157,10 +187,13 @@ class Checkpointing:
             return True
         return checkpoint in self._kept()
 
+    def _prepared(self) -> set[Checkpoint]:
+        prepared = self._coordinator.prepared.all()
+        return {checkpoint for record in prepared for checkpoint in record.checkpoints}
+
     def _kept(self) -> set[Checkpoint]:
         """Return the checkpoints that are prepared or sealed."""
-        prepared = {c for record in self._coordinator.prepared.all() for c in record.checkpoints}
-        return prepared | {record.checkpoint for record in self._sealed.all()}
+        return self._prepared() | {record.checkpoint for record in self._sealed.all()}
 
     def run(self, checkpoint: Checkpoint, previous: str | None, write: Write) -> Instant | None:
         """Run one checkpoint; return its instant, None if it was empty or held already.
@@ -174,9 +207,9 @@ class Checkpointing:
         self._events.tell("batch_started", batch=checkpoint.batch_id)
         if self._commit_on == "write":
             shape, write = self._shape, self._crashing(write, "crash_before_commit")
-            return self._coordinator.run(self._intake, write, shape=shape, checkpoint=checkpoint)
+            return self._coordinator.run(self.intake, write, shape=shape, checkpoint=checkpoint)
         write, records = self._crashing(write), self.open_records()
-        result = self._coordinator.write(self._intake, write, self._shape, checkpoint, records)
+        result = self._coordinator.write(self.intake, write, self._shape, checkpoint, records)
         if result is None:
             return None
         self._coordinator.prepare(result)
@@ -218,14 +251,16 @@ class Checkpointing:
         return True
 
     def _check(self, checkpoint: Checkpoint, previous: str | None) -> None:
-        progress = self._coordinator.progress
-        if self._intake.operation == "insert":
-            progress.check_insert(checkpoint)
-        before = Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or "")
-        if before not in self._kept():
+        if self.intake.operation == "insert":
+            self._coordinator.progress.check_insert(checkpoint)
+        self.check_held(Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or ""))
+
+    def check_held(self, checkpoint: Checkpoint) -> None:
+        """Raise InvalidTable if a checkpoint that has succeeded is not in the table."""
+        if checkpoint.batch_id >= 0 and checkpoint not in self._kept():
             timeline = self._coordinator.table.timeline
             known = [i.requested_time for i in timeline.completed_commits()]
-            progress.check_position(checkpoint, previous, known)
+            self._coordinator.progress.check_position(checkpoint, known)
 
     def open_records(self) -> list[Prepared]:
         """Return the prepared checkpoints of the open instant, which the next one joins.
@@ -264,6 +299,7 @@ class Checkpointing:
     def commit_prepared(self) -> Instant | None:
         """Commit everything that is prepared; may be repeated."""
         self._lost.clear()
+        self._take_over()
         prepared, instant = self._coordinator.prepared.all(), None
         for _, records in itertools.groupby(prepared, key=lambda record: record.instant_time):
             instant = self._commit(list(records))
@@ -272,84 +308,44 @@ class Checkpointing:
     def _commit(self, records: list[Prepared]) -> Instant:
         coordinator = self._coordinator
         if coordinator.completed(records[0].instant_time) is None:
+            verify(merged(records), coordinator.table.storage)
             coordinator.finish_rollbacks()
             if not coordinator.stands(records):
-                records = self._redo(records)
-        return coordinator.complete(records, self._intake)
+                return self._again(records)
+        return coordinator.complete(records, self.intake)
 
-    def _redo(self, records: Sequence[Prepared]) -> list[Prepared]:
-        """Apply the rows of an instant whose base has moved under a new instant.
-
-        Deletes first, the winners on top, as two checkpoints of the new instant. One record with
-        all checkpoints and both their statuses replaces the old ones, so that it may be redone
-        itself; a crash before it stands redoes again.
-        """
+    def _again(self, records: list[Prepared]) -> Instant:
+        """Commit an instant whose base has moved: written again on the table as it is now."""
         coordinator, old = self._coordinator, records[0].instant_time
+        if not records[0].from_seals:
+            again = redo(coordinator, self.intake, self._events, records)
+            return coordinator.complete([again], self.intake)
         for pending in coordinator.table.timeline.pending():
             if pending.requested_time == old:
-                coordinator.roll_back(pending, keep_staged=True)
-        coordinator.table.reload()
-        new: list[Prepared] = []
-        instant = coordinator.begin(after=old)
-        self._events.tell("instant_redone", instant=old, as_instant=instant.requested_time)
-        last = records[-1]
-        operation = "insert" if last.operation == "insert" else "upsert"
-        intake = replace(self._intake, operation=operation)
-        for rows in (self._deletes(records), self._winners(records)):
-            plan = coordinator.plan(instant, intake, Shape(), new)
-            statuses = write_in_process(rows, plan, self._events) if rows.num_rows else []
-            redone = replace(
-                last,
-                instant_time=instant.requested_time,
-                ordinal=len(new),
-                base=plan.groups.instants,
-                statuses=tuple(statuses),
-            )
-            new.append(redone)
-        together = replace(
-            new[-1],
-            ordinal=0,
-            statuses=tuple(status for record in new for status in record.statuses),
-            checkpoints=tuple(c for record in records for c in record.checkpoints),
-            replaces=old,
-        )
-        failpoints.hit("coord.redo.pre")
-        coordinator.prepared.put(together)
-        return [together]
-
-    def _deletes(self, records: Sequence[Prepared]) -> pa.Table:
-        """Return the instant's deletes as keyed rows in order."""
-        storage, keyed = self._coordinator.table.storage, self._intake.keyed_schema
-        paths = [s.deleted_path for r in records for s in r.statuses if s.deleted_path is not None]
-        parts = [pa.ipc.open_file(pa.memory_map(storage.local_path(p))).read_all() for p in paths]
-        return _in_order([keyed.empty_table(), *parts])
-
-    def _winners(self, records: Sequence[Prepared]) -> pa.Table:
-        """Return the rows that the instant wrote and that are still in its files, in order."""
-        storage, keyed = self._coordinator.table.storage, self._intake.keyed_schema
-        parts = []
-        for status in merged(records):
-            rows = pq.read_table(storage.local_path(status.staged_path), use_threads=False)
-            mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), records[0].instant_time))
-            mine = mine.append_column(OP, pa.nulls(mine.num_rows, pa.int8()).fill_null(STORE))
-            mine = mine.append_column(SEQ, pa.nulls(mine.num_rows, pa.int64()).fill_null(0))
-            parts.append(conform(mine, keyed))
-        return _in_order([keyed.empty_table(), *parts])
+                coordinator.roll_back(pending)
+        coordinator.prepared.remove(old)  # from here on the seals count again
+        instant = self._apply_sealed()
+        assert instant is not None, "sealed checkpoints with rows lead to an instant"
+        return instant
 
 
-def settle(coordinator: WriteCoordinator, events: EventLog, *, sealing: str | None = None) -> None:
+def settle(
+    coordinator: WriteCoordinator,
+    events: EventLog,
+    *,
+    sealing: str | None = None,
+    last: Checkpoint | None = None,
+) -> None:
     """Bring a table to rest before a write: recover it, commit all that is prepared or sealed.
 
     What the query `sealing` has sealed stays for the end of its interval, if there is nothing else.
+    `last` is the last checkpoint that has succeeded: if the table lacks it, nothing is touched.
     """
     drop_torn(coordinator.table, {record.instant_time for record in coordinator.prepared.all()})
+    coordinator.catch_up()
     intake = Intake(coordinator.table.config, coordinator.table.schema)
     checkpointing = Checkpointing(coordinator, intake, Shape(), events)
+    if last is not None:
+        checkpointing.check_held(last)
     checkpointing.recover()
     checkpointing.commit_prepared() if checkpointing.seals_of(sealing) else checkpointing.complete()
-
-
-def _in_order(parts: list[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(parts)
-    position = rows.schema.get_field_index(SEQ)
-    return in_order(rows.set_column(position, SEQ, pa.array(range(rows.num_rows), pa.int64())))

@@ -44,6 +44,15 @@ class CheckpointFolder:
             )
         return Checkpoint(query_id, batch_id, fingerprint)
 
+    def last(self) -> Checkpoint | None:
+        """Return the identity of the newest batch that Spark has noted as done, None if none."""
+        query_id, folder = self.query_id(), Path(self.path, "commits")
+        names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+        newest = max((int(name) for name in names if name.isdigit()), default=None)
+        if query_id is None or newest is None:
+            return None
+        return Checkpoint(query_id, newest, self.fingerprint(newest) or "")
+
     def completed(self, batch_id: int) -> bool:
         """Whether Spark has noted the batch as done: the checkpoint's success notification."""
         return Path(self.path, "commits", str(batch_id)).exists()

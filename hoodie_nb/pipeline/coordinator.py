@@ -21,7 +21,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hoodie_nb import failpoints
@@ -38,9 +38,11 @@ from hoodie_nb.pipeline.prepared import (
     drop_torn,
     merged,
     refuse_conflicts,
+    verify,
 )
 from hoodie_nb.pipeline.profile import average_record_bytes
 from hoodie_nb.pipeline.progress import EXTRA_KEY, Checkpoint, ProgressRecords
+from hoodie_nb.pipeline.sealing import SealedRecords
 from hoodie_nb.pipeline.stages import PIPELINES, Pipeline
 from hoodie_nb.table.commits import WriteStatus, encode_commit
 from hoodie_nb.table.handle import TableHandle
@@ -72,14 +74,15 @@ class WriteCoordinator:
         self.table = table
         self.progress = ProgressRecords(table.storage)
         self.prepared = PreparedRecords(table.storage)
+        self.sealed = SealedRecords(table.storage)
         self._events = events
         self._nonce = uuid.uuid4().hex[:12]
         self.dead = False  # as its process would be: it tidies nothing up
 
     # --- recovery -----------------------------------------------------------------------------
 
-    def recover(self, *, keep: Collection[str] = ()) -> None:
-        """Bring the table to rest: nothing pending or staged but what is prepared, and `keep`."""
+    def catch_up(self) -> None:
+        """Read the table's properties, and record the progress that a crash kept out."""
         table = self.table
         table.reload()
         if table.config.metadata_partitions:
@@ -88,20 +91,26 @@ class WriteCoordinator:
                 f"({table.config.metadata_partitions}), which would miss our rows: switch it off "
                 "with Hudi (hoodie.metadata.enable=false on one write) first"
             )
-        self.finish_rollbacks()
-        kept = {record.instant_time for record in self.prepared.all()}
-        for pending in table.timeline.pending():
-            if pending.action in COMMITS and pending.requested_time not in kept:
-                self._refuse_foreign(pending)
-                self.roll_back(pending)
         for instant in reversed(table.timeline.completed_commits()):
             extra = table.commit_metadata(instant).extra
             if EXTRA_KEY in extra:
                 self.progress.catch_up(extra)
                 break
+
+    def recover(self) -> None:
+        """Bring the table to rest: nothing is pending or staged but what is prepared or sealed."""
+        self.catch_up()
+        table, records = self.table, self.prepared.all()
+        kept = {record.instant_time for record in records}
+        sealed = {name for seal in self.sealed.all() for name in seal.folders}
+        self.finish_rollbacks()
+        for pending in table.timeline.pending():
+            if pending.action in COMMITS and pending.requested_time not in kept:
+                self._refuse_foreign(pending)
+                self.roll_back(pending)
         table.restore_partitions(self._events.tell)
         others = (pending.requested_time for pending in table.timeline.pending())
-        sweep_all(table.storage, keep={*kept, *others, *keep})
+        sweep_all(table.storage, keep={*kept, *others, *sealed})
 
     def finish_rollbacks(self) -> None:
         """Complete the rollbacks that somebody began."""
@@ -181,8 +190,9 @@ class WriteCoordinator:
             table.storage.make_folder(staged)
         groups = table.file_groups()
         if records:
-            open_time = records[0].instant_time
-            groups = groups.with_commit(open_time, merged(records), staged=True)
+            open_time, earlier = records[0].instant_time, merged(records)
+            verify(earlier, table.storage)
+            groups = groups.with_commit(open_time, earlier, staged=True)
         newest_first = (
             table.commit_metadata(i) for i in reversed(table.timeline.completed_commits())
         )
@@ -209,13 +219,16 @@ class WriteCoordinator:
         shape: Shape,
         checkpoint: Checkpoint | None = None,
         records: Sequence[Prepared] = (),
+        *,
+        keep_empty: bool = False,
     ) -> Prepared | None:
         """Let the writers run; return what they reported, None if they wrote nothing.
 
-        The instant is that of `records` (held open), else a new one. A failure is rolled back.
+        The instant is that of `records` (held open), else a new one; `keep_empty` keeps it also
+        without a file. A failure is rolled back.
         """
         try:
-            return self._write(intake, write, shape, checkpoint, records)
+            return self._write(intake, write, shape, checkpoint, records, keep_empty=keep_empty)
         except BaseException as error:
             told = self._undone(error)
             if isinstance(error, OSError):
@@ -229,6 +242,8 @@ class WriteCoordinator:
         shape: Shape,
         checkpoint: Checkpoint | None,
         records: Sequence[Prepared],
+        *,
+        keep_empty: bool,
     ) -> Prepared | None:
         instant = None
         if records:
@@ -241,7 +256,7 @@ class WriteCoordinator:
         failpoints.hit("coord.statuses.pre")
         instant = instant or pending_commit(self.table.timeline)
         if instant is not None and (
-            any(s.file_name for s in statuses) or self._missed(statuses, plan)
+            keep_empty or any(s.file_name for s in statuses) or self._missed(statuses, plan)
         ):
             return Prepared(
                 instant.requested_time,
@@ -256,7 +271,7 @@ class WriteCoordinator:
             sweep(self.table.storage, instant.requested_time)
             self._events.tell("instant_abandoned", instant=instant.requested_time)
         if checkpoint is not None:
-            self.progress.record(checkpoint, None)
+            self.progress.record([checkpoint], None)
         return None
 
     def _missed(self, statuses: Sequence[WriteStatus], plan: WritePlan) -> bool:
@@ -277,6 +292,10 @@ class WriteCoordinator:
         if result is None:
             return None
         try:
+            try:
+                verify(merged([result]), self.table.storage, "write the data again")
+            except InvalidTable as error:
+                raise WriteFailed(f"the batch was not applied: {error}") from error
             if not self.stands([result]):
                 raise ConcurrentWriter(
                     f"another writer changed {self.table.storage.root} while instant "
@@ -330,7 +349,7 @@ class WriteCoordinator:
             schema = to_avro(intake.schema, intake.config.name)
             extra = {
                 "schema": json.dumps(schema, separators=(",", ":")),
-                EXTRA_KEY: self.progress.carried(last.checkpoints[-1:], time17),
+                EXTRA_KEY: self.progress.carried(_checkpoints(records), time17),
             }
             content = encode_commit(statuses, last.operation, extra)
             instant = Instant(time17, "commit", State.INFLIGHT)
@@ -345,7 +364,7 @@ class WriteCoordinator:
         self._events.tell(
             "instant_committed",
             instant=time17,
-            checkpoints=sum(len(record.checkpoints) for record in records),
+            checkpoints=len(_checkpoints(records)),
             files=len(statuses),
             rows=sum(s.rows for s in statuses),
             inserts=sum(s.inserts for s in statuses),
@@ -384,13 +403,18 @@ class WriteCoordinator:
         if records[0].base == table.file_groups_at_hand.instants:
             table.remember(table.file_groups_at_hand.with_commit(time17, statuses))
         try:
-            for checkpoint in (c for record in records for c in record.checkpoints):
-                self.progress.record(checkpoint, time17)
+            self.progress.record(_checkpoints(records), time17)
             failpoints.hit("coord.progress.post")
             learn(table, time17, statuses, self._events.tell)
+            self.sealed.remove(_checkpoints(records))
+            failpoints.hit("coord.unseal.post")
             self.prepared.remove(time17)
             for swept in {time17, records[0].replaces or time17}:
                 sweep(table.storage, swept)
             failpoints.hit("coord.sweep.post")
         except OSError as error:  # the commit stands; what is left is done by whoever comes next
             self._events.tell("settling_postponed", instant=time17, why=str(error))
+
+
+def _checkpoints(records: Sequence[Prepared]) -> list[Checkpoint]:
+    return [checkpoint for record in records for checkpoint in record.checkpoints]

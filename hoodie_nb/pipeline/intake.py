@@ -14,7 +14,7 @@ columns, cast. Everything that can be wrong with input is found here, before any
 *Source:* HoodieKey, RowDataToHoodieFunction, Hudi's `_hoodie_is_deleted`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import pyarrow as pa
@@ -45,12 +45,16 @@ _KEYED = [
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What a batch must look like for one table and operation."""
+    """What a batch must look like for one table and operation.
+
+    `optional` are columns that may be missing: those that the table got after the job's start.
+    """
 
     config: TableConfig
     schema: pa.Schema
     operation: str = "upsert"
     composed: bool = False
+    optional: frozenset[str] = frozenset()
 
     @property
     def ordering(self) -> str | None:
@@ -65,6 +69,11 @@ class Intake:
             kind = self.schema.field(self.ordering).type if self.ordering else pa.int8()
             fields.append(pa.field(THRESHOLD, kind))
         return pa.schema(fields)
+
+    def on(self, config: TableConfig, schema: pa.Schema) -> "Intake":
+        """Return the intake for the table as it is now; columns it has gained are optional."""
+        gained = frozenset(schema.names) - frozenset(self.schema.names)
+        return replace(self, config=config, schema=schema, optional=self.optional | gained)
 
     def check(self, given: pa.Schema) -> None:
         """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved."""
@@ -102,7 +111,11 @@ class Intake:
             )
         if self.operation == "delete":
             return
-        missing = [n for n in self.schema.names if n not in given.names and n != IS_DELETED]
+        missing = [
+            n
+            for n in self.schema.names
+            if n not in given.names and n != IS_DELETED and n not in self.optional
+        ]
         if missing:
             raise InvalidInput(
                 f"columns {missing} of the table are missing in the data: add them (null is fine "

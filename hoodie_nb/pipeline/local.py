@@ -38,6 +38,7 @@ from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.pipeline.sealing import save_run
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.writer import TaskAttempt
+from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.timeline import Instant, State
@@ -149,27 +150,29 @@ class LocalJob:
         self.shape = Shape(
             replace(shape, serial_instant=False), index or shape.index, 1, state_folder
         )
-        self.intake = Intake(table.config, table.schema, operation)
         self.source = source or Source()
         self._query_id, self._interval = query_id, interval
         self._eager = shape.mini_batches and interval is None
         self._process: _ProcessThread | None = None
         self._fed = self._next = 0
         self.coordinator = WriteCoordinator(table, self.events)
+        intake = Intake(table.config, table.schema, operation)
         self.checkpointing = Checkpointing(
-            self.coordinator, self.intake, self.shape, self.events, interval=interval
+            self.coordinator, intake, self.shape, self.events, interval=interval
         )
-        settle(self.coordinator, self.events)
-        self._check_position()
+        settle(self.coordinator, self.events, last=self._last())
+        self.checkpointing.recover()
         self.failover()
 
-    def _check_position(self) -> None:
-        """Raise InvalidTable if the table lacks the checkpoint that the source goes on from."""
-        if self.source.succeeded:
-            last = self.source.identity(self._query_id, self.source.succeeded - 1)
-            following = Checkpoint(self._query_id, self.source.succeeded, "")
-            known = [i.requested_time for i in self.table.timeline.completed_commits()]
-            self.coordinator.progress.check_position(following, last.fingerprint, known)
+    def _last(self) -> Checkpoint | None:
+        """Return the last checkpoint that the source knows to have succeeded."""
+        known = self.source.succeeded
+        return self.source.identity(self._query_id, known - 1) if known else None
+
+    @property
+    def intake(self) -> Intake:
+        """Return what the rows must look like for the table as it is now."""
+        return self.checkpointing.intake
 
     # --- the process thread ---------------------------------------------------------------------
 
@@ -233,12 +236,11 @@ class LocalJob:
         rows, storage = self.source.rows[self._next : barrier], self.table.storage
         self.source.sealed.append(barrier)
 
-        def seal(folder: str) -> list[str]:
+        def seal(folder: str) -> list[StoredFile]:
             if not rows:
                 return []
             keyed = keyed_in_order(pa.concat_tables(rows), self.intake)
-            save_run(keyed, self.intake.ordering, storage.local_path(f"{folder}/0.arrow"))
-            return [f"{folder}/0.arrow"]
+            return [save_run(storage, f"{folder}/0.arrow", keyed, self.intake.ordering)]
 
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
         try:
@@ -253,7 +255,7 @@ class LocalJob:
         if self.intake.operation == "insert":
             self.coordinator.progress.check_insert(checkpoint)
         if result is None:
-            self.coordinator.progress.record(checkpoint, None)
+            self.coordinator.progress.record([checkpoint], None)
         else:
             self.coordinator.prepare(replace(result, checkpoints=(checkpoint,)))
 

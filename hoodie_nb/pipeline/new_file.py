@@ -19,6 +19,7 @@ from hoodie_nb.pipeline.intake import OP, STORE
 from hoodie_nb.pipeline.merge import Merge
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.table.base_file import BaseFileWriter
+from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.schema import RECORD_KEY
 
 
@@ -30,7 +31,7 @@ class NewFile:
 
     def __init__(self, plan: WritePlan, staged: str, told: ToldKeys) -> None:
         self._plan, self.staged, self.told = plan, staged, told
-        self._sink = plan.storage.open_new(staged)
+        self._sink = ChecksummedFile(plan.storage.open_new(staged))
         self._writer = BaseFileWriter(
             self._sink,
             plan.intake.schema,
@@ -61,14 +62,15 @@ class NewFile:
         self._writer.write_group()
         self.rows = self._writer.rows
 
-    def close(self) -> None:
-        """Write the footer; the file is durable then."""
+    def close(self) -> StoredFile:
+        """Write the footer and return the file, durable."""
         self._writer.close()
         self._sink.flush()
         failpoints.hit("writer.data", self._plan.storage.local_path(self.staged))
         os.fsync(self._sink.fileno())
         self._sink.close()
         failpoints.hit("writer.data.post")
+        return self._sink.stored(self.staged)
 
     def abandon(self) -> None:
         """Close the file as it is, when its task fails."""

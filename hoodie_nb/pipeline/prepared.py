@@ -9,17 +9,22 @@ An instant whose notifications are lost spans several checkpoints. A later check
 instant builds on the earlier ones' staged files and supersedes them: of each file group only the
 last file is published.
 
-A record that was redone names the instant it replaces; the replaced one no longer counts.
+A record that was redone names the instant it replaces; the replaced one no longer counts. A record
+made from sealed checkpoints outlives their seals: it is what says that they are applied.
+
+Record, staged files and staged deletes carry checksums; a record that is lost is noticed by the
+ordinals of its instant, or by the position of its query.
 
 *Source:* RFC-24 STEP3, the coordinator's event buffer, HUDI-9570.
 """
 
-import json
+import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.table.checksums import LOST, decode_record, encode_record
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.storage import META, OURS, LocalStorage
@@ -29,7 +34,10 @@ FOLDER = f"{OURS}/prepared"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One prepared checkpoint of the instant `instant_time` (all of them, if it was redone)."""
+    """One prepared checkpoint of the instant `instant_time` (all of them, if it was redone).
+
+    `from_seals`: its rows are those of sealed checkpoints, whose runs still exist.
+    """
 
     instant_time: str
     ordinal: int
@@ -38,30 +46,28 @@ class Prepared:
     base: tuple[str, ...]
     statuses: tuple[WriteStatus, ...]
     replaces: str | None = None
+    from_seals: bool = False
 
     @property
     def path(self) -> str:
         """Return where the record lies, from the table's root."""
         return f"{FOLDER}/{self.instant_time}.{self.ordinal}.json"
 
-    def to_json(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the record's bytes; `parse` is the inverse."""
-        return json.dumps(asdict(self)).encode()
+        return encode_record(asdict(self))
 
     @classmethod
-    def parse(cls, content: bytes, where: str) -> "Prepared":
-        """Return the record in `content`, or raise InvalidTable naming the file."""
-        try:
-            raw = json.loads(content)
-            raw["checkpoints"] = tuple(Checkpoint(**c) for c in raw["checkpoints"])
-            raw["base"] = tuple(raw["base"])
-            raw["statuses"] = tuple(WriteStatus(**s) for s in raw["statuses"])
-            return cls(**raw)
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidTable(
-                f"{where} cannot be read ({error}): restore it; deleting it loses a checkpoint "
-                "that its stream counts as done"
-            ) from None
+    def parse(cls, content: bytes, path: str) -> "Prepared":
+        """Return the record in a file, or raise InvalidTable naming it."""
+        raw = decode_record(content, path)
+        raw["checkpoints"] = tuple(Checkpoint(**c) for c in raw["checkpoints"])
+        raw["base"] = tuple(raw["base"])
+        raw["statuses"] = tuple(WriteStatus(**s) for s in raw["statuses"])
+        record = cls(**raw)
+        if record.path != path:
+            raise InvalidTable(f"{path} is the record of another checkpoint; {LOST}")
+        return record
 
 
 class PreparedRecords:
@@ -71,11 +77,20 @@ class PreparedRecords:
         self._storage = storage
 
     def all(self) -> list[Prepared]:
-        """Return the records that count, by instant and in the order of their checkpoints."""
+        """Return the records that count, by instant and in the order of their checkpoints.
+
+        Raises InvalidTable if an instant lacks one before its last.
+        """
         found = list(self._found())
         replaced = {record.replaces for record in found}
         kept = [record for record in found if record.instant_time not in replaced]
-        return sorted(kept, key=lambda r: (r.instant_time, r.ordinal))
+        kept.sort(key=lambda r: (r.instant_time, r.ordinal))
+        for time17, records in itertools.groupby(kept, key=lambda r: r.instant_time):
+            for expected, record in enumerate(records):
+                if record.ordinal != expected:
+                    path = f"{self._storage.root}/{FOLDER}/{time17}.{expected}.json"
+                    raise InvalidTable(f"{path} is missing; {LOST}")
+        return kept
 
     def _found(self) -> Iterator[Prepared]:
         for entry in self._storage.list_folder(FOLDER):
@@ -86,7 +101,7 @@ class PreparedRecords:
     def put(self, record: Prepared) -> None:
         """Make a record durable; FileExistsError if there is one of that instant and ordinal."""
         self._storage.make_folder(FOLDER)
-        self._storage.put_if_absent(record.path, record.to_json())
+        self._storage.put_if_absent(record.path, record.to_bytes())
 
     def remove(self, instant_time: str) -> None:
         """Delete all records of an instant, and those of instants it replaced."""
@@ -95,9 +110,10 @@ class PreparedRecords:
         for record in found:  # a replaced instant is older than the one that replaces it
             if record.instant_time in names and record.replaces:
                 names.add(record.replaces)
-        for record in reversed(found):  # oldest first: one that is replaced must not outlive
-            if record.instant_time in names:
-                self._storage.remove(record.path)
+        gone = [record for record in found if record.instant_time in names]
+        # one that is replaced must not outlive the other, nor a later ordinal an earlier one
+        for record in sorted(gone, key=lambda r: (r.instant_time, -r.ordinal)):
+            self._storage.remove(record.path)
         if self._storage.exists(FOLDER):
             self._storage.sync_folder(FOLDER)
 
@@ -139,6 +155,13 @@ def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
             )
         last[key] = status
     return [last[key] for key in sorted(last)]
+
+
+def verify(statuses: Iterable[WriteStatus], storage: LocalStorage, stake: str = LOST) -> None:
+    """Raise InvalidTable if a staged base file is missing or not the one that was written."""
+    for file in (status.staged_file for status in statuses):
+        if file is not None:
+            file.verify(storage, stake)
 
 
 def refuse_conflicts(statuses: Iterable[WriteStatus]) -> None:

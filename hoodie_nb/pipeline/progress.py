@@ -20,11 +20,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table.checksums import decode_record, encode_record
 from hoodie_nb.table.storage import OURS, LocalStorage
 
 FOLDER = f"{OURS}/progress"
 EXTRA_KEY = "_hoodie_nb_progress"
 _KEPT = 100
+_CURE = (
+    "it says which checkpoints of a stream the table holds. Restore it from a backup, or delete "
+    "it: the newest commit names the last checkpoint with rows, and a stream that went on from a "
+    "later one is refused, not repeated"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +62,23 @@ class ProgressRecords:
         path = _path(query_id)
         if not self._storage.exists(path):
             return []
-        try:
-            raw = json.loads(self._storage.read_bytes(path))
-            return [Entry(int(b), str(f), i) for b, f, i in raw["checkpoints"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidTable(
-                f"{path} cannot be read ({error}): delete it; the newest commit tells its query's "
-                "last checkpoint"
-            ) from None
+        raw = decode_record(self._storage.read_bytes(path), path, _CURE)
+        if raw["query"] != query_id:
+            raise InvalidTable(f"{path} is the record of query {raw['query']}; {_CURE}")
+        return [Entry(int(b), str(f), i) for b, f, i in raw["checkpoints"]]
 
-    def record(self, checkpoint: Checkpoint, instant_time: str | None) -> None:
-        """Note that the table holds a checkpoint, durable."""
-        entry = Entry(checkpoint.batch_id, checkpoint.fingerprint, instant_time)
-        kept = [e for e in self.entries(checkpoint.query_id) if not _same(e, checkpoint)]
-        rows = [[e.batch_id, e.fingerprint, e.instant_time] for e in [*kept, entry][-_KEPT:]]
-        content = {"query": checkpoint.query_id, "checkpoints": rows}
-        self._storage.replace(_path(checkpoint.query_id), json.dumps(content).encode())
+    def record(self, checkpoints: Iterable[Checkpoint], instant_time: str | None) -> None:
+        """Note that the table holds checkpoints, in that order, durable."""
+        by_query: dict[str, list[Checkpoint]] = {}
+        for checkpoint in checkpoints:
+            by_query.setdefault(checkpoint.query_id, []).append(checkpoint)
+        for query_id, new in by_query.items():
+            known = {(c.batch_id, c.fingerprint) for c in new}
+            kept = [e for e in self.entries(query_id) if (e.batch_id, e.fingerprint) not in known]
+            rows = [[e.batch_id, e.fingerprint, e.instant_time] for e in kept]
+            rows += [[c.batch_id, c.fingerprint, instant_time] for c in new]
+            content = {"query": query_id, "checkpoints": rows[-_KEPT:]}
+            self._storage.replace(_path(query_id), encode_record(content))
 
     def find(self, checkpoint: Checkpoint) -> Entry | None:
         """Return the entry of exactly this checkpoint, None if the table does not hold it."""
@@ -101,29 +108,22 @@ class ProgressRecords:
         ).items():
             checkpoint = Checkpoint(query_id, int(batch), str(fingerprint))
             if self.find(checkpoint) is None:
-                self.record(checkpoint, instant)
+                self.record([checkpoint], instant)
 
-    def check_position(
-        self, checkpoint: Checkpoint, previous_fingerprint: str | None, known: Iterable[str]
-    ) -> None:
-        """Raise InvalidTable if batch N-1 is not in the table; `known` tells instants that are."""
-        if checkpoint.batch_id == 0:
-            return
-        before = Checkpoint(
-            checkpoint.query_id, checkpoint.batch_id - 1, previous_fingerprint or ""
-        )
-        entry = self.find(before)
-        instants = list(known)
+    def check_position(self, last: Checkpoint, known: Iterable[str]) -> None:
+        """Raise InvalidTable if the table lacks checkpoint `last`; `known` are its instants."""
+        entry, instants = self.find(last), list(known)
         lost = entry is not None and entry.instant_time is not None
         if entry is not None and lost:
             oldest = min(instants, default="")
             lost = not (entry.instant_time in instants or str(entry.instant_time) < oldest)
         if entry is None or lost:
             raise InvalidTable(
-                f"the table does not hold batch {before.batch_id} of query {checkpoint.query_id}, "
-                f"but the checkpoint folder goes on with batch {checkpoint.batch_id}: one of them "
-                "was restored or replaced. Restore the other to the same moment, or start the "
-                "stream with a new checkpoint folder (upserts of data that comes again converge)"
+                f"the table does not hold batch {last.batch_id} of query {last.query_id}, but the "
+                f"checkpoint folder goes on with batch {last.batch_id + 1}: one of them was "
+                "restored or replaced, or a record in .hoodie/.hoodie_nb is lost. Restore the "
+                "other to the same moment, or start the stream with a new checkpoint folder "
+                "(upserts of data that comes again converge)"
             )
 
     def check_insert(self, checkpoint: Checkpoint) -> None:

@@ -20,10 +20,11 @@ ends, and before that as datagrams (see `live`).
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ from hoodie_nb.pipeline.operators import Waiting, assign, assign_and_write, writ
 from hoodie_nb.pipeline.plan import SealPlan, WritePlan
 from hoodie_nb.pipeline.sealing import save_run
 from hoodie_nb.pipeline.writer import TaskAttempt
+from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
@@ -121,12 +123,12 @@ def write_on_spark(
     return sorted(statuses, key=lambda s: (s.partition_path, s.file_id))
 
 
-def seal_on_spark(batch: DataFrame, plan: SealPlan, *, kill: bool = False) -> list[str]:
-    """Write a DataFrame's records as sorted runs, without index or buckets; return their paths."""
+def seal_on_spark(batch: DataFrame, plan: SealPlan, *, kill: bool = False) -> list[StoredFile]:
+    """Write a DataFrame's records as sorted runs, without index or buckets; return them."""
     keyed = _in_order(_keyed(batch, plan.intake).repartition(plan.tasks, *_BY_KEY))
     try:
         sealed = keyed.mapInArrow(_seal_task(plan, kill), _OUT)
-        return [row.payload for row in sealed.collect()]
+        return [StoredFile(**json.loads(row.payload)) for row in sealed.collect()]
     except Exception as error:
         raise _translated(error) from error
 
@@ -176,8 +178,8 @@ def _seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
         keyed = list(_keyed_pieces(batches, plan.intake, kill))
         if keyed:
             path = f"{plan.folder}/{_attempt().token}.arrow"
-            save_run(pa.concat_tables(keyed), plan.intake.ordering, plan.storage.local_path(path))
-            yield from _rows([("run", path)])
+            run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.ordering)
+            yield from _rows([("run", json.dumps(asdict(run)))])
 
     return task
 

@@ -45,6 +45,7 @@ from hoodie_nb.pipeline.plan import SealPlan, WritePlan
 from hoodie_nb.pipeline.spark import arrow_schema, receiver, seal_on_spark, write_on_spark
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.triggers import seconds
+from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle
 
@@ -84,8 +85,8 @@ class Job:
         self._stream, self._table, self._events = stream, table, EventLog()
         self._folder = CheckpointFolder(settings.checkpoint)
         self._coordinator = WriteCoordinator(table, self._events)
-        intake = Intake(table.config, table.schema, settings.operation)
-        intake.check(arrow_schema(stream))
+        intake, given = Intake(table.config, table.schema, settings.operation), arrow_schema(stream)
+        intake.check(given)
         shape = Shape(
             pipeline_named(settings.pipeline),
             settings.index,
@@ -99,8 +100,9 @@ class Job:
             self._events,
             commit_on=settings.commit_on,
             interval=settings.interval,
+            given=given,
         )
-        self._intake, self._tasks = intake, shape.tasks
+        self._tasks = shape.tasks
         self._stopping, self._killed, self._ended = (threading.Event() for _ in range(3))
         self._in_batch = threading.Lock()
         self._last_batch = -1
@@ -119,7 +121,7 @@ class Job:
     def _settle(self) -> None:
         with self._hold.writing():
             sealing = self._folder.query_id() if self.settings.interval else None
-            settle(self._coordinator, self._events, sealing=sealing)
+            settle(self._coordinator, self._events, sealing=sealing, last=self._folder.last())
 
     def _start(self) -> None:
         writer = self._stream.writeStream.foreachBatch(self._on_batch)
@@ -153,6 +155,8 @@ class Job:
                     self.checkpointing.complete()
         except BaseException as error:
             self._error = self._error or error
+        with contextlib.suppress(Exception):  # without its watcher nothing would be committed
+            self.query.stop()
         self._live.close()
         self._hold.release()
         try:  # told first: what is shown of the job is up to date when `wait` returns
@@ -259,8 +263,8 @@ class Job:
         kill = self.checkpointing.strikes("kill_writer")
         return write_on_spark(batch, plan, self._live, kill=kill)
 
-    def _seal(self, batch: DataFrame, folder: str) -> list[str]:
-        plan = SealPlan(self._table.storage, self._intake, folder, self._tasks)
+    def _seal(self, batch: DataFrame, folder: str) -> list[StoredFile]:
+        plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self._tasks)
         return seal_on_spark(batch, plan, kill=self.checkpointing.strikes("kill_writer"))
 
     # --- what a user does with it --------------------------------------------------------------

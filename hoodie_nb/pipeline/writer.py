@@ -36,6 +36,7 @@ from hoodie_nb.pipeline.intake import DELETE, DELETE_ALWAYS, OP
 from hoodie_nb.pipeline.merge import Merge, MergeCounts
 from hoodie_nb.pipeline.new_file import NewFile
 from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.pipeline.runs import save_rows
 from hoodie_nb.table.base_file import (
     BaseFileWriter,
     iterate_rows,
@@ -43,6 +44,7 @@ from hoodie_nb.table.base_file import (
     read_footer,
     stored_schema,
 )
+from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.schema import RECORD_KEY
@@ -144,27 +146,25 @@ class BucketWriter:
         merge = self._merge(bucket, incoming)
         if new is not None and not bucket.runs and new.takes(incoming):
             new.append(merge)
-            self._close(new)
-            staged, rows, deleted, told = new.staged, new.rows, None, new.told
+            staged, rows, deleted, told = self._close(new), new.rows, None, new.told
         else:
             if new is not None:  # its rows are merged like those of a slice before
-                self._close(new)
-                old = self._as_slice(bucket, new.staged)
-            staged = self._staged_name()
+                old = self._as_slice(bucket, self._close(new))
             told = ToldKeys(self._plan, bucket.partition_path, old)
-            rows = self._write_file(staged, merge, old, told)
-            deleted = self._stage_deletes(staged, incoming)
+            staged, rows = self._write_file(merge, old, told)
+            deleted = self._stage_deletes(staged.path, incoming)
         for run in bucket.runs:
             os.unlink(run)
         bucket.new_file = None
         if new is not None:
             old, merge.counts = None, MergeCounts(inserts=rows)
         if rows == 0 and old is None:
-            self._plan.storage.remove(staged)
-            return None if deleted is None else _only_deletes(bucket, deleted)
+            self._plan.storage.remove(staged.path)
+            return None if deleted is None else _with_deletes(_nothing_in(bucket), deleted)
         status = self._status(bucket, merge, staged, old, rows, began)
-        keys = told.stage(staged, bucket.file_id)
-        status = replace(status, deleted_path=deleted, keys=keys, keys_complete=told.complete)
+        keys = told.stage(staged.path, bucket.file_id)
+        status = replace(status, keys=keys, keys_complete=told.complete)
+        status = _with_deletes(status, deleted)
         self._tell(
             "file_written",
             partition=status.partition_path,
@@ -175,19 +175,20 @@ class BucketWriter:
         )
         return status
 
-    def _close(self, new_file: NewFile) -> None:
-        new_file.close()
+    def _close(self, new_file: NewFile) -> StoredFile:
+        stored = new_file.close()
         self._open_files.discard(new_file)
+        return stored
 
-    def _as_slice(self, bucket: Bucket, staged: str) -> FileSlice:
-        time17, size = self._plan.instant_time, self._plan.storage.size(staged)
-        return FileSlice(bucket.partition_path, bucket.file_id, time17, "", size, staged)
+    def _as_slice(self, bucket: Bucket, staged: StoredFile) -> FileSlice:
+        group, time17 = (bucket.partition_path, bucket.file_id), self._plan.instant_time
+        return FileSlice(*group, time17, "", staged.size_bytes, staged.path)
 
     def _status(
         self,
         bucket: Bucket,
         merge: Merge,
-        staged: str,
+        staged: StoredFile,
         old: FileSlice | None,
         *rest: float,
     ) -> WriteStatus:
@@ -196,8 +197,9 @@ class BucketWriter:
             partition_path=bucket.partition_path,
             file_id=bucket.file_id,
             file_name=merge.file_name,
-            staged_path=staged,
-            bytes_written=self._plan.storage.size(staged),
+            staged_path=staged.path,
+            bytes_written=staged.size_bytes,
+            crc=staged.crc,
             rows=int(rows),
             inserts=merge.counts.inserts,
             updates=merge.counts.updates,
@@ -207,18 +209,13 @@ class BucketWriter:
             seconds=round(time.perf_counter() - began, 6),
         )
 
-    def _stage_deletes(self, staged: str, incoming: pa.Table) -> str | None:
+    def _stage_deletes(self, staged: str, incoming: pa.Table) -> StoredFile | None:
         """Keep the deletes beside the staged file: a redo on another base applies them again."""
         kinds = pa.array([DELETE, DELETE_ALWAYS], pa.int8())
         deletes = incoming.filter(pc.is_in(incoming.column(OP), value_set=kinds))
         if deletes.num_rows == 0:
             return None
-        path = f"{staged}-deletes"
-        with self._plan.storage.open_new(path) as sink:
-            with pa.ipc.new_file(sink, deletes.schema) as writer:
-                writer.write_table(deletes)
-            os.fsync(sink.fileno())
-        return path
+        return save_rows(self._plan.storage, f"{staged}-deletes", deletes)
 
     def _next_row(self, count: int) -> int:
         with self._row_lock:
@@ -248,12 +245,14 @@ class BucketWriter:
         os.unlink(path)  # the mapping keeps it until the merge has read it
         return folded
 
-    def _write_file(self, staged: str, merge: Merge, old: FileSlice | None, told: ToldKeys) -> int:
-        """Write the merged rows to the staged file, durable, and return how many there are."""
-        plan = self._plan
+    def _write_file(
+        self, merge: Merge, old: FileSlice | None, told: ToldKeys
+    ) -> tuple[StoredFile, int]:
+        """Write the merged rows to a staged file, durable; return it and how many there are."""
+        plan, staged = self._plan, self._staged_name()
         source = open_base_file(plan.storage.fetch(old.path, old.size_bytes)) if old else None
         footer = read_footer(source) if source else None
-        with plan.storage.open_new(staged) as sink:
+        with ChecksummedFile(plan.storage.open_new(staged)) as sink:
             writer = BaseFileWriter(
                 sink,
                 plan.intake.schema,
@@ -271,13 +270,19 @@ class BucketWriter:
             failpoints.hit("writer.data", plan.storage.local_path(staged))
             os.fsync(sink.fileno())
         failpoints.hit("writer.data.post")
-        return writer.rows
+        return sink.stored(staged), writer.rows
 
 
-def _only_deletes(bucket: Bucket, deleted_path: str) -> WriteStatus:
+def _nothing_in(bucket: Bucket) -> WriteStatus:
     """Return the status of deletes that met no row: on a base that has moved they may meet one."""
-    nothing = (bucket.partition_path, bucket.file_id, "", "", 0, 0, 0, 0, 0)
-    return WriteStatus(*nothing, deleted_path=deleted_path)
+    return WriteStatus(bucket.partition_path, bucket.file_id, "", "", 0, 0, 0, 0, 0)
+
+
+def _with_deletes(status: WriteStatus, deletes: StoredFile | None) -> WriteStatus:
+    if deletes is None:
+        return status
+    path, size, crc = deletes.path, deletes.size_bytes, deletes.crc
+    return replace(status, deleted_path=path, deleted_bytes=size, deleted_crc=crc)
 
 
 def _old_rows(source: pq.ParquetFile | None, stored: pa.Schema) -> Iterator[pa.Table]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.checksums import StoredFile
 
 _ZEROS = ["numUpdates", "totalWriteErrors", "totalLogReadTimeMs", "totalLogRecords"]
 _ZEROS += ["totalLogFilesCompacted", "totalLogSizeCompacted", "totalUpdatedRecordsCompacted"]
@@ -24,11 +25,11 @@ _ZEROS += ["totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks"]
 class WriteStatus:
     """One base file that a bucket writer made: where it is staged, what it holds, what it replaces.
 
-    Counts are rows, `bytes_written` is the file's size; `previous_file` is the base file name of
-    the slice it was built on, None for a new file group; `deleted_path` is a staged Arrow file with
-    the deletes of this checkpoint, if it had any; if they met no row, there is no base file and
-    `file_name` is empty. `keys` tells where the keys lie that the index is to learn: all of the
-    file, or those new in it. *Source:* RFC-24 "write status".
+    Counts are rows, `bytes_written` is the file's size and `crc` its CRC-32; `previous_file` is the
+    base file name of the slice it was built on, None for a new file group; `deleted_path` is a
+    staged Arrow file with the deletes of this checkpoint, if it had any; if they met no row, there
+    is no base file and `file_name` is empty. `keys` says where the keys lie that the index is to
+    learn: all of the file, or those new in it. *Source:* RFC-24 "write status".
     """
 
     partition_path: str
@@ -46,11 +47,28 @@ class WriteStatus:
     deleted_path: str | None = None
     keys: str | None = None
     keys_complete: bool = False
+    crc: int = 0
+    deleted_bytes: int = 0
+    deleted_crc: int = 0
 
     @property
     def path(self) -> str:
         """Return where the file belongs, from the table's root."""
         return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
+
+    @property
+    def staged_file(self) -> StoredFile | None:
+        """Return the staged base file as it was written, None if there is none."""
+        if not self.file_name:
+            return None
+        return StoredFile(self.staged_path, self.bytes_written, self.crc)
+
+    @property
+    def staged_deletes(self) -> StoredFile | None:
+        """Return the staged deletes as they were written, None if there are none."""
+        if self.deleted_path is None:
+            return None
+        return StoredFile(self.deleted_path, self.deleted_bytes, self.deleted_crc)
 
     @property
     def marker(self) -> str:

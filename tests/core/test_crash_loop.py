@@ -282,7 +282,13 @@ KILLED_IN_A_ROLLBACK = [
     "rollback.instant.post",
     "rollback.completed.post",
 ]
-ELSEWHERE = {"stream.batch.post", "coord.redo.pre", "coord.seal.pre", "coord.seal.post"}
+ELSEWHERE = {
+    "stream.batch.post",
+    "coord.redo.pre",
+    "coord.seal.pre",
+    "coord.seal.post",
+    "coord.unseal.post",
+}
 TRIALS = [
     *((f"{name}=kill@2", "write") for name in KILLED_IN_A_COMMIT),
     *((f"{name}=kill@2", "checkpoint") for name in KILLED_WHILE_PREPARING),

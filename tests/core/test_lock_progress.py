@@ -414,8 +414,8 @@ def test_the_last_hundred_checkpoints_are_kept(root: Path) -> None:
     """A record holds the newest hundred, one entry a checkpoint, and forgets those before."""
     records = ProgressRecords(LocalStorage(root))
     for batch in range(150):
-        records.record(Checkpoint("long", batch, "f"), None)
-    records.record(Checkpoint("long", 149, "f"), "t")
+        records.record([Checkpoint("long", batch, "f")], None)
+    records.record([Checkpoint("long", 149, "f")], "t")
     entries = records.entries("long")
     assert [e.batch_id for e in entries] == list(range(50, 150))
     assert entries[-1].instant_time == "t"
@@ -434,13 +434,13 @@ def test_every_commit_carries_the_newest_checkpoint_of_every_query(root: Path) -
 def test_a_query_id_never_becomes_another_path(root: Path, query: str) -> None:
     """Query ids are file names of letters, digits, - and _ only."""
     with pytest.raises(InvalidConfig, match="query id"):
-        ProgressRecords(LocalStorage(root)).record(Checkpoint(query, 0, "f"), None)
+        ProgressRecords(LocalStorage(root)).record([Checkpoint(query, 0, "f")], None)
 
 
 def test_a_broken_progress_record_is_named(root: Path) -> None:
     """A cut record raises InvalidTable with its path and the cure."""
     progress(root).write_text('{"query"')
-    with pytest.raises(InvalidTable, match=rf"progress/{QUERY}\.json cannot be read.*delete it"):
+    with pytest.raises(InvalidTable, match=rf"progress/{QUERY}\.json is damaged.*delete it"):
         live(opened(root))
 
 

@@ -58,7 +58,7 @@ class Views:
             folder = self._world.path / name
             for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
                 name = re.split("[-.]", entry.name)[0]
-                name = {16: "a run", 12: name.lstrip("0") or "0"}.get(len(name), name)
+                name = {36: "a run", 12: name.lstrip("0") or "0"}.get(len(name), name)
                 found.append(f"{folder.name} {name}")
         return found or ["nothing"]
 

@@ -1,0 +1,97 @@
+"""Redo: the rows of a prepared instant whose base has moved, written again under a new instant.
+
+The instant's deletes are applied first and its winners (the rows of its commit time that are still
+in its files) on top, as two checkpoints of the new instant. One record with all checkpoints and
+both their statuses replaces the old ones, so that it may be redone itself; a crash before that
+record exists redoes again.
+
+Sealed checkpoints are not redone from files: their runs still exist and are applied again.
+
+*Source:* design §4.3, TestStreamWriteOperatorCoordinator.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hoodie_nb import failpoints
+from hoodie_nb.events import EventLog
+from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.in_process import in_order, write_in_process
+from hoodie_nb.pipeline.intake import OP, SEQ, STORE, Intake
+from hoodie_nb.pipeline.prepared import Prepared, merged
+from hoodie_nb.pipeline.runs import fitted, load_rows
+from hoodie_nb.table.schema import COMMIT_TIME
+from hoodie_nb.table.storage import LocalStorage
+
+
+def redo(
+    coordinator: WriteCoordinator, intake: Intake, events: EventLog, records: Sequence[Prepared]
+) -> Prepared:
+    """Write an instant again on the table as it is now; `intake` has the schema of now.
+
+    Raises InvalidTable if one of its files is damaged; everything is left as it was then.
+    """
+    old, last, storage = records[0].instant_time, records[-1], coordinator.table.storage
+    operation = "insert" if last.operation == "insert" else "upsert"
+    intake = replace(intake, operation=operation)
+    parts = (_deletes(storage, intake, records), _winners(storage, intake, records))
+    for pending in coordinator.table.timeline.pending():
+        if pending.requested_time == old:
+            coordinator.roll_back(pending, keep_staged=True)
+    new: list[Prepared] = []
+    instant = coordinator.begin(after=old)
+    events.tell("instant_redone", instant=old, as_instant=instant.requested_time)
+    for rows in parts:
+        plan = coordinator.plan(instant, intake, Shape(), new)
+        statuses = write_in_process(rows, plan, events) if rows.num_rows else []
+        redone = replace(
+            last,
+            instant_time=instant.requested_time,
+            ordinal=len(new),
+            base=plan.groups.instants,
+            statuses=tuple(statuses),
+        )
+        new.append(redone)
+    together = replace(
+        new[-1],
+        ordinal=0,
+        statuses=tuple(status for record in new for status in record.statuses),
+        checkpoints=tuple(c for record in records for c in record.checkpoints),
+        replaces=old,
+    )
+    failpoints.hit("coord.redo.pre")
+    coordinator.prepared.put(together)
+    return together
+
+
+def _deletes(storage: LocalStorage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:
+    """Return the instant's deletes as keyed rows in order."""
+    keyed = intake.keyed_schema
+    files = [s.staged_deletes for record in records for s in record.statuses]
+    parts = [load_rows(storage, file, keyed) for file in files if file is not None]
+    return _in_order([keyed.empty_table(), *parts])
+
+
+def _winners(storage: LocalStorage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:
+    """Return the rows that the instant wrote and that are still in its files, in order."""
+    keyed, parts = intake.keyed_schema, []
+    for status in merged(records):
+        assert status.staged_file is not None
+        status.staged_file.verify(storage)
+        path = storage.local_path(status.staged_path)
+        rows = pq.read_table(path, use_threads=False)
+        mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), records[0].instant_time))
+        mine = mine.append_column(OP, pa.nulls(mine.num_rows, pa.int8()).fill_null(STORE))
+        mine = mine.append_column(SEQ, pa.nulls(mine.num_rows, pa.int64()).fill_null(0))
+        parts.append(fitted(mine, keyed, path))
+    return _in_order([keyed.empty_table(), *parts])
+
+
+def _in_order(parts: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(parts)
+    position = rows.schema.get_field_index(SEQ)
+    return in_order(rows.set_column(position, SEQ, pa.array(range(rows.num_rows), pa.int64())))

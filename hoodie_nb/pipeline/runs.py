@@ -1,0 +1,65 @@
+"""Runs: keyed rows as Arrow files of ours, durable, with length and CRC-32.
+
+The rows of sealed checkpoints and the deletes beside staged files are kept this way. A run is
+verified before it is opened: Arrow maps what it reads, and damage would end the process.
+"""
+
+import os
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
+from hoodie_nb.table.schema import META_COLUMNS
+from hoodie_nb.table.storage import LocalStorage
+
+
+def save_rows(storage: LocalStorage, path: str, rows: pa.Table) -> StoredFile:
+    """Write rows to a new file, durable, and return it."""
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with ChecksummedFile(storage.open_new(path)) as sink:
+        with pa.ipc.new_file(sink, rows.schema, options=options) as writer:
+            writer.write_table(rows)
+        sink.flush()
+        os.fsync(sink.fileno())
+    return sink.stored(path)
+
+
+def load_rows(storage: LocalStorage, run: StoredFile, schema: pa.Schema) -> pa.Table:
+    """Return a run's rows in the schema of now.
+
+    Raises InvalidTable if the file is damaged, or has values that the table has no place for.
+    """
+    run.verify(storage)
+    rows = pa.ipc.open_file(pa.memory_map(storage.local_path(run.path))).read_all()
+    return fitted(rows, schema, f"{storage.root}/{run.path}")
+
+
+def fitted(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    """Return rows of ours with exactly the columns of `schema`: cast, missing ones null.
+
+    Raises InvalidTable if `schema` lacks a column that has values, or values do not fit it.
+    """
+    given = [n for n in rows.column_names if n not in META_COLUMNS and n not in schema.names]
+    lost = [name for name in given if rows.column(name).null_count < rows.num_rows]
+    if lost:
+        raise InvalidTable(
+            f"{where} holds rows with columns {lost}, which another engine has dropped from the "
+            "table since: add the columns again, or restore the table to before that"
+        )
+    columns = [_column(rows, field, where) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(rows: pa.Table, field: pa.Field, where: str) -> pa.ChunkedArray | pa.Array:
+    if field.name not in rows.column_names:
+        return pa.nulls(rows.num_rows, field.type)
+    column = rows.column(field.name)
+    try:
+        return column if column.type == field.type else pc.cast(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidTable(
+            f"{where} holds rows whose column {field.name!r} ({column.type}) does not fit the "
+            f"table's type of now, {field.type} ({error}): restore the table to before that change"
+        ) from None

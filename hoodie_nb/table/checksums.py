@@ -1,0 +1,124 @@
+"""Checksums: what this library keeps for itself is verified before it is used.
+
+Sealed runs, prepared records, staged files, staged deletes and progress may be the only copy of
+rows that a stream counts as done, or of the fact that it does. None of them is believed as it is.
+
+*On disk*: a record is `{"crc32": "<8 hex digits>", "record": {...}}`, the CRC-32 over the bytes of
+the inner object. A file is named by such a record, with its length and its own CRC-32.
+
+**Caveats**: a CRC finds damage, not forgery. A file that is replaced by an older version of itself
+is found by what names it, not here. *Source:* design of durable state, reliability §2.3.
+"""
+
+import io
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.storage import LocalStorage
+
+_RECORD = re.compile(rb'\{"crc32": "([0-9a-f]{8})", "record": (.*)\}', re.DOTALL)
+_PIECE = 1 << 20
+LOST = (
+    "a stream counts its rows as done. Restore it from a backup; if there is none, delete the "
+    "folders sealed, prepared and staged in .hoodie/.hoodie_nb and start the stream with a new "
+    "checkpoint folder, so that it reads its source again (upserts converge)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of ours as it was written: path from the table's root, length in bytes, CRC-32."""
+
+    path: str
+    size_bytes: int
+    crc: int
+
+    def verify(self, storage: LocalStorage, stake: str = LOST) -> None:
+        """Raise InvalidTable if the file is missing or not the one that was written.
+
+        `stake` completes the message: what is at stake, and what to do.
+        """
+        try:
+            size = storage.size(self.path)
+            found = _crc_of(storage.local_path(self.path)) if size == self.size_bytes else None
+        except FileNotFoundError:
+            raise InvalidTable(f"{storage.root}/{self.path} is missing; {stake}") from None
+        if size != self.size_bytes:
+            raise InvalidTable(
+                f"{storage.root}/{self.path} has {size} bytes where {self.size_bytes} were "
+                f"written; {stake}"
+            )
+        if found != self.crc:
+            raise InvalidTable(
+                f"{storage.root}/{self.path} is damaged (its checksum is not that of what was "
+                f"written); {stake}"
+            )
+
+
+def _crc_of(path: str) -> int:
+    crc = 0
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(_PIECE):
+            crc = zlib.crc32(piece, crc)
+    return crc
+
+
+class ChecksummedFile(io.BufferedIOBase):
+    """A file that is being written, with the length and CRC-32 of what went through."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.size_bytes = self.crc = 0
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self.size_bytes
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 -- whatever has a buffer
+        """Write bytes, counting them."""
+        view = memoryview(data).cast("B")
+        self._file.write(view)
+        self.crc = zlib.crc32(view, self.crc)
+        self.size_bytes += view.nbytes
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        if not self._file.closed:
+            self._file.flush()
+
+    def fileno(self) -> int:
+        """Return the file's descriptor."""
+        return self._file.fileno()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+    def stored(self, path: str) -> StoredFile:
+        """Return the file under its path, as it is now."""
+        return StoredFile(path, self.size_bytes, self.crc)
+
+
+def encode_record(values: Mapping[str, Any]) -> bytes:
+    """Return a record's bytes with their checksum; `decode_record` is the inverse."""
+    text = json.dumps(values).encode()
+    return b'{"crc32": "%08x", "record": %s}' % (zlib.crc32(text), text)
+
+
+def decode_record(content: bytes, where: str, stake: str = LOST) -> dict[str, Any]:
+    """Return the values of a record, or raise InvalidTable naming the file `where`."""
+    match = _RECORD.fullmatch(content)
+    if match is not None and int(match[1], 16) == zlib.crc32(match[2]):
+        return dict(json.loads(match[2]))
+    raise InvalidTable(f"{where} is damaged; {stake}")
