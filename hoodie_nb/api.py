@@ -26,6 +26,7 @@ from hoodie_nb.pipeline.index.status import IndexStatus, index_status, rebuild_i
 from hoodie_nb.pipeline.intake import Intake, arrow_rows
 from hoodie_nb.pipeline.lock import PATH as LOCK
 from hoodie_nb.pipeline.lock import writing
+from hoodie_nb.pipeline.settings import StreamSettings
 from hoodie_nb.pipeline.stages import PIPELINES
 from hoodie_nb.pipeline.triggers import seconds, trigger_options
 from hoodie_nb.table import read
@@ -281,7 +282,7 @@ def write_stream(
     own form. Raises InvalidConfig, InvalidInput, ConcurrentWriter before anything is started.
     """
     from hoodie_nb.lab.session import require_classic
-    from hoodie_nb.pipeline.stream import Job, StreamSettings
+    from hoodie_nb.pipeline.stream import Job
 
     _supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
     _supported(placement=placement, on_bad_record=on_bad_record, quarantine=quarantine)
@@ -326,8 +327,8 @@ def _interval(value: int | str | None) -> Interval | None:
     if value is None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
-        if not 1 <= value <= 100:
-            raise InvalidConfig(f"commit_interval={value}: 1 to 100 checkpoints, or '30 seconds'")
+        if value < 1:
+            raise InvalidConfig(f"commit_interval={value}: 1 or more checkpoints, or '30 seconds'")
         return Interval(checkpoints=value)
     return Interval(duration_ms=round(seconds(value, "commit_interval") * 1000))
 

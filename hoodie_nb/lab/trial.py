@@ -15,8 +15,9 @@ from hoodie_nb.lab.draw.svg import many
 from hoodie_nb.lab.race import Generated, write_input
 from hoodie_nb.pipeline.local import LocalJob
 from hoodie_nb.pipeline.lock import writing
+from hoodie_nb.pipeline.settings import StreamSettings
 from hoodie_nb.pipeline.stages import pipeline_named
-from hoodie_nb.pipeline.stream import Job, StreamSettings
+from hoodie_nb.pipeline.stream import Job
 from hoodie_nb.table.handle import TableHandle, create_table
 
 if TYPE_CHECKING:

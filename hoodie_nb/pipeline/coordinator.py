@@ -31,6 +31,7 @@ from hoodie_nb.pipeline.index.manifest import newest_manifest
 from hoodie_nb.pipeline.index.upkeep import learn
 from hoodie_nb.pipeline.instants import pending_commit
 from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.neighbours import refuse_foreign, refuse_metadata_table
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.prepared import (
     Prepared,
@@ -53,7 +54,6 @@ from hoodie_nb.table.storage import META
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 Write = Callable[[WritePlan], list[WriteStatus]]
-_HEARTBEAT_MS = 120_000
 _RETRIES = 3
 
 
@@ -85,12 +85,7 @@ class WriteCoordinator:
         """Read the table's properties, and record the progress that a crash kept out."""
         table = self.table
         table.reload()
-        if table.config.metadata_partitions:
-            raise InvalidTable(
-                f"{table.storage.root} has a Hudi metadata table "
-                f"({table.config.metadata_partitions}), which would miss our rows: switch it off "
-                "with Hudi (hoodie.metadata.enable=false on one write) first"
-            )
+        refuse_metadata_table(table)
         for instant in reversed(table.timeline.completed_commits()):
             extra = table.commit_metadata(instant).extra
             if EXTRA_KEY in extra:
@@ -106,7 +101,7 @@ class WriteCoordinator:
         self.finish_rollbacks()
         for pending in table.timeline.pending():
             if pending.action in COMMITS and pending.requested_time not in kept:
-                self._refuse_foreign(pending)
+                refuse_foreign(table, pending)
                 self.roll_back(pending)
         table.restore_partitions(self._events.tell)
         others = (pending.requested_time for pending in table.timeline.pending())
@@ -116,21 +111,6 @@ class WriteCoordinator:
         """Complete the rollbacks that somebody began."""
         for undone in finish_rollbacks(self.table.storage, self.table.timeline):
             self._events.tell("instant_rolled_back", instant=undone.requested_time)
-
-    def _refuse_foreign(self, pending: Instant) -> None:
-        path = f"{META}/.heartbeat"
-        for entry in self.table.storage.list_folder(path):
-            age = self.table.clock.now_ms() - entry.modified_ms
-            if entry.name == pending.requested_time and age < _HEARTBEAT_MS:
-                raise ConcurrentWriter(
-                    f"another engine writes instant {pending.requested_time} of "
-                    f"{self.table.storage.root} (heartbeat {age // 1000} s ago): wait until it ends"
-                )
-        if pending.action != "commit":
-            raise ConcurrentWriter(
-                f"{pending} of {self.table.storage.root} is another engine's plan: let that engine "
-                "complete or cancel it"
-            )
 
     def roll_back(self, instant: Instant, *, keep_staged: bool = False) -> None:
         """Undo a pending commit; its staged files stay if they are to be applied anew."""

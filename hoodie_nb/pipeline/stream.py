@@ -23,7 +23,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display, failpoints
@@ -36,12 +35,13 @@ from hoodie_nb.errors import (
     WriteFailed,
 )
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, settle
+from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
 from hoodie_nb.pipeline.checkpoints import CheckpointFolder
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import JobHold
 from hoodie_nb.pipeline.plan import SealPlan, WritePlan
+from hoodie_nb.pipeline.settings import StreamSettings
 from hoodie_nb.pipeline.spark import arrow_schema, receiver, seal_on_spark, write_on_spark
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.triggers import seconds
@@ -54,22 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """What a job was asked for."""
-
-    checkpoint: str
-    operation: str = "upsert"
-    trigger: dict[str, Any] = field(default_factory=dict)
-    write_tasks: int | None = None
-    commit_on: str = "checkpoint"
-    pipeline: str = "step3"
-    index: str = "bloom+state"
-    checkpoint_timeout_s: float | None = None
-    max_restarts: int = 3
-    interval: Interval | None = None
 
 
 class _Stopping(Exception):
