@@ -134,7 +134,6 @@ class History:
         composite, partitioned = self.random.random() < 0.5, self.random.random() < 0.8
         self.by_time = self.random.random() < 0.8
         self.model = Model(composite=composite, partitioned=partitioned, by_time=self.by_time)
-        self.composite = composite
         ordering = pa.float64() if number % 2 else pa.int64()
         text = pa.string()
         fields = [("id", text), ("sub", text), ("part", text), ("ts", ordering), ("v", pa.int64())]
@@ -153,25 +152,32 @@ class History:
         )
         self.source = FolderSource(folder / "source", self.given)
         self.checkpoints = folder / "checkpoints"
-        self.ts, self.value = 1000, 0
+        self.ts, self.value, self._kind = 1000, 0, LATE
         self.job: Any = None
         self.inserts = number % 5 == 4
 
     # --- rows -----------------------------------------------------------------------------------
 
-    def rows(self, classes: list[int], *, deletes: bool = False, count: int = 12) -> list[Row]:
-        """Return a few rows of these classes of keys, the ordering values unique to the writer."""
-        made = []
-        for _ in range(self.random.randint(1, count)):
-            kind = self.random.choice(classes)
-            key = self.random.choice(IDS)
-            own = f"{key}{self.value}" if self.inserts and TIED in classes else key
-            row: Row = {"id": f"{own}{kind}", "sub": self.random.choice(SUBS)}
-            row |= {"part": self.random.choice(PARTITIONS), "ts": self._ts(kind, classes)}
+    def rows(self, classes: list[int], *, deletes: bool = False) -> list[Row]:
+        """Return a few rows of these classes of keys, the ordering values unique to the writer.
+
+        Every third row is of the record before it, which a null and an empty partition share.
+        """
+        made: list[Row] = []
+        for _ in range(self.random.randint(1, 16)):
+            kind, own = self.random.choice(classes), self.random.randrange(5)
+            row: Row = {"id": f"{self.random.choice(IDS)}{own}", "sub": self.random.choice(SUBS)}
+            row["part"] = self.random.choice(PARTITIONS)
+            if made and self.random.random() < 0.3:
+                kind, last = self._kind, made[-1]
+                row = {"id": last["id"].rpartition("#")[0], "sub": last["sub"]}
+                row["part"] = {None: "", "": None}.get(last["part"], last["part"])
+            self._kind = kind
             self.value += 1
+            row["id"] += f"#{self.value if self.inserts and TIED in classes else kind}"
             gone = kind == DELETED and not self.inserts and self.random.random() < 0.3
-            flag = True if deletes or gone else None
-            made.append({**row, "v": self.value, "_hoodie_is_deleted": flag})
+            row |= {"ts": self._ts(kind, classes), "v": self.value}
+            made.append({**row, "_hoodie_is_deleted": True if deletes or gone else None})
         return made
 
     def _ts(self, kind: int, classes: list[int]) -> int | float | None:
@@ -215,16 +221,16 @@ class History:
             "pipeline": draw(["current", "step1", "step2", "step3"]),
             "index": draw(["bloom", "bloom+state"]),
             "commit_interval": draw([None, None, 2, 3, 100, "1 second"]),
-            "write_tasks": draw([1, 2, 3]),
+            "write_tasks": draw([1, 2, 4]),
         }
         if self.inserts:
             settings |= {"operation": "insert", "commit_interval": None}
         if settings["commit_interval"] is None and draw([True, False, False]):
             settings["commit_on"] = "write"
         self.verbs.append("(" + " ".join(f"{v}" for v in settings.values() if v) + ")")
-        stream, checkpoints = self.source.stream(self.spark), str(self.checkpoints)
-        settings |= {"checkpoint": checkpoints, "trigger": trigger}
-        return hn.write_stream(self._widened(stream), self.table, **settings)
+        settings |= {"checkpoint": str(self.checkpoints), "trigger": trigger}
+        stream = self._widened(self.source.stream(self.spark))
+        return hn.write_stream(stream, self.table, **settings)
 
     def _widened(self, data: DataFrame) -> DataFrame:
         """Return data with nulls in the columns that another engine has added."""
@@ -291,8 +297,7 @@ class History:
     def _batch_delete(self) -> None:
         """Delete keys by their names alone."""
         rows = self.rows([BATCH], deletes=True)
-        keys = {"id", "sub", "part"}
-        self.table.delete(self._frame(rows).select(*keys))
+        self.table.delete(self._frame(rows).select("id", "sub", "part"))
         for row in rows:
             self.model.rows.pop(self.model._at(row), None)
 
@@ -313,8 +318,8 @@ class History:
         handle = open_table(self.table.path)
         with writing(handle.storage):
             intake = Intake(handle.config, schema)
-            data = pa.Table.from_pylist(rows, schema=schema)
-            keyed, shape = keyed_in_order(data, intake), Shape(index="bloom")
+            data, shape = pa.Table.from_pylist(rows, schema=schema), Shape(index="bloom")
+            keyed = keyed_in_order(data, intake)
             coordinator = WriteCoordinator(handle, EventLog())
             result = coordinator.write(
                 intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
@@ -353,8 +358,8 @@ class History:
 
 
 def _difference(found: list[str], expected: list[str]) -> str:
-    more, less = sorted(set(found) - set(expected)), sorted(set(expected) - set(found))
-    return f"{len(found)} rows, not {len(expected)}: too much {more[:3]}, missing {less[:3]}"
+    more, less = sorted(set(found) - set(expected))[:3], sorted(set(expected) - set(found))[:3]
+    return f"{len(found)} rows, not {len(expected)}: too much {more}, missing {less}"
 
 
 def run(spark: SparkSession, number: int, steps: int = STEPS) -> list[str]:
