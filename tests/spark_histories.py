@@ -7,7 +7,7 @@ columns from another engine. Keys and partitions are null, empty, placeholders' 
 beyond the BMP. Whenever all input is processed, the table is compared with the model.
 
     python tests/spark_histories.py 200       # histories 0 to 199 in one Spark session
-    python tests/spark_histories.py 0 17      # one history, by its number, with its verbs
+    python tests/spark_histories.py 1 17      # one history, by its number
 
 *What the model may expect.* Which of two writers comes first is not fixed, and an older checkpoint
 folder brings old rows again. So each class of keys has one writer, or rows whose order is decided
@@ -56,8 +56,7 @@ from hoodie_nb.table.handle import open_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-STEPS = 7
-WAIT_S = 120
+STEPS, WAIT_S = 7, 120
 OPTIONS = {
     "hoodie.parquet.small.file.limit": 4000,
     "hoodie.parquet.max.file.size": 6000,
@@ -397,9 +396,4 @@ def main(count: int, first: int = 0) -> int:
 
 if __name__ == "__main__":
     os.environ["HOODIE_NB_TESTING"] = "1"
-    if len(sys.argv) == 3:
-        session = hn.spark(cores=2, memory="1g")
-        print(" ".join(run(session, int(sys.argv[2]))))
-        session.stop()
-    else:
-        sys.exit(min(main(int(sys.argv[1])), 1))
+    sys.exit(min(main(int(sys.argv[1]), int([*sys.argv, "0"][2])), 1))
