@@ -21,6 +21,7 @@ from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.batch import Commit, completed, write_arrow
 from hoodie_nb.pipeline.checkpointing import Interval, settle
+from hoodie_nb.pipeline.checkpoints import checkpoint_folder
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.pipeline.intake import Intake, arrow_rows
@@ -35,7 +36,7 @@ from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.keys import check_key_types
 from hoodie_nb.table.properties import PATH as PROPERTIES
 from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.schema import storable
+from hoodie_nb.table.schema import ordering_objection, refuse_not_null, storable
 from hoodie_nb.table.storage import LocalStorage, local_root
 
 if TYPE_CHECKING:
@@ -90,10 +91,12 @@ class Table:
             raise InvalidConfig(f"table_version={table_version}: version 6 is written so far")
         if global_index:
             raise InvalidConfig("global_index=True is not there yet: keys are unique per partition")
-        stored = storable(_arrow_schema(schema))
+        given, keys = _arrow_schema(schema), _names(record_key)
+        stored = storable(given)
+        refuse_not_null(given, keys[0] if len(keys) == 1 else None)
         config = TableConfig(
             name=name or _table_name(path),
-            record_key=_names(record_key),
+            record_key=keys,
             partition_by=_names(partition_by),
             ordering=ordering,
             hive_style=hive_style,
@@ -293,7 +296,7 @@ def write_stream(
         raise InvalidConfig("the DataFrame is no stream: use table.upsert for batches")
     timeout = None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
     settings = StreamSettings(
-        checkpoint=local_root(checkpoint),
+        checkpoint=checkpoint_folder(checkpoint, table.path),
         operation=operation,
         trigger=trigger_options(trigger),
         write_tasks=write_tasks,
@@ -367,10 +370,10 @@ def _check_columns(config: TableConfig) -> None:
             "disagree about the key's text (HUDI-7001); add a second key column or partition by one"
         )
     check_key_types(config, config.schema)
-    if config.ordering is not None and config.ordering not in config.schema.names:
-        raise InvalidConfig(
-            f"ordering column {config.ordering!r} is not in the schema {config.schema.names}"
-        )
+    if config.ordering is not None:
+        objection = ordering_objection(config.ordering, config.schema)
+        if objection:
+            raise InvalidConfig(f"{objection}: choose another column")
 
 
 def _arrow_schema(schema: pa.Schema | StructType | str) -> pa.Schema:

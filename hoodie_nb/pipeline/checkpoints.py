@@ -8,9 +8,25 @@ import hashlib
 import json
 from pathlib import Path
 
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.table.storage import local_root
+
+
+def checkpoint_folder(path: str, table: str) -> str:
+    """Return the absolute path of a checkpoint folder that is apart from the table's folder.
+
+    Raises InvalidConfig if one of them lies in the other, links resolved: each deletes and lists
+    what is its own.
+    """
+    folder = local_root(path)
+    ours, theirs = Path(folder).resolve(), Path(table).resolve()
+    if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
+        raise InvalidConfig(
+            f"checkpoint={path!r} and the table at {table} lie one in the other: choose a folder "
+            "of its own for the checkpoints"
+        )
+    return folder
 
 
 class CheckpointFolder:

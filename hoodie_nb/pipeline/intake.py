@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.errors import InvalidConfig, InvalidInput
+from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable
 from hoodie_nb.table.keys import check_key_types, partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import (
@@ -28,6 +28,7 @@ from hoodie_nb.table.schema import (
     PARTITION_PATH,
     RECORD_KEY,
     may_become,
+    ordering_objection,
     storable,
 )
 
@@ -76,9 +77,18 @@ class Intake:
         return replace(self, config=config, schema=schema, optional=self.optional | gained)
 
     def check(self, given: pa.Schema) -> None:
-        """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved."""
+        """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved.
+
+        Raises InvalidTable if the table cannot be written by this library.
+        """
         stored = self.storable(given)
         check_key_types(self.config, stored)
+        objection = ordering_objection(self.ordering, self.schema) if self.ordering else None
+        if objection:
+            raise InvalidTable(
+                f"{objection}: leave writing to the engine that made the table, or let it name "
+                "another column in hoodie.table.precombine.field"
+            )
         self._check_presence(stored)
         for field in stored:
             if field.name in self.schema.names:

@@ -12,6 +12,7 @@ Every field is a union with null, default null. Int8 and int16 are stored as int
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "double": pa.float64(),
     "bytes": pa.binary(),
 }
+_DEEPEST = 64
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS = {kind: word for word, kind in _PLAIN.items()}
 _LOGICAL: dict[str, tuple[str, pa.DataType]] = {
@@ -60,21 +62,62 @@ def storable(schema: pa.Schema) -> pa.Schema:
         raise InvalidInput(
             f"columns {reserved} belong to Hudi: drop them first, e.g. data.drop(*columns)"
         )
-    names = [name.lower() for name in schema.names]
-    twice = sorted({n for n in schema.names if names.count(n.lower()) > 1})
+    return pa.schema(_stored_fields(schema, ""))
+
+
+def ordering_objection(column: str, schema: pa.Schema) -> str | None:
+    """Return why a column cannot decide between two versions of a row, None if it can."""
+    if column not in schema.names:
+        return f"ordering column {column!r} is not in the schema {schema.names}"
+    kind = schema.field(column).type
+    if pa.types.is_nested(kind):
+        return f"ordering column {column!r} has type {kind}, whose values have no order"
+    return None
+
+
+def refuse_not_null(schema: pa.Schema, key: str | None) -> None:
+    """Raise InvalidInput for fields that must not be null, but for a `key` column, which cannot."""
+    strict = [n for f in schema if f.name != key for n in _not_null(f, f.name)]
+    if strict:
+        raise InvalidInput(
+            f"columns {strict} are not null, but every column of the table may hold nulls: say so "
+            "(field.with_nullable(True) in Arrow, nullable=True or no NOT NULL in Spark)"
+        )
+
+
+def _not_null(field: pa.Field, path: str) -> list[str]:
+    kind = field.type
+    inside = list(kind) if pa.types.is_struct(kind) else []
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inside = [kind.value_field]
+    if pa.types.is_map(kind):
+        inside = [kind.item_field]
+    nested = [name for f in inside for name in _not_null(f, f"{path}.{f.name}")]
+    return [*([path] * (not field.nullable)), *nested]
+
+
+def _stored_fields(fields: Iterable[pa.Field], inside: str, depth: int = 0) -> list[pa.Field]:
+    """Return the fields of a schema (`inside` is "") or of a struct as they are stored."""
+    fields = list(fields)
+    for field in fields:
+        if not _AVRO_NAME.fullmatch(field.name):
+            raise InvalidInput(
+                f"column {inside + field.name!r} has a name that Avro does not allow: rename it "
+                "(letters, digits and _, no digit in front)"
+            )
+    names = [field.name.lower() for field in fields]
+    twice = sorted(inside + f.name for f in fields if names.count(f.name.lower()) > 1)
     if twice:
         raise InvalidInput(f"columns {twice} have the same name but for case: rename one")
-    return pa.schema([pa.field(f.name, _stored_type(f.type, f.name)) for f in schema])
+    return [pa.field(f.name, _stored_type(f.type, inside + f.name, depth)) for f in fields]
 
 
-def _stored_type(kind: pa.DataType, column: str) -> pa.DataType:
-    if not _AVRO_NAME.fullmatch(column.rpartition(".")[2]):
-        raise InvalidInput(
-            f"column {column!r} has a name that Avro does not allow: rename it (letters, digits "
-            "and _, no digit in front)"
-        )
+def _stored_type(kind: pa.DataType, column: str, depth: int = 0) -> pa.DataType:
+    if depth > _DEEPEST:
+        name = column.partition(".")[0]
+        raise InvalidInput(f"column {name!r} is nested deeper than {_DEEPEST} levels: flatten it")
     if pa.types.is_dictionary(kind):
-        return _stored_type(kind.value_type, column)
+        return _stored_type(kind.value_type, column, depth)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -86,14 +129,14 @@ def _stored_type(kind: pa.DataType, column: str) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if kind.tz else None)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_stored_type(kind.value_type, column))
-    if pa.types.is_map(kind) and _stored_type(kind.key_type, column) == pa.string():
-        return pa.map_(pa.string(), _stored_type(kind.item_type, column))
+        return pa.list_(_stored_type(kind.value_type, column, depth + 1))
+    if pa.types.is_map(kind) and _stored_type(kind.key_type, column, depth + 1) == pa.string():
+        return pa.map_(pa.string(), _stored_type(kind.item_type, column, depth + 1))
     if pa.types.is_struct(kind) and kind.num_fields:
-        return pa.struct(
-            [pa.field(f.name, _stored_type(f.type, f"{column}.{f.name}")) for f in kind]
-        )
-    if kind in _WORDS or kind in _LOGICAL_OF or pa.types.is_decimal128(kind):
+        return pa.struct(_stored_fields(kind, f"{column}.", depth + 1))
+    if kind in _WORDS or kind in _LOGICAL_OF:
+        return kind
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
         return kind
     raise InvalidInput(f"column {column!r} has type {kind}, which Hudi cannot store: cast it first")
 
