@@ -25,6 +25,9 @@ from hoodie_nb.errors import InvalidConfig
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 
 
+_MOST = 1 << 62
+
+
 def parse_bytes(value: int | str, name: str = "size") -> int:
     """Return a size in bytes from `33554432` or `"32 MB"`.
 
@@ -35,7 +38,10 @@ def parse_bytes(value: int | str, name: str = "size") -> int:
     if isinstance(value, bool) or match is None:
         raise InvalidConfig(f"{name}={value!r} is not a size: write 33554432 or '32 MB'")
     unit = match[2].lower()
-    return int(float(match[1]) * _UNITS[unit if unit in _UNITS else unit + "b"])
+    size = float(match[1]) * _UNITS[unit if unit in _UNITS else unit + "b"]
+    if size > _MOST:
+        raise InvalidConfig(f"{name}={str(value)[:40]!r} is more than any disk holds")
+    return int(size)
 
 
 def _positive(value: object, name: str) -> int:

@@ -103,10 +103,18 @@ class ProgressRecords:
 
     def catch_up(self, extra: Mapping[str, str]) -> None:
         """Record what the newest commit carries and a crash kept from being recorded."""
-        for query_id, (batch, fingerprint, instant) in json.loads(
-            extra.get(EXTRA_KEY, "{}")
-        ).items():
-            checkpoint = Checkpoint(query_id, int(batch), str(fingerprint))
+        text = extra.get(EXTRA_KEY, "{}")
+        try:
+            newest = [
+                (Checkpoint(query_id, int(batch), str(fingerprint)), instant and str(instant))
+                for query_id, (batch, fingerprint, instant) in json.loads(text).items()
+            ]
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise InvalidTable(
+                f"the newest commit of {self._storage.root} carries {EXTRA_KEY}={text:.80}, which "
+                f"cannot be read ({error}): restore the commit from a backup"
+            ) from None
+        for checkpoint, instant in newest:
             if self.find(checkpoint) is None:
                 self.record([checkpoint], instant)
 

@@ -11,11 +11,13 @@ is the string `"null"`.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.checksums import StoredFile
 
+_COUNTERS = ["numWrites", "numInserts", "numUpdateWrites", "numDeletes"]
+_COUNTERS += ["totalWriteBytes", "fileSizeInBytes"]
 _ZEROS = ["numUpdates", "totalWriteErrors", "totalLogReadTimeMs", "totalLogRecords"]
 _ZEROS += ["totalLogFilesCompacted", "totalLogSizeCompacted", "totalUpdatedRecordsCompacted"]
 _ZEROS += ["totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks"]
@@ -98,14 +100,17 @@ class CommitMetadata:
     def parse(cls, content: bytes, where: str) -> "CommitMetadata":
         """Return the metadata in a completed file, or raise InvalidTable naming the file."""
         try:
-            raw = json.loads(content)
+            raw = _typed(json.loads(content), dict)
+            stats = _typed(raw.get("partitionToWriteStats") or {}, dict)
+            extra = _typed(raw.get("extraMetadata") or {}, dict)
+            replaced = _typed(raw.get("partitionToReplaceFileIds") or {}, dict)
             return cls(
                 operation=str(raw.get("operationType") or "UNKNOWN"),
-                stats=raw.get("partitionToWriteStats") or {},
-                extra=raw.get("extraMetadata") or {},
-                replaced=raw.get("partitionToReplaceFileIds") or {},
+                stats={p: [_checked(s) for s in _typed(v or [], list)] for p, v in stats.items()},
+                extra={k: _typed(v, str) for k, v in extra.items() if v is not None},
+                replaced={p: [_typed(i, str) for i in v or []] for p, v in replaced.items()},
             )
-        except (ValueError, AttributeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise InvalidTable(
                 f"{where} is no readable commit ({error}): restore it from a backup, or roll the "
                 "table back to the instant before it"
@@ -118,7 +123,21 @@ class CommitMetadata:
     @property
     def paths(self) -> list[str]:
         """Return the base files this commit names, from the table's root."""
-        return [str(stat["path"]) for stats in self.stats.values() for stat in stats]
+        return [stat["path"] for stats in self.stats.values() for stat in stats]
+
+
+def _typed(value: Any, kind: type) -> Any:  # noqa: ANN401 -- JSON
+    if type(value) is not kind:
+        raise TypeError(f"{str(value)[:40]!r} is no {kind.__name__}")
+    return value
+
+
+def _checked(stat: Any) -> Mapping[str, Any]:  # noqa: ANN401 -- JSON
+    """Return a file's statistics if its path is text and its counters are whole numbers."""
+    _typed(_typed(stat, dict).get("path"), str)
+    for name in _COUNTERS:
+        _typed(stat.get(name) or 0, int)
+    return cast(Mapping[str, Any], stat)
 
 
 def encode_commit(

@@ -26,6 +26,8 @@ from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.storage import META, SCRATCH, STAGED
 
+Told = tuple[int | None, int | None]  # the bytes and rows that a commit tells of a file
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -58,12 +60,12 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
 
 def _files(table: TableHandle) -> Iterator[Finding]:
     """Compare the partitions with what the commits of the active timeline tell."""
-    told: dict[str, tuple[int, int]] = {}
+    told: dict[str, Told] = {}
     commits = table.timeline.completed_commits()
     for instant in commits:
         for stats in table.commit_metadata(instant).stats.values():
             for stat in stats:
-                told[str(stat["path"])] = (int(stat["fileSizeInBytes"]), int(stat["numWrites"]))
+                told[stat["path"]] = (stat.get("fileSizeInBytes"), stat.get("numWrites"))
     known = Commits.of(table.timeline.instants())
     for folder in table_folders(table.storage, known):
         yield from _one_folder(folder, known, set(told))
@@ -97,7 +99,7 @@ def _one_folder(folder: Folder, known: Commits, told: set[str]) -> Iterator[Find
 def _one_file(
     table: TableHandle,
     path: str,
-    told: tuple[int, int],
+    told: Told,
     latest: set[str],
     newest: dict[tuple[str, str], str],
 ) -> Iterator[Finding]:
@@ -109,11 +111,11 @@ def _one_file(
             yield Finding(f"{path} is missing, readers show an older slice", "restore it")
         return
     found = table.storage.size(path)
-    if found != size:
+    if size is not None and found != size:
         yield Finding(f"{path} has {found} bytes, its commit tells {size}", "restore it")
     elif path in latest:
         stored = open_base_file(table.storage.local_path(path)).metadata.num_rows
-        if stored != rows:
+        if rows is not None and stored != rows:
             yield Finding(f"{path} has {stored} rows, its commit tells {rows}", "restore it")
 
 

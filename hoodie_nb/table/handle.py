@@ -26,7 +26,7 @@ from hoodie_nb.table.file_groups import (
 )
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.publish import mark_partition
-from hoodie_nb.table.schema import from_avro
+from hoodie_nb.table.schema import parse_avro
 from hoodie_nb.table.storage import META, OURS, LocalStorage
 from hoodie_nb.table.timeline import Instant, Timeline
 
@@ -39,7 +39,7 @@ class TableHandle:
         self.clock = clock
         self.config = config
         self.timeline = Timeline(storage, clock)
-        self.options = WriteOptions().updated(properties.load_options(storage))
+        self.options = properties.load_options(storage)
         self._groups = FileGroups()
         self._listed = False
         self._commits: dict[str, CommitMetadata] = {}
@@ -88,7 +88,7 @@ class TableHandle:
         for instant in reversed(self.timeline.completed_commits()):
             avro = self.commit_metadata(instant).extra.get("schema")
             if avro:
-                return from_avro(json.loads(avro))
+                return parse_avro(avro, f"{self.storage.root}/{instant.path}")
         return self.config.schema
 
 

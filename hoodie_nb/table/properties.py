@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.schema import from_avro, to_avro
+from hoodie_nb.config import WriteOptions
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table.schema import parse_avro, to_avro
 from hoodie_nb.table.storage import META, LocalStorage
 
 PATH = f"{META}/hoodie.properties"
@@ -162,19 +163,9 @@ class TableConfig:
             hive_style=_true(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_true(values, "hoodie.datasource.write.partitionpath.urlencode"),
             merge_mode="event_time" if ordering and not late_wins else "commit_time",
-            schema=_schema(avro, where) if avro else pa.schema([]),
+            schema=parse_avro(avro, where) if avro else pa.schema([]),
             metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
         )
-
-
-def _schema(avro: str, where: str) -> pa.Schema:
-    try:
-        return from_avro(json.loads(avro))
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidTable(
-            f"{where}: hoodie.table.create.schema cannot be read ({error}): restore the file from "
-            "a backup"
-        ) from None
 
 
 def _split(names: str) -> tuple[str, ...]:
@@ -242,7 +233,7 @@ def load(storage: LocalStorage) -> TableConfig:
     """Read the table's configuration, or raise InvalidTable if there is no table."""
     try:
         text = storage.read_bytes(PATH).decode("latin-1")  # Java's encoding of such files
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise InvalidTable(
             f"{storage.root} is no Hudi table (it has no {PATH}): make one with Table.create, "
             "or check the path"
@@ -250,13 +241,13 @@ def load(storage: LocalStorage) -> TableConfig:
     return TableConfig.parse(text, f"{storage.root}/{PATH}")
 
 
-def load_options(storage: LocalStorage) -> dict[str, object]:
+def load_options(storage: LocalStorage) -> WriteOptions:
     """Return the write options that were given when the table was made."""
     if not storage.exists(OPTIONS):
-        return {}
+        return WriteOptions()
     try:
-        return dict(json.loads(storage.read_bytes(OPTIONS)))
-    except (ValueError, TypeError) as error:
+        return WriteOptions().updated(dict(json.loads(storage.read_bytes(OPTIONS))))
+    except (ValueError, TypeError, RecursionError, OSError, InvalidConfig) as error:
         raise InvalidTable(
             f"{storage.root}/{OPTIONS} cannot be read ({error}): delete it, then the default "
             "options hold"

@@ -174,15 +174,17 @@ def _read_plan(storage: LocalStorage, rollback: Instant) -> tuple[Instant, list[
         raw: Any = plan
         target = raw["instantToRollback"]
         instant = Instant(target["commitTime"], target["action"], State.INFLIGHT)
+        if Instant.parse(instant.file_name) != instant:
+            raise ValueError(f"it is for {instant}, which is none")
         named = [
             (str(request["partitionPath"]), PurePosixPath(str(path)).name)
             for request in raw["RollbackRequests"] or []
             for path in request["filesToBeDeleted"]
         ]
-    except (ValueError, KeyError, TypeError, EOFError, OSError) as error:
+    except Exception as error:  # broken Avro ends in errors of many kinds
         raise InvalidTable(
-            f"the plan of the pending rollback {requested.path} cannot be read ({error}): delete "
-            "its .requested and .inflight files, the rollback will be planned anew"
+            f"the plan of the pending rollback {requested.path} cannot be read ({error!r:.200}): "
+            "delete its .requested and .inflight files, the rollback will be planned anew"
         ) from None
     paths = {f"{partition}/{name}" if partition else name for partition, name in named}
     paths |= set(marked_files(storage, instant.requested_time))

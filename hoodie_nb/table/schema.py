@@ -11,6 +11,7 @@
 Every field is a union with null, default null. Int8 and int16 are stored as int32.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -209,6 +210,20 @@ def _decimal_bytes(precision: int) -> int:
     return size
 
 
+def parse_avro(text: str, where: str) -> pa.Schema:
+    """Return the Arrow schema that Avro JSON stands for, or raise InvalidTable naming its place."""
+    try:
+        schema = from_avro(json.loads(text))
+        if len({*schema.names}) < len(schema.names):
+            raise ValueError(f"the columns {schema.names} are not distinct")
+        return schema
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidTable(
+            f"{where}: the table's schema cannot be read ({error!r:.200}): restore the file from a "
+            "backup, or leave the table to the engine that made it"
+        ) from None
+
+
 def from_avro(avro: dict[str, Any]) -> pa.Schema:
     """Return the Arrow schema of an Avro record, Hudi's meta columns left out."""
     fields = [(f["name"], f["type"]) for f in avro["fields"]]
@@ -217,7 +232,10 @@ def from_avro(avro: dict[str, Any]) -> pa.Schema:
 
 def _arrow_type(avro: Any) -> pa.DataType:  # noqa: ANN401 -- Avro is JSON
     if isinstance(avro, list):
-        (avro,) = [branch for branch in avro if branch != "null"]
+        kinds = [branch for branch in avro if branch != "null"]
+        if len(kinds) != 1:
+            raise ValueError(f"a union of {len(kinds)} types, {avro!s:.80}, is not supported")
+        avro = kinds[0]
     if isinstance(avro, str):
         avro = {"type": avro}
     kind = avro["type"]
@@ -240,4 +258,4 @@ def _arrow_type(avro: Any) -> pa.DataType:  # noqa: ANN401 -- Avro is JSON
         return pa.string()
     if kind in _PLAIN:
         return _PLAIN[kind]
-    raise InvalidTable(f"the table's schema has Avro type {avro!r}, which is not supported")
+    raise ValueError(f"Avro type {avro!s:.80} is not supported")

@@ -15,6 +15,7 @@ actions; the completed file is the point of no return.
 as completed, as in Hudi. *Source:* HoodieActiveTimeline, ActiveTimelineV1.
 """
 
+import contextlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -97,7 +98,7 @@ class Timeline:
                     instant.requested_time,
                     instant.action,
                     State.COMPLETED,
-                    instant_time(entry.modified_ms),
+                    _file_time(entry.modified_ms),
                 )
             key = (instant.requested_time, instant.action)
             known = latest.get(key)
@@ -115,9 +116,19 @@ class Timeline:
 
     def next_time(self, after: str = "") -> str:
         """Return max(now, newest time on the timeline and `after` + 1 ms) as 17 digits."""
-        times = [i.requested_time for i in self.instants()] + [after] * bool(after)
-        newest = max(map(instant_ms, times), default=-1)
+        newest = max(map(self._ms, self.instants()), default=-1)
+        newest = max(newest, instant_ms(after) if after else -1)
         return instant_time(max(self._clock.now_ms(), newest + 1))
+
+    def _ms(self, instant: Instant) -> int:
+        try:
+            instant_time(instant_ms(instant.requested_time) + 1)
+            return instant_ms(instant.requested_time)
+        except (ValueError, OverflowError) as error:
+            raise InvalidTable(
+                f"{self._storage.root}/{instant.path} is at no time after which another can be "
+                f"({error}): move the file away if no engine of yours wrote it"
+            ) from None
 
     def request(self, action: str = "commit", plan: bytes = b"", *, after: str = "") -> Instant:
         """Put a new requested instant on the timeline, its time unique across actions.
@@ -158,3 +169,9 @@ class Timeline:
     def read(self, instant: Instant) -> bytes:
         """Return the content of the instant's file."""
         return self._storage.read_bytes(instant.path)
+
+
+def _file_time(modified_ms: int) -> str | None:
+    with contextlib.suppress(ValueError, OverflowError, OSError):  # a file may claim any time
+        return instant_time(modified_ms)
+    return None
