@@ -1,0 +1,152 @@
+"""Tables that another engine lays out as we would not: read, and not written, with the reason."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tables import schema_of, tree, without_meta
+
+from hoodie_nb import Table
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.file_groups import BaseFileName
+
+SCHEMA = schema_of()
+ROWS = pa.Table.from_pylist(
+    [{"id": k, "p": p, "ts": 1, "v": 1} for k, p in (("a", "x"), ("b", "y"))], SCHEMA
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Return a table of two partitions with one commit."""
+    made = Table.create(
+        tmp_path / "t", schema=SCHEMA, record_key="id", partition_by="p", ordering="ts"
+    )
+    made.upsert(ROWS)
+    return made
+
+
+def rewrite(table: Table, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change the rows of all base files, meta columns included."""
+    for file in Path(table.path).rglob("*.parquet"):
+        stored = pq.ParquetFile(file)
+        rows = change(stored.read())
+        with pq.ParquetWriter(file, rows.schema, store_schema=False) as writer:
+            writer.write_table(rows)
+            writer.add_key_value_metadata(stored.metadata.metadata)
+
+
+def column(name: str, change: Callable[[str], str]) -> Callable[[pa.Table], pa.Table]:
+    """Return a change of one text column."""
+
+    def changed(rows: pa.Table) -> pa.Table:
+        at = rows.column_names.index(name)
+        return rows.set_column(at, name, pa.array(change(v) for v in rows.column(at).to_pylist()))
+
+    return changed
+
+
+def moved(table: Table, to: Callable[[str], str]) -> None:
+    """Move every partition's folder; its rows name the new one."""
+    rewrite(table, column("_hoodie_partition_path", to))
+    for old in ("x", "y"):
+        new = Path(table.path, to(old))
+        new.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(Path(table.path, old), new)
+
+
+def bucket_ids(table: Table) -> None:
+    """Give the file groups ids as Hudi's bucket index makes them: a number, then a random UUID."""
+    for number, file in enumerate(sorted(Path(table.path).rglob("*.parquet"))):
+        name = BaseFileName.parse(file.name)
+        assert name is not None
+        made = f"{number:08d}-5717-4562-b3fc-2c963f66afa6-0"
+        file.rename(file.with_name(str(BaseFileName(made, name.write_token, name.instant_time))))
+
+
+def properties(text: str) -> Callable[[Table], None]:
+    """Return a spoiler that adds lines to the table's properties."""
+
+    def add(table: Table) -> None:
+        with open(Path(table.path, ".hoodie/hoodie.properties"), "a") as file:
+            file.write(text)
+
+    return add
+
+
+FOREIGN: dict[str, tuple[Callable[[Table], None], str]] = {
+    "bucket index by its ids": (bucket_ids, "bucket index"),
+    "bucket index by its type": (properties("hoodie.index.type=BUCKET\n"), "hoodie.index.type"),
+    "bucket index by an option": (
+        properties("hoodie.bucket.index.num.buckets=4\n"),
+        "hoodie.bucket.index.num.buckets",
+    ),
+    "consistent bucket index": (
+        lambda table: Path(table.path, ".hoodie/.bucket_index").mkdir(),
+        "bucket index",
+    ),
+    "dates by slashes, as a property": (
+        properties("hoodie.datasource.write.slash.separated.date.partitioning=true\n"),
+        "slash",
+    ),
+    "more levels than columns": (lambda t: moved(t, lambda p: f"2026/01/{p}"), "'2026/01/x'"),
+    "fewer levels than columns": (
+        properties(
+            "hoodie.table.partition.fields=p,v\nhoodie.table.recordkey.fields=id,ts\n"
+            "hoodie.table.keygenerator.type=COMPLEX\nhoodie.table.keygenerator.class=\n"
+        ),
+        "'x'",
+    ),
+    "folders in Hive style": (lambda t: moved(t, lambda p: f"p={p}"), "'p=x'"),
+    "partitions made of the value": (lambda t: moved(t, lambda p: f"{p}{p}"), "'xx'"),
+    "keys of another text": (
+        lambda t: rewrite(t, column("_hoodie_record_key", lambda k: f"id:{k}")),
+        "'id:a'",
+    ),
+    "partitions of a time": (
+        properties("hoodie.keygen.timebased.timestamp.type=UNIX_TIMESTAMP\n"),
+        "hoodie.keygen.timebased",
+    ),
+    "class and type that differ": (
+        properties(
+            "hoodie.table.keygenerator.class=org.apache.hudi.keygen.TimestampBasedKeyGenerator\n"
+        ),
+        "TimestampBased",
+    ),
+}
+
+
+@pytest.mark.xfail(strict=True, reason="written as if it were ours")
+@pytest.mark.parametrize("case", FOREIGN)
+def test_a_table_we_would_spoil_is_refused_for_writing(table: Table, case: str) -> None:
+    """What lies otherwise than we would lay it is read; an upsert is refused with the reason."""
+    spoil, named = FOREIGN[case]
+    spoil(table)
+    before = tree(table.path)
+    again = Table.open(table.path)
+    assert without_meta(again.to_arrow()) == without_meta(ROWS)
+    for _ in range(2):  # a second try is no way around
+        with pytest.raises(InvalidTable, match=r"leave writing to the engine") as raised:
+            again.upsert(ROWS)
+        assert named in str(raised.value)
+    assert tree(table.path) == before
+
+
+def test_a_batch_on_a_damaged_file_is_not_refused_as_foreign(table: Table) -> None:
+    """The sample is only a sample: a file that cannot be read is left to whoever needs its rows."""
+    for file in Path(table.path).rglob("*.parquet"):
+        file.write_bytes(b"PAR1 not a parquet file PAR1")
+    with pytest.raises(InvalidTable, match="cannot be read"):
+        Table.open(table.path).upsert(ROWS)
+
+
+def test_a_copied_partition_is_not_foreign(table: Table) -> None:
+    """Rows that name another folder than theirs came by a copy: the sample asks what they name."""
+    shutil.rmtree(Path(table.path, "y"))
+    shutil.copytree(Path(table.path, "x"), Path(table.path, "y"))
+    assert Table.open(table.path).upsert(ROWS) is not None
