@@ -103,7 +103,7 @@ class WriteCoordinator:
             if pending.action in COMMITS and pending.requested_time not in kept:
                 refuse_foreign(table, pending)
                 self.roll_back(pending)
-        table.restore_partitions(self._events.tell)
+        table.make_writable(self._events.tell)
         others = (pending.requested_time for pending in table.timeline.pending())
         sweep_all(table.storage, keep={*kept, *others, *sealed})
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from hoodie_nb.clock import Clock, SystemClock
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table import properties
+from hoodie_nb.table import foreign, properties
 from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.file_groups import (
     PARTITION_METADATA,
@@ -41,7 +41,7 @@ class TableHandle:
         self.timeline = Timeline(storage, clock)
         self.options = properties.load_options(storage)
         self._groups = FileGroups()
-        self._listed = False
+        self._listed = self._fits = False
         self._commits: dict[str, CommitMetadata] = {}
 
     def reload(self) -> None:
@@ -56,9 +56,18 @@ class TableHandle:
             self._listed = True
         return self._groups
 
-    def restore_partitions(self, tell: Callable[..., None]) -> None:
-        """Put back the metadata files that partitions have lost: Java reads no rows without."""
+    def make_writable(self, tell: Callable[..., None]) -> None:
+        """Raise InvalidTable if we would spoil the table, and put lost metadata files back.
+
+        Java reads no rows in a partition without its metadata file.
+        """
         groups = self.file_groups()
+        why = None if self._fits else foreign.objection(self.storage, self.config, groups)
+        if why:
+            raise InvalidTable(
+                f"{self.storage.root} {why}: leave writing to the engine that made the table"
+            )
+        self._fits = bool(groups.slices)
         for folder in groups.unmarked:
             oldest = min(piece.instant_time for piece in groups.partition(folder).values())
             if mark_partition(self.storage, folder, oldest):

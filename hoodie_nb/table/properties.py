@@ -38,6 +38,8 @@ _READ = {  # what a table must say, or leave out, to be read as its own engine r
 }
 _WRITTEN = {  # and this to be written as well
     "hoodie.table.cdc.enabled": ("false",),
+    "hoodie.index.type": ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE", "INMEMORY"),
+    "hoodie.datasource.write.slash.separated.date.partitioning": ("false",),
     "hoodie.record.merge.mode": ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"),
     "hoodie.compaction.payload.class": (
         f"{_PAYLOAD}DefaultHoodieRecordPayload",
@@ -45,6 +47,9 @@ _WRITTEN = {  # and this to be written as well
         f"{_PAYLOAD}OverwriteWithLatestAvroPayload",
     ),
 }
+
+
+_OTHER_LAYOUT = ("hoodie.bucket.index.", "hoodie.keygen.timebased.")  # any property below them
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -210,12 +215,17 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
     """Return why the table's own record keys have, or may have, another text than ours."""
     if not config.record_key:
         return "names no hoodie.table.recordkey.fields: its keys are generated"
-    named = values.get("hoodie.table.keygenerator.class", "").removeprefix(_KEYGEN)
-    short = named.removesuffix("KeyGenerator").removesuffix("Avro").upper()
-    told = values.get("hoodie.table.keygenerator.type", "").removesuffix("_AVRO")
-    told = told or {"NONPARTITIONED": "NON_PARTITION"}.get(short, short)
-    if told and told != config.keygen:
-        return f"says hoodie.table.keygenerator.type={told}; supported is {config.keygen}"
+    other = [key for key in values if key.startswith(_OTHER_LAYOUT)]
+    if other:
+        return f"says {other[0]}={values[other[0]]}: its rows are laid out by other rules"
+    generator = values.get("hoodie.table.keygenerator.class", "")
+    short = generator.removeprefix(_KEYGEN).removesuffix("KeyGenerator").removesuffix("Avro")
+    kind = values.get("hoodie.table.keygenerator.type", "").removesuffix("_AVRO")
+    of_class = {"NONPARTITIONED": "NON_PARTITION"}.get(short.upper(), short.upper())
+    if kind and kind != config.keygen:
+        return f"says hoodie.table.keygenerator.type={kind}; supported is {config.keygen}"
+    if of_class and of_class != config.keygen and (not kind or generator.startswith(_KEYGEN)):
+        return f"says hoodie.table.keygenerator.class={generator}; supported is {config.keygen}"
     if config.keygen == "COMPLEX" and len(config.record_key) == 1:
         return "says hoodie.table.keygenerator.type=COMPLEX for one key column (HUDI-7001)"
     return None

@@ -121,7 +121,6 @@ FOREIGN: dict[str, tuple[Callable[[Table], None], str]] = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="written as if it were ours")
 @pytest.mark.parametrize("case", FOREIGN)
 def test_a_table_we_would_spoil_is_refused_for_writing(table: Table, case: str) -> None:
     """What lies otherwise than we would lay it is read; an upsert is refused with the reason."""

@@ -69,6 +69,11 @@ OTHER = {  # options of Java's -> may we read such a table, and what the error n
     ),
     "two parts, one key": ({f"{_WRITE}partitionpath.field": "part,day"}, True, "HUDI-7001"),
     "change data": ({_CDC: "true"}, True, _CDC),
+    "bucket index": (
+        {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+        True,
+        "bucket",
+    ),
     "no meta columns": ({_NO_META: "false"}, False, _NO_META),
     "parts in the path only": (
         {f"{_WRITE}drop.partition.columns": "true"},
