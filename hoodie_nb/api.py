@@ -27,6 +27,7 @@ from hoodie_nb.pipeline.index.status import IndexStatus, index_status, rebuild_i
 from hoodie_nb.pipeline.intake import Intake, arrow_rows
 from hoodie_nb.pipeline.lock import PATH as LOCK
 from hoodie_nb.pipeline.lock import writing
+from hoodie_nb.pipeline.repair import repair
 from hoodie_nb.pipeline.settings import StreamSettings
 from hoodie_nb.pipeline.stages import PIPELINES
 from hoodie_nb.pipeline.triggers import seconds, trigger_options
@@ -252,6 +253,14 @@ class Table:
         """Make the state index anew from the key column of every file."""
         with writing(self._handle.storage):
             return rebuild_index(self._handle)
+
+    def repair(self, *, deduplicate: bool = False) -> Commit | None:
+        """Recover the table and write files again whose index is wrong; None if there are none.
+
+        `deduplicate`: of each key keep the row with the greatest ordering value, else the newest.
+        """
+        with writing(self._handle.storage):
+            return repair(self._handle, self.events, deduplicate=deduplicate)
 
     def fsck(self) -> list[Finding]:
         """Return what is wrong with the table, each with its cure; empty means clean."""

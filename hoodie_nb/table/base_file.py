@@ -83,6 +83,23 @@ def read_footer(file: pq.ParquetFile) -> Footer:
     )
 
 
+def index_objection(footer: Footer, keys: pa.Array) -> str | None:
+    """Return what is wrong with the index of a file that holds `keys`, None if it finds them all.
+
+    A file without rows needs none; one without range or bloom is asked for every key.
+    """
+    try:
+        bloom = footer.bloom()
+    except InvalidTable as error:
+        return str(error)
+    if bloom is not None and len(keys) and not bloom.might_contain(keys).all():
+        return "its bloom filter misses keys"
+    held, low, high = KeyRange.of(keys), footer.min_key, footer.max_key
+    if held and low is not None and high is not None and not held.within(low, high):
+        return "its key range leaves out some of its keys"
+    return None
+
+
 def read_keys(path: str) -> pa.Array:
     """Return the record keys of a base file in file order."""
     column = open_base_file(path).read([RECORD_KEY], use_threads=False).column(0)

@@ -1,9 +1,9 @@
 """fsck: what is wrong with a table, and the cure.
 
-Checked: every base file of the snapshot is there with the size and rows its commit tells; no file
-in a partition that no completed commit names; no pending instant, marker or staged file left; every
-partition is known to listings; the bloom of every file knows every key in it and the key range
-holds them all. Nothing is changed.
+Checked: every base file of the snapshot is there with the size and rows that its commit says; no
+file in a partition that no completed commit names; no pending instant, marker or staged file left;
+every partition is known to listings; the index in every footer finds every key of its file; no key
+is in a partition twice. Nothing is changed: `Table.repair` does that where a rewrite can cure.
 """
 
 import os
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import HoodieError
-from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
+from hoodie_nb.table.base_file import index_objection, open_base_file, read_footer, read_keys
 from hoodie_nb.table.file_groups import (
     PARTITION_METADATA,
     BaseFileName,
@@ -23,9 +23,14 @@ from hoodie_nb.table.file_groups import (
     table_folders,
 )
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.storage import META, SCRATCH, STAGED
 
+REPAIR = "call Table.open(path).repair()"
+DEDUPLICATE = (
+    "call Table.open(path).repair(deduplicate=True), which keeps the row with the greatest "
+    "ordering value of each key, else the newest"
+)
+_RESTORE = "restore it from a backup: without one its rows are lost"
 Told = tuple[int | None, int | None]  # the bytes and rows that a commit tells of a file
 
 
@@ -50,7 +55,7 @@ def fsck(path: str | os.PathLike[str]) -> list[Finding]:
 
 
 def _leftovers(table: TableHandle) -> Iterator[Finding]:
-    next_write = "the next write recovers it; if nothing is writing, start one"
+    next_write = f"unless something is writing now: {REPAIR}"
     for instant in table.timeline.pending():
         yield Finding(f"instant {instant} is pending", next_write)
     for folder in (STAGED, SCRATCH, f"{META}/.temp"):
@@ -66,11 +71,18 @@ def _files(table: TableHandle) -> Iterator[Finding]:
         for stats in table.commit_metadata(instant).stats.values():
             for stat in stats:
                 told[stat["path"]] = (stat.get("fileSizeInBytes"), stat.get("numWrites"))
+    replaced = {
+        (partition, file_id)
+        for instant in commits
+        for partition, file_ids in table.commit_metadata(instant).replaced.items()
+        for file_id in file_ids
+    }
     known = Commits.of(table.timeline.instants())
     for folder in table_folders(table.storage, known):
         yield from _one_folder(folder, known, set(told))
     latest = {s.path for s in table.file_groups()}
-    newest = {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
+    newest = dict.fromkeys(replaced, "9")  # a file of theirs may have been cleaned
+    newest |= {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
     for path in sorted(told):
         yield from _one_file(table, path, told[path], latest, newest)
 
@@ -85,7 +97,7 @@ def _one_folder(folder: Folder, known: Commits, told: set[str]) -> Iterator[Find
     if not folder.marked:
         yield Finding(
             f"partition {folder.path!r} lost its {PARTITION_METADATA}: Java reads no rows there",
-            "the next write puts it back",
+            REPAIR,
         )
     for entry in folder.entries:
         path = f"{folder.path}/{entry.name}" if folder.path else entry.name
@@ -108,36 +120,35 @@ def _one_file(
     name = BaseFileName.parse(file_name)
     if not table.storage.exists(path):
         if name is not None and newest.get((folder, name.file_id), "") <= name.instant_time:
-            yield Finding(f"{path} is missing, readers show an older slice", "restore it")
+            yield Finding(f"{path} is missing, readers show an older slice or no rows", _RESTORE)
         return
     found = table.storage.size(path)
     if size is not None and found != size:
-        yield Finding(f"{path} has {found} bytes, its commit tells {size}", "restore it")
+        yield Finding(f"{path} has {found} bytes, its commit says {size}", _RESTORE)
     elif path in latest:
-        stored = open_base_file(table.storage.local_path(path)).metadata.num_rows
+        try:
+            stored = open_base_file(table.storage.local_path(path)).metadata.num_rows
+        except HoodieError:
+            return  # told with its keys
         if rows is not None and stored != rows:
-            yield Finding(f"{path} has {stored} rows, its commit tells {rows}", "restore it")
+            yield Finding(f"{path} has {stored} rows, its commit says {rows}", _RESTORE)
 
 
 def _keys(table: TableHandle) -> Iterator[Finding]:
     seen: dict[str, list[pa.Array]] = {}
-    rewrite = "upsert its rows again so that the file is rewritten"
     for piece in table.file_groups():
         local = table.storage.local_path(piece.path)
         try:
             footer, keys = read_footer(open_base_file(local)), read_keys(local)
         except HoodieError as error:
-            yield Finding(str(error), "restore the file")
+            yield Finding(str(error), _RESTORE)
             continue
         seen.setdefault(piece.partition_path, []).append(keys)
-        bloom = footer.bloom()
-        if bloom is not None and len(keys) and not bloom.might_contain(keys).all():
-            yield Finding(f"the bloom of {piece.path} misses keys", rewrite)
-        held, low, high = KeyRange.of(keys), footer.min_key, footer.max_key
-        if held and low is not None and high is not None and not held.within(low, high):
-            yield Finding(f"the key range of {piece.path} leaves out some of its keys", rewrite)
+        objection = index_objection(footer, keys)
+        if objection:
+            yield Finding(f"{piece.path}: {objection}, so that an upsert would double them", REPAIR)
     for partition, parts in seen.items():
         keys = pa.concat_arrays(parts)
         doubled = len(keys) - len(pc.unique(keys))
         if doubled:
-            yield Finding(f"partition {partition!r} has {doubled} keys twice", rewrite)
+            yield Finding(f"partition {partition!r} has {doubled} keys twice", DEDUPLICATE)

@@ -120,7 +120,6 @@ FINDINGS: dict[str, Callable[[Table], object]] = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="upserting again cures no duplicate and no footer")
 @pytest.mark.parametrize("case", FINDINGS)
 def test_the_cure_of_each_finding_cures(table: Table, tmp_path: Path, case: str) -> None:
     """After its cure a finding is gone, the rows are there, and an upsert doubles none."""
@@ -159,7 +158,6 @@ BATCH = st.lists(
 )
 
 
-@pytest.mark.xfail(strict=True, reason="upserting again cures no duplicate and no footer")
 @pytest.mark.parametrize("ordering", ["ts", None])
 def test_doubled_keys_are_cured_as_fsck_says(
     new_folder: Callable[[], Path], ordering: str | None
@@ -198,7 +196,6 @@ def test_doubled_keys_are_cured_as_fsck_says(
     check()
 
 
-@pytest.mark.xfail(strict=True, reason="upserting again cures no duplicate and no footer")
 def test_repair_keeps_doubled_keys_unless_asked(table: Table) -> None:
     """A table that is meant to hold a key several times is repaired without losing a row."""
     table.insert(rows(("a", "x", 1)))
