@@ -38,6 +38,7 @@ from hoodie_nb.table.base_file import (
     read_keys,
     stored_schema,
 )
+from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.handle import TableHandle
@@ -110,7 +111,7 @@ def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> Writ
     source = open_base_file(plan.storage.fetch(piece.path, piece.size_bytes))
     token, schema = TaskAttempt().token, stored_schema(plan.intake.schema)
     name = str(BaseFileName(piece.file_id, token, plan.instant_time))
-    with plan.storage.open_new(staged) as sink:
+    with ChecksummedFile(plan.storage.open_new(staged)) as sink:
         writer = BaseFileWriter(
             sink,
             plan.intake.schema,
@@ -126,12 +127,14 @@ def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> Writ
         writer.close()
         sink.flush()
         os.fsync(sink.fileno())
+    stored = sink.stored(staged)
     return WriteStatus(
         partition_path=piece.partition_path,
         file_id=piece.file_id,
         file_name=name,
         staged_path=staged,
-        bytes_written=plan.storage.size(staged),
+        bytes_written=stored.size_bytes,
+        crc=stored.crc,
         rows=writer.rows,
         inserts=0,
         updates=0,
