@@ -81,8 +81,14 @@ def fence(root: str, check: Callable[[], None]) -> None:
 class LocalStorage:
     """A table's folder on a local disk, seen over a simulated link if one is given."""
 
-    def __init__(self, root: str | os.PathLike[str], link: Link | None = None) -> None:
-        self.root, self.link = local_root(root), link
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        link: Link | None = None,
+        *,
+        scratch: str = SCRATCH,
+    ) -> None:
+        self.root, self.link, self._temporary = local_root(root), link, scratch
         self._real = os.path.realpath(self.root)
 
     def _parts(self, path: str) -> tuple[str, ...]:
@@ -191,7 +197,7 @@ class LocalStorage:
     @contextmanager
     def _scratch(self, content: BinaryIO, *, durable: bool = True) -> Iterator[Place]:
         """Keep content under a temporary name; it is gone after, unless it was renamed."""
-        with folder_beneath(self.root, self._parts(SCRATCH), make=True) as folder:
+        with folder_beneath(self.root, self._parts(self._temporary), make=True) as folder:
             name = uuid.uuid4().hex
             try:
                 with _create(folder, name, name) as file:

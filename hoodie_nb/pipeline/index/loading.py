@@ -10,7 +10,6 @@ sweep takes it.
 
 import fcntl
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import astuple
@@ -23,7 +22,7 @@ from hoodie_nb.table.base_file import read_keys
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.storage import LocalStorage
 
-_FOLDER, _NOTE, _DAMAGED = "loaded", ".json", "damaged"
+_FOLDER, _NOTE, _DAMAGED = "loaded", ".json", ".damaged"
 _OPEN = "0" * 17  # what was read of an open instant's files is not what the instant ends with
 
 
@@ -39,7 +38,8 @@ def load(storage: LocalStorage, staged: str, piece: FileSlice) -> tuple[SectionV
     storage.make_folder(f"{staged}/{_FOLDER}")
     name = uuid.uuid5(uuid.NAMESPACE_URL, f"{piece.partition_path}//{piece.path}").hex
     path = f"{staged}/{_FOLDER}/{name}"
-    with open(storage.local_path(f"{path}.lock"), "a") as lock:
+    storage.touch(f"{path}.lock")
+    with open(storage.fetch(f"{path}.lock"), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a reader that dies lets go of it
         for view in _noted(storage, f"{path}{_NOTE}"):
             return view, False
@@ -47,10 +47,8 @@ def load(storage: LocalStorage, staged: str, piece: FileSlice) -> tuple[SectionV
         run = f"{path}.{uuid.uuid4().hex}.run"
         stands_for = _OPEN if piece.staged_path else piece.instant_time
         section = write_run(storage, run, stands_for, [entries])[0]
-        scratch = storage.local_path(f"{run}{_NOTE}.tmp")
-        with open(scratch, "x") as sink:
-            json.dump(astuple(section), sink)
-        os.replace(scratch, storage.local_path(f"{path}{_NOTE}"))
+        note = json.dumps(astuple(section)).encode()
+        storage.replace(f"{path}{_NOTE}", note, durable=False)
     return SectionView(storage.local_path(section.run), section), True
 
 
@@ -71,15 +69,13 @@ def loaded(storage: LocalStorage, staged: str) -> Iterator[SectionView]:
 
 def note_damage(storage: LocalStorage, staged: str, partition: str) -> None:
     """Note for the coordinator that runs of a partition cannot be used."""
-    storage.make_folder(f"{staged}/{_FOLDER}")
-    with open(storage.local_path(f"{staged}/{_FOLDER}/{_DAMAGED}"), "a") as notes:
-        notes.write(f"{json.dumps(partition)}\n")
+    name = uuid.uuid5(uuid.NAMESPACE_URL, partition).hex
+    path = f"{staged}/{_FOLDER}/{name}{_DAMAGED}"
+    storage.replace(path, json.dumps(partition).encode(), durable=False)
 
 
 def damaged(storage: LocalStorage, staged: str) -> set[str]:
     """Return the partitions whose runs could not be used."""
-    try:
-        text = storage.read_bytes(f"{staged}/{_FOLDER}/{_DAMAGED}").decode()
-    except OSError:
-        return set()
-    return {json.loads(line) for line in text.splitlines()}
+    folder = f"{staged}/{_FOLDER}"
+    names = [e.name for e in storage.list_folder(folder) if e.name.endswith(_DAMAGED)]
+    return {json.loads(storage.read_bytes(f"{folder}/{name}")) for name in names}

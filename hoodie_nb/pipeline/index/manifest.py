@@ -16,9 +16,7 @@ line or manifest that cannot be read is one that knows nothing.
 
 import functools
 import json
-import os
 import re
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -172,10 +170,8 @@ class Manifest:
     def save(self, storage: LocalStorage) -> None:
         """Write the manifest whole or not at all; not synced, since a torn one only knows less."""
         head = json.dumps({"instant": self.instant, "totals": astuple(self.totals)})
-        scratch = storage.local_path(f"{FOLDER}/{uuid.uuid4().hex}.tmp")
-        with open(scratch, "xb") as sink:
-            sink.writelines(line + b"\n" for line in (_line(_KIND, head), *self._lines.values()))
-        os.replace(scratch, storage.local_path(manifest_path(self.instant)))
+        lines = (_line(_KIND, head), *self._lines.values(), b"")
+        storage.replace(manifest_path(self.instant), b"\n".join(lines), durable=False)
 
 
 def manifest_path(instant: str) -> str:

@@ -114,7 +114,7 @@ def write_run(
     It is not synced: what a power cut tears fails its checksum.
     """
     found, offset = [], _HEAD_BYTES
-    with open(storage.local_path(path), "xb") as sink:
+    with storage.open_new(path) as sink:
         sink.write(HEAD + instant.encode().ljust(_HEAD_BYTES - len(HEAD)))
         for part in entries:
             body = part.encoded()

@@ -12,18 +12,20 @@ not exist yet, and is simply written there.
 *Source:* RFC-24 bottleneck 4, FlinkHoodieIndex, `index.type=FLINK_STATE`.
 """
 
-import os
-import uuid
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.pipeline.index import LookupCounts
 from hoodie_nb.pipeline.intake import FILE_ID
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.table.storage import LocalStorage
 
 FOLDER = "hoodie_nb_state"
+_MAGIC = b"HNBSTATE"
 _SCHEMA = pa.schema(
     [(PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string()), (FILE_ID, pa.string())]
 )
@@ -34,8 +36,10 @@ class StateIndex:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder, FOLDER)
-        runs = sorted(self._folder.glob("*.arrow"), reverse=True)  # newest instant first: it wins
-        self._runs = [pa.ipc.open_file(pa.memory_map(str(path))).read_all() for path in runs]
+        self._storage = LocalStorage(self._folder, scratch="tmp")
+        runs = [e.name for e in self._storage.list_folder("") if e.name.endswith(".arrow")]
+        runs.reverse()  # newest instant first: it wins
+        self._runs = [_read(self._storage.fetch(name)) for name in runs]
         self._known: dict[str, pa.Table] = {}
         self._noted: list[pa.Table] = []
         self.counts = LookupCounts()
@@ -61,8 +65,28 @@ class StateIndex:
     def save(self, name: str) -> None:
         """Keep what was noted as one new run, whole or not at all."""
         if self._noted:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            scratch = self._folder / f"{name}-{uuid.uuid4().hex}.tmp"
-            with pa.ipc.new_file(str(scratch), _SCHEMA) as writer:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_file(sink, _SCHEMA) as writer:
                 writer.write_table(pa.concat_tables(self._noted))
-            os.replace(scratch, self._folder / f"{name}.arrow")
+            content = sink.getvalue().to_pybytes()
+            self._storage.replace(f"{name}.arrow", content + _seal(content))
+
+
+def _seal(content: memoryview | bytes) -> bytes:
+    return _MAGIC + f"{zlib.crc32(content):08x}".encode()
+
+
+def _read(path: str) -> pa.Table:
+    """Return the rows of a run, mapped; InvalidTable if it is not what was written."""
+    try:
+        data = pa.memory_map(path).read_buffer()
+    except OSError:  # an empty file cannot be mapped
+        data = pa.py_buffer(b"")
+    size = max(0, data.size - len(_seal(b"")))
+    content = data.slice(0, size)
+    if data.slice(size).to_pybytes() != _seal(memoryview(content)):
+        raise InvalidTable(
+            f"{path} is damaged, and the keys in it would be written again as new rows: restore it "
+            "from a backup, or start the job with index='bloom+state', which asks the table"
+        )
+    return pa.ipc.open_file(pa.BufferReader(content)).read_all()

@@ -52,7 +52,10 @@ class ToldKeys:
         hashes = np.concatenate([np.empty(0, np.uint64), *self._told])
         entries = Entries.of(self._partition, file_id, hashes)
         plan, path = self._plan, f"{staged}-keys"
-        section = write_run(plan.storage, path, plan.instant_time, [entries])[0]
+        try:
+            section = write_run(plan.storage, path, plan.instant_time, [entries])[0]
+        except OSError:  # the file counts as not loaded
+            return None
         return json.dumps(astuple(section))
 
 

@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass, field
 from hoodie_nb import failpoints
 from hoodie_nb.pipeline.index.loading import damaged, loaded, read_hashes
 from hoodie_nb.pipeline.index.manifest import (
-    FOLDER,
     RUNS,
     LoadedGroup,
     Manifest,
@@ -231,6 +230,3 @@ def tidy(storage: LocalStorage) -> None:
     for entry in storage.list_folder(RUNS):
         if f"{RUNS}/{entry.name}" not in listed and not entry.is_folder:
             storage.remove(f"{RUNS}/{entry.name}")
-    for entry in storage.list_folder(FOLDER):
-        if entry.name.endswith(".tmp") and not entry.is_folder:
-            storage.remove(f"{FOLDER}/{entry.name}")
