@@ -8,6 +8,7 @@ import itertools
 import os
 import resource
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,34 @@ def nearly_full() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real disk with room for 100 kB, in memory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user cannot mount a disk")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_content_is_written_once_and_then_renamed(small_disk: Path) -> None:
+    """Without links a name needs room for one copy, since it is never written in place."""
+    storage = FaultyStorage(small_disk, links=False)
+    storage.make_folder(".hoodie")
+    storage.put_if_absent(".hoodie/new", b"x" * 60_000)
+    assert storage.size(".hoodie/new") == 60_000
+    storage.remove(".hoodie/new")
+    Path(small_disk, "staged").write_bytes(b"x" * 36_000)
+    storage.publish("staged", ".hoodie/published")
+    assert storage.size(".hoodie/published") == 36_000
+    with pytest.raises(OSError, match="No space"):
+        storage.put_if_absent(".hoodie/new", b"x" * 36_000)
+    assert not storage.exists(".hoodie/new")
+    assert scratch(storage) == []
 
 
 def scratch(storage: FaultyStorage) -> list[Path]:
