@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from faults import Crash
 from lives import SCHEMA, make
 
 from hoodie_nb import Table
@@ -123,7 +126,7 @@ def remembered(folder: Path) -> Path:
     """Return the one run of a state that has seen two keys."""
     index = StateIndex(str(folder))
     index.remember("par0", pa.array(["a", "b"]), pa.array(["file-0", "file-1"]))
-    index.save("run")
+    index.save("1.0-0")
     assert StateIndex(str(folder)).locate("par0", pa.array(["b", "c"])).to_pylist() == [
         "file-1",
         None,
@@ -154,4 +157,39 @@ def test_a_state_is_saved_whole_or_not_at_all(watched: Path) -> None:
     remembered(watched)
     remembered(watched)
     names = [p.name for p in watched.rglob("*") if p.is_file()]
-    assert names == ["run.arrow"]
+    assert sorted(names) == ["0.runs", "1.0-0.arrow"]
+
+
+@pytest.mark.parametrize("gone", ["0.runs", "1.0-0.arrow", "2.0-0.arrow"])
+def test_a_state_that_lost_a_file_is_refused(tmp_path: Path, gone: str) -> None:
+    """The newest run, an older one or a task's list: none of them can go missing unnoticed."""
+    remembered(tmp_path)
+    index = StateIndex(str(tmp_path))
+    index.remember("par0", pa.array(["c"]), pa.array(["file-2"]))
+    index.save("2.0-0")
+    index.save("3.0-1")
+    (tmp_path / FOLDER / gone).unlink()
+    with pytest.raises(InvalidTable, match=rf"{gone} is damaged or gone.*index='bloom\+state'"):
+        StateIndex(str(tmp_path))
+
+
+@pytest.mark.parametrize("steps", range(1, 7))
+def test_a_crash_while_a_state_is_saved_is_survived(tmp_path: Path, steps: int) -> None:
+    """Whichever file was saved last, the next start reads the state and saves on."""
+    storage, left = StateIndex(str(tmp_path))._storage, itertools.count(steps, -1)
+
+    def dying(name: str, content: bytes) -> None:
+        if next(left) == 0:
+            raise Crash("no more")
+        type(storage).replace(storage, name, content)
+
+    with contextlib.suppress(Crash):
+        for name, key in (("1.0-0", "a"), ("2.0-0", "b"), ("3.0-0", "c")):
+            index = StateIndex(str(tmp_path))
+            index._storage.replace = dying  # type: ignore[method-assign,assignment]
+            index.remember("par0", pa.array([key]), pa.array(["file-0"]))
+            index.save(name)
+    after = StateIndex(str(tmp_path))
+    after.remember("par0", pa.array(["d"]), pa.array(["file-1"]))
+    after.save("4.0-0")
+    assert StateIndex(str(tmp_path)).locate("par0", pa.array(["d"])).to_pylist() == ["file-1"]

@@ -7,7 +7,10 @@ oldest complaint: #9174, #12523). It is here to show that.
 *On disk*: one Arrow file a task and checkpoint in the checkpoint folder, `hoodie_nb_state/`, with
 the columns partition path, record key and file id of each key that got a place. A run is saved
 before its instant completes: a key whose instant was rolled back leads to a file group that does
-not exist yet, and is simply written there.
+not exist yet, and is simply written there. `<task>.runs` lists the runs of a task, so that one that
+is gone is missed; the newest is added once it is saved. After each file's content come 16 bytes,
+`HNBSTATE` and the CRC-32 of the content in hexadecimal. What does not agree is refused: the keys in
+it would be written again as new rows.
 
 *Source:* RFC-24 bottleneck 4, FlinkHoodieIndex, `index.type=FLINK_STATE`.
 """
@@ -25,7 +28,7 @@ from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.table.storage import LocalStorage
 
 FOLDER = "hoodie_nb_state"
-_MAGIC = b"HNBSTATE"
+_MAGIC, _LIST = b"HNBSTATE", ".runs"
 _SCHEMA = pa.schema(
     [(PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string()), (FILE_ID, pa.string())]
 )
@@ -37,9 +40,11 @@ class StateIndex:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder, FOLDER)
         self._storage = LocalStorage(self._folder, scratch="tmp")
-        runs = [e.name for e in self._storage.list_folder("") if e.name.endswith(".arrow")]
-        runs.reverse()  # newest instant first: it wins
-        self._runs = [_read(self._storage.fetch(name)) for name in runs]
+        self._names = [n for n in self._files() if n.endswith(".arrow")]
+        self._check_lists()
+        newest_first = reversed(self._names)  # the newest wins
+        contents = (self._content(name) for name in newest_first)
+        self._runs = [pa.ipc.open_file(pa.BufferReader(c)).read_all() for c in contents]
         self._known: dict[str, pa.Table] = {}
         self._noted: list[pa.Table] = []
         self.counts = LookupCounts()
@@ -64,29 +69,51 @@ class StateIndex:
 
     def save(self, name: str) -> None:
         """Keep what was noted as one new run, whole or not at all."""
-        if self._noted:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_file(sink, _SCHEMA) as writer:
-                writer.write_table(pa.concat_tables(self._noted))
-            content = sink.getvalue().to_pybytes()
-            self._storage.replace(f"{name}.arrow", content + _seal(content))
+        if not self._noted:
+            return
+        sink, path = pa.BufferOutputStream(), f"{name}.arrow"
+        with pa.ipc.new_file(sink, _SCHEMA) as writer:
+            writer.write_table(pa.concat_tables(self._noted))
+        mine = [n for n in self._names if _list_of(n) == _list_of(path)]
+        if not mine:  # from now on a run without a list is an error
+            self._put(_list_of(path), b"")
+        self._put(path, sink.getvalue().to_pybytes())
+        self._put(_list_of(path), "\n".join(sorted({*mine, path})).encode())
+
+    def _files(self) -> list[str]:
+        return [entry.name for entry in self._storage.list_folder("")]
+
+    def _put(self, name: str, content: bytes) -> None:
+        self._storage.replace(name, content + _seal(content))
+
+    def _content(self, name: str) -> pa.Buffer:
+        """Return what a file holds, mapped; InvalidTable if it is not what was written."""
+        try:
+            data = pa.memory_map(self._storage.fetch(name)).read_buffer()
+        except OSError:  # it is gone or empty
+            data = pa.py_buffer(b"")
+        size = max(0, data.size - len(_seal(b"")))
+        content = data.slice(0, size)
+        if data.slice(size).to_pybytes() != _seal(memoryview(content)):
+            raise InvalidTable(
+                f"{self._folder / name} is damaged or gone, and its keys would be written again as "
+                "new rows: restore the checkpoint folder from a backup, or start the job with "
+                "index='bloom+state', which asks the table"
+            )
+        return content
+
+    def _check_lists(self) -> None:
+        """Raise InvalidTable if a run is missing that a task's list names, or a list is."""
+        lists = {n for n in self._files() if n.endswith(_LIST)} | set(map(_list_of, self._names))
+        named = (str(self._content(name), "utf-8").splitlines() for name in sorted(lists))
+        for run in (run for runs in named for run in runs if not self._storage.exists(run)):
+            self._content(run)
 
 
 def _seal(content: memoryview | bytes) -> bytes:
     return _MAGIC + f"{zlib.crc32(content):08x}".encode()
 
 
-def _read(path: str) -> pa.Table:
-    """Return the rows of a run, mapped; InvalidTable if it is not what was written."""
-    try:
-        data = pa.memory_map(path).read_buffer()
-    except OSError:  # an empty file cannot be mapped
-        data = pa.py_buffer(b"")
-    size = max(0, data.size - len(_seal(b"")))
-    content = data.slice(0, size)
-    if data.slice(size).to_pybytes() != _seal(memoryview(content)):
-        raise InvalidTable(
-            f"{path} is damaged, and the keys in it would be written again as new rows: restore it "
-            "from a backup, or start the job with index='bloom+state', which asks the table"
-        )
-    return pa.ipc.open_file(pa.BufferReader(content)).read_all()
+def _list_of(run: str) -> str:
+    """Return the name of the list of the task that saved a run."""
+    return run.removesuffix(".arrow").rpartition("-")[2] + _LIST
