@@ -105,10 +105,7 @@ def replaced(root: Path) -> None:
     Table.create(root, schema=SCHEMA, record_key="id", partition_by="p", if_exists="replace")
 
 
-SEALS = pytest.mark.xfail(strict=False, reason="sealed runs are about to pass it, too")
-
-
-@pytest.mark.parametrize("act", [batches, pytest.param(interval, marks=SEALS), replaced])
+@pytest.mark.parametrize("act", [batches, interval, replaced])
 def test_every_change_of_a_table_passes_the_port(
     watched: Path, act: Callable[[Path], None]
 ) -> None:
