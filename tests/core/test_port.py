@@ -132,7 +132,7 @@ def remembered(folder: Path) -> Path:
     return run
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "longer"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "longer", "other"])
 def test_a_damaged_state_is_refused_and_not_believed(tmp_path: Path, damage: str) -> None:
     """A bit that flipped anywhere, or a file that was cut, is an error that names file and cure."""
     run = remembered(tmp_path)
@@ -141,6 +141,7 @@ def test_a_damaged_state_is_refused_and_not_believed(tmp_path: Path, damage: str
     bad["flipped"] = [
         good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :] for at in range(len(good))
     ]
+    bad["other"] = [run.with_name("0.runs").read_bytes()]
     for content in bad[damage]:
         run.write_bytes(content)
         with pytest.raises(InvalidTable, match=rf"{run.name}.*damaged.*index='bloom\+state'"):

@@ -9,8 +9,8 @@ the columns partition path, record key and file id of each key that got a place.
 before its instant completes: a key whose instant was rolled back leads to a file group that does
 not exist yet, and is simply written there. `<task>.runs` lists the runs of a task, so that one that
 is gone is missed; the newest is added once it is saved. After each file's content come 16 bytes,
-`HNBSTATE` and the CRC-32 of the content in hexadecimal. What does not agree is refused: the keys in
-it would be written again as new rows.
+`HNBSTATE` and the CRC-32 of name and content in hexadecimal. What does not agree is refused: the
+keys in it would be written again as new rows.
 
 *Source:* RFC-24 bottleneck 4, FlinkHoodieIndex, `index.type=FLINK_STATE`.
 """
@@ -84,7 +84,7 @@ class StateIndex:
         return [entry.name for entry in self._storage.list_folder("")]
 
     def _put(self, name: str, content: bytes) -> None:
-        self._storage.replace(name, content + _seal(content))
+        self._storage.replace(name, content + _seal(name, content))
 
     def _content(self, name: str) -> pa.Buffer:
         """Return what a file holds, mapped; InvalidTable if it is not what was written."""
@@ -92,9 +92,9 @@ class StateIndex:
             data = pa.memory_map(self._storage.fetch(name)).read_buffer()
         except OSError:  # it is gone or empty
             data = pa.py_buffer(b"")
-        size = max(0, data.size - len(_seal(b"")))
+        size = max(0, data.size - len(_seal("", b"")))
         content = data.slice(0, size)
-        if data.slice(size).to_pybytes() != _seal(memoryview(content)):
+        if data.slice(size).to_pybytes() != _seal(name, memoryview(content)):
             raise InvalidTable(
                 f"{self._folder / name} is damaged or gone, and its keys would be written again as "
                 "new rows: restore the checkpoint folder from a backup, or start the job with "
@@ -110,8 +110,8 @@ class StateIndex:
             self._content(run)
 
 
-def _seal(content: memoryview | bytes) -> bytes:
-    return _MAGIC + f"{zlib.crc32(content):08x}".encode()
+def _seal(name: str, content: memoryview | bytes) -> bytes:
+    return _MAGIC + f"{zlib.crc32(content, zlib.crc32(name.encode())):08x}".encode()
 
 
 def _list_of(run: str) -> str:
