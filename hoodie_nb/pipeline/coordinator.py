@@ -84,7 +84,7 @@ class WriteCoordinator:
     def catch_up(self) -> None:
         """Read the table's properties, and record the progress that a crash kept out."""
         table = self.table
-        table.reload()
+        table.reload(to_write=True)
         refuse_metadata_table(table)
         for instant in reversed(table.timeline.completed_commits()):
             extra = table.commit_metadata(instant).extra

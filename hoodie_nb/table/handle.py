@@ -39,14 +39,30 @@ class TableHandle:
         self.clock = clock
         self.config = config
         self.timeline = Timeline(storage, clock)
-        self.options = properties.load_options(storage)
+        self._options: WriteOptions | None = None
         self._groups = FileGroups()
         self._listed = self._fits = False
         self._commits: dict[str, CommitMetadata] = {}
 
-    def reload(self) -> None:
-        """Read the properties again: another engine may have changed the table (InvalidTable)."""
+    @property
+    def options(self) -> WriteOptions:
+        """Return the table's write options (InvalidTable); readers can do without."""
+        if self._options is None:
+            self._options = properties.load_options(self.storage)
+        return self._options
+
+    @options.setter
+    def options(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def reload(self, *, to_write: bool = False) -> None:
+        """Read the properties again: another engine may have changed the table (InvalidTable).
+
+        Who is going to write needs the options, too: their damage is reported before anything else.
+        """
         self.config = properties.load(self.storage)
+        if to_write:
+            self._options = self.options
 
     def file_groups(self) -> FileGroups:
         """Return the latest slices, listed from disk only if the timeline moved."""

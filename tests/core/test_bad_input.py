@@ -19,6 +19,7 @@ from tables import hudi_rows, tree, without_meta
 from hoodie_nb import Table
 from hoodie_nb.errors import HoodieError, InvalidConfig, InvalidInput, InvalidTable
 from hoodie_nb.table.keys import NULL_PARTITION
+from hoodie_nb.table.schema import META_COLUMNS
 
 SCHEMA = pa.schema(
     [
@@ -453,11 +454,18 @@ def test_broken_properties_are_no_table(table: Table, content: bytes) -> None:
         Table.open(table.path)
 
 
-def test_broken_options_are_no_table(table: Table) -> None:
-    """Our own options file, cut off, raises InvalidTable that names it."""
-    Path(table.path, ".hoodie/.hoodie_nb/options.json").write_bytes(b'{"write')
-    with pytest.raises(InvalidTable, match=r"options\.json"):
-        Table.open(table.path)
+@pytest.mark.parametrize(
+    "content",
+    [b'{"write', b"\xff", b"[1]", b'{"write.batch.sise": 1}', b'{"write.batch.size": {}}'],
+)
+def test_broken_options_stop_writers_only(table: Table, content: bytes) -> None:
+    """Our own options file, damaged, is named to who writes; readers go on without it."""
+    before = table.to_arrow()
+    Path(table.path, ".hoodie/.hoodie_nb/options.json").write_bytes(content)
+    again = Table.open(table.path)
+    assert again.to_arrow().equals(before)
+    with pytest.raises(InvalidTable, match=r"options\.json.*delete it"):
+        again.upsert(before.drop_columns(META_COLUMNS))
 
 
 def test_what_is_no_table_is_neither_opened_nor_overwritten(tmp_path: Path) -> None:
