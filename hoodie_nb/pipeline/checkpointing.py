@@ -99,9 +99,9 @@ class Checkpointing:
     def recover(self) -> None:
         """Recover the table, and take over what another engine has changed in it."""
         self._coordinator.recover()
-        self._take_over()
+        self.take_over()
 
-    def _take_over(self) -> None:
+    def take_over(self) -> None:
         """Let the intake have the table's configuration and schema of now."""
         table = self._coordinator.table
         table.reload()
@@ -299,7 +299,7 @@ class Checkpointing:
     def commit_prepared(self) -> Instant | None:
         """Commit everything that is prepared; may be repeated."""
         self._lost.clear()
-        self._take_over()
+        self.take_over()
         prepared, instant = self._coordinator.prepared.all(), None
         for _, records in itertools.groupby(prepared, key=lambda record: record.instant_time):
             instant = self._commit(list(records))

@@ -29,7 +29,7 @@ from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.in_process import keyed_in_order
+from hoodie_nb.pipeline.in_process import in_order, keyed_in_order
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.operators import assign, write
 from hoodie_nb.pipeline.plan import WritePlan
@@ -127,7 +127,8 @@ class _ProcessThread:
 class LocalJob:
     """One job into one table; the caller holds the table's lock and drives logical time.
 
-    A new job over the `source` of a dead one is a restart of the process.
+    A new job over the `source` of a dead one is a restart of the process; with `keeps_seals` it
+    leaves what is sealed for the end of its interval, as a stream does.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class LocalJob:
         source: Source | None = None,
         events: EventLog | None = None,
         interval: Interval | None = None,
+        keeps_seals: bool = False,
     ) -> None:
         shape = pipeline_named(pipeline)
         if (index or shape.index) == "state" and not state_folder:
@@ -160,7 +162,8 @@ class LocalJob:
         self.checkpointing = Checkpointing(
             self.coordinator, intake, self.shape, self.events, interval=interval
         )
-        settle(self.coordinator, self.events, last=self._last())
+        sealing = query_id if keeps_seals else None
+        settle(self.coordinator, self.events, sealing=sealing, last=self._last())
         self.checkpointing.recover()
         self.failover()
 
@@ -188,7 +191,9 @@ class LocalJob:
         if self._process is None:
             self._fed = self._next
         if self._fed < end and self._process is None:
-            if not self.checkpointing.held_open():
+            if self.checkpointing.held_open():
+                self.checkpointing.take_over()
+            else:
                 self.checkpointing.complete()
             self._process = _ProcessThread(self, self.checkpointing.open_records())
         while self._fed < end and self._process is not None:
@@ -239,16 +244,24 @@ class LocalJob:
         def seal(folder: str) -> list[StoredFile]:
             if not rows:
                 return []
-            keyed = keyed_in_order(pa.concat_tables(rows), self.intake)
+            keyed = in_order(pa.concat_tables(self._keyed(rows)))
             return [save_run(storage, f"{folder}/0.arrow", keyed, self.intake.ordering)]
 
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
         try:
-            self.checkpointing.keep(checkpoint, seal)
+            if not self.checkpointing.holds(checkpoint):
+                self.checkpointing.keep(checkpoint, seal)
         except Exception:
             self.failover()
             raise
         self._next = barrier
+
+    def _keyed(self, pieces: list[pa.Table]) -> Iterator[pa.Table]:
+        """Return keyed rows piece by piece: their columns may differ, if the table's did."""
+        arrived = 0
+        for piece in pieces:
+            yield keyed_in_order(piece, self.intake, arrived)
+            arrived += piece.num_rows
 
     def _make_durable(self, result: Prepared | None) -> None:
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
