@@ -54,6 +54,9 @@ def damage(history: History) -> None:
         history.start()
         return
     damaged = Damage.draw(history.random, files)
+    if (damaged.kind, damaged.how) == ("progress", "gone"):  # a later rewind is refused, rightly
+        history.start()
+        return
     history.verbs.append(str(damaged))
     damaged.strike()
     forget_caches()  # a new process has none
@@ -73,6 +76,7 @@ def set_clock(history: History) -> None:
     history.clock.ms += history.random.choice([-3_600_000, -60_000, 60_000, 3_600_000])
     interval = history.traits.interval
     if interval is not None and interval.duration_ms is not None:
+        history.job.checkpointing.due()  # the watcher looks several times a second
         history.clock.ms += interval.duration_ms + 1000
         waits = any((Path(history.path) / ".hoodie/.hoodie_nb/sealed").glob("*"))
         assert not waits or history.job.checkpointing.due(), "an interval outlives its duration"

@@ -78,6 +78,7 @@ class History:
             operation="insert" if self.traits.insert else "upsert",
             source=self.source,
             interval=interval,
+            keeps_seals=interval is not None,
             state_folder=str(self.path.parent) if self.traits.index == "state" else "",
         )
         self.sent = self.columns
@@ -159,9 +160,13 @@ class History:
         self.job.failover()
 
     def rewind(self) -> None:
-        """Restart over an older checkpoint folder: other data comes under known numbers."""
+        """Restart over an older checkpoint folder: other data comes under known numbers.
+
+        Not much older: the table must know the batch that the folder goes on from.
+        """
         if not self.traits.insert and self.source.sealed:
-            known = self.random.randrange(len(self.source.sealed))
+            last = len(self.source.sealed)
+            known = self.random.randrange(max(0, last - 50), last)
             self.source.succeeded = min(self.source.succeeded, known)
             del self.source.sealed[known:]
         self.start()

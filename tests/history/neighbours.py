@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from history.job import History
 from history.model import DELETED, identity
-from history.rows import crafted, table_of
+from history.rows import SCHEMA, crafted, table_of
 
 from hoodie_nb import failpoints
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput
@@ -34,23 +34,28 @@ def unarmed() -> Iterator[None]:
         failpoints._armed.update(armed)
 
 
-def commit(history: History) -> None:
-    """Commit from another engine; of equal keys the greater ts wins, whoever comes last."""
+def commit(history: History, columns: pa.Schema | None = None) -> None:
+    """Commit from another engine; of equal keys the greater ts wins, whoever comes last.
+
+    The table has the columns `columns` from then on, if given.
+    """
     history.foreign = True
     insert = history.traits.insert
-    rows = history.rows.take(history.columns, prefix="f" if insert else "k", deletes=False)
+    columns = columns or history.columns
+    rows = history.rows.take(columns, prefix="f" if insert else "k", deletes=False)
     history.rows.ts += 1
     newest = {identity(row): {**row, "ts": history.rows.ts} for row in rows}
     fresh = [row for row in newest.values() if not (insert and history.model.knows(row))]
     if fresh:
-        _commit(history, fresh)
+        _commit(history, table_of(fresh, columns), Intake(history.config, columns))
+        history.columns = columns
         history.model.write(fresh)
 
 
-def _commit(history: History, rows: list[dict[str, object]]) -> None:
-    handle, intake = history.handle(), Intake(history.config, history.columns)
+def _commit(history: History, rows: pa.Table, intake: Intake) -> None:
+    handle = history.handle()
     coordinator = WriteCoordinator(handle, EventLog())
-    keyed = keyed_in_order(table_of(rows, history.columns), intake)
+    keyed = keyed_in_order(rows, intake)
     with unarmed():
         shape = Shape(index="bloom")  # our index learns nothing from another engine
         result = coordinator.write(
@@ -61,15 +66,14 @@ def _commit(history: History, rows: list[dict[str, object]]) -> None:
 
 def new_columns(history: History) -> None:
     """Commit rows from another engine with a new nullable column, or with a wider one."""
-    added = len(history.columns) - 6
-    narrow = history.columns.field("n").type == pa.int32()
+    columns = history.columns
+    added, narrow = len(columns) - len(SCHEMA), columns.field("n").type == pa.int32()
     if narrow and history.random.random() < 0.4:
-        at = history.columns.get_field_index("n")
-        history.columns = history.columns.set(at, pa.field("n", pa.int64()))
+        columns = columns.set(columns.get_field_index("n"), pa.field("n", pa.int64()))
     elif added < 3:
         kind = history.random.choice([pa.string(), pa.int64(), pa.int32()])
-        history.columns = history.columns.append(pa.field(f"x{added}", kind))
-    commit(history)
+        columns = columns.append(pa.field(f"x{added}", kind))
+    commit(history, columns)
 
 
 def rolls_back(history: History) -> None:
