@@ -13,7 +13,7 @@ newer than that.
 
 All rows are sorted by key and arrival once. The table above is then applied to the second rows of
 all keys, to the third ones, and so on: the work grows with the rows, whatever the number of
-checkpoints. Ordering values are compared by their rank among all rows, null lowest.
+checkpoints. Ordering values are compared by their rank among all rows, null and NaN lowest.
 
 **Caveats**: the rows of one interval are composed in the driver's memory.
 """
@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.pipeline.folding import first_of_run
+from hoodie_nb.pipeline.folding import comparable, first_of_run
 from hoodie_nb.pipeline.intake import DELETE_ALWAYS, OP, SEQ, STORE, STORE_ALWAYS, THRESHOLD
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
@@ -92,10 +92,10 @@ def _by_key_and_arrival(runs: Sequence[pa.Table]) -> pa.Table:
 
 
 def _ranks(rows: pa.Table, ordering: str | None) -> Numbers:
-    """Return the rank of each row's ordering value: equal values share one, null is lowest."""
+    """Return the rank of each row's ordering value: equal values share one, no value is lowest."""
     if ordering is None:
         return np.zeros(rows.num_rows, dtype=np.int64)
-    values = rows.column(ordering).combine_chunks()
+    values = comparable(rows.column(ordering).combine_chunks())
     order = pc.array_sort_indices(values, null_placement="at_start")
     valid = values.take(order).drop_null()
     ranks = np.zeros(rows.num_rows, dtype=np.int64)

@@ -48,7 +48,7 @@ def _ranked(rows: pa.Table, ordering: str | None) -> tuple[pa.Table, list[tuple[
     """Return the columns to sort by; rows without an ordering value come first."""
     columns = {RECORD_KEY: rows.column(RECORD_KEY)}
     if ordering is not None:
-        values = _comparable(rows.column(ordering))
+        values = comparable(rows.column(ordering))
         if values.null_count:
             columns["present"] = pc.is_valid(values)
         columns["ordering"] = values
@@ -56,7 +56,7 @@ def _ranked(rows: pa.Table, ordering: str | None) -> tuple[pa.Table, list[tuple[
     return pa.table(columns), [(name, "ascending") for name in columns]
 
 
-def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return ordering values with null for NaN, which compares with nothing."""
     if not pa.types.is_floating(values.type):
         return values
@@ -82,7 +82,7 @@ def first_of_run(*columns: pa.Array) -> Mask:
 
 def not_older(incoming: pa.Array, stored: pa.Array) -> Mask:
     """Return per row whether `incoming` has at least the ordering value of `stored`."""
-    incoming, stored = _comparable(incoming), _comparable(stored)
+    incoming, stored = comparable(incoming), comparable(stored)
     wins = pc.greater_equal(incoming, stored)
     wins = pc.if_else(pc.is_null(stored), True, pc.if_else(pc.is_null(incoming), False, wins))
     return np.asarray(pc.fill_null(wins, False).to_numpy(zero_copy_only=False), dtype=bool)
