@@ -55,6 +55,8 @@ def moved(table: Table, to: Callable[[str], str]) -> None:
     """Move every partition's folder; its rows name the new one."""
     rewrite(table, column("_hoodie_partition_path", to))
     for old in ("x", "y"):
+        if to(old) == old:
+            continue
         new = Path(table.path, to(old))
         new.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(Path(table.path, old), new)
@@ -95,6 +97,10 @@ FOREIGN: dict[str, tuple[Callable[[Table], None], str]] = {
         "slash",
     ),
     "more levels than columns": (lambda t: moved(t, lambda p: f"2026/01/{p}"), "'2026/01/x'"),
+    "one partition at another level": (
+        lambda t: moved(t, lambda p: {"y": "z/y"}.get(p, p)),
+        "'z/y'",
+    ),
     "fewer levels than columns": (
         properties(
             "hoodie.table.partition.fields=p,v\nhoodie.table.recordkey.fields=id,ts\n"

@@ -33,9 +33,12 @@ TEXT = st.text(
 )
 
 
-def create(path: Path) -> Table:
-    """Return an empty table with key `id`, partition `p`, ordering `ts`."""
-    return Table.create(path, schema=SCHEMA, record_key="id", partition_by="p", ordering="ts")
+def create(path: Path, *, packed: bool = True) -> Table:
+    """Return an empty table; with `packed` off, a key that is not found gets a new file group."""
+    options = {} if packed else {"hoodie.parquet.small.file.limit": 0}
+    return Table.create(
+        path, schema=SCHEMA, record_key="id", partition_by="p", ordering="ts", options=options
+    )
 
 
 def rows(keys: list[str], ts: int) -> pa.Table:
@@ -72,7 +75,7 @@ def test_ranges_of_either_order_are_read(new_folder: Callable[[], Path], order: 
     @settings(max_examples=60, deadline=None, database=None)
     @given(st.lists(TEXT, min_size=2, max_size=6, unique=True))
     def check(keys: list[str]) -> None:
-        table = create(new_folder() / "t")
+        table = create(new_folder() / "t", packed=False)
         table.upsert(rows(keys, 1))
         set_range(newest_file(table), ORDERS[order])
         forget_index(table)
