@@ -1,0 +1,32 @@
+"""The page of failures: each row names the tests that try it, and these tests exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "failures.md"
+_NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+_HEAD = re.compile(r"\| (What happens|File) \||\| --- \|")
+
+
+def rows() -> list[str]:
+    """Return the rows of the page's tables, without their heads."""
+    lines = PAGE.read_text().splitlines()
+    return [line for line in lines if line.startswith("|") and not _HEAD.match(line)]
+
+
+def test_every_row_has_a_cure_and_a_test() -> None:
+    """A row says what happens, what becomes of the table, what to do, and where it is tried."""
+    bad = [row for row in rows() if row.count(" | ") != 3 or not _NAMED.search(row)]
+    assert bad == []
+    assert len(rows()) > 40
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(_NAMED.findall(PAGE.read_text()))))
+def test_the_named_test_exists(file: str, name: str) -> None:
+    """A test that the page names is a function of that file."""
+    assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
