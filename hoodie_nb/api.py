@@ -167,7 +167,7 @@ class Table:
     def _write(self, data: Any, operation: str, on_bad_record: str) -> Commit | None:  # noqa: ANN401
         _supported(on_bad_record=on_bad_record)
         handle = self._handle
-        with writing(handle.storage):
+        with writing(handle.storage), handle.timeline.listed_once():
             handle.reload()
             if hasattr(data, "sparkSession"):
                 return self._write_dataframe(data, operation)

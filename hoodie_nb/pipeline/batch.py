@@ -34,7 +34,7 @@ class Commit:
         metadata: CommitMetadata = table.commit_metadata(instant)
         return cls(
             requested_time=instant.requested_time,
-            completion_time=instant.completion_time or instant.requested_time,
+            completion_time=table.timeline.completion_time(instant) or instant.requested_time,
             operation=metadata.operation.lower(),
             inserts=metadata.total("numInserts"),
             updates=metadata.total("numUpdateWrites"),
@@ -50,12 +50,7 @@ class Commit:
 
 def completed(table: TableHandle, instant: Instant | None) -> Commit | None:
     """Return the commit of an instant that just completed, None if there was none."""
-    if instant is None:
-        return None
-    found = [
-        i for i in table.timeline.completed_commits() if i.requested_time == instant.requested_time
-    ]
-    return Commit.of(table, found[0])
+    return None if instant is None else Commit.of(table, instant)
 
 
 def write_arrow(

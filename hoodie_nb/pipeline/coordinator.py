@@ -85,6 +85,7 @@ class WriteCoordinator:
         """Read the table's properties, and record the progress that a crash kept out."""
         table = self.table
         table.reload(to_write=True)
+        table.timeline.refresh()
         refuse_metadata_table(table)
         for instant in reversed(table.timeline.completed_commits()):
             extra = table.commit_metadata(instant).extra
@@ -256,7 +257,7 @@ class WriteCoordinator:
 
     def _missed(self, statuses: Sequence[WriteStatus], plan: WritePlan) -> bool:
         """Whether deletes that met no row may meet one: the base has moved since the plan."""
-        commits = tuple(i.requested_time for i in self.table.timeline.completed_commits())
+        commits = self.table.timeline.refresh().commit_times
         return bool(statuses) and commits != plan.groups.instants
 
     def run(
@@ -307,15 +308,13 @@ class WriteCoordinator:
 
     def completed(self, instant_time: str) -> Instant | None:
         """Return the completed instant of that time, None if there is none."""
-        found = self.table.timeline.completed_commits()
-        return next((i for i in found if i.requested_time == instant_time), None)
+        return self.table.timeline.completed(instant_time)
 
     def stands(self, records: Sequence[Prepared]) -> bool:
         """Whether the instant is still inflight on the timeline its files were built on."""
-        timeline = self.table.timeline
-        commits = tuple(i.requested_time for i in timeline.completed_commits())
-        time17 = records[0].instant_time
-        ours = [i.state for i in timeline.pending() if i.requested_time == time17]
+        listing = self.table.timeline.refresh()
+        commits, time17 = listing.commit_times, records[0].instant_time
+        ours = [i.state for i in listing.pending if i.requested_time == time17]
         newest = max(commits, default="")  # a newer commit's slices would hide our files
         return commits == records[0].base and newest < time17 and ours == [State.INFLIGHT]
 

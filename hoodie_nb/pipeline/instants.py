@@ -18,7 +18,7 @@ from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 def pending_commit(timeline: Timeline) -> Instant | None:
     """Return the one pending commit, None if there is none."""
-    found = [i for i in timeline.pending() if i.action in COMMITS]
+    found = [i for i in timeline.refresh().pending if i.action in COMMITS]
     return found[0] if found else None
 
 

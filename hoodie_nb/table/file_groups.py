@@ -51,6 +51,7 @@ class Commits:
 
     completed: frozenset[str]
     pending: frozenset[str]
+    start: str
 
     @classmethod
     def of(cls, instants: Iterable[Instant]) -> "Commits":
@@ -58,12 +59,11 @@ class Commits:
         commits = [i for i in instants if i.action in COMMITS]
         completed = {i.requested_time for i in commits if i.state is State.COMPLETED}
         pending = {i.requested_time for i in commits if i.state is not State.COMPLETED}
-        return cls(frozenset(completed), frozenset(pending))
+        return cls(frozenset(completed), frozenset(pending), min(completed, default=""))
 
     def archived(self, instant_time: str) -> bool:
         """Whether a file of that instant is older than the active timeline."""
-        start = min(self.completed, default="")
-        return instant_time < start and instant_time not in self.pending
+        return instant_time < self.start and instant_time not in self.pending
 
     def count(self, instant_time: str) -> bool:
         """Whether a file of that instant is to be read."""
@@ -187,7 +187,7 @@ def load_file_groups(
     partitions: Iterable[str] | None = None,
 ) -> FileGroups:
     """List the table's partitions and return the slices as of `as_of` (17 digits; None: now)."""
-    instants = timeline.instants()
+    instants = timeline.listing.instants
     commits = Commits.of(instants)
     visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
     replaced = _replaced(timeline, [i for i in instants if i.requested_time in visible])

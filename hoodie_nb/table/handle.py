@@ -1,6 +1,6 @@
 """A table at hand: its storage, clock, configuration, timeline and file groups in one value.
 
-The view of the file groups is kept between calls and listed anew whenever the completed commits on
+The view of the file groups is kept between calls and listed again whenever the completed commits on
 the timeline are not those it was made from, so that a commit of another writer is never missed.
 """
 
@@ -29,6 +29,8 @@ from hoodie_nb.table.publish import mark_partition
 from hoodie_nb.table.schema import parse_avro
 from hoodie_nb.table.storage import META, OURS, LocalStorage
 from hoodie_nb.table.timeline import Instant, Timeline
+
+COMMITS_KEPT = 64
 
 
 class TableHandle:
@@ -66,8 +68,7 @@ class TableHandle:
 
     def file_groups(self) -> FileGroups:
         """Return the latest slices, listed from disk only if the timeline moved."""
-        commits = tuple(i.requested_time for i in self.timeline.completed_commits())
-        if not self._listed or commits != self._groups.instants:
+        if not self._listed or self.timeline.listing.commit_times != self._groups.instants:
             self._groups = load_file_groups(self.storage, self.timeline)
             self._listed = True
         return self._groups
@@ -99,9 +100,11 @@ class TableHandle:
         self._groups = groups
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
-        """Return what a completed commit wrote (decoded once)."""
+        """Return what a completed commit wrote; the last `COMMITS_KEPT` are decoded once."""
         found = self._commits.get(instant.requested_time)
         if found is None:
+            if len(self._commits) >= COMMITS_KEPT:
+                del self._commits[next(iter(self._commits))]
             where = f"{self.storage.root}/{instant.path}"
             found = CommitMetadata.parse(self.timeline.read(instant), where)
             self._commits[instant.requested_time] = found

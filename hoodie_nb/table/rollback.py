@@ -82,10 +82,8 @@ def finish_rollbacks(storage: LocalStorage, timeline: Timeline) -> list[Instant]
 
 def timeline_has_completed(timeline: Timeline, instant: Instant) -> bool:
     """Whether the instant's completed file is there."""
-    return any(
-        i.requested_time == instant.requested_time and i.action == instant.action
-        for i in timeline.completed_commits()
-    )
+    done = timeline.completed(instant.requested_time)
+    return done is not None and done.action == instant.action
 
 
 def _finish(

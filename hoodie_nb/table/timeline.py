@@ -11,13 +11,22 @@
 A completed instant keeps its earlier files beside it. `T` is 17 digits, UTC, unique over all
 actions; the completed file is the point of no return.
 
+A listing costs a name for each file there, so that a long timeline is listed only where something
+may depend on what another engine has just done. `listed_once` is for the steps in between: inside
+it what was listed at first counts, with what this process has changed since.
+
 **Caveats**: the archived timeline is not read; an instant older than the first active one counts
 as completed, as in Hudi. *Source:* HoodieActiveTimeline, ActiveTimelineV1.
 """
 
 import contextlib
+import functools
+import operator
 import re
-from dataclasses import dataclass
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hoodie_nb import failpoints
@@ -79,44 +88,118 @@ class Instant:
         return f"{self.requested_time} {self.action} {self.state}"
 
 
+_KEY = operator.attrgetter("requested_time", "action")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The instants that a folder's file names stand for: each once, in its furthest state."""
+
+    names: frozenset[str] = frozenset()
+    latest: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
+
+    def of(self, names: Collection[str]) -> "Listing":
+        """Return the listing of these names; only what differs from this one is parsed."""
+        found = frozenset(names)
+        if found == self.names:
+            return self
+        added, same = found - self.names, self.names <= found
+        latest = dict(self.latest) if same else {}
+        for instant in filter(None, map(Instant.parse, added if same else found)):
+            known = latest.get(_KEY(instant))
+            if known is None or _ORDER[instant.state] > _ORDER[known.state]:
+                latest[_KEY(instant)] = instant
+        return Listing(found, latest)
+
+    @functools.cached_property
+    def instants(self) -> list[Instant]:
+        """Return the instants, oldest first."""
+        return sorted(self.latest.values(), key=_KEY)
+
+    @functools.cached_property
+    def commits(self) -> list[Instant]:
+        """Return the completed commits and replacecommits, oldest first."""
+        return [i for i in self.instants if i.state is State.COMPLETED and i.action in COMMITS]
+
+    @functools.cached_property
+    def commit_times(self) -> tuple[str, ...]:
+        """Return the times of the completed commits: what a view of the table is made from."""
+        return tuple(i.requested_time for i in self.commits)
+
+    @functools.cached_property
+    def pending(self) -> list[Instant]:
+        """Return the instants of any action that have not completed, oldest first."""
+        return [i for i in self.instants if i.state is not State.COMPLETED]
+
+
 class Timeline:
     """The active timeline of one table."""
 
     def __init__(self, storage: LocalStorage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
+        self._known, self._stale, self._lock = Listing(), True, threading.Lock()
+        self._scope = threading.local()
+
+    def refresh(self) -> Listing:
+        """List the timeline, whatever was listed before."""
+        with self._lock:
+            self._known = self._known.of(self._storage.names(META))
+            self._stale = False
+            return self._known
+
+    @contextmanager
+    def listed_once(self) -> Iterator[None]:
+        """List the timeline now and, for this thread, not again in here but by `refresh`."""
+        outer = getattr(self._scope, "inside", False)
+        if not outer:
+            self.refresh()
+        self._scope.inside = True
+        try:
+            yield
+        finally:
+            self._scope.inside = outer
+
+    @property
+    def listing(self) -> Listing:
+        """Return what is on the timeline."""
+        once = getattr(self._scope, "inside", False) and not self._stale
+        return self._known if once else self.refresh()
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._stale = True
 
     def instants(self) -> list[Instant]:
-        """Return each instant once, in its furthest state, oldest first."""
-        latest: dict[tuple[str, str], Instant] = {}
-        for entry in self._storage.list_folder(META):
-            instant = None if entry.is_folder else Instant.parse(entry.name)
-            if instant is None:
-                continue
-            if instant.state is State.COMPLETED:
-                instant = Instant(
-                    instant.requested_time,
-                    instant.action,
-                    State.COMPLETED,
-                    _file_time(entry.modified_ms),
-                )
-            key = (instant.requested_time, instant.action)
-            known = latest.get(key)
-            if known is None or _ORDER[instant.state] > _ORDER[known.state]:
-                latest[key] = instant
-        return sorted(latest.values(), key=lambda i: (i.requested_time, i.action))
+        """Return each instant once, in its furthest state, oldest first, with completion times."""
+        found = self.listing.instants
+        return [replace(i, completion_time=self.completion_time(i)) for i in found]
+
+    def completion_time(self, instant: Instant) -> str | None:
+        """Return when an instant completed, in 17 digits; None if it has not, or is gone."""
+        if instant.state is not State.COMPLETED:
+            return None
+        try:
+            return _file_time(self._storage.modified_ms(instant.path))
+        except FileNotFoundError:
+            return None
+
+    def completed(self, requested_time: str) -> Instant | None:
+        """Return the completed commit of that time, by its file; None if there is none."""
+        done = (Instant(requested_time, action, State.COMPLETED) for action in COMMITS)
+        return next((i for i in done if self._storage.exists(i.path)), None)
 
     def completed_commits(self) -> list[Instant]:
         """Return the completed commits and replacecommits, oldest first."""
-        return [i for i in self.instants() if i.state is State.COMPLETED and i.action in COMMITS]
+        return list(self.listing.commits)
 
     def pending(self) -> list[Instant]:
         """Return the instants of any action that have not completed, oldest first."""
-        return [i for i in self.instants() if i.state is not State.COMPLETED]
+        return list(self.listing.pending)
 
     def next_time(self, after: str = "") -> str:
         """Return max(now, newest time on the timeline and `after` + 1 ms) as 17 digits."""
-        newest = max(map(self._ms, self.instants()), default=-1)
+        newest = max(map(self._ms, self.listing.instants[-1:]), default=-1)
         newest = max(newest, instant_ms(after) if after else -1)
         return instant_time(max(self._clock.now_ms(), newest + 1))
 
@@ -138,7 +221,7 @@ class Timeline:
         for _ in range(100):
             instant = Instant(self.next_time(after), action)
             try:
-                self._storage.put_if_absent(instant.path, plan)
+                self._put(instant, plan)
             except FileExistsError:
                 continue
             return instant
@@ -149,7 +232,7 @@ class Timeline:
     def begin(self, instant: Instant) -> Instant:
         """Let a requested instant become inflight."""
         inflight = Instant(instant.requested_time, instant.action, State.INFLIGHT)
-        self._storage.put_if_absent(inflight.path, b"")
+        self._put(inflight, b"")
         return inflight
 
     def complete(self, instant: Instant, content: bytes) -> Instant:
@@ -157,13 +240,23 @@ class Timeline:
         done = Instant(instant.requested_time, instant.action, State.COMPLETED)
         if instant.action == "commit":
             failpoints.hit("coord.commit.pre")
-        self._storage.put_if_absent(done.path, content)
+        self._put(done, content)
         return done
+
+    def _put(self, instant: Instant, content: bytes) -> None:
+        try:
+            self._storage.put_if_absent(instant.path, content)
+        except BaseException:
+            self._forget()  # the name may be there for all that
+            raise
+        with self._lock:
+            self._known = self._known.of(self._known.names | {instant.file_name})
 
     def remove(self, instant: Instant) -> None:
         """Take a pending instant off the timeline: inflight first, then requested."""
         for state in (State.INFLIGHT, State.REQUESTED):
             self._storage.remove(Instant(instant.requested_time, instant.action, state).path)
+        self._forget()
         self._storage.sync_folder(META)
 
     def read(self, instant: Instant) -> bytes:

@@ -162,6 +162,11 @@ class FaultyStorage(LocalStorage):
         self._alive()
         return LocalStorage.list_folder(self, folder)
 
+    def names(self, folder: str) -> list[str]:
+        """Look, if the process lives."""
+        self._alive()
+        return LocalStorage.names(self, folder)
+
     def exists(self, path: str) -> bool:
         """Look, if the process lives."""
         self._alive()
