@@ -585,10 +585,15 @@ def test_what_others_put_into_the_folder_is_left_alone(tmp_path):
     assert len(list(Path(table.path, RUNS).iterdir())) <= 2 * upkeep.FANOUT + 1
 
 
+def found_in(number: int, wanted: list[tuple[int, str]]) -> int:
+    """Return how many groups have that hash."""
+    return sum(n == number for n, _ in wanted)
+
+
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=300), st.lists(st.integers(0, 2**64 - 1)))
 @settings(deadline=None)
 def test_a_run_finds_what_was_put_into_it(tmp_path_factory, hashes, others):
-    """Each hash is found in each file group that has it, and no other hash is."""
+    """Each hash is found once in each file group that has it, and no other hash is."""
     folder = tmp_path_factory.mktemp("run")
     storage = LocalStorage(folder)
     put = np.array(hashes, dtype=np.uint64)
@@ -603,10 +608,13 @@ def test_a_run_finds_what_was_put_into_it(tmp_path_factory, hashes, others):
         (n, f"g{g}")
         for n, h in enumerate(asked.tolist())
         for g in range(3)
-        for x in put[g::3].tolist()
-        if x == h
+        if h in put[g::3].tolist()
     ]
     assert found == sorted(wanted)
+    one, chosen, several = view.first(asked)
+    pairs = zip(one.tolist(), [view.file_ids[g] for g in chosen], strict=True)
+    assert sorted(one.tolist()) == sorted({n for n, _ in wanted}) and set(pairs) <= set(wanted)
+    assert sorted(several.tolist()) == [n for n in range(len(asked)) if found_in(n, wanted) > 1]
 
 
 def test_lookups_read_the_lines_of_their_partitions_only(tmp_path):

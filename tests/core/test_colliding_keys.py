@@ -86,7 +86,6 @@ def test_the_keys_collide():
     assert len(set(KEYS)) == len(KEYS) and len({murmur(k.encode()) for k in KEYS[:50]}) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="every match of a hash is an entry and a row of its own")
 @pytest.mark.parametrize("bits", [0, 64])
 def test_colliding_keys_of_one_file_cost_what_others_do(tmp_path, monkeypatch, bits):
     """They are found, updated and deleted, and a lookup takes no memory by the square of them."""
@@ -103,7 +102,6 @@ def test_colliding_keys_of_one_file_cost_what_others_do(tmp_path, monkeypatch, b
     assert bits == 64 or table.index_status().entries <= 4
 
 
-@pytest.mark.xfail(strict=True, reason="every match of a hash is an entry and a row of its own")
 def test_colliding_keys_of_many_files_cost_one_reading_of_each(tmp_path, monkeypatch):
     """If every file has the hash of every key, each file is asked once, for the keys still open."""
     monkeypatch.setattr(hashing, "MASK", 0)
@@ -127,7 +125,6 @@ def test_hashes_of_one_prefix_are_found_by_bisection(tmp_path):
     assert sorted(rows.tolist()) == list(range(1, 40_000, 2)) and set(groups.tolist()) == {0}
 
 
-@pytest.mark.xfail(strict=True, reason="every match of a hash is an entry and a row of its own")
 def test_a_pair_of_hash_and_group_is_kept_once():
     """However often it was reported: in one file, in several runs, and beside other groups."""
     parts = [

@@ -18,7 +18,7 @@ hashes of two keys harmless. *Source:* RFC-24 "new index"; HoodieBloomIndex for 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -45,6 +45,26 @@ def _view(path: str, section: Section) -> SectionView:
     return SectionView(path, section)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Hashes that several groups have: `which` of them the key in each of `rows` has.
+
+    `hashes` and `groups` are the pairs of them; nothing here is longer than the keys or the state.
+    """
+
+    rows: Positions
+    which: Positions
+    hashes: Positions
+    groups: Positions
+
+    def by_group(self) -> Iterator[tuple[int, Positions]]:
+        """Yield each group and the rows of the keys whose hash it has."""
+        for group in np.unique(self.groups):
+            has = np.zeros(int(self.hashes.max()) + 1, dtype=bool)
+            has[self.hashes[self.groups == group]] = True
+            yield int(group), self.rows[has[self.which]]
+
+
 @dataclass(slots=True)
 class _Known:
     """What one task knows of a partition: file ids in order, runs, files that are not loaded.
@@ -61,6 +81,32 @@ class _Known:
         number = {file_id: n for n, file_id in enumerate(self.file_ids)}
         told = [number.get(i, -1) if i in counts else -1 for i in view.file_ids]
         self.views.append((view, np.array([*told, -1], dtype=np.int64)))
+
+    def choose(self, hashes: Hashes) -> tuple[Positions, "_Shared"]:
+        """Return one group that has each hash, -1 for none, and those that several have."""
+        chosen: Positions = np.full(len(hashes), -1, dtype=np.int64)
+        matches = np.zeros(len(hashes), dtype=np.int64)
+        for view, numbers in self.views:
+            rows, theirs, several = view.first(hashes)
+            ours = numbers[theirs]
+            chosen[rows[ours >= 0]] = ours[ours >= 0]
+            matches[rows] += ours >= 0
+            matches[several] += 2
+        rows = np.flatnonzero(matches > 1)
+        distinct, which = np.unique(hashes[rows], return_inverse=True)
+        hash_numbers, groups = self._distinct_pairs(distinct)
+        one: Positions = np.full(len(distinct), -1, dtype=np.int64)
+        one[hash_numbers] = groups
+        chosen[rows] = one[which]
+        ambiguous = np.bincount(hash_numbers, minlength=len(distinct)) > 1
+        shared, pairs = ambiguous[which], ambiguous[hash_numbers]
+        return chosen, _Shared(rows[shared], which[shared], hash_numbers[pairs], groups[pairs])
+
+    def _distinct_pairs(self, hashes: Hashes) -> tuple[Positions, Positions]:
+        count = max(1, len(self.file_ids))
+        rows, groups = self.find(hashes)
+        rows, groups = np.divmod(np.unique(rows * count + groups), count)
+        return rows, groups
 
     def find(self, hashes: Hashes) -> tuple[Positions, Positions]:
         """Return each match as (position among `hashes`, position among the file ids)."""
@@ -88,13 +134,16 @@ class BloomStateIndex:
         if partition not in self._known:
             self._known[partition] = self._open(partition, slices)
         known, hashes = self._known[partition], hash64(keys)
-        rows, groups = known.find(hashes)
+        groups, shared = known.choose(hashes)
         self.counts.keys += len(keys)
-        self.counts.state_hits += int((np.bincount(rows, minlength=len(keys)) > 0).sum())
+        self.counts.state_hits += int((groups >= 0).sum())
         asked = [self._ask(known, s, keys, hashes) for s in list(known.unloaded.values())]
         if any(asked):
-            rows, groups = known.find(hashes)
-        groups = self._one_group(known, slices, keys, (rows, groups))
+            groups, shared = known.choose(hashes)
+        groups[shared.rows] = -1
+        for group, rows in shared.by_group():  # the first that has the key, as blooms say
+            rows, piece = rows[groups[rows] < 0], slices[known.file_ids[group]]
+            groups[rows[self._bloom.holds(piece, keys.take(pa.array(rows)))]] = group
         self.counts.found += int((groups >= 0).sum())
         return pa.array(known.file_ids, pa.string()).take(pa.array(groups, mask=groups < 0))
 
@@ -128,33 +177,10 @@ class BloomStateIndex:
         view, read = load(self._plan.storage, self._plan.staged, piece)
         self.counts.files_looked_up += read
         self.counts.keys_loaded += len(view.hashes) * read
-        self.counts.false_positives += len(maybe) - len(np.unique(view.find(hashes[maybe])[0]))
+        self.counts.false_positives += len(maybe) - len(view.first(hashes[maybe])[0])
         known.add(view, {piece.file_id})
         del known.unloaded[piece.file_id]
         return True
-
-    def _one_group(
-        self,
-        known: _Known,
-        slices: Mapping[str, FileSlice],
-        keys: pa.Array,
-        matches: tuple[Positions, Positions],
-    ) -> Positions:
-        """Return one group a key, -1 for none; several with its hash are asked for the key."""
-        rows, groups = matches
-        chosen: Positions = np.full(len(keys), -1, dtype=np.int64)
-        chosen[rows] = groups
-        if np.bincount(rows).max(initial=0) <= 1:
-            return chosen
-        count = len(known.file_ids)
-        rows, groups = np.divmod(np.unique(rows * count + groups), count)
-        shared = np.bincount(rows)[rows] > 1
-        chosen[rows[shared]] = -1
-        for group in np.unique(groups[shared])[::-1]:  # the first that has the key, as blooms say
-            asked = rows[shared & (groups == group)]
-            piece = slices[known.file_ids[group]]
-            chosen[asked[self._bloom.holds(piece, keys.take(pa.array(asked)))]] = group
-        return chosen
 
 
 def manifest_of(plan: WritePlan) -> Manifest:

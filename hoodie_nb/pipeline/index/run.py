@@ -12,10 +12,12 @@ Sections are found through the manifest, which names run, place, length and chec
     directory   uint32 each, 2^bits + 1: where hashes with that prefix begin
     filter      2^(bits + 4) bits: whether some hash has that longer prefix
 
-At most 15 bytes a key. The filter spares most hashes that are not there the way through the others,
-which makes several sections nearly as quick as one. Files are mapped, so that lookups touch the
-pages they need and nobody holds a run in memory or, whatever the number of sections, an open file;
-a section's checksum is compared when it is first opened.
+At most 15 bytes a key. A hash is there once for each group that has it, however many of the group's
+keys share it, and a lookup that meets many hashes of one prefix goes on by bisection: what somebody
+makes of his keys costs no more than theirs. The filter spares most hashes that are not there the
+way through the others, which makes several sections nearly as quick as one. Files are mapped, so
+that lookups touch the pages they need and nobody holds a run in memory or, whatever the number of
+sections, an open file; a section's checksum is compared when it is first opened.
 
 *Source:* RFC-24 "new index"; the memtables of log-structured merge trees.
 """
@@ -36,6 +38,7 @@ from hoodie_nb.table.storage import LocalStorage
 HEAD = b"HNBRUN01"
 _HEAD_BYTES = 32
 _FINER = 4  # bits that the filter's prefixes are longer than the directory's
+_STEPS = 24  # entries of one prefix that a lookup walks past; four are usual
 Positions = NDArray[np.int64]
 Groups = NDArray[np.uint32]
 
@@ -71,8 +74,8 @@ class Entries:
     @classmethod
     def of(cls, partition: str, file_id: str, hashes: Hashes) -> "Entries":
         """Return the entries of one file group, given its hashes in any order."""
-        groups = np.zeros(len(hashes), dtype=np.uint32)
-        return cls(partition, (file_id,), np.sort(hashes), groups)
+        distinct = np.unique(hashes)
+        return cls(partition, (file_id,), distinct, np.zeros(len(distinct), dtype=np.uint32))
 
     @classmethod
     def union(cls, parts: Sequence["Entries"], counts: Sequence[Collection[str]]) -> "Entries":
@@ -87,7 +90,7 @@ class Entries:
             groups.append(numbers[part.groups[kept]])
         together, theirs = np.concatenate(hashes), np.concatenate(groups)
         order = np.argsort(together, kind="stable")  # quick, since the parts are sorted
-        return cls(parts[0].partition, file_ids, together[order], theirs[order])
+        return cls(parts[0].partition, file_ids, *_distinct(together[order], theirs[order]))
 
     def encoded(self) -> bytes:
         """Return the section's bytes; `SectionView` reads them."""
@@ -104,6 +107,17 @@ class Entries:
         parts = [len(text).to_bytes(8, "little"), _padded(text), self.hashes.tobytes()]
         rest = (self.groups.tobytes(), directory.tobytes(), bitmap)
         return b"".join([*parts, *map(_padded, rest)])
+
+
+def _distinct(hashes: Hashes, groups: Groups) -> tuple[Hashes, Groups]:
+    """Return each pair once, by hash and group; the hashes are sorted."""
+    same = hashes[1:] == hashes[:-1]
+    if not same.any():
+        return hashes, groups
+    shared = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    groups[shared] = groups[shared][np.lexsort((groups[shared], hashes[shared]))]
+    new = np.append(True, ~same | (groups[1:] != groups[:-1]))
+    return hashes[new], groups[new]
 
 
 def write_run(
@@ -160,14 +174,23 @@ class SectionView:
         """Return what the section holds; the numbers stay in the mapped file."""
         return Entries(self.partition, self.file_ids, self.hashes, self.groups)
 
+    def first(self, hashes: Hashes) -> tuple[Positions, Groups, Positions]:
+        """Return the position of each hash that is here, one of its groups, and whose has several.
+
+        Groups are positions of file ids; the work is linear in `hashes`, whatever they are.
+        """
+        rows, at = self._matches(hashes)
+        after = np.minimum(at + 1, len(self.hashes) - 1)
+        several = (after > at) & (self.hashes[after] == hashes[rows])
+        return rows, self.groups[at], rows[several]
+
     def find(self, hashes: Hashes) -> tuple[Positions, Groups]:
         """Return each match as (position among `hashes`, position of the file id).
 
-        A hash that several file groups have is matched several times.
+        A hash that several file groups have is matched several times: distinct hashes have no more
+        matches than there are entries.
         """
-        maybe = self._maybe(hashes)
-        rows, at = self._first(hashes[maybe])
-        rows = maybe[rows]
+        rows, at = self._matches(hashes)
         found = [(rows, self.groups[at])]
         while len(rows):  # equal hashes lie side by side
             at = at + 1
@@ -176,6 +199,12 @@ class SectionView:
             rows, at = rows[again], at[again]
             found.append((rows, self.groups[at]))
         return np.concatenate([r for r, _ in found]), np.concatenate([g for _, g in found])
+
+    def _matches(self, hashes: Hashes) -> tuple[Positions, Positions]:
+        """Return the position of each hash that is here, and where its first entry lies."""
+        maybe = self._maybe(hashes)
+        rows, at = self._first(hashes[maybe])
+        return maybe[rows], at
 
     def _maybe(self, hashes: Hashes) -> Positions:
         """Return the positions of the hashes that the filter lets through."""
@@ -192,12 +221,18 @@ class SectionView:
         rows = np.flatnonzero(at < end)
         at, end, wanted = at[rows], end[rows], hashes[rows]
         matched: list[tuple[Positions, Positions]] = []
-        while len(rows):
+        for _ in range(_STEPS):
             here = self.hashes[at]
             equal = here == wanted
             matched.append((rows[equal], at[equal]))
             on = np.flatnonzero((here < wanted) & (at + 1 < end))
             rows, at, end, wanted = rows[on], at[on] + 1, end[on], wanted[on]
+            if not len(rows):
+                break
+        else:
+            at = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
+            equal = self.hashes[at] == wanted
+            matched.append((rows[equal], at[equal]))
         none = np.empty(0, dtype=np.int64)
         found = np.concatenate([none, *(r for r, _ in matched)])
         return found, np.concatenate([none, *(a for _, a in matched)])
