@@ -1,8 +1,8 @@
 """Measure what an upsert costs as the timeline grows: `python benchmarks/timeline.py [--to 2000]`.
 
-Prints Markdown: CPU milliseconds of a one-row upsert (median of `TIMES`) after so many commits, by a
-Table that is kept and by one that is opened for each call, and how often the timeline was listed.
-Nothing cleans or archives, so that `.hoodie` holds three files a commit.
+Prints Markdown: CPU milliseconds of a one-row upsert (median of `TIMES`) after so many commits, by
+a Table that is kept and by one that is opened for each call. Nothing cleans or archives, so that
+`.hoodie` holds three files a commit.
 """
 
 import argparse
