@@ -132,6 +132,7 @@ def test_a_pair_of_hash_and_group_is_kept_once():
         Entries.of("p", "b", np.array([5, 5, 9], dtype=np.uint64)),
         Entries.of("p", "a", np.array([5, 9], dtype=np.uint64)),
     ]
+    assert parts[0].hashes.tolist() == [5, 7]
     union = Entries.union(parts, [{"a", "b"}] * 3)
     pairs = zip(union.hashes.tolist(), union.groups.tolist(), strict=True)
     assert list(pairs) == [(5, 0), (5, 1), (7, 0), (9, 0), (9, 1)]

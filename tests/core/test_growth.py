@@ -4,12 +4,18 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import hoodie_nb as hn
+from hoodie_nb import failpoints
+from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.table.commits import encode_commit
+from hoodie_nb.table.handle import open_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 _looks: Counter[str] | None = None
@@ -60,8 +66,8 @@ def upserted(table: hn.Table, number: int) -> Counter[str]:
     return found
 
 
-def test_a_write_lists_the_timeline_three_times(tmp_path):
-    """A Table lists the timeline when a call begins, when it recovers, and before it commits.
+def test_a_write_lists_the_timeline_four_times(tmp_path):
+    """A Table lists the timeline when a call begins, twice as it recovers, and before it commits.
 
     It lists no partition, and looks at no more for the sixtieth commit than for the tenth.
     """
@@ -69,7 +75,7 @@ def test_a_write_lists_the_timeline_three_times(tmp_path):
     found = [upserted(table, number) for number in range(60)]
     early, late = found[10], found[59]
     assert late == early
-    assert late["listed timeline"] == 3 and not [n for n in late if n in ("listed p0", "listed t")]
+    assert late["listed timeline"] == 4 and not [n for n in late if n in ("listed p0", "listed t")]
     assert late["commits read"] <= 1
 
 
@@ -79,4 +85,50 @@ def test_a_table_that_was_just_opened_reads_few_commits(tmp_path):
     found = [upserted(hn.Table.open(tmp_path / "t"), number) for number in range(60)]
     early, late = found[40], found[59]
     assert late == early
-    assert late["listed timeline"] <= 4 and late["commits read"] <= 32
+    assert late["listed timeline"] <= 5 and late["commits read"] <= 32
+
+
+def commit_elsewhere(path: Path) -> None:
+    """Put an empty commit on the timeline, as another engine would."""
+    timeline = open_table(path).timeline
+    instant = timeline.begin(timeline.request())
+    timeline.complete(instant, encode_commit([], "upsert", {}))
+
+
+def test_a_commit_of_another_engine_is_seen_by_the_next_write(tmp_path):
+    """A Table that is kept builds on what others have committed since its last write."""
+    table, other = make(tmp_path / "t"), hn.Table.open(tmp_path / "t")
+    for number in range(4):
+        (table, other)[number % 2].upsert(row(7))
+        commit_elsewhere(tmp_path / "t")
+    assert table.to_arrow().num_rows == 1 and len(table.file_groups()) == 1
+    assert len(table.history()) == 8 and table.fsck() == []
+
+
+def test_a_commit_of_another_engine_during_a_write_is_seen_before_the_commit(tmp_path):
+    """What a write listed at its beginning does not hide a commit that came while it wrote."""
+    table = make(tmp_path / "t")
+    table.upsert(row(1))
+    failpoints.call("writer.data.post", lambda: commit_elsewhere(tmp_path / "t"), 1)
+    try:
+        with pytest.raises(ConcurrentWriter, match="another writer changed"):
+            table.upsert(row(2))
+    finally:
+        failpoints.arm("")
+    assert table.to_arrow().num_rows == 1 and table.fsck() == []
+    table.upsert(row(2))
+    assert table.to_arrow().num_rows == 2 and table.fsck() == []
+
+
+def test_other_threads_list_the_timeline_while_a_write_does_not(tmp_path):
+    """Inside `listed_once` only the thread that entered it goes without listing."""
+    make(tmp_path / "t")
+    timeline = open_table(tmp_path / "t").timeline
+    with timeline.listed_once():
+        commit_elsewhere(tmp_path / "t")
+        assert timeline.completed_commits() == []
+        with ThreadPoolExecutor(1) as pool:
+            assert len(pool.submit(timeline.completed_commits).result()) == 1
+        timeline.begin(timeline.request())
+        assert [str(i.state) for i in timeline.pending()] == ["inflight"]
+    assert len(timeline.completed_commits()) == 1

@@ -3,7 +3,10 @@
 MurmurHash64A with seed 0 over the key's UTF-8 bytes: the same on every machine and in every
 version, since hashes lie on disk. Words are read for many keys at once, at any byte position.
 
-**Caveats**: two keys may share a hash; whoever asks settles that in the files. Tests cut `MASK` to
+**Caveats**: two keys may share a hash; the lookup settles that in the files. Keys can be made to
+collide, and a secret seed would not prevent it: pairs of words exist whose differences cancel under
+every seed. So runs and lookups are built to cost no more for such keys; what remains is that new
+ones all join the group that has their hash, beyond its size limit. Tests cut `MASK` to
 eight bits to see it happen. *Source:* Austin Appleby's MurmurHash2, 64-bit variant A.
 """
 
