@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import hudi
@@ -12,6 +13,7 @@ from index_truth import index_gaps
 from pyspark.sql import functions as F
 
 import hoodie_nb as hn
+from hoodie_nb import failpoints
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.table.storage import OURS
 
@@ -126,6 +128,28 @@ def test_a_replay_of_the_last_batch_is_skipped(spark, tmp_path):
     job = run(spark, table, tmp_path)
     assert [e.values["batch"] for e in job.events.records("batch_skipped")] == [int(last.name)]
     assert len(table.history()) == commits
+    same_as_board(table, DAYS)
+
+
+def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path):
+    """Without the thread that commits, the query would go on for ever and commit nothing."""
+    table = board_table(tmp_path / "board")
+    stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source", pace=1)
+
+    def dies():
+        if threading.current_thread().name == "hoodie-job":
+            raise MemoryError("the watcher is made to die")
+
+    failpoints.call("coord.commit.pre", dies)
+    try:
+        settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds"}
+        job = hn.write_stream(stream, table, **settings)
+        with pytest.raises(MemoryError, match="made to die"):
+            job.wait(120)
+    finally:
+        failpoints.arm("")
+    assert not job.active and not job.query.isActive
+    run(spark, table, tmp_path)
     same_as_board(table, DAYS)
 
 

@@ -329,6 +329,14 @@ class Checkpointing:
         return instant
 
 
+def intake_of(coordinator: WriteCoordinator, operation: str, query_id: str | None) -> Intake:
+    """Return what a query's rows must look like; one that goes on may lack columns added since."""
+    table = coordinator.table
+    intake = Intake(table.config, table.schema, operation)
+    goes_on = query_id is not None and bool(coordinator.progress.entries(query_id))
+    return intake.lenient() if goes_on else intake
+
+
 def settle(
     coordinator: WriteCoordinator,
     events: EventLog,

@@ -48,7 +48,8 @@ _KEYED = [
 class Intake:
     """What a batch must look like for one table and operation.
 
-    `optional` are columns that may be missing: those that the table got after the job's start.
+    `optional` are columns that may be missing: those that the table may have got after the query
+    began to write it.
     """
 
     config: TableConfig
@@ -75,6 +76,11 @@ class Intake:
         """Return the intake for the table as it is now; columns it has gained are optional."""
         gained = frozenset(schema.names) - frozenset(self.schema.names)
         return replace(self, config=config, schema=schema, optional=self.optional | gained)
+
+    def lenient(self) -> "Intake":
+        """Return the intake of a query that goes on: it may lack what its first batch had."""
+        needed = {*self.config.record_key, *self.config.partition_by, self.ordering}
+        return replace(self, optional=frozenset(self.schema.names) - needed)
 
     def check(self, given: pa.Schema) -> None:
         """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved.

@@ -18,6 +18,7 @@ it times out before they end, the next checkpoint writes what is left in it.
 """
 
 import hashlib
+import itertools
 import queue
 import threading
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ import pyarrow as pa
 
 from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, settle
+from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, intake_of, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.in_process import in_order, keyed_in_order
 from hoodie_nb.pipeline.intake import Intake
@@ -158,7 +159,7 @@ class LocalJob:
         self._process: _ProcessThread | None = None
         self._fed = self._next = 0
         self.coordinator = WriteCoordinator(table, self.events)
-        intake = Intake(table.config, table.schema, operation)
+        intake = intake_of(self.coordinator, operation, query_id)
         self.checkpointing = Checkpointing(
             self.coordinator, intake, self.shape, self.events, interval=interval
         )

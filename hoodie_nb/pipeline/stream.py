@@ -35,10 +35,9 @@ from hoodie_nb.errors import (
     WriteFailed,
 )
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
+from hoodie_nb.pipeline.checkpointing import Checkpointing, intake_of, settle
 from hoodie_nb.pipeline.checkpoints import CheckpointFolder
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.lock import JobHold
 from hoodie_nb.pipeline.plan import SealPlan, WritePlan
 from hoodie_nb.pipeline.settings import StreamSettings
@@ -69,7 +68,8 @@ class Job:
         self._stream, self._table, self._events = stream, table, EventLog()
         self._folder = CheckpointFolder(settings.checkpoint)
         self._coordinator = WriteCoordinator(table, self._events)
-        intake, given = Intake(table.config, table.schema, settings.operation), arrow_schema(stream)
+        intake = intake_of(self._coordinator, settings.operation, self._folder.query_id())
+        given = arrow_schema(stream)
         intake.check(given)
         shape = Shape(
             pipeline_named(settings.pipeline),

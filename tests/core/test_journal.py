@@ -51,7 +51,7 @@ class Life:
     def __init__(self, path: Path, interval: Interval | None) -> None:
         self.path, self.interval, self.clock = path, interval, ManualClock()
         create_table(path, CONFIG, clock=self.clock)
-        self.source, self.number = Source(), 0
+        self.source, self.number, self.keeps_seals = Source(), 0, False
         self.job = self.start()
 
     def handle(self) -> TableHandle:
@@ -63,7 +63,11 @@ class Life:
         """Let a new process go on."""
         failpoints.arm("")
         self.job = LocalJob(
-            self.handle(), index="bloom+state", source=self.source, interval=self.interval
+            self.handle(),
+            index="bloom+state",
+            source=self.source,
+            interval=self.interval,
+            keeps_seals=self.keeps_seals,
         )
         return self.job
 
@@ -134,6 +138,37 @@ def test_seals_are_applied_in_order_of_arrival(life):
         )
     one.job.checkpointing.complete()
     assert one.found() == {"a": (1, 4)}
+
+
+def test_a_restored_checkpoint_folder_in_an_interval_arrives_last(life):
+    """After a restart that keeps the seals, rows of a restored folder are newer than all seals."""
+    one = life(Interval(checkpoints=1000))
+    one.keeps_seals = True
+    one.start()
+    one.checkpoint(("a", 1, 1, False))
+    one.checkpoint(("b", 1, 1, False))
+    one.checkpoint(("a", 1, 2, False))
+    del one.source.sealed[1:]  # the folder of an hour ago
+    one.source.succeeded = 1
+    one.start()
+    one.checkpoint(("a", 1, 3, False))
+    assert one.found() == {}
+    one.job.checkpointing.complete()
+    assert one.found() == {"a": (1, 3), "b": (1, 1)}
+
+
+def test_an_interval_ends_though_the_clock_is_set_back(life):
+    """An interval of 30 seconds ends after 30 seconds of running time, whatever the clock says."""
+    one = life(Interval(duration_ms=30_000))
+    one.checkpoint(("a", 1, 1, False))
+    assert not one.job.checkpointing.due()
+    one.clock.ms -= 3_600_000
+    assert not one.job.checkpointing.due()
+    for _ in range(29):
+        one.clock.ms += 1000
+        assert not one.job.checkpointing.due()
+    one.clock.ms += 1000
+    assert one.job.checkpointing.due()
 
 
 # --- damage -------------------------------------------------------------------------------------
