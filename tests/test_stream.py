@@ -134,7 +134,7 @@ def test_a_replay_of_the_last_batch_is_skipped(spark, tmp_path):
 def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path):
     """Without the thread that commits, the query would go on for ever and commit nothing."""
     table = board_table(tmp_path / "board")
-    stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source", pace=1)
+    stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source", seed=7, pace=1)
 
     def dies():
         if threading.current_thread().name == "hoodie-job":
@@ -149,7 +149,7 @@ def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path):
     finally:
         failpoints.arm("")
     assert not job.active and not job.query.isActive
-    run(spark, table, tmp_path)
+    run(spark, table, tmp_path, pace=1)
     same_as_board(table, DAYS)
 
 
