@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults import Crash, FaultyStorage
+from faults import Crash, Fault, FaultyStorage
 from tables import tree
 
 from hoodie_nb import failpoints
@@ -124,6 +124,27 @@ def test_a_long_interval_is_applied_once(life, failpoint):
     one.job.checkpointing.complete()
     assert one.found() == {"kept": (1, 130)}
     assert fsck(one.path) == []
+
+
+@pytest.mark.parametrize("step", range(1, 16))
+def test_seals_that_are_half_removed_are_not_applied_again(life, step):
+    """A crash at any step after the commit leaves seals that the next start knows as applied."""
+    one = life(Interval(checkpoints=1000))
+    one.checkpoint(("back", 1, 1, False), ("kept", 1, 1, False))
+    one.checkpoint(("back", 2, 0, True))
+    one.checkpoint(("kept", 1, 2, False))
+    storage = one.job.table.storage
+
+    def soon() -> None:
+        storage.fault = Fault(storage.steps + step, "before")
+
+    failpoints.call("coord.progress.post", soon)
+    with contextlib.suppress(Crash):
+        one.job.checkpointing.complete()
+    one.start()
+    one.job.checkpointing.complete()
+    assert one.found() == {"kept": (1, 2)}
+    assert list(one.path.glob(f"{OURS}/sealed/*")) == []
 
 
 def test_seals_are_applied_in_order_of_arrival(life):
