@@ -18,7 +18,6 @@ it times out before they end, the next checkpoint writes what is left in it.
 """
 
 import hashlib
-import itertools
 import queue
 import threading
 from collections.abc import Iterator

@@ -4,7 +4,6 @@ The view of the file groups is kept between calls and listed again whenever the 
 the timeline are not those it was made from, so that a commit of another writer is never missed.
 """
 
-import functools
 import json
 import os
 from collections.abc import Callable, Mapping
