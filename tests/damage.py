@@ -128,7 +128,8 @@ def _traits(kind: str, draw: random.Random) -> Traits:
     interval = Interval(checkpoints=draw.choice([3, 100])) if sealed else None
     index = "state" if kind == "state" else draw.choice(["bloom", "bloom+state", "bloom+state"])
     keys = draw.choice(["plain", "composite", "unicode"])
-    return Traits(interval=interval, index=index, keys=keys, sizes=draw.randrange(3))
+    links, sizes = draw.random() < 0.8, draw.randrange(3)
+    return Traits(interval=interval, index=index, keys=keys, links=links, sizes=sizes)
 
 
 def trial(kind: str, number: int) -> Outcome:

@@ -58,7 +58,7 @@ class Damage:
     how: str
     before: bytes
     after: bytes | None
-    links: tuple[str, ...] = ()  # other names of the same file: it is published
+    links: tuple[Path, ...] = ()  # other names of the same file: it is published
 
     @classmethod
     def draw(
@@ -89,27 +89,28 @@ class Damage:
             self.path.write_bytes(self.after)
 
     def undo(self) -> None:
-        """Put the file back as it was."""
+        """Put the file back as it was, under each of its names."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_bytes(self.before)
+        for path in (self.path, *(link for link in self.links if link.exists())):
+            path.write_bytes(self.before)
 
     def check_message(self, text: str) -> None:
         """Raise AssertionError unless the message names the file and a cure.
 
-        A record that is gone can be missed only by what it held, so its name is not asked for.
+        A record that is gone, or as it was earlier, is missed by what the table does not hold.
         """
-        gone = self.how == "gone" and self.path.suffix == ".json"
-        names = (self.path.name, *self.links)
-        assert gone or any(n in text for n in names), f"{self}: the message names no file: {text}"
+        missed = self.path.suffix == ".json" and (self.how == "gone" or "does not hold" in text)
+        names = [path.name for path in (self.path, *self.links)]
+        assert missed or any(n in text for n in names), f"{self}: the message names no file: {text}"
         assert any(verb in text.lower() for verb in REMEDIES), f"{self}: no cure: {text}"
 
 
-def _links(path: Path) -> list[str]:
+def _links(path: Path) -> list[Path]:
     """Return the other names of a file, in the partitions."""
     if path.stat().st_nlink == 1:
         return []
     table = next(p for p in path.parents if (p / OURS).is_dir())
-    return [p.name for p in table.rglob("*.parquet") if p.samefile(path)]
+    return [p for p in table.rglob("*.parquet") if p.samefile(path)]
 
 
 def _damaged(
