@@ -42,6 +42,17 @@ class CheckpointFolder:
         except (FileNotFoundError, ValueError, KeyError):
             return None
 
+    def clear_torn_start(self) -> None:
+        """Delete what a query left that ended while Spark wrote its first `offsets/0`.
+
+        Spark refuses to start over such a hidden file; without `offsets/0` there is no batch yet.
+        """
+        folder = Path(self.path, "offsets")
+        names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+        if all(name.startswith(".") for name in names):
+            for name in names:
+                Path(folder, name).unlink(missing_ok=True)
+
     def fingerprint(self, batch_id: int) -> str | None:
         """Return the fingerprint of a batch, None if its offsets are not there."""
         try:

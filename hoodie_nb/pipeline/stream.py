@@ -108,6 +108,7 @@ class Job:
             settle(self._coordinator, self._events, sealing=sealing, last=self._folder.last())
 
     def _start(self) -> None:
+        self._folder.clear_torn_start()
         writer = self._stream.writeStream.foreachBatch(self._on_batch)
         writer = writer.option("checkpointLocation", self._folder.path)
         self.query = writer.trigger(**self.settings.trigger).start()
