@@ -96,10 +96,12 @@ class Outcome:
 # --- one trial ----------------------------------------------------------------------------------
 
 
-def stopped(folder: Path, kind: str, draw: random.Random) -> tuple[History, dict[Path, bytes]]:
+def stopped(
+    folder: Path, kind: str, draw: random.Random, *, links: bool
+) -> tuple[History, dict[Path, bytes]]:
     """Return a history that stopped at a moment, and what its files held earlier."""
     pipeline, seed = draw.choice(["step1", "step2", "step3"]), draw.randrange(10**6)
-    history = History(folder, pipeline, seed, _traits(kind, draw))
+    history = History(folder, pipeline, seed, _traits(kind, draw, links))
     with writing(history.job.table.storage):
         pass  # makes the lock file
     without = {"foreign_commit"} if kind == "state" else set()
@@ -123,13 +125,12 @@ def stopped(folder: Path, kind: str, draw: random.Random) -> tuple[History, dict
     return history, earlier
 
 
-def _traits(kind: str, draw: random.Random) -> Traits:
+def _traits(kind: str, draw: random.Random, links: bool) -> Traits:
     sealed = kind.startswith("sealed")
     interval = Interval(checkpoints=draw.choice([3, 100])) if sealed else None
     index = "state" if kind == "state" else draw.choice(["bloom", "bloom+state", "bloom+state"])
     keys = draw.choice(["plain", "composite", "unicode"])
-    links, sizes = draw.random() < 0.8, draw.randrange(3)
-    return Traits(interval=interval, index=index, keys=keys, links=links, sizes=sizes)
+    return Traits(interval=interval, index=index, keys=keys, links=links, sizes=draw.randrange(3))
 
 
 def trial(kind: str, number: int) -> Outcome:
@@ -137,7 +138,7 @@ def trial(kind: str, number: int) -> Outcome:
     draw, how = random.Random(f"damage {kind} {number}"), HOW[number % len(HOW)]
     for _ in range(40):
         with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
-            history, earlier = stopped(Path(folder), kind, draw)
+            history, earlier = stopped(Path(folder), kind, draw, links=number % 5 != 4)
             files = files_of_ours(history.path)
             if kind in files:
                 damage = Damage.draw(draw, {kind: files[kind]}, earlier=earlier, how=how)

@@ -271,9 +271,14 @@ class Checkpointing:
         return [r for r in self._coordinator.prepared.all() if r.instant_time not in done]
 
     def held_open(self) -> bool:
-        """Whether the newest prepared checkpoint's notification was lost."""
+        """Whether the newest prepared checkpoint's notification was lost, and nobody else wrote.
+
+        On a table that has moved a key may have two places, one of them in the open instant.
+        """
         records = self.open_records()
-        return bool(records) and records[-1].checkpoints[-1].batch_id in self._lost
+        done = tuple(i.requested_time for i in self._coordinator.table.timeline.completed_commits())
+        lost = bool(records) and records[-1].checkpoints[-1].batch_id in self._lost
+        return lost and records[-1].base == done
 
     def hold_open(self, batch_id: int) -> None:
         """Take the notification of a checkpoint for lost: its instant stays open."""
