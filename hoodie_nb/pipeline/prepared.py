@@ -95,7 +95,7 @@ class PreparedRecords:
     def _found(self) -> Iterator[Prepared]:
         for entry in self._storage.list_folder(FOLDER):
             path = f"{FOLDER}/{entry.name}"
-            if entry.name.endswith(".json"):
+            if entry.name.endswith(".json") and entry.name[0].isdigit():
                 yield Prepared.parse(self._storage.read_bytes(path), path)
 
     def put(self, record: Prepared) -> None:

@@ -88,9 +88,9 @@ class ProgressRecords:
     def carried(self, checkpoints: Iterable[Checkpoint], instant_time: str) -> str:
         """Return the text a commit carries: the newest entry of every query, these included."""
         newest: dict[str, list[object]] = {}
-        for entry in self._storage.list_folder(FOLDER):
-            query_id = entry.name.removesuffix(".json")
-            kept = self.entries(query_id)
+        for name in self._storage.names(FOLDER):
+            query_id, _, kind = name.rpartition(".")
+            kept = self.entries(query_id) if kind == "json" and _is_query_id(query_id) else []
             if kept:
                 newest[query_id] = [kept[-1].batch_id, kept[-1].fingerprint, kept[-1].instant_time]
         for checkpoint in checkpoints:
@@ -146,9 +146,13 @@ class ProgressRecords:
 
 
 def _path(query_id: str) -> str:
-    if not query_id or not all(c.isalnum() or c in "-_" for c in query_id):
+    if not _is_query_id(query_id):
         raise InvalidConfig(f"query id {query_id!r} has characters other than letters, digits, - _")
     return f"{FOLDER}/{query_id}.json"
+
+
+def _is_query_id(text: str) -> bool:
+    return bool(text) and all(c.isalnum() or c in "-_" for c in text)
 
 
 def _same(entry: Entry, checkpoint: Checkpoint) -> bool:

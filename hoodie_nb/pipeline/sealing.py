@@ -14,6 +14,7 @@ the instant names its checkpoints and outlives their seals, however many there a
 *Source:* design of spanning instants, RFC-24 STEP3.
 """
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
@@ -29,6 +30,7 @@ from hoodie_nb.table.checksums import LOST, StoredFile, decode_record, encode_re
 from hoodie_nb.table.storage import OURS, LocalStorage
 
 FOLDER = f"{OURS}/sealed"
+_NAME = re.compile(r"\d{12,}-.{0,16}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class SealedRecords:
     def all(self) -> list[Sealed]:
         """Return the sealed checkpoints by arrival, or raise InvalidTable if one is lost."""
         found: list[Sealed] = []
-        for entry in self._storage.list_folder(FOLDER):
-            path = f"{FOLDER}/{entry.name}"
+        for name in filter(_NAME.fullmatch, self._storage.names(FOLDER)):
+            path = f"{FOLDER}/{name}"
             found.append(Sealed.parse(self._storage.read_bytes(path), path))
         known = {record.checkpoint for record in found}
         for record in found:

@@ -24,6 +24,7 @@ from hoodie_nb.table.storage import Entry, LocalStorage, walk_folders
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
+METADATA_NAMES = frozenset(PARTITION_METADATA + kind for kind in ("", ".parquet", ".orc"))
 _NAME = re.compile(r"([^_/]+)_([^_/]+)_(\d{14}|\d{17})\.parquet")
 
 
@@ -152,7 +153,7 @@ def table_folders(
     """Yield the folders (of `paths`, if given) with base files that count, or a metadata file."""
     given = None if paths is None else ((path, storage.list_folder(path)) for path in paths)
     for path, entries in walk_folders(storage) if given is None else given:
-        marked = any(e.name.startswith(PARTITION_METADATA) for e in entries)
+        marked = any(e.name in METADATA_NAMES for e in entries)
         if marked:
             yield Folder(path, entries, True, True)
         elif any(True for _ in _counted(entries, commits)):

@@ -17,7 +17,7 @@ from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table import foreign, properties
 from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.file_groups import (
-    PARTITION_METADATA,
+    METADATA_NAMES,
     BaseFileName,
     Commits,
     FileGroups,
@@ -183,7 +183,7 @@ def _clear(storage: LocalStorage) -> None:
     commits = Commits.of(Timeline(storage, SystemClock()).instants())
     for folder in [f for f in table_folders(storage, commits) if f.is_partition]:
         for entry in reversed(folder.entries):  # the metadata file last
-            if BaseFileName.parse(entry.name) or entry.name.startswith(PARTITION_METADATA):
+            if BaseFileName.parse(entry.name) or entry.name in METADATA_NAMES:
                 storage.remove(f"{folder.path}/{entry.name}" if folder.path else entry.name)
         path = folder.path
         while path and not storage.list_folder(path):

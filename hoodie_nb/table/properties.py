@@ -132,10 +132,10 @@ class TableConfig:
             "hoodie.table.keygenerator.type": self.keygen,
             "hoodie.compaction.payload.class": _PAYLOAD + payload,
             "hoodie.archivelog.folder": "archived",
-            "hoodie.table.checksum": str(zlib.crc32(f".{self.name}".encode())),
             "hoodie.table.create.schema": json.dumps(
                 to_avro(self.schema, self.name), separators=(",", ":")
             ),
+            "hoodie.table.checksum": str(zlib.crc32(f".{self.name}".encode())),  # the last line
         }
         rows = [f"{key}={_escape(value)}" for key, value in values.items() if value]
         return "\n".join([f"#Properties saved on {saved_at}", *rows, ""])
@@ -148,8 +148,13 @@ class TableConfig:
         config = cls._of(values, where)
         reason = _unsupported(values, _WRITTEN) or _other_keys(values, config)
         reason = reason or _other_clock(values)
-        why = f"{where} {reason}: leave writing to the engine that made the table"
-        return replace(config, unwritable=why) if reason else config
+        why = f"{where} {reason}: leave writing to the engine that made the table" if reason else ""
+        if not values.get("hoodie.table.checksum"):  # every engine ends the file with it
+            why = (
+                f"{where} has no hoodie.table.checksum, so that other lines may be lost too: "
+                "restore it from a backup (hoodie.properties.backup, if it lies beside it)"
+            )
+        return replace(config, unwritable=why)
 
     @classmethod
     def _of(cls, values: dict[str, str], where: str) -> "TableConfig":

@@ -226,8 +226,15 @@ def parse_avro(text: str, where: str) -> pa.Schema:
 
 def from_avro(avro: dict[str, Any]) -> pa.Schema:
     """Return the Arrow schema of an Avro record, Hudi's meta columns left out."""
-    fields = [(f["name"], f["type"]) for f in avro["fields"]]
-    return pa.schema([(n, _arrow_type(t)) for n, t in fields if n not in META_COLUMNS])
+    own = [f for f in avro["fields"] if f["name"] not in META_COLUMNS]
+    return pa.schema([(f["name"], _column_type(f)) for f in own])
+
+
+def _column_type(field: dict[str, Any]) -> pa.DataType:
+    try:
+        return _arrow_type(field["type"])
+    except ValueError as error:
+        raise ValueError(f"column {field['name']!r}: {error}") from None
 
 
 def _arrow_type(avro: Any) -> pa.DataType:  # noqa: ANN401 -- Avro is JSON
@@ -248,6 +255,8 @@ def _arrow_type(avro: Any) -> pa.DataType:  # noqa: ANN401 -- Avro is JSON
         return pa.timestamp("ms", "UTC")
     if logical in _LOGICAL:
         return _LOGICAL[logical][1]
+    if logical is not None and kind != "string":  # our next commit would drop it from the schema
+        raise ValueError(f"logical type {logical!s:.40} is not supported")
     if kind == "array":
         return pa.list_(_arrow_type(avro["items"]))
     if kind == "map":

@@ -272,13 +272,13 @@ class LocalStorage:
         return True
 
     def remove_tree(self, path: str) -> None:
-        """Delete a folder of ours with all that lies in it; of a link only the link itself."""
+        """Delete a folder of ours and all in it, or a file; of a link only the link itself."""
         if not path.startswith(f"{META}/"):
             raise InvalidTable(f"{path!r} is not below {META}: not deleted")
         with suppress(FileNotFoundError), self._parent(path) as (folder, name):
-            if is_link((folder, name)):
+            if is_link((folder, name)) or not os.path.isdir(self.local_path(path)):
                 os.unlink(name, dir_fd=folder)
-            elif os.path.isdir(self.local_path(path)):
+            else:
                 shutil.rmtree(name, dir_fd=folder)
 
     def open_new(self, path: str) -> BinaryIO:

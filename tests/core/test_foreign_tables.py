@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -155,3 +156,44 @@ def test_a_copied_partition_is_not_foreign(table: Table) -> None:
     shutil.rmtree(Path(table.path, "y"))
     shutil.copytree(Path(table.path, "x"), Path(table.path, "y"))
     assert Table.open(table.path).upsert(ROWS) is not None
+
+
+@pytest.mark.parametrize(
+    ("raw", "logical"),
+    [
+        ("long", "local-timestamp-millis"),
+        ("int", "time-millis"),
+        ("long", "time-micros"),
+        ("long", "timestamp-nanos"),
+        ("bytes", "big-decimal"),
+    ],
+)
+def test_a_logical_type_we_would_drop_is_refused(table: Table, raw: str, logical: str) -> None:
+    """A column whose logical type we do not keep is named, before a commit of ours drops it."""
+    commit = max(Path(table.path, ".hoodie").glob("*.commit"))
+    content = json.loads(commit.read_bytes())
+    avro = json.loads(content["extraMetadata"]["schema"])
+    avro["fields"][-1]["type"] = ["null", {"type": raw, "logicalType": logical}]
+    content["extraMetadata"]["schema"] = json.dumps(avro)
+    commit.write_text(json.dumps(content))
+    before = tree(table.path)
+    for act in (Table.to_arrow, lambda t: t.upsert(ROWS)):
+        with pytest.raises(InvalidTable, match=f"'v'.*{logical}"):
+            act(Table.open(table.path))
+    assert tree(table.path) == before
+
+
+def test_properties_without_their_checksum_are_not_written_by(table: Table) -> None:
+    """A properties file cut off after any line is read at most: an upsert names file and cure."""
+    path = Path(table.path, ".hoodie/hoodie.properties")
+    whole = path.read_text().splitlines(keepends=True)
+    refused = 0
+    for kept in range(1, len(whole)):
+        path.write_text("".join(whole[:kept]))
+        with pytest.raises(InvalidTable, match=r"hoodie\.properties") as raised:
+            Table.open(table.path).upsert(ROWS)
+        refused += "hoodie.properties.backup" in str(raised.value)
+    assert refused > 10
+    assert without_meta(Table.open(table.path).to_arrow()) == without_meta(ROWS)
+    path.write_text("".join(whole))
+    Table.open(table.path).upsert(ROWS)

@@ -131,8 +131,8 @@ def test_the_properties_file_is_what_hudi_expects(tmp_path: Path) -> None:
         "hoodie.table.keygenerator.type=SIMPLE",
         "hoodie.compaction.payload.class=org.apache.hudi.common.model.DefaultHoodieRecordPayload",
         "hoodie.archivelog.folder=archived",
-        "hoodie.table.checksum=3905340825",
         f"hoodie.table.create.schema={schema}",
+        "hoodie.table.checksum=3905340825",
     ]
 
 
