@@ -159,6 +159,30 @@ def test_bad_rows_are_refused_and_nothing_changes(table: Table, case: str) -> No
     assert tree(table.path) == before
 
 
+@pytest.mark.xfail(strict=True, reason="names are compared with their case")
+@pytest.mark.parametrize(
+    "name", ["_HOODIE_RECORD_KEY", "_Hoodie_Commit_Time", "_HOODIE_NB_SEQ", "_Hoodie_Is_Deleted"]
+)
+def test_no_table_has_a_column_that_is_hudis_own_but_for_case(tmp_path: Path, name: str) -> None:
+    """Spark, which ignores case, could not tell it from Hudi's: no table is made, it is named."""
+    schema = pa.schema([("id", pa.string()), (name, pa.string())])
+    with pytest.raises(InvalidInput, match=name):
+        Table.create(tmp_path / "t", schema=schema, record_key="id")
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_struct_may_have_fields_named_as_hudis_columns(tmp_path: Path) -> None:
+    """A row of another Hudi table is stored as a struct and read back by both readers."""
+    kind = pa.struct([("_HOODIE_RECORD_KEY", pa.string()), ("_hoodie_commit_time", pa.string())])
+    schema = pa.schema([("id", pa.string()), ("before", kind)])
+    table = Table.create(tmp_path / "t", schema=schema, record_key="id")
+    before = {"_HOODIE_RECORD_KEY": "k", "_hoodie_commit_time": "1"}
+    table.upsert(pa.table({"id": ["a"], "before": [before]}, schema=schema))
+    found = table.to_arrow(meta=False)
+    assert found.to_pylist() == [{"id": "a", "before": before}]
+    assert hudi_rows(table.path) == without_meta(found)
+
+
 def test_at_most_five_offending_values_are_shown(table: Table) -> None:
     """A message shows five distinct values of at most 80 characters and counts all bad rows."""
     names = [f"_{i}" + "x" * 200 for i in range(9)] * 2
