@@ -57,11 +57,21 @@ _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with each type as it is stored, or raise InvalidInput naming the column."""
-    reserved = [n for n in schema.names if n in META_COLUMNS or n.startswith("_hoodie_nb_")]
+    """Return `schema` with each type as it is stored, or raise InvalidInput naming the column.
+
+    Spark ignores case: a name that is Hudi's own in another case belongs to Hudi too.
+    """
+    lower = {name: name.lower() for name in schema.names}
+    reserved = [n for n, k in lower.items() if k in META_COLUMNS or k.startswith("_hoodie_nb_")]
     if reserved:
         raise InvalidInput(
             f"columns {reserved} belong to Hudi: drop them first, e.g. data.drop(*columns)"
+        )
+    flags = [name for name, key in lower.items() if key == IS_DELETED != name]
+    if flags:
+        raise InvalidInput(
+            f"columns {flags} are Hudi's flag of a delete but for case: rename them, to "
+            f"{IS_DELETED!r} if they are that flag"
         )
     return pa.schema(_stored_fields(schema, ""))
 
