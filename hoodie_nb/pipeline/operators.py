@@ -83,7 +83,7 @@ def assign(
 
 def _index(plan: WritePlan) -> Index:
     if plan.index == "state":
-        return StateIndex(plan.state_folder)
+        return StateIndex(plan.state_folder, plan.groups.replaced)
     return BloomIndex(plan) if plan.index == "bloom" else BloomStateIndex(plan)
 
 

@@ -3,7 +3,7 @@
 A base file counts if its instant is a completed commit, or is older than the first completed commit
 and not pending (its commit was archived, which may leave older rollbacks and cleans behind); the
 newest such file of a group is its slice. Groups that a replacecommit replaced are gone from that
-instant on.
+instant on, with whatever is written into them later: every engine leaves out their file ids.
 
 A partition is a folder with a metadata file, as for every Hudi reader, or one that has lost it: its
 base files count and their rows name this very folder. Such rows are read, so that no upsert takes
@@ -98,12 +98,14 @@ class FileSlice:
 class FileGroups:
     """The latest slices by partition path and file id, as of the instants that have completed.
 
-    `unmarked` are the partitions that have lost their metadata file.
+    `unmarked` are the partitions that have lost their metadata file; `replaced` the file groups, by
+    partition path and file id, that a replacecommit has taken out of the table.
     """
 
     slices: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
     instants: tuple[str, ...] = ()
     unmarked: tuple[str, ...] = ()
+    replaced: frozenset[tuple[str, str]] = frozenset()
 
     def __iter__(self) -> Iterator[FileSlice]:
         for partition in sorted(self.slices):
@@ -134,7 +136,7 @@ class FileGroups:
                 ),
             }
         instants = self.instants if staged else (*self.instants, instant_time)
-        return FileGroups(slices, instants, self.unmarked)
+        return FileGroups(slices, instants, self.unmarked, self.replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +193,16 @@ def load_file_groups(
     instants = timeline.listing.instants
     commits = Commits.of(instants)
     visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
-    replaced = _replaced(timeline, [i for i in instants if i.requested_time in visible])
+    replaced = _replaced(timeline, (i for i in instants if i.requested_time in visible))
     slices: dict[str, dict[str, FileSlice]] = {}
     unmarked = []
     for folder in table_folders(storage, commits, partitions):
         found = _latest(folder, commits, as_of) if folder.is_partition else {}
-        kept = {
-            k: v for k, v in found.items() if v.instant_time > replaced.get((folder.path, k), "")
-        }
+        kept = {k: v for k, v in found.items() if (folder.path, k) not in replaced}
         if kept:
             slices[folder.path] = kept
             unmarked += [folder.path] * (not folder.marked)
-    return FileGroups(slices, tuple(sorted(visible)), tuple(unmarked))
+    return FileGroups(slices, tuple(sorted(visible)), tuple(unmarked), replaced)
 
 
 def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, FileSlice]:
@@ -218,12 +218,10 @@ def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, Fi
     return latest
 
 
-def _replaced(timeline: Timeline, commits: Iterable[Instant]) -> dict[tuple[str, str], str]:
-    gone: dict[tuple[str, str], str] = {}
-    for instant in commits:
-        if instant.action == "replacecommit":
-            metadata = CommitMetadata.parse(timeline.read(instant), instant.file_name)
-            for partition, file_ids in metadata.replaced.items():
-                for file_id in file_ids:
-                    gone[partition, file_id] = instant.requested_time
-    return gone
+def _replaced(timeline: Timeline, instants: Iterable[Instant]) -> frozenset[tuple[str, str]]:
+    """Return partition path and file id of each group that one of the instants replaced."""
+    done = [i for i in instants if i.action == "replacecommit" and i.state is State.COMPLETED]
+    commits = (CommitMetadata.parse(timeline.read(i), i.file_name) for i in done)
+    return frozenset(
+        (p, file_id) for c in commits for p, ids in c.replaced.items() for file_id in ids
+    )

@@ -7,7 +7,7 @@ is in a partition twice. Nothing is changed: `Table.repair` does that where a re
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -72,7 +72,7 @@ def _files(table: TableHandle) -> Iterator[Finding]:
             for stat in stats:
                 told[stat["path"]] = (stat.get("fileSizeInBytes"), stat.get("numWrites"))
     replaced = {
-        (partition, file_id)
+        (partition, file_id): instant.requested_time
         for instant in commits
         for partition, file_ids in table.commit_metadata(instant).replaced.items()
         for file_id in file_ids
@@ -85,6 +85,19 @@ def _files(table: TableHandle) -> Iterator[Finding]:
     newest |= {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
     for path in sorted(told):
         yield from _one_file(table, path, told[path], latest, newest)
+        yield from _revived(path, replaced)
+
+
+def _revived(path: str, replaced: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
+    folder, _, file_name = path.rpartition("/")
+    name = BaseFileName.parse(file_name)
+    since = None if name is None else replaced.get((folder, name.file_id))
+    if name is not None and since is not None and name.instant_time > since:
+        yield Finding(
+            f"{path} was written after replacecommit {since} replaced its file group: no reader "
+            "shows its rows",
+            "write its rows again from the source, or read the file and upsert what it holds",
+        )
 
 
 def _one_folder(folder: Folder, known: Commits, told: set[str]) -> Iterator[Finding]:

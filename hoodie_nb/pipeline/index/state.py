@@ -7,15 +7,17 @@ oldest complaint: #9174, #12523). It is here to show that.
 *On disk*: one Arrow file a task and checkpoint in the checkpoint folder, `hoodie_nb_state/`, with
 the columns partition path, record key and file id of each key that got a place. A run is saved
 before its instant completes: a key whose instant was rolled back leads to a file group that does
-not exist yet, and is simply written there. `<task>.runs` lists the runs of a task, so that one that
-is gone is missed; the newest is added once it is saved. After each file's content come 16 bytes,
-`HNBSTATE` and the CRC-32 of name and content in hexadecimal. What does not agree is refused: the
-keys in it would be written again as new rows.
+not exist yet, and is simply written there. One whose group was replaced since (another engine
+overwrote or dropped its partition) is new again. `<task>.runs` lists the runs of a task, so that
+one that is gone is missed; the newest is added once it is saved. After each file's content come 16
+bytes, `HNBSTATE` and the CRC-32 of name and content in hexadecimal. What does not agree is refused:
+the keys in it would be written again as new rows.
 
 *Source:* RFC-24 bottleneck 4, FlinkHoodieIndex, `index.type=FLINK_STATE`.
 """
 
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,9 +37,13 @@ _SCHEMA = pa.schema(
 
 
 class StateIndex:
-    """The index of one task over a job's runs in `folder`; keys it has not seen are new."""
+    """The index of one task over a job's runs in `folder`; keys it has not seen are new.
 
-    def __init__(self, folder: str) -> None:
+    So are those in groups that were `replaced`, given by partition path and file id.
+    """
+
+    def __init__(self, folder: str, replaced: Collection[tuple[str, str]] = ()) -> None:
+        self._replaced = replaced
         self._folder = Path(folder, FOLDER)
         self._storage = LocalStorage(self._folder, scratch="tmp")
         self._names = [n for n in self._files() if n.endswith(".arrow")]
@@ -53,7 +59,10 @@ class StateIndex:
         """File id of each key in that partition, null where this job never wrote it."""
         if partition not in self._known:
             parts = [r.filter(pc.equal(r.column(PARTITION_PATH), partition)) for r in self._runs]
-            self._known[partition] = pa.concat_tables([_SCHEMA.empty_table(), *parts])
+            known = pa.concat_tables([_SCHEMA.empty_table(), *parts])
+            gone = pa.array([i for p, i in self._replaced if p == partition], pa.string())
+            lost = pc.is_in(known.column(FILE_ID), value_set=gone)
+            self._known[partition] = known.filter(pc.invert(lost))
         known = self._known[partition]
         found = pc.index_in(keys, value_set=known.column(RECORD_KEY))
         self.counts.keys += len(keys)
