@@ -101,14 +101,16 @@ def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
         *([plan.intake.ordering] * (plan.intake.ordering is not None)),
     ]
     schema = pa.schema([stored_schema(plan.intake.schema).field(name) for name in names])
-    source = open_base_file(plan.storage.local_path(piece.path))
-    return pa.concat_tables([schema.empty_table(), *iterate_rows(source, schema)])
+    path = plan.storage.local_path(piece.path)
+    rows = iterate_rows(open_base_file(path), schema, path)
+    return pa.concat_tables([schema.empty_table(), *rows])
 
 
 def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> WriteStatus:
     """Write a file again without the rows at the positions `lost`, its index made new."""
     began, position = time.perf_counter(), 0
-    source = open_base_file(plan.storage.fetch(piece.path, piece.size_bytes))
+    path = plan.storage.fetch(piece.path, piece.size_bytes)
+    source = open_base_file(path)
     token, schema = TaskAttempt().token, stored_schema(plan.intake.schema)
     name = str(BaseFileName(piece.file_id, token, plan.instant_time))
     with ChecksummedFile(plan.storage.open_new(staged)) as sink:
@@ -120,7 +122,7 @@ def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> Writ
             expected_rows=source.metadata.num_rows - len(lost),
             bloom_fpp=plan.options.bloom_fpp,
         )
-        for rows in iterate_rows(source, schema):
+        for rows in iterate_rows(source, schema, path):
             keep = ~np.isin(np.arange(position, position + rows.num_rows), lost)
             position += rows.num_rows
             writer.write(_renamed(rows.filter(pa.array(keep)), name))

@@ -7,11 +7,10 @@ verified before it is opened: Arrow maps what it reads, and damage would end the
 import os
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
-from hoodie_nb.table.schema import META_COLUMNS
+from hoodie_nb.table.schema import META_COLUMNS, as_type, lost_fields
 from hoodie_nb.table.storage import LocalStorage
 
 
@@ -39,14 +38,19 @@ def load_rows(storage: LocalStorage, run: StoredFile, schema: pa.Schema) -> pa.T
 def fitted(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     """Return rows of ours with exactly the columns of `schema`: cast, missing ones null.
 
-    Raises InvalidTable if `schema` lacks a column that has values, or values do not fit it.
+    Raises InvalidTable if `schema` lacks a column, or a field inside one, that has values, or
+    values do not fit it.
     """
     given = [n for n in rows.column_names if n not in META_COLUMNS and n not in schema.names]
     lost = [name for name in given if rows.column(name).null_count < rows.num_rows]
+    for field in schema:
+        if field.name in rows.column_names and rows.column(field.name).type != field.type:
+            for chunk in rows.column(field.name).chunks:
+                lost += lost_fields(chunk, field.type, field.name)
     if lost:
         raise InvalidTable(
-            f"{where} holds rows with columns {lost}, which another engine has dropped from the "
-            "table since: add the columns again, or restore the table to before that"
+            f"{where} holds rows with columns {sorted({*lost})}, which another engine has dropped "
+            "from the table since: add the columns again, or restore the table to before that"
         )
     columns = [_column(rows, field, where) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -57,7 +61,7 @@ def _column(rows: pa.Table, field: pa.Field, where: str) -> pa.ChunkedArray | pa
         return pa.nulls(rows.num_rows, field.type)
     column = rows.column(field.name)
     try:
-        return column if column.type == field.type else pc.cast(column, field.type)
+        return column if column.type == field.type else as_type(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidTable(
             f"{where} holds rows whose column {field.name!r} ({column.type}) does not fit the "

@@ -250,7 +250,8 @@ class BucketWriter:
     ) -> tuple[StoredFile, int]:
         """Write the merged rows to a staged file, durable; return it and how many there are."""
         plan, staged = self._plan, self._staged_name()
-        source = open_base_file(plan.storage.fetch(old.path, old.size_bytes)) if old else None
+        path = plan.storage.fetch(old.path, old.size_bytes) if old else ""
+        source = open_base_file(path) if old else None
         footer = read_footer(source) if source else None
         with ChecksummedFile(plan.storage.open_new(staged)) as sink:
             writer = BaseFileWriter(
@@ -262,7 +263,7 @@ class BucketWriter:
                 bloom_fpp=plan.options.bloom_fpp,
                 inherited=footer.bloom() if footer else None,
             )
-            for rows, new_keys in merge.pieces(_old_rows(source, merge.stored)):
+            for rows, new_keys in merge.pieces(_old_rows(source, merge.stored, path)):
                 writer.write(rows, new_keys)
                 told.add(rows.column(RECORD_KEY), new_keys)
             writer.close()
@@ -285,8 +286,8 @@ def _with_deletes(status: WriteStatus, deletes: StoredFile | None) -> WriteStatu
     return replace(status, deleted_path=path, deleted_bytes=size, deleted_crc=crc)
 
 
-def _old_rows(source: pq.ParquetFile | None, stored: pa.Schema) -> Iterator[pa.Table]:
-    return iter(()) if source is None else iterate_rows(source, stored)
+def _old_rows(source: pq.ParquetFile | None, stored: pa.Schema, path: str) -> Iterator[pa.Table]:
+    return iter(()) if source is None else iterate_rows(source, stored, path)
 
 
 def _pieces(rows: pa.Table) -> Iterator[pa.Table]:

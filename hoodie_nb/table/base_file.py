@@ -35,6 +35,7 @@ from hoodie_nb.table.schema import (
     META_FIELDS,
     PARTITION_PATH,
     RECORD_KEY,
+    as_type,
     to_avro,
 )
 
@@ -60,10 +61,22 @@ class Footer:
 
 
 def open_base_file(path: str) -> pq.ParquetFile:
-    """Open a base file, or raise InvalidTable naming it."""
+    """Open a base file, or raise InvalidTable naming it; its pages are verified when read."""
+    with read_errors(path):
+        file = pq.ParquetFile(
+            path, memory_map=False, pre_buffer=False, page_checksum_verification=True
+        )
+        for text in (file.metadata.metadata or {}).values():
+            text.decode()
+        return file
+
+
+@contextlib.contextmanager
+def read_errors(path: str) -> Iterator[None]:
+    """Raise InvalidTable naming the base file for what Arrow says about its content."""
     try:
-        return pq.ParquetFile(path, memory_map=False, pre_buffer=False)
-    except (pa.ArrowInvalid, OSError) as error:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
         raise InvalidTable(
             f"base file {path} cannot be read ({str(error)[:120]}): `fsck` tells which instant "
             "wrote it; restore it from a backup or roll back to the instant before"
@@ -102,16 +115,25 @@ def index_objection(footer: Footer, keys: pa.Array) -> str | None:
 
 def read_keys(path: str) -> pa.Array:
     """Return the record keys of a base file in file order."""
-    column = open_base_file(path).read([RECORD_KEY], use_threads=False).column(0)
-    return pc.cast(column, pa.string()).combine_chunks()
+    with read_errors(path):
+        column = open_base_file(path).read([RECORD_KEY], use_threads=False).column(0)
+        return pc.cast(column, pa.string()).combine_chunks()
+
+
+def verify_pages(path: str) -> None:
+    """Read a base file as a whole, or raise InvalidTable naming it."""
+    with read_errors(path):
+        for _ in open_base_file(path).iter_batches(ROW_GROUP, use_threads=False):
+            pass
 
 
 def partition_path_in(path: str) -> str | None:
     """Return the partition path that the first row of a base file names, None without rows."""
     file = open_base_file(path)
     if PARTITION_PATH in file.schema_arrow.names:
-        for batch in file.iter_batches(1, columns=[PARTITION_PATH]):
-            return str(batch.column(0)[0].as_py())
+        with read_errors(path):
+            for batch in file.iter_batches(1, columns=[PARTITION_PATH]):
+                return str(batch.column(0)[0].as_py())
     return None
 
 
@@ -120,12 +142,13 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*META_FIELDS, *(pa.field(f.name, f.type) for f in schema)])
 
 
-def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return `rows` with exactly the columns of `schema`: cast, missing ones null."""
+def conform(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    """Return the rows of a base file with exactly the columns of `schema`: missing ones null.
+
+    Raises InvalidTable naming file and column if values do not fit.
+    """
     columns = [
-        pc.cast(rows.column(f.name), f.type)
-        if f.name in rows.column_names and rows.column(f.name).type != f.type
-        else rows.column(f.name)
+        _fitting(rows.column(f.name), f, where)
         if f.name in rows.column_names
         else pa.nulls(rows.num_rows, f.type)
         for f in schema
@@ -133,11 +156,23 @@ def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def iterate_rows(file: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a base file in pieces of at most `ROW_GROUP` rows, cast to `schema`."""
+def _fitting(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
+    try:
+        return column if column.type == field.type else as_type(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidTable(
+            f"base file {where} holds column {field.name!r} as {column.type}, which does not fit "
+            f"the table's type of now, {field.type} ({str(error)[:120]}): restore the table to "
+            "before that change, or let the engine that made it write the file again"
+        ) from None
+
+
+def iterate_rows(file: pq.ParquetFile, schema: pa.Schema, path: str) -> Iterator[pa.Table]:
+    """Yield the rows of the base file at `path` in pieces of `ROW_GROUP` rows, as in `schema`."""
     names = [name for name in schema.names if name in file.schema_arrow.names]
-    for batch in file.iter_batches(ROW_GROUP, columns=names, use_threads=False):
-        yield conform(pa.Table.from_batches([batch]), schema)
+    with read_errors(path):
+        for batch in file.iter_batches(ROW_GROUP, columns=names, use_threads=False):
+            yield conform(pa.Table.from_batches([batch]), schema, path)
 
 
 class BaseFileWriter:
@@ -206,6 +241,7 @@ class BaseFileWriter:
                 coerce_timestamps="us",
                 version="1.0",
                 compression=self._codec,
+                write_page_checksum=True,
                 use_dictionary=_repetitive(rows),
             )
         return self._writer

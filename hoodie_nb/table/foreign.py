@@ -17,7 +17,7 @@ import re
 import pyarrow as pa
 
 from hoodie_nb.errors import HoodieError
-from hoodie_nb.table.base_file import open_base_file
+from hoodie_nb.table.base_file import open_base_file, read_errors
 from hoodie_nb.table.file_groups import FileGroups
 from hoodie_nb.table.keys import partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
@@ -72,6 +72,7 @@ def _first_row(path: str, config: TableConfig) -> pa.Table | None:
     needed = [*config.record_key, *config.partition_by, PARTITION_PATH, RECORD_KEY]
     if not {*needed} <= {*file.schema_arrow.names}:
         return None
-    for batch in file.iter_batches(1, columns=needed, use_threads=False):
-        return pa.Table.from_batches([batch])
+    with read_errors(path):
+        for batch in file.iter_batches(1, columns=needed, use_threads=False):
+            return pa.Table.from_batches([batch])
     return None

@@ -14,7 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import HoodieError
-from hoodie_nb.table.base_file import index_objection, open_base_file, read_footer, read_keys
+from hoodie_nb.table.base_file import (
+    index_objection,
+    open_base_file,
+    read_footer,
+    read_keys,
+    verify_pages,
+)
 from hoodie_nb.table.file_groups import (
     PARTITION_METADATA,
     BaseFileName,
@@ -152,6 +158,7 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
     for piece in table.file_groups():
         local = table.storage.local_path(piece.path)
         try:
+            verify_pages(local)
             footer, keys = read_footer(open_base_file(local)), read_keys(local)
         except HoodieError as error:
             yield Finding(str(error), _RESTORE)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from hoodie_nb.clock import instant_ms, instant_time
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.base_file import conform, open_base_file, stored_schema
+from hoodie_nb.table.base_file import conform, open_base_file, read_errors, stored_schema
 from hoodie_nb.table.file_groups import FileGroups, FileSlice, load_file_groups
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.schema import META_COLUMNS
@@ -69,6 +69,9 @@ def _selected(schema: pa.Schema, columns: Iterable[str] | None, *, meta: bool) -
 
 
 def _read(table: TableHandle, piece: FileSlice, schema: pa.Schema) -> pa.Table:
-    file = open_base_file(table.storage.local_path(piece.path))
+    path = table.storage.local_path(piece.path)
+    file = open_base_file(path)
     names = [name for name in schema.names if name in file.schema_arrow.names]
-    return conform(file.read(names, use_threads=False), schema)
+    with read_errors(path):
+        rows = file.read(names, use_threads=False)
+    return conform(rows, schema, path)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidInput, InvalidTable
 
@@ -160,6 +161,48 @@ def may_become(given: pa.DataType, stored: pa.DataType) -> bool:
         whole = stored.precision - stored.scale >= given.precision - given.scale
         return bool(whole and stored.scale >= given.scale)
     return False
+
+
+def as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Return a column in the type that its table has now, or raise ArrowInvalid.
+
+    Whole numbers that became floats are rounded to the nearest, as other engines read them.
+    """
+    return pc.cast(column, kind, safe=not _only_floats(column.type, kind))
+
+
+def _only_floats(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether the types are the same but for numbers that became floats."""
+    if pa.types.is_struct(given) and pa.types.is_struct(kind):
+        both = {f.name for f in given} & {f.name for f in kind}
+        return all(_only_floats(given.field(n).type, kind.field(n).type) for n in both)
+    if pa.types.is_list(given) and pa.types.is_list(kind):
+        return _only_floats(given.value_type, kind.value_type)
+    if pa.types.is_map(given) and pa.types.is_map(kind):
+        return _only_floats(given.item_type, kind.item_type)
+    number = pa.types.is_integer(given) or pa.types.is_floating(given)
+    wide = (pa.float64(),) if given == pa.float32() else (pa.float32(), pa.float64())
+    return given == kind or (number and given != pa.float64() and kind in wide)
+
+
+def lost_fields(column: pa.Array, kind: pa.DataType, path: str) -> list[str]:
+    """Return the fields inside a column that have values and that `kind` has no place for."""
+    given = column.type
+    if pa.types.is_struct(given) and pa.types.is_struct(kind):
+        known = {f.name: f.type for f in kind}
+        lost = []
+        for field in given:
+            inner, name = pc.struct_field(column, field.name), f"{path}.{field.name}"
+            if field.name in known:
+                lost += lost_fields(inner, known[field.name], name)
+            elif inner.null_count < len(inner):
+                lost.append(name)
+        return lost
+    if pa.types.is_list(given) and pa.types.is_list(kind):
+        return lost_fields(pc.list_flatten(column), kind.value_type, path)
+    if pa.types.is_map(given) and pa.types.is_map(kind):
+        return lost_fields(column.items, kind.item_type, path)
+    return []
 
 
 def record_name(table: str) -> str:

@@ -1,0 +1,66 @@
+"""Base files whose bytes have changed on the disk: refused by name, never read as other rows."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tables import hudi_rows, schema_of, without_meta
+
+from hoodie_nb import Table
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.fsck import fsck
+
+SCHEMA = schema_of()
+ROWS = pa.Table.from_pylist(
+    [{"id": f"key{i}", "p": "x", "ts": i, "v": i * 7919} for i in range(2000)], SCHEMA
+)
+
+
+@pytest.fixture(params=["snappy", "zstd", "none"])
+def table(tmp_path: Path, request: pytest.FixtureRequest) -> Table:
+    """Return a table of one base file, in each codec."""
+    made = Table.create(
+        tmp_path / "t",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="p",
+        ordering="ts",
+        options={"hoodie.parquet.compression.codec": request.param},
+    )
+    made.upsert(ROWS)
+    return made
+
+
+def test_a_flipped_bit_in_the_pages_is_never_read_as_a_value(table: Table) -> None:
+    """Of 150 flips in pages each is refused with the file's name, and by fsck and upsert too."""
+    (file,) = Path(table.path, "x").glob("*.parquet")
+    whole, drawn = file.read_bytes(), random.Random(5)
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    end = max(c.data_page_offset + c.total_compressed_size for c in chunks)
+    refused = 0
+    for number in range(150):
+        content = bytearray(whole)
+        content[drawn.randrange(4, end)] ^= 1 << drawn.randrange(8)
+        file.write_bytes(content)
+        try:
+            assert without_meta(Table.open(table.path).to_arrow()) == without_meta(ROWS)
+        except InvalidTable as error:
+            assert file.name in str(error)
+            refused += 1
+            if number % 30 == 0:
+                assert any(file.name in finding.what for finding in fsck(table.path))
+                with pytest.raises(InvalidTable, match=file.name):
+                    Table.open(table.path).upsert(ROWS.slice(0, 1))
+    assert refused > 120
+
+
+def test_other_readers_take_files_with_checksums(table: Table) -> None:
+    """hudi-rs and Arrow without verification read the same rows."""
+    assert hudi_rows(table.path) == without_meta(ROWS)
+    (file,) = Path(table.path, "x").glob("*.parquet")
+    assert without_meta(pq.ParquetFile(file).read()) == without_meta(ROWS)
