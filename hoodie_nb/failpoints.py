@@ -26,6 +26,7 @@ NAMES: tuple[str, ...] = (
     "coord.prepare.pre",
     "coord.prepare.post",
     "coord.redo.pre",
+    "coord.reapply.post",
     "coord.seal.pre",
     "coord.seal.post",
     "coord.markers.post",

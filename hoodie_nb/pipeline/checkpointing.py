@@ -28,14 +28,16 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from hoodie_nb.errors import WriteFailed
+from hoodie_nb import failpoints
+from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.composing import composed
 from hoodie_nb.pipeline.coordinator import Shape, Write, WriteCoordinator
 from hoodie_nb.pipeline.in_process import write_in_process
 from hoodie_nb.pipeline.intake import Intake
+from hoodie_nb.pipeline.neighbours import refuse_neighbours
 from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.prepared import Prepared, drop_torn, merged, verify
+from hoodie_nb.pipeline.prepared import Prepared, archived, drop_torn, merged, verify
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.pipeline.redo import redo
 from hoodie_nb.pipeline.sealing import Sealed
@@ -92,6 +94,7 @@ class Checkpointing:
         self._events, self._commit_on, self._interval = events, commit_on, interval
         self._sealed, self._given, self._age = coordinator.sealed, given, _Age()
         self._lost: set[int] = set()
+        self._noted: str | None = None
         self.faults: list[str] = []  # put in by the laboratory; each strikes once
 
     # --- the table of now -----------------------------------------------------------------------
@@ -105,6 +108,8 @@ class Checkpointing:
         """Let the intake have the table's configuration and schema of now."""
         table = self._coordinator.table
         table.reload()
+        prepared = {record.instant_time for record in self._coordinator.prepared.all()}
+        refuse_neighbours(table, prepared)
         intake = self.intake.on(table.config, table.schema)
         if intake != self.intake and self._given is not None:
             intake.check(self._given)
@@ -183,9 +188,9 @@ class Checkpointing:
 
     def holds(self, checkpoint: Checkpoint) -> bool:
         """Whether the table holds this checkpoint already: committed, prepared or sealed."""
-        if self._coordinator.progress.find(checkpoint) is not None:
-            return True
-        return checkpoint in self._kept()
+        table = self._coordinator.table
+        known = [i.requested_time for i in table.timeline.completed_commits()]
+        return self._coordinator.progress.holds(checkpoint, known) or checkpoint in self._kept()
 
     def _prepared(self) -> set[Checkpoint]:
         prepared = self._coordinator.prepared.all()
@@ -248,7 +253,15 @@ class Checkpointing:
             self._events.tell("batch_skipped", batch=checkpoint.batch_id)
             return False
         self._check(checkpoint, previous)
+        self._note_columns(checkpoint.query_id)
         return True
+
+    def _note_columns(self, query_id: str) -> None:
+        """Keep the columns that a query begins with, once a job."""
+        if self._noted != query_id:
+            names = (self._given or self.intake.schema).names
+            self._coordinator.progress.note_columns(query_id, names)
+            self._noted = query_id
 
     def _check(self, checkpoint: Checkpoint, previous: str | None) -> None:
         if self.intake.operation == "insert":
@@ -257,10 +270,10 @@ class Checkpointing:
 
     def check_held(self, checkpoint: Checkpoint) -> None:
         """Raise InvalidTable if a checkpoint that has succeeded is not in the table."""
-        if checkpoint.batch_id >= 0 and checkpoint not in self._kept():
-            timeline = self._coordinator.table.timeline
+        if checkpoint.batch_id >= 0:
+            timeline, kept = self._coordinator.table.timeline, checkpoint in self._kept()
             known = [i.requested_time for i in timeline.completed_commits()]
-            self._coordinator.progress.check_position(checkpoint, known)
+            self._coordinator.progress.check_position(checkpoint, known, kept=kept)
 
     def open_records(self) -> list[Prepared]:
         """Return the prepared checkpoints of the open instant, which the next one joins.
@@ -313,22 +326,35 @@ class Checkpointing:
     def _commit(self, records: list[Prepared]) -> Instant:
         coordinator = self._coordinator
         if coordinator.completed(records[0].instant_time) is None:
-            verify(merged(records), coordinator.table.storage)
+            done = archived(coordinator.table, records)
+            if done is not None:
+                return coordinator.complete(records, self.intake, done)
             coordinator.finish_rollbacks()
-            if not coordinator.stands(records):
-                return self._again(records)
+            stands = coordinator.stands(records)
+            if records[0].from_seals and not (stands and self._is_whole(records)):
+                return self._apply_again(records[0].instant_time)
+            verify(merged(records), coordinator.table.storage)
+            if not stands:
+                again = redo(coordinator, self.intake, self._events, records)
+                return coordinator.complete([again], self.intake)
         return coordinator.complete(records, self.intake)
 
-    def _again(self, records: list[Prepared]) -> Instant:
-        """Commit an instant whose base has moved: written again on the table as it is now."""
-        coordinator, old = self._coordinator, records[0].instant_time
-        if not records[0].from_seals:
-            again = redo(coordinator, self.intake, self._events, records)
-            return coordinator.complete([again], self.intake)
+    def _is_whole(self, records: list[Prepared]) -> bool:
+        """Whether all staged files of an instant are as they were written."""
+        try:
+            verify(merged(records), self._coordinator.table.storage)
+        except InvalidTable:
+            return False
+        return True
+
+    def _apply_again(self, old: str) -> Instant:
+        """Apply the seals of an instant again: its base has moved, or its files are damaged."""
+        coordinator = self._coordinator
+        coordinator.prepared.remove(old)  # from here on the seals count again
+        failpoints.hit("coord.reapply.post")
         for pending in coordinator.table.timeline.pending():
             if pending.requested_time == old:
                 coordinator.roll_back(pending)
-        coordinator.prepared.remove(old)  # from here on the seals count again
         instant = self._apply_sealed()
         assert instant is not None, "sealed checkpoints with rows lead to an instant"
         return instant
@@ -337,9 +363,9 @@ class Checkpointing:
 def intake_of(coordinator: WriteCoordinator, operation: str, query_id: str | None) -> Intake:
     """Return what a query's rows must look like; one that goes on may lack columns added since."""
     table = coordinator.table
-    intake = Intake(table.config, table.schema, operation)
-    goes_on = query_id is not None and bool(coordinator.progress.entries(query_id))
-    return intake.lenient() if goes_on else intake
+    began_with = None if query_id is None else coordinator.progress.columns(query_id)
+    gained = frozenset(table.schema.names).difference(began_with or table.schema.names)
+    return Intake(table.config, table.schema, operation, optional=gained)
 
 
 def settle(

@@ -17,7 +17,6 @@ kept from being recorded, and sweeps what dead runs staged. It may be repeated a
 instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperatorCoordinator.
 """
 
-import contextlib
 import json
 import time
 import uuid
@@ -29,9 +28,9 @@ from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidTable, Write
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.index.manifest import newest_manifest
 from hoodie_nb.pipeline.index.upkeep import learn
-from hoodie_nb.pipeline.instants import pending_commit
+from hoodie_nb.pipeline.instants import own_commit
 from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.neighbours import refuse_foreign, refuse_metadata_table
+from hoodie_nb.pipeline.neighbours import refuse_neighbours
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.prepared import (
     Prepared,
@@ -39,22 +38,22 @@ from hoodie_nb.pipeline.prepared import (
     drop_torn,
     merged,
     refuse_conflicts,
+    refuse_moved,
     verify,
 )
 from hoodie_nb.pipeline.profile import average_record_bytes
 from hoodie_nb.pipeline.progress import EXTRA_KEY, Checkpoint, ProgressRecords
+from hoodie_nb.pipeline.publishing import publish
 from hoodie_nb.pipeline.sealing import SealedRecords
 from hoodie_nb.pipeline.stages import PIPELINES, Pipeline
 from hoodie_nb.table.commits import WriteStatus, encode_commit
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.publish import publish_commit, staged_folder, sweep, sweep_all
+from hoodie_nb.table.publish import staged_folder, sweep, sweep_all
 from hoodie_nb.table.rollback import finish_rollbacks, roll_back
 from hoodie_nb.table.schema import to_avro
-from hoodie_nb.table.storage import META
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 Write = Callable[[WritePlan], list[WriteStatus]]
-_RETRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class WriteCoordinator:
         self.prepared = PreparedRecords(table.storage)
         self.sealed = SealedRecords(table.storage)
         self._events = events
-        self._nonce = uuid.uuid4().hex[:12]
+        self._nonce, self._begun = uuid.uuid4().hex[:12], ""
         self.dead = False  # as its process would be: it tidies nothing up
 
     # --- recovery -----------------------------------------------------------------------------
@@ -86,7 +85,7 @@ class WriteCoordinator:
         table = self.table
         table.reload(to_write=True)
         table.timeline.refresh()
-        refuse_metadata_table(table)
+        refuse_neighbours(table, {record.instant_time for record in self.prepared.all()})
         for instant in reversed(table.timeline.completed_commits()):
             extra = table.commit_metadata(instant).extra
             if EXTRA_KEY in extra:
@@ -102,7 +101,6 @@ class WriteCoordinator:
         self.finish_rollbacks()
         for pending in table.timeline.pending():
             if pending.action in COMMITS and pending.requested_time not in kept:
-                refuse_foreign(table, pending)
                 self.roll_back(pending)
         table.make_writable(self._events.tell)
         others = (pending.requested_time for pending in table.timeline.pending())
@@ -126,9 +124,13 @@ class WriteCoordinator:
         if self.dead:
             return
         kept = {record.instant_time for record in self.prepared.all()}
-        pending = pending_commit(self.table.timeline)
-        if pending is not None and pending.requested_time not in kept:
-            self.roll_back(pending)
+        for pending in self.table.timeline.pending():
+            own = pending.requested_time == self._begun or pending == self._own()
+            if own and pending.requested_time not in kept:
+                self.roll_back(pending)
+
+    def _own(self) -> Instant | None:
+        return own_commit(self.table.storage, self.table.timeline, self._nonce)
 
     def _undone(self, error: BaseException) -> str:
         """Undo a failed write as far as the disk lets us; return the message that tells so."""
@@ -145,6 +147,7 @@ class WriteCoordinator:
         """Put a new instant on the timeline, inflight, later than `after`."""
         failpoints.hit("coord.requested.pre")
         instant = self.table.timeline.request(after=after)
+        self._begun = instant.requested_time
         self._events.tell("instant_requested", instant=instant.requested_time)
         failpoints.hit("coord.requested.post")
         instant = self.table.timeline.begin(instant)
@@ -172,6 +175,7 @@ class WriteCoordinator:
         groups = table.file_groups()
         if records:
             open_time, earlier = records[0].instant_time, merged(records)
+            refuse_moved(records, groups.instants)
             verify(earlier, table.storage)
             groups = groups.with_commit(open_time, earlier, staged=True)
         newest_first = (
@@ -235,7 +239,7 @@ class WriteCoordinator:
         statuses = write(plan)
         refuse_conflicts(statuses)
         failpoints.hit("coord.statuses.pre")
-        instant = instant or pending_commit(self.table.timeline)
+        instant = instant or self._own()
         if instant is not None and (
             keep_empty or any(s.file_name for s in statuses) or self._missed(statuses, plan)
         ):
@@ -318,12 +322,17 @@ class WriteCoordinator:
         newest = max(commits, default="")  # a newer commit's slices would hide our files
         return commits == records[0].base and newest < time17 and ours == [State.INFLIGHT]
 
-    def complete(self, records: Sequence[Prepared], intake: Intake) -> Instant:
-        """Commit the checkpoints of one instant; whatever was done of it already is repeated."""
+    def complete(
+        self, records: Sequence[Prepared], intake: Intake, done: Instant | None = None
+    ) -> Instant:
+        """Commit the checkpoints of one instant; whatever was done of it already is repeated.
+
+        `done`: it is known to have completed, though the timeline does not have it any more.
+        """
         time17, last, began = records[0].instant_time, records[-1], time.perf_counter()
         statuses = merged(records)
         drop_torn(self.table, [time17])
-        done = self.completed(time17)
+        done = done or self.completed(time17)
         if done is None:
             schema = to_avro(intake.schema, intake.config.name)
             extra = {
@@ -333,7 +342,7 @@ class WriteCoordinator:
             content = encode_commit(statuses, last.operation, extra)
             instant = Instant(time17, "commit", State.INFLIGHT)
             try:
-                done = self._publish(instant, statuses, content)
+                done = publish(self.table, self._events, instant, statuses, content)
             except OSError as error:
                 raise CommitFailed(
                     f"instant {time17} was not applied: {error}", retryable=True
@@ -353,26 +362,6 @@ class WriteCoordinator:
             seconds=round(time.perf_counter() - began, 6),
         )
         return done
-
-    def _publish(
-        self, instant: Instant, statuses: Sequence[WriteStatus], content: bytes
-    ) -> Instant:
-        table = self.table
-        for attempt in range(_RETRIES + 1):
-            try:
-                return publish_commit(table.storage, table.timeline, instant, statuses, content)
-            except OSError as error:
-                torn = drop_torn(table, [instant.requested_time])
-                done = self.completed(instant.requested_time)
-                if done is not None and table.timeline.read(done) == content:  # not synced, at most
-                    with contextlib.suppress(OSError):
-                        table.storage.sync_folder(META)
-                    return done
-                if attempt == _RETRIES or (isinstance(error, FileExistsError) and not torn):
-                    raise
-                self._events.tell("commit_retried", instant=instant.requested_time, why=str(error))
-                table.clock.sleep(0.5 * 2**attempt)
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _settle(
         self, done: Instant, records: Sequence[Prepared], statuses: Sequence[WriteStatus]

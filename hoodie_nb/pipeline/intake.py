@@ -77,11 +77,6 @@ class Intake:
         gained = frozenset(schema.names) - frozenset(self.schema.names)
         return replace(self, config=config, schema=schema, optional=self.optional | gained)
 
-    def lenient(self) -> "Intake":
-        """Return the intake of a query that goes on: it may lack what its first batch had."""
-        needed = {*self.config.record_key, *self.config.partition_by, self.ordering}
-        return replace(self, optional=frozenset(self.schema.names) - needed)
-
     def check(self, given: pa.Schema) -> None:
         """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved.
 

@@ -1,9 +1,11 @@
 """Neighbours: what other engines have put into a table that keeps us from writing it now."""
 
+from collections.abc import Collection
+
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.storage import META
-from hoodie_nb.table.timeline import Instant
+from hoodie_nb.table.timeline import COMMITS, Instant
 
 _HEARTBEAT_MS = 120_000
 
@@ -16,6 +18,23 @@ def refuse_metadata_table(table: TableHandle) -> None:
             f"({table.config.metadata_partitions}), which would miss our rows: switch it off "
             "with Hudi (hoodie.metadata.enable=false on one write) first"
         )
+
+
+def refuse_neighbours(table: TableHandle, ours: Collection[str] = ()) -> None:
+    """Raise InvalidTable or ConcurrentWriter if another engine keeps us from writing now.
+
+    Asked before anything is begun and before anything is published; `ours` are instants of ours.
+    """
+    refuse_metadata_table(table)
+    newest = table.timeline.completed_commits()[-1:]
+    if any("latest_schema" in table.commit_metadata(instant).extra for instant in newest):
+        raise InvalidTable(
+            f"{table.storage.root} has a schema that another engine has evolved with renamed or "
+            "dropped columns (latest_schema): leave writing to that engine"
+        )
+    for pending in table.timeline.pending():
+        if pending.action in (*COMMITS, "restore") and pending.requested_time not in ours:
+            refuse_foreign(table, pending)
 
 
 def refuse_foreign(table: TableHandle, pending: Instant) -> None:

@@ -19,15 +19,17 @@ ordinals of its instant, or by the position of its query.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import PurePosixPath
 
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.table.checksums import LOST, decode_record, encode_record
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.storage import META, OURS, LocalStorage
+from hoodie_nb.table.storage import META, OURS, STAGED, LocalStorage
+from hoodie_nb.table.timeline import Instant, State
 
 FOLDER = f"{OURS}/prepared"
 
@@ -100,7 +102,12 @@ class PreparedRecords:
 
     def put(self, record: Prepared) -> None:
         """Make a record durable; FileExistsError if there is one of that instant and ordinal."""
+        staged = [path for s in record.statuses for path in (s.staged_path, s.deleted_path) if path]
+        for folder in sorted({str(PurePosixPath(path).parent) for path in staged}):
+            self._storage.sync_folder(folder)  # the names of the files that the record is about
         self._storage.make_folder(FOLDER)
+        for folder in (STAGED, OURS):
+            self._storage.sync_folder(folder)
         self._storage.put_if_absent(record.path, record.to_bytes())
 
     def remove(self, instant_time: str) -> None:
@@ -138,6 +145,31 @@ def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
     return bool(torn)
 
 
+def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
+    """Return the instant if it has completed and another engine has archived it since, else None.
+
+    Archiving takes the oldest commits first, so it took those that the instant was built on, too.
+    Raises InvalidTable if an archived instant cannot be told from one that was rolled back.
+    """
+    time17, base, listing = records[0].instant_time, records[0].base, table.timeline.refresh()
+    pending = any(i.requested_time == time17 for i in listing.pending)
+    if (
+        pending
+        or time17 > min(listing.commit_times, default="")
+        or {*base} & {*listing.commit_times}
+    ):
+        return None
+    if not base and not table.storage.list_folder(f"{META}/archived"):
+        return None
+    paths = [status.path for status in merged(records)]
+    if paths and not any(map(table.storage.exists, paths)):
+        raise InvalidTable(
+            f"instant {time17} is prepared, but the timeline of {table.storage.root} begins after "
+            f"it and its files are gone: it was archived and cleaned, or rolled back; {LOST}"
+        )
+    return Instant(time17, "commit", State.COMPLETED)
+
+
 def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
     """Return one status a base file: the group's last, with the counts of all its checkpoints."""
     last: dict[tuple[str, str], WriteStatus] = {}
@@ -162,6 +194,18 @@ def verify(statuses: Iterable[WriteStatus], storage: LocalStorage, stake: str = 
     for file in (status.staged_file for status in statuses):
         if file is not None:
             file.verify(storage, stake)
+
+
+def refuse_moved(records: Sequence[Prepared], commits: tuple[str, ...]) -> None:
+    """Raise WriteFailed if the table has moved since an open instant's last checkpoint.
+
+    What comes on top would be built on another base than what lies below.
+    """
+    if records and records[-1].base != commits:
+        raise WriteFailed(
+            f"another writer changed the table while instant {records[0].instant_time} was open: "
+            "the checkpoint is rolled back and runs again"
+        )
 
 
 def refuse_conflicts(statuses: Iterable[WriteStatus]) -> None:

@@ -2,8 +2,9 @@
 
 *On disk*: `.hoodie/.hoodie_nb/progress/<query id>.json`, replaced as a whole: the newest hundred
 checkpoints of a query with the fingerprint of their data and the instant that holds them (null if
-they had no rows). Every commit carries the newest entry of all queries too, so that a crash between
-the completed file and this record is made good at the next start.
+they had no rows), and the columns that the query began with. Every commit carries the newest entry
+of all queries too, so that a crash between the completed file and this record is made good at the
+next start.
 
 *Semantics*: identity = (query id, batch id, SHA-256 of the bytes of Spark's `offsets/N`), since a
 restored checkpoint folder runs other data under the same number.
@@ -16,8 +17,9 @@ restored checkpoint folder runs other data under the same number.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.checksums import decode_record, encode_record
@@ -57,15 +59,31 @@ class ProgressRecords:
     def __init__(self, storage: LocalStorage) -> None:
         self._storage = storage
 
-    def entries(self, query_id: str) -> list[Entry]:
-        """Return the kept checkpoints of a query, oldest first."""
+    def _read(self, query_id: str) -> dict[str, Any]:
         path = _path(query_id)
         if not self._storage.exists(path):
-            return []
+            return {"query": query_id, "checkpoints": [], "columns": None}
         raw = decode_record(self._storage.read_bytes(path), path, _CURE)
         if raw["query"] != query_id:
             raise InvalidTable(f"{path} is the record of query {raw['query']}; {_CURE}")
-        return [Entry(int(b), str(f), i) for b, f, i in raw["checkpoints"]]
+        return raw
+
+    def _write(self, raw: Mapping[str, Any]) -> None:
+        self._storage.replace(_path(raw["query"]), encode_record(raw))
+
+    def entries(self, query_id: str) -> list[Entry]:
+        """Return the kept checkpoints of a query, oldest first."""
+        return [Entry(int(b), str(f), i) for b, f, i in self._read(query_id)["checkpoints"]]
+
+    def columns(self, query_id: str) -> list[str] | None:
+        """Return the columns that a query had when it began, None if that is not recorded."""
+        return self._read(query_id).get("columns")
+
+    def note_columns(self, query_id: str, names: Iterable[str]) -> None:
+        """Keep the columns that a query begins with; what was kept once stays."""
+        raw = self._read(query_id)
+        if raw.get("columns") is None:
+            self._write({**raw, "columns": [*names]})
 
     def record(self, checkpoints: Iterable[Checkpoint], instant_time: str | None) -> None:
         """Note that the table holds checkpoints, in that order, durable."""
@@ -73,12 +91,10 @@ class ProgressRecords:
         for checkpoint in checkpoints:
             by_query.setdefault(checkpoint.query_id, []).append(checkpoint)
         for query_id, new in by_query.items():
-            known = {(c.batch_id, c.fingerprint) for c in new}
-            kept = [e for e in self.entries(query_id) if (e.batch_id, e.fingerprint) not in known]
-            rows = [[e.batch_id, e.fingerprint, e.instant_time] for e in kept]
+            raw, known = self._read(query_id), {(c.batch_id, c.fingerprint) for c in new}
+            rows = [row for row in raw["checkpoints"] if (row[0], row[1]) not in known]
             rows += [[c.batch_id, c.fingerprint, instant_time] for c in new]
-            content = {"query": query_id, "checkpoints": rows[-_KEPT:]}
-            self._storage.replace(_path(query_id), encode_record(content))
+            self._write({**raw, "checkpoints": rows[-_KEPT:]})
 
     def find(self, checkpoint: Checkpoint) -> Entry | None:
         """Return the entry of exactly this checkpoint, None if the table does not hold it."""
@@ -118,14 +134,25 @@ class ProgressRecords:
             if self.find(checkpoint) is None:
                 self.record([checkpoint], instant)
 
-    def check_position(self, last: Checkpoint, known: Iterable[str]) -> None:
-        """Raise InvalidTable if the table lacks checkpoint `last`; `known` are its instants."""
-        entry, instants = self.find(last), list(known)
-        lost = entry is not None and entry.instant_time is not None
-        if entry is not None and lost:
-            oldest = min(instants, default="")
-            lost = not (entry.instant_time in instants or str(entry.instant_time) < oldest)
-        if entry is None or lost:
+    def holds(self, checkpoint: Checkpoint, known: Collection[str]) -> bool:
+        """Whether a checkpoint is recorded and its instant, if it had one, is in the table.
+
+        `known` are the completed instants; one that was restored away is not among them.
+        """
+        entry = self.find(checkpoint)
+        return entry is not None and _is_in(entry, known)
+
+    def check_position(
+        self, last: Checkpoint, known: Collection[str], *, kept: bool = False
+    ) -> None:
+        """Raise InvalidTable if the table lacks checkpoint `last`, or one before that is on record.
+
+        `known` are the table's completed instants; `kept` says that `last` is prepared or sealed.
+        """
+        newest = {e.batch_id: e for e in self.entries(last.query_id)}  # of one that ran again
+        before = [e for e in newest.values() if e.batch_id <= last.batch_id]
+        lost = any(not _is_in(e, known) for e in before)
+        if lost or not (kept or self.holds(last, known)):
             raise InvalidTable(
                 f"the table does not hold batch {last.batch_id} of query {last.query_id}, but the "
                 f"checkpoint folder goes on with batch {last.batch_id + 1}: one of them was "
@@ -153,6 +180,12 @@ def _path(query_id: str) -> str:
 
 def _is_query_id(text: str) -> bool:
     return bool(text) and all(c.isalnum() or c in "-_" for c in text)
+
+
+def _is_in(entry: Entry, known: Collection[str]) -> bool:
+    """Whether an entry's instant, if it has one, is completed or was archived."""
+    time17 = entry.instant_time
+    return time17 is None or time17 in known or time17 < min(known, default="")
 
 
 def _same(entry: Entry, checkpoint: Checkpoint) -> bool:

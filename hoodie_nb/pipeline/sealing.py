@@ -27,7 +27,7 @@ from hoodie_nb.pipeline.folding import fold_partitions
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.pipeline.runs import load_rows, save_rows
 from hoodie_nb.table.checksums import LOST, StoredFile, decode_record, encode_record
-from hoodie_nb.table.storage import OURS, LocalStorage
+from hoodie_nb.table.storage import OURS, STAGED, LocalStorage
 
 FOLDER = f"{OURS}/sealed"
 _NAME = re.compile(r"\d{12,}-.{0,16}\.json")
@@ -106,6 +106,8 @@ class SealedRecords:
         before = [s.checkpoint for s in present if s.checkpoint not in applied]
         record = Sealed(checkpoint, tuple(runs), now_ms, arrival, before[-1] if before else None)
         self._storage.make_folder(FOLDER)
+        for folder in (STAGED, OURS):
+            self._storage.sync_folder(folder)
         self._storage.put_if_absent(record.path, encode_record(asdict(record)))
         failpoints.hit("coord.seal.post")
 

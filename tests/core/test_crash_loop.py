@@ -285,6 +285,7 @@ KILLED_IN_A_ROLLBACK = [
 ELSEWHERE = {
     "stream.batch.post",
     "coord.redo.pre",
+    "coord.reapply.post",
     "coord.seal.pre",
     "coord.seal.post",
     "coord.unseal.post",

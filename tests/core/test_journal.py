@@ -14,7 +14,7 @@ from tables import tree
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.errors import InvalidInput, InvalidTable
+from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.checkpointing import Interval
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
@@ -285,6 +285,19 @@ def test_damaged_progress_is_refused(life):
     one.checkpoint(("b", 1, 1, False))
     one.job.complete(one.number)
     assert one.found() == {"a": (1, 1), "b": (1, 1)}
+
+
+def test_nothing_is_built_on_an_open_instant_of_another_base(life):
+    """Another engine commits just before the next checkpoint of an open instant is planned."""
+    one = life()
+    one.checkpoint(("a", 1, 1, False))
+    (record,) = one.job.coordinator.prepared.all()
+    upsert_elsewhere(one, SCHEMA, {"id": "a", "part": "p", "ts": 2, "v": 2})
+    with pytest.raises(WriteFailed, match="another writer"):
+        one.job.coordinator.write(one.job.intake, lambda plan: [], Shape(), None, [record])
+    one.job.complete(one.number)
+    assert one.found() == {"a": (2, 2)}
+    assert fsck(one.path) == []
 
 
 # --- the schema of now --------------------------------------------------------------------------
