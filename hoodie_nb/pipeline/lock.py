@@ -93,16 +93,29 @@ class _Held:
 _tables: dict[str, _Held] = {}
 _files: "weakref.WeakSet[io.FileIO]" = weakref.WeakSet()
 _guard = threading.RLock()  # held while a file is opened and noted: a fork waits for it
+_forking = threading.local()
+_PATIENCE_S = (
+    1.0  # for a guard that an interrupt has left locked: better a fork too early than none
+)
 
 
 def _held(storage: LocalStorage) -> _Held:
     root = os.path.realpath(storage.root)
-    with _guard:
-        held = _tables.get(root)
-        if held is None:
-            held = _tables[root] = _Held(root)
-            fence(root, held.check)
-        return held
+    held = _tables.get(root)
+    if held is None:
+        held = _tables.setdefault(root, _Held(root))
+        fence(root, held.check)
+    return held
+
+
+@contextmanager
+def _without_forks() -> Iterator[None]:
+    taken = _guard.acquire(timeout=_PATIENCE_S)
+    try:
+        yield
+    finally:
+        if taken:
+            _guard.release()
 
 
 @contextmanager
@@ -160,7 +173,7 @@ def _opened(storage: LocalStorage) -> io.FileIO:
         return os.open("lock", flags | _FLAGS, 0o644, dir_fd=folder)
 
     file = None
-    with _guard, folder_beneath(storage.root, OURS.split("/"), make=True) as folder:
+    with _without_forks(), folder_beneath(storage.root, OURS.split("/"), make=True) as folder:
         try:
             file = io.FileIO(storage.local_path(PATH), "r+", opener=opener)
             _files.add(file)
@@ -219,6 +232,15 @@ def _owner(file: io.FileIO) -> str:
     return json.dumps(known)[:300] if known else "unknown"
 
 
+def _before_fork() -> None:
+    _forking.taken = _guard.acquire(timeout=_PATIENCE_S)
+
+
+def _after_fork() -> None:
+    if _forking.taken:
+        _guard.release()
+
+
 def _forget() -> None:
     """In a forked child: close its copies of the files, and refuse what it has of the holds."""
     global _guard
@@ -231,7 +253,7 @@ def _forget() -> None:
 
 
 os.register_at_fork(
-    before=lambda: _guard.acquire(),
-    after_in_parent=lambda: _guard.release(),
+    before=_before_fork,
+    after_in_parent=_after_fork,
     after_in_child=_forget,
 )

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ from tables import LOCK, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
+from hoodie_nb.pipeline import lock
 from hoodie_nb.pipeline import lock as lock_module
 from hoodie_nb.pipeline.lock import JobHold, writing
 from hoodie_nb.table.storage import LocalStorage
@@ -316,8 +318,21 @@ def test_an_interrupt_at_any_line_leaves_the_lock_free(
         if not is_free(root) or len(os.listdir("/proc/self/fd")) != len(before):
             leaks.append(("leaked", tracer.line))
         batch(storage)
+        lock_module._guard = threading.RLock()  # one line in hundreds leaves it locked
     assert leaks == []
     assert at > 20
+
+
+def test_a_guard_that_an_interrupt_left_locked_stops_nobody(root: Path) -> None:
+    """Ctrl-C between two instructions may leave the guard locked: other threads go on."""
+    storage, done = LocalStorage(root), threading.Event()
+    lock_module._guard.acquire()
+    try:
+        thread = threading.Thread(target=lambda: (batch(storage), done.set()), daemon=True)
+        thread.start()
+        assert done.wait(60), "another thread waits for ever"
+    finally:
+        lock_module._guard.release()
 
 
 # --- what lies in the lock's place ----------------------------------------------------------------
