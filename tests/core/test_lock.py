@@ -32,7 +32,6 @@ from tables import LOCK, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
-from hoodie_nb.pipeline import lock
 from hoodie_nb.pipeline import lock as lock_module
 from hoodie_nb.pipeline.lock import JobHold, writing
 from hoodie_nb.table.storage import LocalStorage
