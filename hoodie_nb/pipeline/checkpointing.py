@@ -21,6 +21,7 @@ is written again (see `redo`). All files are verified before they are published 
 *Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
 """
 
+import contextlib
 import itertools
 import uuid
 from collections.abc import Callable, Sequence
@@ -253,15 +254,16 @@ class Checkpointing:
             self._events.tell("batch_skipped", batch=checkpoint.batch_id)
             return False
         self._check(checkpoint, previous)
-        self._note_columns(checkpoint.query_id)
+        self.note_columns(checkpoint.query_id)
         return True
 
-    def _note_columns(self, query_id: str) -> None:
-        """Keep the columns that a query begins with, once a job."""
+    def note_columns(self, query_id: str) -> None:
+        """Keep the columns that a query begins with, once a job (if that fails, a next time)."""
         if self._noted != query_id:
             names = (self._given or self.intake.schema).names
-            self._coordinator.progress.note_columns(query_id, names)
-            self._noted = query_id
+            with contextlib.suppress(OSError):
+                self._coordinator.progress.note_columns(query_id, names)
+                self._noted = query_id
 
     def _check(self, checkpoint: Checkpoint, previous: str | None) -> None:
         if self.intake.operation == "insert":

@@ -165,6 +165,7 @@ class LocalJob:
         sealing = query_id if keeps_seals else None
         settle(self.coordinator, self.events, sealing=sealing, last=self._last())
         self.checkpointing.recover()
+        self.checkpointing.note_columns(query_id)
         self.failover()
 
     def _last(self) -> Checkpoint | None:

@@ -14,9 +14,9 @@ from tables import tree
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
+from hoodie_nb.errors import ConcurrentWriter, InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Interval
+from hoodie_nb.pipeline.checkpointing import Interval, intake_of
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
 from hoodie_nb.pipeline.intake import Intake
@@ -89,6 +89,7 @@ class Life:
         failpoints.call(failpoint, dies)
         with contextlib.suppress(Crash):
             action()
+        failpoints.arm("")
         assert self.job.table.storage.dead, f"{failpoint} was never reached"
 
     def found(self) -> dict[str, tuple[int, int]]:
@@ -300,6 +301,98 @@ def test_nothing_is_built_on_an_open_instant_of_another_base(life):
     assert fsck(one.path) == []
 
 
+# --- what other engines do to the timeline ------------------------------------------------------
+
+
+def forget(one: Life, *instants: str) -> None:
+    """Take instants off the timeline, as a restore or the archiving of another engine does."""
+    for file in list((one.path / ".hoodie").iterdir()):
+        if file.is_file() and file.name.split(".")[0] in instants:
+            file.unlink()
+
+
+def committed(one: Life) -> list[str]:
+    """Return the completed instants."""
+    return [i.requested_time for i in one.handle().timeline.completed_commits()]
+
+
+@pytest.mark.parametrize("then", ["empty", "sealed", "prepared"])
+def test_a_checkpoint_that_was_restored_away_is_missed(life, then):
+    """Rows of batch N are gone: what comes after N+1 is refused, whatever became of N+1."""
+    one = life(Interval(checkpoints=1000) if then == "sealed" else None)
+    for number in range(2):
+        one.checkpoint((f"k{number}", 1, 1, False))
+        one.job.checkpointing.complete()
+    one.checkpoint(*([] if then == "empty" else [("k2", 1, 1, False)]))
+    forget(one, committed(one)[-1])
+    with pytest.raises(InvalidTable, match="does not hold batch"):
+        one.start()
+
+
+def test_a_batch_whose_commit_was_restored_away_runs_again(life):
+    """Table and checkpoint folder are restored to the same moment: the batch is no repetition."""
+    one = life()
+    for number in range(3):
+        one.checkpoint((f"k{number}", 1, 1, False))
+        one.job.complete(one.number)
+    forget(one, committed(one)[-1])
+    one.source.succeeded = 2
+    one.start()
+    one.checkpoint()
+    one.job.checkpointing.complete()
+    assert sorted(one.found()) == ["k0", "k1", "k2"]
+
+
+@pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)])
+def test_an_instant_that_was_archived_is_not_applied_again(life, interval):
+    """A crash after the completed file; before the next start another engine archives it."""
+    one = life(interval)
+    one.checkpoint(("base", 1, 1, False))
+    one.job.checkpointing.complete()
+    one.checkpoint(("a", 1, 1, False))
+    one.die("coord.commit.post", one.job.checkpointing.complete)
+    archived = committed(one)
+    upsert_elsewhere(one, SCHEMA, {"id": "a", "part": "p", "ts": 1, "v": 2})
+    forget(one, *archived)
+    one.start()
+    assert one.found() == {"base": (1, 1), "a": (1, 2)}
+    assert list(one.path.glob(f"{OURS}/prepared/*")) == []
+
+
+def test_another_engines_live_instant_is_not_undone_with_ours(life):
+    """Our write fails while another engine has just begun one: only ours is rolled back."""
+    one = life()
+    one.checkpoint(("a", 1, 1, False))
+    one.job.complete(one.number)
+    theirs = "20260101000000500.commit.requested"
+
+    def begin_and_fail() -> None:
+        (one.path / ".hoodie" / theirs).touch()
+        raise OSError(28, "No space left on device")
+
+    failpoints.call("writer.start", begin_and_fail)
+    with pytest.raises(WriteFailed):
+        one.checkpoint(("b", 1, 1, False))
+    failpoints.arm("")
+    pending = [i.requested_time for i in one.handle().timeline.pending()]
+    assert pending == [theirs.split(".")[0]]
+
+
+@pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)])
+def test_a_plan_of_another_engine_stops_the_commit(life, interval):
+    """Clustering begins between prepare and commit: its groups would take our rows with them."""
+    one = life(interval)
+    one.checkpoint(("a", 1, 1, False))
+    plan = one.path / ".hoodie/20260101000000700.replacecommit.requested"
+    plan.touch()
+    with pytest.raises(ConcurrentWriter, match="another engine's plan"):
+        one.job.checkpointing.complete()
+    assert one.found() == {}
+    plan.unlink()
+    one.job.checkpointing.complete()
+    assert one.found() == {"a": (1, 1)}
+
+
 # --- the schema of now --------------------------------------------------------------------------
 
 
@@ -354,3 +447,15 @@ def test_a_column_dropped_in_mid_stream_is_refused(life, interval):
     with pytest.raises((InvalidTable, InvalidInput), match=r"'v'"):
         one.start()
     assert tree(one.path).keys() >= before.keys()
+
+
+def test_a_query_that_goes_on_must_have_the_columns_it_began_with(life):
+    """A column that another engine added may be missing; one that the query had may not."""
+    one = life()
+    one.checkpoint(("a", 1, 1, False))
+    one.job.complete(one.number)
+    upsert_elsewhere(one, WIDER, NOTED)
+    intake = intake_of(one.start().coordinator, "upsert", "local")
+    intake.check(SCHEMA)
+    with pytest.raises(InvalidInput, match=r"\['v'\]"):
+        intake.check(pa.schema([f for f in SCHEMA if f.name != "v"]))
