@@ -1,0 +1,119 @@
+"""How a job starts and ends: idle after a restart, stopped by a listener, interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming import StreamingQueryListener
+from spark_source import FolderSource
+
+import hoodie_nb as hn
+
+pytestmark = pytest.mark.spark
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+
+
+def row(key: str) -> pa.Table:
+    """Return one row."""
+    return pa.table({"id": [key], "v": [1]}, schema=SCHEMA)
+
+
+def started(spark, folder, **settings):
+    """Return a table, its source with one file, and what starts a job from one to the other."""
+    table = hn.Table.create(folder / "t", schema=SCHEMA, record_key="id")
+    source = FolderSource(folder / "source", SCHEMA)
+    source.add(row("a"))
+
+    def start(**more):
+        common = {"checkpoint": str(folder / "ck"), "trigger": "0 seconds", **settings, **more}
+        return hn.write_stream(source.stream(spark), table, **common)
+
+    return table, source, start
+
+
+def until(condition, limit: float = 60) -> bool:
+    """Return whether a condition came true within the limit."""
+    end = time.monotonic() + limit
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(condition())
+
+
+@pytest.mark.xfail(strict=True, reason="not cured yet")
+def test_sealed_rows_of_an_idle_stream_are_committed_after_a_restart(spark, tmp_path):
+    """The interval of rows that were sealed before a kill ends also if no batch comes any more."""
+    table, _, start = started(spark, tmp_path)
+    job = start(commit_interval="1 hour")
+    assert until((tmp_path / "ck/commits/0").exists)
+    job.kill()
+    assert table.to_arrow().num_rows == 0
+    job = start(commit_interval="1 second")
+    try:
+        assert until(lambda: table.to_arrow().num_rows, 30), job.status
+    finally:
+        job.stop()
+    assert table.fsck() == []
+
+
+@pytest.mark.xfail(strict=True, reason="not cured yet")
+@pytest.mark.parametrize("kind", ["instant_committed", "batch_started", "operator_ran"])
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_listener_may_end_the_job(spark, tmp_path, kind, how):
+    """Called by the thread that notifies, or runs a batch, `stop` and `kill` end the job."""
+    table, source, start = started(spark, tmp_path)
+    ends = threading.Event()
+    job = start()
+    job.process_all_available()
+
+    def listen(event):
+        if event.kind == kind and not ends.is_set():
+            ends.set()
+            getattr(job, how)()
+
+    job.events.listen(listen)
+    source.add(row("b"))
+    assert job.wait(60)
+    assert ends.is_set() and not job.active and not job.query.isActive
+    start(trigger="available_now").wait(60)
+    assert sorted(table.to_arrow()["id"].to_pylist()) == ["a", "b"]
+    assert table.fsck() == []
+
+
+class Interrupts(StreamingQueryListener):
+    """Ctrl-C while the JVM starts a query: it waits for its listeners."""
+
+    def onQueryStarted(self, event):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def onQueryProgress(self, event):
+        """Nothing."""
+
+    def onQueryIdle(self, event):
+        """Nothing."""
+
+    def onQueryTerminated(self, event):
+        """Nothing."""
+
+
+@pytest.mark.xfail(strict=True, reason="not cured yet")
+def test_an_interrupted_start_leaves_no_query(spark, tmp_path):
+    """Ctrl-C before the JVM has answered: the query that it started ends, and writes nothing."""
+    table, source, start = started(spark, tmp_path)
+    listener = Interrupts()
+    spark.streams.addListener(listener)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+    finally:
+        spark.streams.removeListener(listener)
+    assert until(lambda: not spark.streams.active, 10)
+    source.add(row("b"))
+    assert table.timeline().empty
+    start(trigger="available_now").wait(60)
+    assert table.to_arrow().num_rows == 2
+    assert table.fsck() == []
