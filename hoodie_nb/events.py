@@ -38,6 +38,7 @@ most, each [partition, file_id, bytes] |
 | `task_failed`, `eager_rows_repeated` (the job in one process) | why; rows |
 """
 
+import logging
 import threading
 import time
 from collections import deque
@@ -46,6 +47,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,14 @@ class EventLog:
         self._events: deque[Event] = deque(maxlen=capacity)
         self._told = 0
         self._listeners: list[Callable[[Event], None]] = []
+        self._failed: list[Callable[[Event], None]] = []
         self._lock = threading.Lock()
+        self._here = threading.local()
+
+    @property
+    def telling(self) -> bool:
+        """Whether this thread is in a listener: who waits for the teller then waits for ever."""
+        return getattr(self._here, "depth", 0) > 0
 
     def tell(self, kind: str, **values: object) -> None:
         """Record that `kind` happened just now."""
@@ -83,8 +93,21 @@ class EventLog:
                 known.add(name)
             self._events.append(event)
             self._told += 1
-        for listener in self._listeners:
+        self._here.depth = getattr(self._here, "depth", 0) + 1
+        try:
+            for listener in tuple(self._listeners):
+                self._hear(listener, event)
+        finally:
+            self._here.depth -= 1
+
+    def _hear(self, listener: Callable[[Event], None], event: Event) -> None:
+        """Call a listener; what it raises is logged at its first time, and harms no teller."""
+        try:
             listener(event)
+        except Exception:
+            if listener not in self._failed:
+                self._failed.append(listener)
+                _log.exception("a listener failed at the event %s; the writer goes on", event)
 
     def extend(self, events: Iterable[Event]) -> None:
         """Record several events in order."""
@@ -96,7 +119,10 @@ class EventLog:
         return f"<EventLog: {len(self._events):,} events{newest}>"
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call `listener` with each event from now on, in the thread that tells it."""
+        """Call `listener` with each event from now on, in the thread that tells it.
+
+        What it raises is logged once and goes no further.
+        """
         self._listeners.append(listener)
 
     def records(self, kind: str | None = None) -> list[Event]:

@@ -44,7 +44,6 @@ def until(condition, limit: float = 60) -> bool:
     return bool(condition())
 
 
-@pytest.mark.xfail(strict=True, reason="not cured yet")
 def test_sealed_rows_of_an_idle_stream_are_committed_after_a_restart(spark, tmp_path):
     """The interval of rows that were sealed before a kill ends also if no batch comes any more."""
     table, _, start = started(spark, tmp_path)
@@ -60,7 +59,6 @@ def test_sealed_rows_of_an_idle_stream_are_committed_after_a_restart(spark, tmp_
     assert table.fsck() == []
 
 
-@pytest.mark.xfail(strict=True, reason="not cured yet")
 @pytest.mark.parametrize("kind", ["instant_committed", "batch_started", "operator_ran"])
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_listener_may_end_the_job(spark, tmp_path, kind, how):
@@ -100,7 +98,6 @@ class Interrupts(StreamingQueryListener):
         """Nothing."""
 
 
-@pytest.mark.xfail(strict=True, reason="not cured yet")
 def test_an_interrupted_start_leaves_no_query(spark, tmp_path):
     """Ctrl-C before the JVM has answered: the query that it started ends, and writes nothing."""
     table, source, start = started(spark, tmp_path)

@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -95,6 +96,18 @@ def receiver(data: DataFrame, events: EventLog) -> Receiver:
     context = data.sparkSession.sparkContext
     host = context.getConf().get("spark.driver.host") or ""
     return Receiver(events, "127.0.0.1" if str(context.master).startswith("local") else host)
+
+
+def stop_started(stream: DataFrame, query_id: Callable[[], str | None], within_s: float) -> None:
+    """Stop the query with this id, which the JVM may have only in a moment."""
+    until = time.monotonic() + within_s
+    found = False
+    while not found and time.monotonic() < until:
+        for query in stream.sparkSession.streams.active:
+            if query.id == query_id():
+                found = True
+                query.stop()
+        time.sleep(0.05)
 
 
 def write_on_spark(

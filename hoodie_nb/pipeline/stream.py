@@ -19,10 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display, failpoints
@@ -38,10 +37,17 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.checkpointing import Checkpointing, intake_of, settle
 from hoodie_nb.pipeline.checkpoints import CheckpointFolder
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
+from hoodie_nb.pipeline.ending import stop_on_interrupt
 from hoodie_nb.pipeline.lock import JobHold
 from hoodie_nb.pipeline.plan import SealPlan, WritePlan
 from hoodie_nb.pipeline.settings import StreamSettings
-from hoodie_nb.pipeline.spark import arrow_schema, receiver, seal_on_spark, write_on_spark
+from hoodie_nb.pipeline.spark import (
+    arrow_schema,
+    receiver,
+    seal_on_spark,
+    stop_started,
+    write_on_spark,
+)
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.triggers import seconds
 from hoodie_nb.table.checksums import StoredFile
@@ -89,7 +95,8 @@ class Job:
         self._tasks = shape.tasks
         self._stopping, self._killed, self._ended = (threading.Event() for _ in range(3))
         self._in_batch = threading.Lock()
-        self._last_batch = -1
+        done = self._folder.last()  # what is sealed waits for no further batch
+        self._last_batch = -1 if done is None else done.batch_id
         self._error: BaseException | None = None
         self._view: display.View | None = None
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
@@ -98,9 +105,10 @@ class Job:
             self._live = receiver(stream, self._events)
             undo.callback(self._live.close)
             self._settle()
+            undo.push(self._abandon)
             self._start()
+            threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
             undo.pop_all()
-        threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
 
     def _settle(self) -> None:
         with self._hold.writing():
@@ -119,6 +127,15 @@ class Job:
             index=self.settings.index,
             tasks=self._tasks,
         )
+
+    def _abandon(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Let a start that was interrupted, perhaps before the JVM had answered, leave no query."""
+        self._stopping.set()  # from now on no batch of it begins
+        if hasattr(self, "query"):
+            self._stop_query()
+        elif kind is not None and not issubclass(kind, Exception):
+            with contextlib.suppress(Exception):
+                stop_started(self._stream, self._folder.query_id, within_s=3)
 
     # --- the thread that watches Spark ----------------------------------------------------------
 
@@ -140,8 +157,7 @@ class Job:
                     self.checkpointing.complete()
         except BaseException as error:
             self._error = self._error or error
-        with contextlib.suppress(Exception):  # without its watcher nothing would be committed
-            self.query.stop()
+        self._stop_query()  # without its watcher nothing would be committed
         self._live.close()
         self._hold.release()
         try:  # told first: what is shown of the job is up to date when `wait` returns
@@ -166,6 +182,8 @@ class Job:
         """Return when the query has ended; meanwhile `commits/N` on disk is N's notification."""
         noticed = -1
         while self.query.isActive:
+            if self._stopping.is_set():
+                self._end_query()
             last = self._last_batch
             timed = self.settings.interval is not None and self.settings.interval.duration_ms
             if (last > noticed or timed) and self._folder.completed(last):
@@ -174,6 +192,22 @@ class Job:
                     if last == self._last_batch:
                         self._notify(last)
             time.sleep(_POLL_S)
+
+    def _end_query(self) -> None:
+        """End the query that was asked to stop, between two batches if it is not killed."""
+        if not self._killed.is_set():
+            with self._in_batch:
+                last = self._last_batch
+            until = time.monotonic() + 5  # a replay would be skipped: longer is not worth it
+            while self.query.isActive and last >= 0 and not self._folder.completed(last):
+                if self._killed.is_set() or time.monotonic() > until:
+                    break
+                time.sleep(_POLL_S / 5)
+        self._stop_query()
+
+    def _stop_query(self) -> None:
+        with contextlib.suppress(Exception):  # a query that ended by _Stopping raises here
+            self.query.stop()
 
     def _notify(self, batch_id: int) -> None:
         try:
@@ -289,7 +323,7 @@ class Job:
         Ctrl-C stops the job at a batch boundary and raises KeyboardInterrupt.
         """
         until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
-        with self._stop_on_interrupt():
+        with stop_on_interrupt(self.stop):
             while not self._ended.wait(_POLL_S):
                 if until is not None and time.monotonic() > until:
                     return False
@@ -312,7 +346,7 @@ class Job:
 
     def process_all_available(self) -> None:
         """Return when all input that is present now is committed and visible."""
-        with self._stop_on_interrupt():
+        with stop_on_interrupt(self.stop):
             while not self._processed(self.query):
                 continue  # it was restarted
         with self._hold.writing():
@@ -331,17 +365,14 @@ class Job:
             raise
 
     def stop(self) -> None:
-        """Stop between two batches; what is prepared is committed. May be called again."""
+        """Stop between two batches; what is prepared is committed. May be called again.
+
+        A listener, which the job itself waits for, only asks: the job ends after its return.
+        """
         self._stopping.set()
-        with self._in_batch:
-            last = self._last_batch
-        until = time.monotonic() + 5  # a replay would be skipped: waiting longer is not worth it
-        while self.query.isActive and last >= 0 and not self._folder.completed(last):
-            if time.monotonic() > until:
-                break
-            time.sleep(_POLL_S / 5)
-        self._end_query()
-        self._raise()
+        if not self._events.telling:
+            self._ended.wait()
+            self._raise()
 
     def time_out(self) -> None:
         """Cancel the Spark job of the checkpoint that runs, or of the next, as its timeout does."""
@@ -354,12 +385,9 @@ class Job:
         self._killed.set()
         self._stopping.set()
         self._coordinator.dead = True
-        self._end_query()
-
-    def _end_query(self) -> None:
-        with contextlib.suppress(Exception):  # a query that ended by _Stopping raises here
-            self.query.stop()
-        self._ended.wait()
+        if not self._events.telling:
+            self._stop_query()
+            self._ended.wait()
 
     def _raise(self) -> None:
         if self._error is not None:
@@ -368,20 +396,3 @@ class Job:
         if failure is not None:
             line = str(failure).splitlines()[0][:300]
             raise WriteFailed(f"the streaming query failed outside the writer: {line}")
-
-    @contextlib.contextmanager
-    def _stop_on_interrupt(self) -> Iterator[None]:
-        """Turn Ctrl-C into a clean stop: pyspark's own handler would cancel the running batch."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        previous: Callable[..., Any] | int | None = signal.signal(
-            signal.SIGINT, signal.default_int_handler
-        )
-        try:
-            yield
-        except KeyboardInterrupt:
-            self.stop()
-            raise
-        finally:
-            signal.signal(signal.SIGINT, previous)

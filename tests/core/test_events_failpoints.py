@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -117,6 +118,38 @@ def test_listeners_hear_every_event_once() -> None:
     assert heard[:2] == others
     assert [e.kind for e in heard[2:]] == ["told"] * 8
     assert len(log.records()) == 11
+
+
+def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """What a listener raises is logged once; the teller goes on, and other listeners hear all."""
+    log, heard = EventLog(), []
+
+    def fails(event: Event) -> None:
+        raise ValueError(f"I cannot hear {event.kind}")
+
+    log.listen(fails)
+    log.listen(heard.append)
+    for _ in range(2):
+        log.tell("told")
+    assert [e.kind for e in heard] == ["told", "told"] == [e.kind for e in log.records()]
+    assert len(caplog.records) == 1 and "I cannot hear told" in caplog.text
+    assert not log.telling
+
+
+def test_a_thread_knows_whether_it_is_in_a_listener() -> None:
+    """Within a listener, and there alone, the log says so: also while others are heard in it."""
+    log, seen = EventLog(), []
+
+    def listen(event: Event) -> None:
+        if event.kind == "outer":
+            log.tell("inner")
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(lambda: log.telling).result()
+        seen.append((event.kind, log.telling, other))
+
+    log.listen(listen)
+    log.tell("outer")
+    assert seen == [("inner", True, False), ("outer", True, False)] and not log.telling
 
 
 def test_instant_times_round_trip_and_sort_like_time() -> None:
