@@ -60,7 +60,7 @@ def _other_text(storage: LocalStorage, config: TableConfig, groups: FileGroups) 
                 continue
             ours = partition_paths(row, config)[0].as_py(), record_keys(row, config)[0].as_py()
             theirs = row.column(PARTITION_PATH)[0].as_py(), row.column(RECORD_KEY)[0].as_py()
-            if ours != theirs:
+            if None not in theirs and ours != theirs:  # a row without a key says nothing
                 return f"has a row with partition path and key {theirs}, which would be {ours} here"
             break
     return None
