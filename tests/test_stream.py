@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import hudi
@@ -132,24 +133,38 @@ def test_a_replay_of_the_last_batch_is_skipped(spark, tmp_path):
     same_as_board(table, DAYS)
 
 
-def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path):
-    """Without the thread that commits, the query would go on for ever and commit nothing."""
-    table = board_table(tmp_path / "board")
+@pytest.mark.parametrize("interrupted", [False, True], ids=["between batches", "in a batch"])
+def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path, interrupted):
+    """Nothing would be committed any more; the job reports its error, not that of a batch."""
+    table, jobs = board_table(tmp_path / "board"), []
     stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source", seed=7, pace=1)
+
+    def until(true):
+        limit = time.monotonic() + 60
+        while not (jobs and true(jobs[0])) and time.monotonic() < limit:
+            time.sleep(0.01)
 
     def dies():
         if threading.current_thread().name == "hoodie-job":
+            if interrupted:
+                until(lambda job: job._in_batch.locked())
             raise MemoryError("the watcher is made to die")
 
+    def fails():
+        until(lambda job: job._error)
+        raise OSError("the batch was interrupted")
+
     failpoints.call("coord.commit.pre", dies)
+    if interrupted:
+        failpoints.call("coord.requested.pre", fails, on_hit=2)
     try:
         settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds"}
-        job = hn.write_stream(stream, table, **settings)
+        jobs.append(hn.write_stream(stream, table, **settings))
         with pytest.raises(MemoryError, match="made to die"):
-            job.wait(120)
+            jobs[0].wait(120)
     finally:
         failpoints.arm("")
-    assert not job.active and not job.query.isActive
+    assert not jobs[0].active and not jobs[0].query.isActive
     run(spark, table, tmp_path, pace=1)
     same_as_board(table, DAYS)
 

@@ -232,7 +232,7 @@ class Job:
                 self._last_batch = batch_id
         except BaseException as error:
             if not isinstance(error, _Stopping) and not self._killed.is_set():
-                self._error = error
+                self._error = self._error or error  # a dying watcher interrupts the batch
             raise RuntimeError(f"{type(error).__name__}: {error}"[:200]) from None
 
     @contextlib.contextmanager
