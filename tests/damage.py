@@ -172,7 +172,8 @@ def _go_on(history: History, damage: Damage) -> None:
     history.start()
     for name in BEFORE[:3]:
         history.take(name, lambda name=name: VERBS[name][1](history))
-    history.finish(index=not damage.kind.startswith("index"))
+    history.index_damaged = damage.kind.startswith("index")
+    history.finish()
 
 
 def _read(history: History) -> None:

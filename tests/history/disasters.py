@@ -59,6 +59,7 @@ def damage(history: History) -> None:
         return
     history.verbs.append(str(damaged))
     damaged.strike()
+    history.index_damaged |= damaged.kind.startswith("index")
     forget_caches()  # a new process has none
     try:
         history.start()
