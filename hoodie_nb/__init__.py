@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from hoodie_nb.lab.job_views import FaultPanel, IndexView
     from hoodie_nb.lab.race import race
     from hoodie_nb.lab.replay import Replay
-    from hoodie_nb.lab.session import log_path, spark
     from hoodie_nb.lab.tables import FileGroups, Timeline
+    from hoodie_nb.session import log_path, spark
 
 __version__ = "0.1.0"
 __all__ = [
@@ -70,9 +70,9 @@ _HOMES = {
     "Table": "api",
     "write_stream": "api",
     "doctor": "lab.doctor",
-    "log_path": "lab.session",
+    "log_path": "session",
     "race": "lab.race",
-    "spark": "lab.session",
+    "spark": "session",
 }
 
 

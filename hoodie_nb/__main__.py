@@ -104,7 +104,7 @@ def _add_fsck(fsck: argparse.ArgumentParser) -> None:
 
 
 def _demo(asked: Arguments) -> int:
-    from hoodie_nb.lab.demo import Order, run
+    from hoodie_nb.programs.demo import Order, run
 
     order = Order(
         warehouse=asked.warehouse,

@@ -175,8 +175,8 @@ class Table:
             return write_arrow(handle, rows, operation, self.events)
 
     def _write_dataframe(self, data: DataFrame, operation: str) -> Commit | None:
-        from hoodie_nb.lab.session import require_classic
         from hoodie_nb.pipeline.spark import arrow_schema, receiver, write_on_spark
+        from hoodie_nb.session import require_classic
 
         require_classic(data.sparkSession)
         handle = self._handle
@@ -201,8 +201,8 @@ class Table:
         partitions: Sequence[str] | None = None,
     ) -> DataFrame:
         """Return the snapshot as a Spark DataFrame, meta columns included."""
-        from hoodie_nb.lab.session import require_classic
-        from hoodie_nb.lab.session import spark as make_session
+        from hoodie_nb.session import require_classic
+        from hoodie_nb.session import spark as make_session
         from hoodie_nb.table.spark_read import snapshot
 
         session = spark or make_session()
@@ -293,8 +293,8 @@ def write_stream(
     `checkpoint` is Spark's checkpoint folder; `trigger` "2 seconds", "available_now" or pyspark's
     own form. Raises InvalidConfig, InvalidInput, ConcurrentWriter before anything is started.
     """
-    from hoodie_nb.lab.session import require_classic
     from hoodie_nb.pipeline.stream import Job
+    from hoodie_nb.session import require_classic
 
     _supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
     _supported(placement=placement, on_bad_record=on_bad_record, quarantine=quarantine)

@@ -21,7 +21,7 @@ collect_ignore_glob = ["*/[!t]*.py", "*/t[!e]*.py", "*/te[!s]*.py"]
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Start Spark on two cores; its folders lie in this process's own temporary folder."""
-    from hoodie_nb.lab.session import spark as make_session
+    from hoodie_nb.session import spark as make_session
 
     folder = tmp_path_factory.mktemp("spark")
     conf = {

@@ -14,10 +14,11 @@ import pytest
 import hoodie_nb as hn
 from hoodie_nb.__main__ import main, parser
 from hoodie_nb.events import Event
-from hoodie_nb.lab import flights, verify
-from hoodie_nb.lab.demo import Order, delivery_ends, prepare
-from hoodie_nb.lab.terminal import Progress, Screen, StopWish
-from hoodie_nb.lab.verify import differences, read_with_hudi_rs
+from hoodie_nb.lab import flights
+from hoodie_nb.programs import verify
+from hoodie_nb.programs.demo import Order, delivery_ends, prepare
+from hoodie_nb.programs.terminal import Progress, Screen, StopWish
+from hoodie_nb.programs.verify import differences, read_with_hudi_rs
 
 ENDS = [100, 400, 1000]
 INSTANT = "20260115093012345"

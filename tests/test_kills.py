@@ -22,7 +22,7 @@ import pytest
 
 import hoodie_nb as hn
 from hoodie_nb.lab import flights
-from hoodie_nb.lab.verify import differences, read_with_hudi_rs
+from hoodie_nb.programs.verify import differences, read_with_hudi_rs
 
 ROOT = Path(__file__).parents[1]
 DAYS, COMMITS = 6, 10  # late events make ten delivery days of six dates

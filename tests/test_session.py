@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from hoodie_nb import session as session_room
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.lab import session as session_room
+from hoodie_nb.java import Java, find_java, java_home
 from hoodie_nb.lab.doctor import doctor
-from hoodie_nb.lab.java import Java, find_java, java_home
 
 LISTENING = "0A"
 NO_WHEEL = "there_is_no_such_wheel"
@@ -26,8 +26,8 @@ LOOPBACK = {
 }
 TRY_IT = """
 import json
-from hoodie_nb.lab.java import find_java
-from hoodie_nb.lab.session import log_path, spark
+from hoodie_nb.java import find_java
+from hoodie_nb.session import log_path, spark
 session = spark(cores=1, memory="1g", conf={"spark.app.name": "tried"})
 rows = session.range(1000).repartition(2).mapInArrow(lambda batches: batches, "id long")
 print(json.dumps([find_java().source, rows.count(), log_path().stat().st_size > 0]))
@@ -157,7 +157,7 @@ def test_without_java_the_wheel_brings_one(tmp_path):
 @pytest.mark.spark
 def test_jvm_that_cannot_start_says_why(tmp_path):
     """A heap that no JVM accepts is refused with the JVM's own words."""
-    code = 'from hoodie_nb.lab.session import spark\nspark(memory="3k")'
+    code = 'from hoodie_nb.session import spark\nspark(memory="3k")'
     done = in_a_new_process(code, tmp_path)
     assert done.returncode == 1
     assert "InvalidConfig: the JVM of" in done.stderr

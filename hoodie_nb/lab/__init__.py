@@ -1,1 +1,1 @@
-"""What one sees and tries: session, doctor, flights (real input), demo."""
+"""What a user sees and tries: flights (real input), the race, the doctor, widgets."""

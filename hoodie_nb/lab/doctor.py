@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.lab.java import find_java
+from hoodie_nb.java import find_java
 
 _NEEDED = {
     "pyspark": ((4, 3), (4, 4)),

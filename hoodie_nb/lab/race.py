@@ -186,7 +186,7 @@ def race(
 
     `existing` fills the table with the input by another job first; `options` are the table's.
     """
-    from hoodie_nb.lab.session import spark as make_session
+    from hoodie_nb.session import spark as make_session
 
     for name in pipelines:
         pipeline_named(name)

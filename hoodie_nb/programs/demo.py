@@ -37,9 +37,9 @@ from pyarrow import parquet
 from hoodie_nb.api import Table, write_stream
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.lab import flights
-from hoodie_nb.lab.terminal import Progress, Screen, StopWish, counted
-from hoodie_nb.lab.verify import verify
 from hoodie_nb.pipeline.lock import writing
+from hoodie_nb.programs.terminal import Progress, Screen, StopWish, counted
+from hoodie_nb.programs.verify import verify
 from hoodie_nb.table.storage import LocalStorage
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def run(order: Order, out: TextIO | None = None) -> int:
 
 
 def _streamed_and_checked(order: Order, screen: Screen, wish: StopWish, began: float) -> int:
-    from hoodie_nb.lab.session import spark as make_session
+    from hoodie_nb.session import spark as make_session
 
     checkpoint, board, source = order.folders
     screen.say(f"Streaming {order.days} days of New York's departures into {board}")

@@ -39,7 +39,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.lab.java import cache_folder, find_java, java_home
+from hoodie_nb.java import cache_folder, find_java, java_home
 
 _CORES, _MEMORY = 2, "2g"
 _KEPT_LOGS = 10

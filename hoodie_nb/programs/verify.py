@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from hoodie_nb.api import Table
 from hoodie_nb.lab import flights
-from hoodie_nb.lab.terminal import Screen, counted
+from hoodie_nb.programs.terminal import Screen, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
