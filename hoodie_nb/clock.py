@@ -58,3 +58,19 @@ def instant_ms(time17: str) -> int:
         raise ValueError(f"{time17!r} is not an instant time of 17 digits")
     moment = datetime.strptime(time17[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     return int(moment.timestamp()) * 1000 + int(time17[14:] or 0)
+
+
+class Age:
+    """How long something has waited by a clock that may be set back: steps back do not count."""
+
+    def __init__(self) -> None:
+        self._since: int | None = None
+        self._seen = self._elapsed = 0
+
+    def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
+        """Return the milliseconds since `since_ms`, as far as this process has seen them pass."""
+        if self._since != since_ms:
+            self._since, self._seen, self._elapsed = since_ms, min(since_ms, now_ms), 0
+        self._elapsed += max(0, now_ms - self._seen)
+        self._seen = now_ms
+        return self._elapsed

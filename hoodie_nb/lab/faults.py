@@ -10,8 +10,7 @@ _FAULTS = {
     "kill_writer": "let the next batch's writer tasks die: the batch is rolled back and run again",
     "time_out_checkpoint": "cancel the running or next batch: it is rolled back and run again",
     "crash_after_files": "let the coordinator die before it prepares what was written: rolled back",
-    "crash_before_commit": "let the coordinator die behind that: the restart commits, unless "
-    "commit_on='write', which prepares nothing",
+    "crash_before_commit": "let the coordinator die after that: the restart commits",
     "kill": "end the job as a crash would, in the middle of a batch",
 }
 _AT_ONCE: dict[str, Callable[[Job], None]] = {"kill": Job.kill, "time_out_checkpoint": Job.time_out}

@@ -3,7 +3,7 @@
 *Work flow* (`commit_on="checkpoint"`, the RFC's mode): a checkpoint starts → it is skipped if
 the table holds it already → what earlier checkpoints prepared is committed → the writers run → the
 result is *prepared* (durable) and the checkpoint may succeed → the success notification commits it.
-With `commit_on="write"` prepare and commit are one step inside the checkpoint.
+With `commit_on="write"` prepare and commit are one step inside the checkpoint; a failure undoes it.
 
 *Semantics*: a lost notification leaves the instant open: the next checkpoint joins it, on top of
 its staged files (the overlay), and the next notification commits both. One base file a file group.
@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from hoodie_nb import failpoints
+from hoodie_nb.clock import Age
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.composing import composed
@@ -38,7 +39,14 @@ from hoodie_nb.pipeline.in_process import write_in_process
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.neighbours import refuse_neighbours
 from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.prepared import Prepared, archived, drop_torn, merged, verify
+from hoodie_nb.pipeline.prepared import (
+    Prepared,
+    archived,
+    checkpoints_of,
+    drop_torn,
+    merged,
+    verify,
+)
 from hoodie_nb.pipeline.progress import Checkpoint
 from hoodie_nb.pipeline.redo import redo
 from hoodie_nb.pipeline.sealing import Sealed
@@ -56,22 +64,6 @@ class Interval:
 
     checkpoints: int | None = None
     duration_ms: int | None = None
-
-
-class _Age:
-    """How long something has waited by a clock that may be set back: steps back do not count."""
-
-    def __init__(self) -> None:
-        self._since: int | None = None
-        self._seen = self._elapsed = 0
-
-    def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
-        """Return the milliseconds since `since_ms`, as far as this process has seen them pass."""
-        if self._since != since_ms:
-            self._since, self._seen, self._elapsed = since_ms, min(since_ms, now_ms), 0
-        self._elapsed += max(0, now_ms - self._seen)
-        self._seen = now_ms
-        return self._elapsed
 
 
 class Checkpointing:
@@ -93,7 +85,7 @@ class Checkpointing:
     ) -> None:
         self._coordinator, self.intake, self._shape = coordinator, intake, shape
         self._events, self._commit_on, self._interval = events, commit_on, interval
-        self._sealed, self._given, self._age = coordinator.sealed, given, _Age()
+        self._sealed, self._given, self._age = coordinator.sealed, given, Age()
         self._lost: set[int] = set()
         self._noted: str | None = None
         self.faults: list[str] = []  # put in by the laboratory; each strikes once
@@ -194,8 +186,7 @@ class Checkpointing:
         return self._coordinator.progress.holds(checkpoint, known) or checkpoint in self._kept()
 
     def _prepared(self) -> set[Checkpoint]:
-        prepared = self._coordinator.prepared.all()
-        return {checkpoint for record in prepared for checkpoint in record.checkpoints}
+        return {*checkpoints_of(self._coordinator.prepared.all())}
 
     def _kept(self) -> set[Checkpoint]:
         """Return the checkpoints that are prepared or sealed."""
@@ -212,8 +203,13 @@ class Checkpointing:
             self.commit_prepared()
         self._events.tell("batch_started", batch=checkpoint.batch_id)
         if self._commit_on == "write":
-            shape, write = self._shape, self._crashing(write, "crash_before_commit")
-            return self._coordinator.run(self.intake, write, shape=shape, checkpoint=checkpoint)
+            return self._coordinator.run(
+                self.intake,
+                self._crashing(write),
+                shape=self._shape,
+                checkpoint=checkpoint,
+                prepared=lambda: self._crash("crash_before_commit"),
+            )
         write, records = self._crashing(write), self.open_records()
         result = self._coordinator.write(self.intake, write, self._shape, checkpoint, records)
         if result is None:
@@ -233,16 +229,16 @@ class Checkpointing:
         self.faults.remove(fault)
         return True
 
-    def _crash(self, *faults: str) -> None:
-        """Let the coordinator die as its process would, tidying nothing up, if one was put in."""
-        for fault in filter(self.strikes, faults):
+    def _crash(self, fault: str) -> None:
+        """Let the coordinator die as its process would, tidying nothing up, if it was put in."""
+        if self.strikes(fault):
             self._coordinator.dead = True
             raise WriteFailed(f"the coordinator was made to crash by the fault {fault!r}")
 
-    def _crashing(self, write: Write, *more: str) -> Write:
+    def _crashing(self, write: Write) -> Write:
         def crashing(plan: WritePlan) -> list[WriteStatus]:
             statuses = write(plan)
-            self._crash("crash_after_files", *more)
+            self._crash("crash_after_files")
             return statuses
 
         return crashing

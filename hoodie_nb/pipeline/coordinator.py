@@ -6,8 +6,8 @@ durable and `complete` commits it later (publish, completed file, progress recor
 written file the instant leaves the timeline again and only the progress is recorded.
 
 *Semantics*: the completed file is the point of no return. Before it a failure of `run` rolls back
-and raises "not applied"; what is prepared is never rolled back, only completed, by whoever comes
-next. Behind it everything left is repeated by whoever comes next.
+and raises "not applied"; after a crash, what is prepared is never rolled back, only completed, by
+the next start. After the completed file, everything that is left is repeated by the next start.
 
 *Fault tolerance*: at most one pending commit per table. `recover` finishes begun rollbacks, rolls
 back the pending commit (unless another engine's heartbeat is fresh), records progress that a crash
@@ -35,6 +35,7 @@ from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.prepared import (
     Prepared,
     PreparedRecords,
+    checkpoints_of,
     drop_torn,
     merged,
     refuse_conflicts,
@@ -124,18 +125,24 @@ class WriteCoordinator:
         if self.dead:
             return
         kept = {record.instant_time for record in self.prepared.all()}
+        own = self._own()
         for pending in self.table.timeline.pending():
-            own = pending.requested_time == self._begun or pending == self._own()
-            if own and pending.requested_time not in kept:
+            mine = pending.requested_time == self._begun or pending == own
+            if mine and pending.requested_time not in kept:
                 self.roll_back(pending)
 
     def _own(self) -> Instant | None:
         return own_commit(self.table.storage, self.table.timeline, self._nonce)
 
-    def _undone(self, error: BaseException) -> str:
-        """Undo a failed write as far as the disk lets us; return the message that tells so."""
+    def _undone(self, error: BaseException, result: Prepared | None = None) -> str:
+        """Undo a failed write as far as the disk lets us; return the message that says so.
+
+        The record of `result` goes first: what is prepared is completed by the next start.
+        """
         then = "it is rolled back"
         try:
+            if result is not None and result.checkpoints and not self.dead:
+                self.prepared.remove(result.instant_time)
             self.undo_unprepared()
         except OSError as second:
             then = f"undoing it failed too ({second}) and is left to the next write"
@@ -215,9 +222,9 @@ class WriteCoordinator:
         try:
             return self._write(intake, write, shape, checkpoint, records, keep_empty=keep_empty)
         except BaseException as error:
-            told = self._undone(error)
+            message = self._undone(error)
             if isinstance(error, OSError):
-                raise WriteFailed(f"the batch was not applied: {told}") from error
+                raise WriteFailed(f"the batch was not applied: {message}") from error
             raise
 
     def _write(
@@ -271,8 +278,13 @@ class WriteCoordinator:
         *,
         shape: Shape | None = None,
         checkpoint: Checkpoint | None = None,
+        prepared: Callable[[], None] = lambda: None,
     ) -> Instant | None:
-        """Write and commit one checkpoint; None if there was nothing to write."""
+        """Write and commit one checkpoint; None if there was nothing to write.
+
+        With a `checkpoint` the result is prepared first, and `prepared` is called: a crash after
+        the completed file leaves what names the checkpoint, even if the commit is archived then.
+        """
         result = self.write(intake, write, shape or Shape(), checkpoint)
         if result is None:
             return None
@@ -286,12 +298,15 @@ class WriteCoordinator:
                     f"another writer changed {self.table.storage.root} while instant "
                     f"{result.instant_time} was written: it is rolled back, write the data again"
                 )
+            if checkpoint is not None:
+                self.prepare(result)
+                prepared()
             return self.complete([result], intake)
         except BaseException as error:
             if self.completed(result.instant_time) is None:
-                told = self._undone(error)
+                message = self._undone(error, result)
                 if isinstance(error, CommitFailed):
-                    raise CommitFailed(told, retryable=True) from error
+                    raise CommitFailed(message, retryable=True) from error
             raise
 
     def prepare(self, result: Prepared) -> None:
@@ -301,8 +316,8 @@ class WriteCoordinator:
             self.prepared.put(result)
         except OSError as error:
             if result not in self.prepared.all():
-                told = self._undone(error)
-                raise WriteFailed(f"the batch was not applied: {told}") from error
+                message = self._undone(error)
+                raise WriteFailed(f"the batch was not applied: {message}") from error
         failpoints.hit("coord.prepare.post")
         self._events.tell(
             "instant_prepared", instant=result.instant_time, checkpoint=result.ordinal
@@ -337,7 +352,7 @@ class WriteCoordinator:
             schema = to_avro(intake.schema, intake.config.name)
             extra = {
                 "schema": json.dumps(schema, separators=(",", ":")),
-                EXTRA_KEY: self.progress.carried(_checkpoints(records), time17),
+                EXTRA_KEY: self.progress.carried(checkpoints_of(records), time17),
             }
             content = encode_commit(statuses, last.operation, extra)
             instant = Instant(time17, "commit", State.INFLIGHT)
@@ -352,7 +367,7 @@ class WriteCoordinator:
         self._events.tell(
             "instant_committed",
             instant=time17,
-            checkpoints=len(_checkpoints(records)),
+            checkpoints=len(checkpoints_of(records)),
             files=len(statuses),
             rows=sum(s.rows for s in statuses),
             inserts=sum(s.inserts for s in statuses),
@@ -371,10 +386,10 @@ class WriteCoordinator:
         if records[0].base == table.file_groups_at_hand.instants:
             table.remember(table.file_groups_at_hand.with_commit(time17, statuses))
         try:
-            self.progress.record(_checkpoints(records), time17)
+            self.progress.record(checkpoints_of(records), time17)
             failpoints.hit("coord.progress.post")
             learn(table, time17, statuses, self._events.tell)
-            self.sealed.remove(_checkpoints(records))
+            self.sealed.remove(checkpoints_of(records))
             failpoints.hit("coord.unseal.post")
             self.prepared.remove(time17)
             for swept in {time17, records[0].replaces or time17}:
@@ -382,7 +397,3 @@ class WriteCoordinator:
             failpoints.hit("coord.sweep.post")
         except OSError as error:  # the commit stands; what is left is done by whoever comes next
             self._events.tell("settling_postponed", instant=time17, why=str(error))
-
-
-def _checkpoints(records: Sequence[Prepared]) -> list[Checkpoint]:
-    return [checkpoint for record in records for checkpoint in record.checkpoints]

@@ -170,6 +170,11 @@ def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
     return Instant(time17, "commit", State.COMPLETED)
 
 
+def checkpoints_of(records: Iterable[Prepared]) -> list[Checkpoint]:
+    """Return the checkpoints that prepared records hold, in order."""
+    return [checkpoint for record in records for checkpoint in record.checkpoints]
+
+
 def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
     """Return one status a base file: the group's last, with the counts of all its checkpoints."""
     last: dict[tuple[str, str], WriteStatus] = {}

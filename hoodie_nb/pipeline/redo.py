@@ -22,7 +22,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.in_process import in_order, write_in_process
 from hoodie_nb.pipeline.intake import OP, SEQ, STORE, Intake
-from hoodie_nb.pipeline.prepared import Prepared, merged
+from hoodie_nb.pipeline.prepared import Prepared, checkpoints_of, merged
 from hoodie_nb.pipeline.runs import fitted, load_rows
 from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import LocalStorage
@@ -60,7 +60,7 @@ def redo(
         new[-1],
         ordinal=0,
         statuses=tuple(status for record in new for status in record.statuses),
-        checkpoints=tuple(c for record in records for c in record.checkpoints),
+        checkpoints=tuple(checkpoints_of(records)),
         replaces=old,
     )
     failpoints.hit("coord.redo.pre")
