@@ -245,6 +245,7 @@ def test_markers_stand_before_files_and_tell_new_from_rewritten(killed: Path) ->
 def test_a_rollback_is_avro_that_names_what_it_deleted(killed: Path) -> None:
     """Plan and metadata of a rollback can be read by their schema and name files and instant."""
     published = sorted(p for p in tree(killed) if p.endswith("_20260101000000001.parquet"))
+    shutil.rmtree(killed / ".hoodie/.hoodie_nb/prepared")  # as of a batch without checkpoints
     live(opened(killed), 2)
     (done,) = (killed / ".hoodie").glob("*.rollback")
     (record,) = fastavro.reader(io.BytesIO(done.read_bytes()))
