@@ -200,20 +200,14 @@ def _warehouse() -> Path:
 @contextmanager
 def _environment(**values: str | None) -> Iterator[None]:
     """Set variables for the JVM that is started inside, and put the old ones back."""
-    before = {name: os.environ.get(name) for name in values}
-    _set(values)
+    before = {name: os.environ.pop(name, None) for name in values}
+    os.environ.update({name: value for name, value in values.items() if value is not None})
     try:
         yield
     finally:
-        _set(before)
-
-
-def _set(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
+        for name, value in before.items():
             os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+            os.environ.update({name: value} if value is not None else {})
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def test_nothing_is_sent_that_has_not_changed(job):
     for _ in range(5):
         dashboard._draw(dashboard.state)
     assert sent == []
-    dashboard.state.see(told("batch_started", {"batch": 0})[0])
+    dashboard.state.take(told("batch_started", {"batch": 0}))
     dashboard._draw(dashboard.state)
     assert len(sent) == 1
 

@@ -67,7 +67,7 @@ def test_a_picture_keeps_its_height(name):
     heights = set()
     state = RunState("step3")
     for event in recorded():
-        state.see(event)
+        state.take([event])
         heights.add(parsed(DRAWN[name](state)).get("height"))
     assert len(heights) == 1
 

@@ -115,7 +115,7 @@ def test_spark_stays_in_its_rooms(module):
 def test_pictures_stay_in_the_laboratory(module):
     """Notebook packages are imported by the laboratory only, so the library works without."""
     names = {name.partition(".")[0] for name, _ in imports(MODULES[module])}
-    pictures = names & {"ipywidgets", "matplotlib", "IPython", "anywidget"}
+    pictures = names & {"ipywidgets", "matplotlib", "resvg_py", "IPython", "anywidget"}
     assert module.startswith("lab.") or not pictures
 
 

@@ -24,6 +24,14 @@ from hoodie_nb.lab.follower import Follower
 from hoodie_nb.lab.frame import Frame, Pictures
 from hoodie_nb.lab.run_state import RunState
 
+_PICTURES = {
+    "diagram": diagram.diagram,
+    "throughput": progress.throughput,
+    "buffers": buffers.buffers,
+    "instants": instants.strip,
+    "index": index.lookups,
+}
+
 
 class RunPictures(Pictures):
     """The pictures of a run, whether it is live or recorded."""
@@ -40,22 +48,16 @@ class RunPictures(Pictures):
             },
             {"trouble": (WIDTH, progress.TROUBLE)},
         )
-        self._drawn: tuple[int, int] = (-1, -1)
+        self._drawn = (-1, -1)
 
     def draw(self, state: RunState, done: float | None = None) -> None:
         """Draw what may have changed since the last time."""
-        seen, moved = self._drawn
-        now = state.now_ms // 500
-        if seen != state.seen or moved != now:
-            self.show("diagram", diagram.diagram(state))
-            self.show("throughput", progress.throughput(state))
-            self.show("buffers", buffers.buffers(state))
-        if seen != state.seen:
-            self.show("instants", instants.strip(state))
-            self.show("index", index.lookups(state))
+        if self._drawn != (state.seen, state.now_ms // 500):
+            self._drawn = (state.seen, state.now_ms // 500)
+            for name, drawn in _PICTURES.items():
+                self.show(name, drawn(state))
         self.show("head", progress.head(state, done))
         self.show("trouble", progress.trouble(state))
-        self._drawn = (state.seen, now)
 
 
 class Dashboard(Frame):

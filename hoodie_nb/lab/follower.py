@@ -76,10 +76,9 @@ class Follower:
 
     def _turn(self) -> None:
         events, self._position = self._log.since(self._position)
-        for event in events:
-            self.state.see(event)
+        self.state.take(events)
         if self.state.began_ms and not self.state.over:
-            self.state.now_ms = max(self.state.now_ms, time.time_ns() // 1_000_000)
+            self.state.take((), now_ms=time.time_ns() // 1_000_000)
         self._draw(self.state)
         self.frames += 1
 

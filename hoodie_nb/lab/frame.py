@@ -11,12 +11,13 @@ replaces the PNG once, when a run has ended.
 import base64
 import contextlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ipywidgets as W
 
 from hoodie_nb.lab.follower import Follower
+from hoodie_nb.lab.run_state import RunState
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
 _GAP = 8
@@ -72,11 +73,7 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
     """Controls and pictures that know their still form; `summary` is the text form."""
 
     def __init__(
-        self,
-        pictures: Pictures,
-        *,
-        above: Sequence[W.Widget] = (),
-        below: Sequence[W.Widget] = (),
+        self, pictures: Pictures, *, above: Sequence[W.Widget] = (), below: Sequence[W.Widget] = ()
     ) -> None:
         super().__init__([*above, pictures.box, *below])
         self.pictures = pictures
@@ -90,6 +87,14 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
         """Return one line that says what is shown."""
         return type(self).__name__
 
+    def follow(self, source: Any, draw: Callable[[RunState], None], *, hz: float = 4) -> None:  # noqa: ANN401 -- has events, or is some
+        """Draw a run while it goes on, or recorded events as of their end."""
+        log = getattr(source, "events", None)
+        if log is None:
+            draw(RunState.of(source))
+        else:
+            self.follower = Follower(log, draw, self.keep, hz=hz)
+
     def close(self) -> None:
         """Stop drawing and take the widget off the page."""
         follower = getattr(self, "follower", None)  # none if it was refused as it was made
@@ -102,7 +107,7 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         bundle: dict[str, Any] = {"text/plain": repr(self)}
-        with contextlib.suppress(ImportError):  # without matplotlib the text remains
+        with contextlib.suppress(ImportError):  # without resvg the text remains
             bundle["image/png"] = base64.b64encode(self.pictures.png()).decode()
         if self.comm is not None:
             bundle[_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 import ipywidgets as W
 
-from hoodie_nb.events import Event
 from hoodie_nb.lab import faults
 from hoodie_nb.lab.draw import index, recovery
 from hoodie_nb.lab.draw.svg import WIDTH
-from hoodie_nb.lab.follower import Follower
 from hoodie_nb.lab.frame import Frame, Pictures
 from hoodie_nb.lab.run_state import RunState, Trouble
 
@@ -23,11 +20,7 @@ class IndexView(Frame):
     def __init__(self, source: Any, *, hz: float = 4) -> None:  # noqa: ANN401 -- has events, or is some
         super().__init__(Pictures({"index": (WIDTH, index.TALL)}))
         self.state = RunState()
-        log = getattr(source, "events", None)
-        if log is None:
-            self._draw(RunState.of(source))
-        else:
-            self.follower = Follower(log, self._draw, self.keep, hz=hz)
+        self.follow(source, self._draw, hz=hz)
 
     def _draw(self, state: RunState) -> None:
         self.state = state
@@ -54,11 +47,7 @@ class FaultPanel(Frame):
         row = W.HBox(list(self.buttons.values()), layout={"flex_flow": "row wrap"})
         pictures = Pictures({"recovery": (WIDTH, recovery.HEIGHT)})
         super().__init__(pictures, above=[row] if live else [])
-        if live:
-            self.follower = Follower(job.events, self._draw, self.keep, hz=hz)
-        else:
-            recorded: Iterable[Event] = job
-            self._draw(RunState.of(recorded))
+        self.follow(job, self._draw, hz=hz)
 
     def _button(self, name: str, told: str) -> W.Button:
         button = W.Button(description=name.replace("_", " "), tooltip=told, icon="bolt")

@@ -6,7 +6,9 @@ events in between, going back folds from the start.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
+from html import escape
 from typing import Any
 
 import ipywidgets as W
@@ -31,7 +33,7 @@ class Replay(Frame):
         self._events = sorted(events, key=lambda event: event.at_ms)
         if not self._events:
             raise InvalidConfig("there are no events to replay: give job.events.records()")
-        self._pipeline = pipeline or _named(self._events)
+        self._pipeline = pipeline or RunState.of(self._events).pipeline or "step2"
         self._begin = self._events[0].at_ms
         self.duration_ms = self._events[-1].at_ms - self._begin
         self.state, self._taken = RunState(self._pipeline), 0
@@ -44,7 +46,7 @@ class Replay(Frame):
         )
         W.jslink((self._play, "value"), (self._slider, "value"))
         self._slider.observe(lambda change: self._move(change["new"]), "value")
-        self._speed.observe(lambda change: self._set_speed(change["new"]), "value")
+        W.dlink((self._speed, "value"), (self._play, "step"))
         self._told = W.HTML(layout={"height": "24px", "overflow": "hidden"})
         buttons = [_button("step-backward", self.back), _button("step-forward", self.step)]
         above = W.HBox([self._play, *buttons, self._slider, self._speed])
@@ -94,17 +96,13 @@ class Replay(Frame):
 
     def _move(self, ms: int) -> None:
         now = self._begin + ms
-        if self._taken and self._events[self._taken - 1].at_ms > now:
+        if now < self.state.now_ms:
             self.state, self._taken = RunState(self._pipeline), 0
-        while self._taken < len(self._events) and self._events[self._taken].at_ms <= now:
-            self.state.see(self._events[self._taken])
-            self._taken += 1
-        self.state.now_ms = now
+        taken = bisect_right(self._events, now, key=lambda event: event.at_ms)
+        self.state.take(self._events[self._taken : taken], now_ms=now)
+        self._taken = taken
         self._run.draw(self.state)
         self._told.value = _told(self._events[self._taken - 1], self._taken, len(self._events))
-
-    def _set_speed(self, step: int) -> None:
-        self._play.step = step
 
 
 def _button(icon: str, does: Any) -> W.Button:  # noqa: ANN401 -- a method without arguments
@@ -114,20 +112,5 @@ def _button(icon: str, does: Any) -> W.Button:  # noqa: ANN401 -- a method witho
 
 
 def _told(event: Event, taken: int, of: int) -> str:
-    from html import escape
-
     text = escape(str(event)[:220])
     return f'<code style="color:{INK};font-size:11px;white-space:nowrap">{taken}/{of} {text}</code>'
-
-
-def _named(events: Iterable[Event]) -> str:
-    """Return the pipeline that the events name, else the one that they look like."""
-    operators, kinds = set(), set()
-    for event in events:
-        if event.values.get("pipeline"):
-            return str(event.values["pipeline"])
-        kinds.add(event.kind)
-        operators.add(event.values.get("operator"))
-    if "InstantGenerator" in operators:
-        return "current"
-    return "step3" if "buffer_flushed" in kinds else "step2"

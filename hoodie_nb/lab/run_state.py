@@ -1,8 +1,8 @@
-"""What a run looks like as of a moment: the events told so far, folded into little.
+"""What a run looks like as of a moment: its events so far, reduced to what is drawn.
 
-*Work flow.* `RunState.see` takes one event after the other, in the order in which they were told,
-and costs a few microseconds; drawing reads the parts. The same fold serves a running job, a
-recording up to any moment, and tests.
+*Work flow.* `RunState.take` is the one reducer: the dashboard of a running job, a replay up to any
+moment and a test give it the next events, in the order in which they were recorded. An event costs
+a few microseconds; drawing reads the parts.
 
 *Semantics.* Nothing relies on an event or on one of its values being there: an older recording
 lacks some, and a killed job breaks off anywhere. A checkpoint is a column: it begins with its
@@ -38,8 +38,15 @@ _CURES = {
     "WriteFailed": "Rolled back; start the stream again and the data comes again.",
     "CommitFailed": "Nothing is lost: what is prepared is committed at the next start.",
     "ConcurrentWriter": "Stop the other writer, or wait for it, then start the stream again.",
+    **dict.fromkeys(
+        ("job_restarted", "checkpoint_timed_out", "task_failed"),
+        "The batch is rolled back and runs again by itself.",
+    ),
+    **dict.fromkeys(
+        ("commit_failed", "settling_postponed"),
+        "Nothing is lost: the next checkpoint or start completes it.",
+    ),
 }
-_RETRY = "The batch is rolled back and runs again by itself."
 
 
 @dataclass(slots=True)
@@ -87,10 +94,7 @@ class RunState:
     @classmethod
     def of(cls, events: Iterable[Event], pipeline: str = "") -> RunState:
         """Return the state after these events."""
-        state = cls(pipeline)
-        for event in events:
-            state.see(event)
-        return state
+        return cls(pipeline).take(events)
 
     @property
     def over(self) -> bool:
@@ -103,8 +107,14 @@ class RunState:
         seen = self.operators.get("BucketWriter")
         return seen.flow if seen else Flow()
 
-    def see(self, event: Event) -> None:
-        """Take the next event into account."""
+    def take(self, events: Iterable[Event], now_ms: int = 0) -> RunState:
+        """Reduce the next events, live or recorded, as of `now_ms`; return this state."""
+        for event in events:
+            self._take(event)
+        self.now_ms = max(self.now_ms, now_ms)
+        return self
+
+    def _take(self, event: Event) -> None:
         self.seen += 1
         self.began_ms = self.began_ms or event.at_ms
         self.now_ms = max(self.now_ms, event.at_ms)
@@ -114,9 +124,7 @@ class RunState:
             values = defaultdict(lambda: "?", event.values)
             self.notes.append(Note(event.at_ms, event.kind, _NOTES[event.kind].format_map(values)))
             del self.notes[:-_KEPT]
-        what = _SEES.get(event.kind)
-        if what is not None:
-            what(self, event)
+        _REDUCERS.get(event.kind, _nothing)(self, event)
 
     # --- the job --------------------------------------------------------------------------------
 
@@ -131,11 +139,7 @@ class RunState:
             self._trouble(event)
 
     def _trouble(self, event: Event) -> None:
-        cure = _CURES.get(str(event.values.get("error")), "")
-        if event.kind in ("job_restarted", "checkpoint_timed_out", "task_failed"):
-            cure = _RETRY
-        elif event.kind in ("commit_failed", "settling_postponed"):
-            cure = "Nothing is lost: the next checkpoint or start completes it."
+        cure = _CURES.get(event.kind) or _CURES.get(str(event.values.get("error")), "")
         why = event.values.get("why") or f"after {event.values.get('seconds', '?')} s"
         self.trouble = Trouble(f"{event.kind.replace('_', ' ')}: {why}", cure)
         if event.kind == "job_restarted":
@@ -152,8 +156,14 @@ class RunState:
         name = str(event.values.get("operator", "?"))
         self.operators.setdefault(name, OperatorSeen()).see(event)
         self.tasks = max(self.tasks, int(number(event.values.get("task"))) + 1)
+        if name == "InstantGenerator":  # only this pipeline has one
+            self.pipeline = self.pipeline or "current"
         if name == "BucketWriter" and event.kind == "operator_ran":
             self.buffers.emptied(event)
+
+    def _flushed(self, event: Event) -> None:
+        self.pipeline = self.pipeline or "step3"
+        self.buffers.flushed(event)
 
     def _looked_up(self, event: Event) -> None:
         self.index = str(event.values.get("index", self.index))
@@ -163,10 +173,7 @@ class RunState:
             del self.lookups[:-_KEPT]
             self._new_lookup = False
         self.lookups[-1].tasks.add(task)
-        told = self.lookups[-1].told
-        for name, value in event.values.items():
-            if name != "task" and isinstance(value, int | float):
-                told[name] = told.get(name, 0.0) + value
+        self.lookups[-1].told.update({k: number(v) for k, v in event.values.items()})
 
     def _saved(self, event: Event) -> None:
         self.saved = dict(event.values)
@@ -234,10 +241,12 @@ class RunState:
     def _redone(self, event: Event) -> None:
         for checkpoint in self.checkpoints:
             if checkpoint.instant == event.values.get("instant"):
-                checkpoint.instant, checkpoint.state = (
-                    str(event.values.get("as_instant")),
-                    "running",
-                )
+                checkpoint.instant = str(event.values.get("as_instant"))
+                checkpoint.state = "running"
+
+
+def _nothing(state: RunState, event: Event) -> None:
+    """Take an event that changes no picture."""
 
 
 _STATES = {
@@ -267,7 +276,7 @@ _NOTES = {
     "commit_retried": "The commit of {instant} is tried again: {why}",
     "settling_postponed": "Tidying up behind {instant} is left to the next checkpoint",
 }
-_SEES: dict[str, Callable[[RunState, Event], None]] = {
+_REDUCERS: dict[str, Callable[[RunState, Event], None]] = {
     **dict.fromkeys(_STATES, RunState._instant),
     **dict.fromkeys(("batch_started", "batch_skipped", "checkpoint_sealed"), RunState._batch),
     **dict.fromkeys(("job_stopped", "job_failed"), RunState._job_ended),
@@ -278,7 +287,7 @@ _SEES: dict[str, Callable[[RunState, Event], None]] = {
     "job_started": RunState._job_started,
     "checkpoint_timed_out": RunState._timed_out,
     "buffer_level": lambda state, event: state.buffers.level(event),
-    "buffer_flushed": lambda state, event: state.buffers.flushed(event),
+    "buffer_flushed": RunState._flushed,
     "file_written": lambda state, event: state.buffers.written(event),
     "index_looked_up": RunState._looked_up,
     "index_saved": RunState._saved,

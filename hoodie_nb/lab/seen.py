@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,14 +103,11 @@ class BuffersSeen:
         """Return the limit of all tasks together, 0 if there is none."""
         return self.limit * max(1, len(self.levels))
 
-    def bucket(self, values: Any) -> BucketSeen:  # noqa: ANN401 -- an event's values
-        """Return the bucket that an event is about."""
-        return self._bucket(str(values.get("partition", "")), str(values.get("file_id", "?")))
-
-    def _bucket(self, partition: str, file_id: str) -> BucketSeen:
+    def bucket(self, partition: object = "", file_id: object = "?", **_: object) -> BucketSeen:
+        """Return the bucket that an event's values name."""
         if self.stale:
             self.buckets, self.stale = {}, False
-        return self.buckets.setdefault(file_id, BucketSeen(partition, file_id))
+        return self.buckets.setdefault(str(file_id), BucketSeen(str(partition), str(file_id)))
 
     def level(self, event: Event) -> None:
         """Note how full the buffer of a task is."""
@@ -122,7 +119,7 @@ class BuffersSeen:
             if bucket.written or not told:
                 bucket.bytes = 0.0
         for partition, file_id, size in values.get("buckets") or ():
-            self._bucket(str(partition), str(file_id)).bytes = number(size)
+            self.bucket(partition, file_id).bytes = number(size)
 
     def _set(self, task: int, told: float, at_ms: int) -> None:
         self.levels[task] = told
@@ -131,14 +128,14 @@ class BuffersSeen:
 
     def flushed(self, event: Event) -> None:
         """Note that a bucket was flushed."""
-        bucket = self.bucket(event.values)
+        bucket = self.bucket(**event.values)
         bucket.flushes, bucket.bytes = bucket.flushes + 1, 0.0
         size = number(event.values.get("bytes"))
         self.flushes.append((event.at_ms, bucket.file_id, size))
 
     def written(self, event: Event) -> None:
         """Note that a bucket's file is written."""
-        bucket = self.bucket(event.values)
+        bucket = self.bucket(**event.values)
         bucket.bytes, bucket.written = 0.0, number(event.values.get("bytes"))
 
     def emptied(self, event: Event) -> None:
@@ -172,9 +169,9 @@ class CheckpointSeen:
 class Lookups:
     """What the index did for one checkpoint, summed over its tasks."""
 
-    told: dict[str, float] = field(default_factory=dict)
+    told: Counter[str] = field(default_factory=Counter)
     tasks: set[int] = field(default_factory=set)
 
     def count(self, name: str) -> float:
-        """Return one of the counts, 0 if it was not told."""
-        return self.told.get(name, 0.0)
+        """Return one of the counts, 0 if no event had it."""
+        return self.told[name]

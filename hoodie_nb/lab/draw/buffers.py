@@ -13,11 +13,7 @@ def buffers(state: RunState) -> str:
     """Return the buffer's line (left) and its buckets (right)."""
     seen, begin = state.buffers, window(state)
     title = f"Buffered {svg.size_of(sum(seen.levels.values()))}, at most {svg.size_of(seen.peak)}"
-    parts = [
-        svg.heading(title),
-        *_line(seen, begin, span(state)),
-        *_buckets(seen),
-    ]
+    parts = [svg.heading(title), *_line(seen, begin, span(state)), *_buckets(seen)]
     flushes = sum(bucket.flushes for bucket in seen.buckets.values())
     label = f"{title}; {len(seen.buckets)} buckets, {flushes} flushes in this checkpoint"
     return svg.picture(HEIGHT, parts, label=label, width=HALF)

@@ -63,7 +63,7 @@ def _box(
             rx=6,
         ),
         svg.words(x + 10, _TOP + 18, f"{operator.name} x {tasks}", weight="bold", size=13),
-        svg.note(x + 10, _TOP + 34, operator.does, most=int(width / 5.6)),
+        svg.note(x + 10, _TOP + 34, operator.does, most=int(width / 6.2)),
         svg.words(
             x + 10, _TOP + 58, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT
         ),

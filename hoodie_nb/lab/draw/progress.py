@@ -36,10 +36,7 @@ def head(state: RunState, done: float | None = None) -> str:
         svg.words(34, 26, state.status, size=14, weight="bold"),
     ]
     for x, number, unit in facts:
-        parts += [
-            svg.words(x, 22, number, size=18),
-            svg.note(x, 37, unit),
-        ]
+        parts += [svg.words(x, 22, number, size=18), svg.note(x, 37, unit)]
     if done is not None:
         parts += _done(min(1.0, max(0.0, done)), elapsed, over=state.over)
     told = f"Job {state.status}: {rate:.0f} rows a second, {state.committed} commits"
