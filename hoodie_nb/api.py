@@ -254,13 +254,15 @@ class Table:
         with writing(self._handle.storage):
             return rebuild_index(self._handle)
 
-    def repair(self, *, deduplicate: bool = False) -> Commit | None:
+    def repair(self, *, deduplicate: bool = False, accept_loss: bool = False) -> Commit | None:
         """Recover the table and write files again whose index is wrong; None if there are none.
 
         `deduplicate`: of each key keep the row with the greatest ordering value, else the newest.
+        `accept_loss`: go on without the rows of base files that are lost.
         """
+        given = {"deduplicate": deduplicate, "accept_loss": accept_loss}
         with writing(self._handle.storage):
-            return repair(self._handle, self.events, deduplicate=deduplicate)
+            return repair(self._handle, self.events, **given)
 
     def fsck(self) -> list[Finding]:
         """Return what is wrong with the table, each with its cure; empty means clean."""

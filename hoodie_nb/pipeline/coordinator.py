@@ -179,7 +179,7 @@ class WriteCoordinator:
         if instant is not None:
             staged = staged_folder(instant.requested_time, self._nonce)
             table.storage.make_folder(staged)
-        groups = table.file_groups()
+        groups = table.groups_to_write()
         if records:
             open_time, earlier = records[0].instant_time, merged(records)
             refuse_moved(records, groups.instants)
@@ -384,7 +384,7 @@ class WriteCoordinator:
         """Do what comes behind the point of no return; `recover` and `complete` repeat it."""
         time17, table = done.requested_time, self.table
         if records[0].base == table.file_groups_at_hand.instants:
-            table.remember(table.file_groups_at_hand.with_commit(time17, statuses))
+            table.remember(time17, statuses)
         try:
             self.progress.record(checkpoints_of(records), time17)
             failpoints.hit("coord.progress.post")

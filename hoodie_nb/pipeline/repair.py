@@ -3,7 +3,8 @@
 *Work flow*: one commit rewrites each base file whose index in the footer is wrong (a bloom filter
 or key range that misses keys of its file would let an upsert store them again) and, if asked, each
 file that holds the losing row of a key that is there several times. All other rows stay as they
-are, their meta columns included.
+are, their meta columns included. A group whose newest file is lost goes on, if that is accepted,
+with the rows of the file before it, or with none.
 
 *Semantics*: of the rows of one key in a partition the one with the greatest ordering value stays,
 of equal ones the one that was committed last. A table whose keys are unique loses no row.
@@ -42,34 +43,47 @@ from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.lost import Group
 from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 
 Rows = npt.NDArray[np.int64]
 _NONE: Rows = np.empty(0, np.int64)
 
 
-def repair(table: TableHandle, events: EventLog, *, deduplicate: bool) -> Commit | None:
+def repair(
+    table: TableHandle, events: EventLog, *, deduplicate: bool, accept_loss: bool = False
+) -> Commit | None:
     """Recover the table and rewrite what is wrong; None if no file had to be written."""
     coordinator = WriteCoordinator(table, events)
-    settle(coordinator, events)
-    intake = Intake(table.config, table.schema)
-    intake.check(table.schema)
-    instant = coordinator.run(intake, lambda plan: list(_rewritten(plan, deduplicate)))
+    table.accepts_loss = accept_loss
+    try:
+        settle(coordinator, events)
+        intake = Intake(table.config, table.schema)
+        intake.check(table.schema)
+        lost = {(p, name.file_id) for p, name in table.lost_files()} if accept_loss else set()
+        instant = coordinator.run(intake, lambda plan: list(_rewritten(plan, deduplicate, lost)))
+    finally:
+        table.accepts_loss = False
     return completed(table, instant)
 
 
-def _rewritten(plan: WritePlan, deduplicate: bool) -> Iterator[WriteStatus]:
+def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator[WriteStatus]:
     number = 0
     for partition in sorted(plan.groups.slices):
         pieces = [piece for _, piece in sorted(plan.groups.partition(partition).items())]
         keys = {piece.file_id: read_keys(plan.storage.local_path(piece.path)) for piece in pieces}
         losers = _losers(plan, pieces, keys) if deduplicate else {}
         for piece in pieces:
-            lost = losers.get(piece.file_id, _NONE)
+            group, gone = (partition, piece.file_id), losers.get(piece.file_id, _NONE)
             footer = read_footer(open_base_file(plan.storage.local_path(piece.path)))
-            if len(lost) or index_objection(footer, keys[piece.file_id]):
-                yield _rewrite(plan, piece, f"{plan.staged}/repair-{number}.staged", lost)
+            if len(gone) or group in lost or index_objection(footer, keys[piece.file_id]):
+                yield _rewrite(plan, piece, f"{plan.staged}/repair-{number}.staged", gone)
                 number += 1
+    for partition, file_id in sorted(lost):
+        if file_id not in plan.groups.partition(partition):
+            empty = FileSlice(partition, file_id, "", "", 0)
+            yield _rewrite(plan, empty, f"{plan.staged}/repair-{number}.staged", _NONE)
+            number += 1
 
 
 def _losers(
@@ -107,10 +121,13 @@ def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
 
 
 def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> WriteStatus:
-    """Write a file again without the rows at the positions `lost`, its index made new."""
+    """Write a file again without the rows at the positions `lost`, its index made new.
+
+    A group that has no file any more gets one without rows.
+    """
     began, position = time.perf_counter(), 0
-    path = plan.storage.fetch(piece.path, piece.size_bytes)
-    source = open_base_file(path)
+    path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
+    source = open_base_file(path) if path else None
     token, schema = TaskAttempt().token, stored_schema(plan.intake.schema)
     name = str(BaseFileName(piece.file_id, token, plan.instant_time))
     with ChecksummedFile(plan.storage.open_new(staged)) as sink:
@@ -119,10 +136,10 @@ def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> Writ
             plan.intake.schema,
             table=plan.intake.config.name,
             codec=plan.options.codec,
-            expected_rows=source.metadata.num_rows - len(lost),
+            expected_rows=source.metadata.num_rows - len(lost) if source else 0,
             bloom_fpp=plan.options.bloom_fpp,
         )
-        for rows in iterate_rows(source, schema, path):
+        for rows in iterate_rows(source, schema, path) if source else ():
             keep = ~np.isin(np.arange(position, position + rows.num_rows), lost)
             position += rows.num_rows
             writer.write(_renamed(rows.filter(pa.array(keep)), name))
@@ -141,8 +158,8 @@ def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> Writ
         inserts=0,
         updates=0,
         deletes=len(lost),
-        previous_file=piece.file_name,
-        previous_commit=piece.instant_time,
+        previous_file=piece.file_name or None,
+        previous_commit=piece.instant_time or None,
         seconds=round(time.perf_counter() - began, 6),
     )
 

@@ -29,6 +29,7 @@ from hoodie_nb.table.file_groups import (
     table_folders,
 )
 from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.lost import ACCEPT
 from hoodie_nb.table.storage import META, SCRATCH, STAGED
 
 REPAIR = "call Table.open(path).repair()"
@@ -139,7 +140,8 @@ def _one_file(
     name = BaseFileName.parse(file_name)
     if not table.storage.exists(path):
         if name is not None and newest.get((folder, name.file_id), "") <= name.instant_time:
-            yield Finding(f"{path} is missing, readers show an older slice or no rows", _RESTORE)
+            what = f"{path} is missing, readers show an older slice or no rows"
+            yield Finding(what, f"restore it from a backup, or {ACCEPT}")
         return
     found = table.storage.size(path)
     if size is not None and found != size:

@@ -6,7 +6,7 @@ the timeline are not those it was made from, so that a commit of another writer 
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from hoodie_nb.clock import Clock, SystemClock
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table import foreign, properties
-from hoodie_nb.table.commits import CommitMetadata
+from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.file_groups import (
     METADATA_NAMES,
     BaseFileName,
@@ -24,6 +24,7 @@ from hoodie_nb.table.file_groups import (
     load_file_groups,
     table_folders,
 )
+from hoodie_nb.table.lost import lost_files, lost_message, note_written
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.publish import mark_partition
 from hoodie_nb.table.schema import parse_avro
@@ -44,6 +45,8 @@ class TableHandle:
         self._options: WriteOptions | None = None
         self._groups = FileGroups()
         self._listed = self._fits = False
+        self._complete: FileGroups | None = None
+        self.accepts_loss = False
         self._commits: dict[str, CommitMetadata] = {}
 
     @property
@@ -95,9 +98,28 @@ class TableHandle:
         """Return the view as it was last listed or remembered, without asking the timeline."""
         return self._groups
 
-    def remember(self, groups: FileGroups) -> None:
+    def groups_to_write(self) -> FileGroups:
+        """Return the latest slices; InvalidTable if one that a commit wrote is lost."""
+        groups = self.file_groups()
+        if groups is not self._complete and not self.accepts_loss:
+            lost = self.lost_files()
+            if lost:
+                self._listed = False  # the file may be put back
+                raise InvalidTable(lost_message(self.storage.root, lost))
+            self._complete = groups
+        return groups
+
+    def lost_files(self) -> list[tuple[str, BaseFileName]]:
+        """Return folder and name of base files that commits wrote and that are not there."""
+        commits = self.timeline.completed_commits()
+        return lost_files(self.storage.root, self.file_groups(), commits, self.commit_metadata)
+
+    def remember(self, instant_time: str, statuses: Sequence[WriteStatus]) -> None:
         """Keep the view that a commit of ours led to."""
-        self._groups = groups
+        complete = self._groups is self._complete
+        note_written(self.storage.root, instant_time, [status.path for status in statuses])
+        self._groups = self._groups.with_commit(instant_time, statuses)
+        self._complete = self._groups if complete else None
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
         """Return what a completed commit wrote; the last `COMMITS_KEPT` are decoded once."""

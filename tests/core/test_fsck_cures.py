@@ -70,10 +70,10 @@ def with_footer(file: Path, **entries: str) -> None:
 def follow(table: Path, cure: str, backup: Path) -> None:
     """Do what a cure says."""
     call = re.search(r"call (Table\.open\(path\)\.\w+\([\w=]*\))", cure)
-    if call:
-        eval(call[1], {"Table": Table, "path": table})
-    elif "from a backup" in cure:
+    if "from a backup" in cure:
         shutil.copytree(backup, table, dirs_exist_ok=True)
+    elif call:
+        eval(call[1], {"Table": Table, "path": table})
     else:
         raise AssertionError(f"nobody can follow {cure!r}")
 
