@@ -53,6 +53,7 @@ from hoodie_nb.table.publish import staged_folder, sweep, sweep_all
 from hoodie_nb.table.rollback import finish_rollbacks, roll_back
 from hoodie_nb.table.schema import to_avro
 from hoodie_nb.table.timeline import COMMITS, Instant, State
+from hoodie_nb.table.vanished import refuse_vanished
 
 Write = Callable[[WritePlan], list[WriteStatus]]
 
@@ -102,6 +103,7 @@ class WriteCoordinator:
         self.finish_rollbacks()
         for pending in table.timeline.pending():
             if pending.action in COMMITS and pending.requested_time not in kept:
+                refuse_vanished(table, pending)
                 self.roll_back(pending)
         table.make_writable(self._events.tell)
         others = (pending.requested_time for pending in table.timeline.pending())

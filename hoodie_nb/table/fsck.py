@@ -31,6 +31,8 @@ from hoodie_nb.table.file_groups import (
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.lost import ACCEPT
 from hoodie_nb.table.storage import META, SCRATCH, STAGED
+from hoodie_nb.table.timeline import COMMITS
+from hoodie_nb.table.vanished import trace, vanished
 
 REPAIR = "call Table.open(path).repair()"
 DEDUPLICATE = (
@@ -64,7 +66,8 @@ def fsck(path: str | os.PathLike[str]) -> list[Finding]:
 def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"unless something is writing now: {REPAIR}"
     for instant in table.timeline.pending():
-        yield Finding(f"instant {instant} is pending", next_write)
+        lost = vanished(table, instant) if instant.action in COMMITS else None
+        yield Finding(*(lost or (f"instant {instant} is pending", next_write)))
     for folder in (STAGED, SCRATCH, f"{META}/.temp"):
         for entry in table.storage.list_folder(folder):
             yield Finding(f"{folder}/{entry.name} is left over", next_write)
@@ -86,7 +89,7 @@ def _files(table: TableHandle) -> Iterator[Finding]:
     }
     known = Commits.of(table.timeline.instants())
     for folder in table_folders(table.storage, known):
-        yield from _one_folder(folder, known, set(told))
+        yield from _one_folder(table, folder, known, set(told))
     latest = {s.path for s in table.file_groups()}
     newest = dict.fromkeys(replaced, "9")  # a file of theirs may have been cleaned
     newest |= {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
@@ -107,7 +110,9 @@ def _revived(path: str, replaced: Mapping[tuple[str, str], str]) -> Iterator[Fin
         )
 
 
-def _one_folder(folder: Folder, known: Commits, told: set[str]) -> Iterator[Finding]:
+def _one_folder(
+    table: TableHandle, folder: Folder, known: Commits, told: set[str]
+) -> Iterator[Finding]:
     if not folder.is_partition:
         yield Finding(
             f"folder {folder.path!r} holds copies of base files that belong elsewhere",
@@ -125,7 +130,20 @@ def _one_folder(folder: Folder, known: Commits, told: set[str]) -> Iterator[Find
         archived = name is not None and known.archived(name.instant_time)
         data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
         if data and path not in told and not archived:
-            yield Finding(f"{path} is in no commit", "delete it: readers may show its rows")
+            yield Finding(f"{path} is in no commit", _cure_of_orphan(table, name, known))
+
+
+def _cure_of_orphan(table: TableHandle, name: BaseFileName | None, known: Commits) -> str:
+    if name is not None and name.instant_time in known.pending:
+        return f"see what is said of its instant {name.instant_time}"
+    other = name is not None and name.instant_time not in known.completed
+    found = trace(table, name.instant_time) if name is not None and other else None
+    if name is None or found is None:
+        return "delete it: readers may show its rows"
+    return (
+        f"restore the files {META}/{name.instant_time}.* from a backup, for {found}; if the commit "
+        "was taken back on purpose, delete it: its rows are lost then"
+    )
 
 
 def _one_file(

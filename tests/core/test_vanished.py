@@ -1,0 +1,174 @@
+"""Commits whose completed file is gone: what had completed is neither undone nor to be deleted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tables import schema_of, tree
+
+from hoodie_nb import Table
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.pipeline.local import LocalJob, Source
+from hoodie_nb.table.handle import open_table
+
+SCHEMA = schema_of()
+
+
+def rows(value: int, partition: str) -> pa.Table:
+    """Return one row."""
+    return pa.Table.from_pylist([{"id": "a", "p": partition, "ts": value, "v": value}], SCHEMA)
+
+
+def commits(path: Path) -> list[Path]:
+    """Return the completed files, the newest last."""
+    return sorted((path / ".hoodie").glob("*.commit"))
+
+
+def forget(path: Path) -> None:
+    """Delete what we keep of commits, and make the markers of the newest one again."""
+    shutil.rmtree(path / ".hoodie/.hoodie_nb/index", ignore_errors=True)
+    shutil.rmtree(path / ".hoodie/.hoodie_nb/progress", ignore_errors=True)
+    instant = commits(path)[-1].name[:17]
+    for file in path.glob(f"*/*_{instant}.parquet"):
+        marker = path / f".hoodie/.temp/{instant}/{file.parent.name}/{file.name}.marker.CREATE"
+        marker.parent.mkdir(parents=True)
+        marker.touch()
+
+
+def batch(path: Path, value: int, partition: str = "x") -> None:
+    """Commit a row by a call."""
+    Table.open(path).upsert(rows(value, partition))
+
+
+def stream(path: Path) -> None:
+    """Commit a row by a checkpoint of a job."""
+    job = LocalJob(open_table(path), source=Source())
+    job.write(rows(2, "x"))
+    job.checkpoint(1)
+    job.complete(1)
+
+
+def kept(path: Path, folder: str) -> None:
+    """Leave one of our folders as the only trace of the newest commit."""
+    ours = path / ".hoodie/.hoodie_nb"
+    shutil.copytree(ours / folder, path.parent / folder)
+    forget(path)
+    shutil.copytree(path.parent / folder, ours / folder)
+
+
+def by_progress(path: Path) -> Path:
+    """Commit by a job; only its progress is left."""
+    stream(path)
+    kept(path, "progress")
+    return commits(path)[-1]
+
+
+def by_index(path: Path) -> Path:
+    """Commit by a call; only the index is left."""
+    batch(path, 2)
+    kept(path, "index")
+    return commits(path)[-1]
+
+
+def by_files(path: Path) -> Path:
+    """Commit by a call; base files lie there without markers."""
+    batch(path, 2)
+    forget(path)
+    shutil.rmtree(path / ".hoodie/.temp")
+    return commits(path)[-1]
+
+
+def by_newer(path: Path, progress: bool) -> Path:
+    """Commit twice; the newer commit is built on the other, or carries its checkpoint."""
+    (stream if progress else lambda p: batch(p, 2))(path)
+    forget(path)
+    if progress:
+        batch(path, 3, "y")
+        text = json.loads(commits(path)[-1].read_bytes())
+        text["extraMetadata"]["_hoodie_nb_progress"] = json.dumps(
+            {"local": [1, "f", commits(path)[-2].name[:17]]}
+        )
+        commits(path)[-1].write_text(json.dumps(text))
+    else:
+        batch(path, 3)
+    shutil.rmtree(path / ".hoodie/.hoodie_nb/index")
+    return commits(path)[-2]
+
+
+TRACES: dict[str, Callable[[Path], Path]] = {
+    "progress": by_progress,
+    "index": by_index,
+    "files without markers": by_files,
+    "prevCommit": lambda path: by_newer(path, progress=False),
+    "progress in a newer commit": lambda path: by_newer(path, progress=True),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of a table with one commit."""
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    Table.create(tmp_path / "t", schema=SCHEMA, **keys).upsert(rows(1, "x"))
+    return tmp_path / "t"
+
+
+@pytest.mark.parametrize("case", TRACES)
+def test_a_commit_whose_completed_file_is_lost_is_not_rolled_back(path: Path, case: str) -> None:
+    """Whatever says that it had completed stops writers; `fsck` says the same, and not "delete"."""
+    done = TRACES[case](path)
+    content = done.read_bytes()
+    done.unlink()
+    before = tree(path)
+    for write in (lambda: batch(path, 9, "z"), lambda: Table.open(path).repair()):
+        with pytest.raises(InvalidTable, match="had completed") as refused:
+            write()
+        for word in (done.name, "Restore it from a backup", "taken back on purpose", "lost then"):
+            assert word in str(refused.value)
+    findings = [str(finding) for finding in Table.open(path).fsck()]
+    assert any("had completed" in finding and done.name in finding for finding in findings)
+    assert not any(": delete it" in finding for finding in findings)
+    assert {k: v for k, v in tree(path).items() if "/progress" not in k} == {
+        k: v for k, v in before.items() if "/progress" not in k
+    }
+    done.write_bytes(content)
+    batch(path, 9, "z")
+    assert Table.open(path).fsck() == []
+
+
+def test_a_commit_without_a_trace_is_rolled_back(path: Path) -> None:
+    """A pending instant that nothing says had completed is undone, as after a crash."""
+    batch(path, 2)
+    forget(path)
+    commits(path)[-1].unlink()
+    batch(path, 9, "z")
+    found = {(r["p"], r["v"]) for r in Table.open(path).to_arrow().to_pylist()}
+    assert found == {("x", 1), ("z", 9)}
+    assert Table.open(path).fsck() == []
+
+
+def test_a_commit_that_was_taken_back_by_hand_is_settled_as_the_error_says(path: Path) -> None:
+    """After its other files are deleted, too, the table is written as if it had never been."""
+    instant = by_files(path).name[:17]
+    for file in [*path.glob(f".hoodie/{instant}.*"), *path.glob(f"*/*_{instant}.parquet")]:
+        file.unlink()
+    batch(path, 9, "z")
+    found = {(r["p"], r["v"]) for r in Table.open(path).to_arrow().to_pylist()}
+    assert found == {("x", 1), ("z", 9)}
+    assert Table.open(path).fsck() == []
+
+
+@pytest.mark.parametrize("case", ["progress", "index", "prevCommit", "progress in a newer commit"])
+def test_files_of_a_commit_that_left_the_timeline_are_not_to_be_deleted(
+    path: Path, case: str
+) -> None:
+    """If all its files on the timeline are gone, `fsck` names both possibilities."""
+    instant = TRACES[case](path).name[:17]
+    for file in path.glob(f".hoodie/{instant}.*"):
+        file.unlink()
+    (cure,) = [f.cure for f in Table.open(path).fsck() if f"_{instant}.parquet is in no" in f.what]
+    assert cure.startswith(f"restore the files .hoodie/{instant}.*") and "on purpose" in cure
