@@ -65,6 +65,8 @@ class TableHandle:
 
         Who is going to write needs the options, too: their damage is reported before anything else.
         """
+        if to_write:
+            properties.restore(self.storage)
         self.config = properties.load(self.storage)
         if to_write:
             self._options = self.options
@@ -162,7 +164,7 @@ def create_table(
     wanted = WriteOptions().updated(options or {})
     storage = LocalStorage(path)
     clock = clock or SystemClock()
-    if storage.exists(properties.PATH):
+    if storage.exists(properties.PATH) or storage.exists(properties.BACKUP):
         if if_exists == "error":
             raise InvalidTable(
                 f"{storage.root} holds a table already: use Table.open, if_exists='open', "

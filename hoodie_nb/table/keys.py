@@ -31,6 +31,7 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _NULL, _EMPTY = "__null__", "__empty__"  # in composite keys
 _DATES = (datetime.date.min, datetime.date.max)
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_LONGEST = 65_536  # bytes; a filter hashes a key once for each of its functions
 _KEY_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.date32(), pa.bool_())
 
 
@@ -61,7 +62,7 @@ def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
     if not config.composite_key:
         empty = pc.fill_null(pc.equal(texts[0], ""), True)
         _refuse(rows.column(config.record_key[0]), empty, config.record_key[0], "is null or empty")
-        return texts[0]
+        return _short(texts[0], config)
     missing = [pc.fill_null(pc.equal(text, ""), True) for text in texts]
     nothing = missing[0]
     for one in missing[1:]:
@@ -72,7 +73,14 @@ def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
         pc.binary_join_element_wise(f"{name}:", _placeholder(text), "")
         for name, text in zip(config.record_key, texts, strict=True)
     ]
-    return _one_array(pc.binary_join_element_wise(*parts, ","))
+    return _short(_one_array(pc.binary_join_element_wise(*parts, ",")), config)
+
+
+def _short(keys: pa.Array, config: TableConfig) -> pa.Array:
+    """Return the keys, or raise InvalidInput if one is longer than filters are made for."""
+    long = pc.greater(pc.binary_length(keys), _LONGEST)
+    _refuse(keys, long, ", ".join(config.record_key), "has a key of more than 64 KiB")
+    return keys
 
 
 def _refuse_ambiguous(texts: list[pa.Array], names: tuple[str, ...]) -> None:

@@ -5,11 +5,15 @@
 (0.x) name the same thing. Options of our own lie in `.hoodie/.hoodie_nb/options.json`, so that the
 properties hold nothing Hudi does not know.
 
+Java changes the file in place: it writes `hoodie.properties.backup` first and deletes it last. If
+the file is gone or cut off, readers take the backup, and the next writer puts it back.
+
 **Caveats**: table version 6 only; one ordering column; composite keys need Hudi's COMPLEX form. A
 table whose keys or merging we would not keep as its own engine does is read and not written.
 *Source:* HoodieTableConfig.
 """
 
+import contextlib
 import json
 import re
 import time
@@ -25,6 +29,7 @@ from hoodie_nb.table.schema import parse_avro, to_avro
 from hoodie_nb.table.storage import META, LocalStorage
 
 PATH = f"{META}/hoodie.properties"
+BACKUP = f"{PATH}.backup"
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 _KEYGEN = "org.apache.hudi.keygen."
 _PAYLOAD = "org.apache.hudi.common.model."
@@ -152,7 +157,7 @@ class TableConfig:
         if not values.get("hoodie.table.checksum"):  # every engine ends the file with it
             why = (
                 f"{where} has no hoodie.table.checksum, so that other lines may be lost too: "
-                "restore it from a backup (hoodie.properties.backup, if it lies beside it)"
+                "restore it from a backup"
             )
         return replace(config, unwritable=why)
 
@@ -200,12 +205,15 @@ def _check(values: dict[str, str], where: str) -> None:
     reason = _unsupported(values, _READ)
     if reason:
         raise InvalidTable(f"{where} {reason}: read it with the engine that made it")
-    database = values.get("hoodie.database.name", "")
-    checksum = values.get("hoodie.table.checksum")
-    if checksum and checksum != str(zlib.crc32(f"{database}.{name}".encode())):
+    if values.get("hoodie.table.checksum") not in (None, "", _checksum(values)):
         raise InvalidTable(f"{where}: the checksum does not fit: restore it from a backup")
     if len(_split(values.get("hoodie.table.ordering.fields", ""))) > 1:
         raise InvalidTable(f"{where} names several ordering columns; one is supported")
+
+
+def _checksum(values: dict[str, str]) -> str:
+    database, name = values.get("hoodie.database.name", ""), values.get("hoodie.table.name")
+    return str(zlib.crc32(f"{database}.{name}".encode()))
 
 
 def _unsupported(values: dict[str, str], supported: Mapping[str, tuple[str, ...]]) -> str | None:
@@ -246,14 +254,45 @@ def _other_clock(values: dict[str, str]) -> str | None:
 
 def load(storage: LocalStorage) -> TableConfig:
     """Read the table's configuration, or raise InvalidTable if there is no table."""
-    try:
-        text = storage.read_bytes(PATH).decode("latin-1")  # Java's encoding of such files
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    path, text = _found(storage)
+    return TableConfig.parse(text, f"{storage.root}/{path}")
+
+
+def restore(storage: LocalStorage) -> None:
+    """Put the properties back from their backup if an engine that changed them has died."""
+    path, text = _found(storage)
+    if path == BACKUP:
+        content = text.encode("latin-1")
+        if storage.exists(PATH):
+            storage.replace(PATH, content)
+        else:
+            with contextlib.suppress(FileExistsError):  # that engine is alive
+                storage.put_if_absent(PATH, content)
+        storage.remove(BACKUP)
+
+
+def _found(storage: LocalStorage) -> tuple[str, str]:
+    """Return path and text of the properties: the backup's if they are damaged or missing."""
+    for _ in range(2):  # an engine may be at work between the two
+        for path in (PATH, BACKUP):
+            text = _text(storage, path)
+            values = parse_properties(text or "")
+            if text is not None and values.get("hoodie.table.checksum") == _checksum(values):
+                return path, text
+    text = _text(storage, PATH)
+    if text is None:
         raise InvalidTable(
             f"{storage.root} is no Hudi table (it has no {PATH}): make one with Table.create, "
             "or check the path"
-        ) from None
-    return TableConfig.parse(text, f"{storage.root}/{PATH}")
+        )
+    return PATH, text
+
+
+def _text(storage: LocalStorage, path: str) -> str | None:
+    try:
+        return storage.read_bytes(path).decode("latin-1")  # Java's encoding of such files
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
 
 
 def load_options(storage: LocalStorage) -> WriteOptions:

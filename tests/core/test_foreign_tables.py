@@ -192,7 +192,7 @@ def test_properties_without_their_checksum_are_not_written_by(table: Table) -> N
         path.write_text("".join(whole[:kept]))
         with pytest.raises(InvalidTable, match=r"hoodie\.properties") as raised:
             Table.open(table.path).upsert(ROWS)
-        refused += "hoodie.properties.backup" in str(raised.value)
+        refused += "has no hoodie.table.checksum" in str(raised.value)
     assert refused > 10
     assert without_meta(Table.open(table.path).to_arrow()) == without_meta(ROWS)
     path.write_text("".join(whole))
