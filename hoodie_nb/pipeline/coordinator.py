@@ -97,8 +97,7 @@ class WriteCoordinator:
     def recover(self) -> None:
         """Bring the table to rest: nothing is pending or staged but what is prepared or sealed."""
         self.catch_up()
-        table, records = self.table, self.prepared.all()
-        kept = {record.instant_time for record in records}
+        table, kept = self.table, {record.instant_time for record in self.prepared.all()}
         sealed = {name for seal in self.sealed.all() for name in seal.folders}
         self.finish_rollbacks()
         for pending in table.timeline.pending():
