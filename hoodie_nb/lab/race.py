@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +40,7 @@ from hoodie_nb.table.storage import LocalStorage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SIMULATED = Link(latency_s=0.02, bytes_per_s=2_000_000)
 _KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
@@ -154,9 +153,6 @@ class _Course:
         job_index = self.settings.get("index") or pipeline_named(pipeline).index
         if self.existing is not None:
             write_arrow(made, self.existing, "upsert", EventLog())
-        source = str(self.folder / "input")
-        reader = self.spark.readStream.schema(self.spark.read.parquet(source).schema)
-        stream = reader.option("maxFilesPerTrigger", 1).parquet(source)
         settings = StreamSettings(
             str(here / "checkpoint"),
             trigger={"availableNow": True},
@@ -164,7 +160,7 @@ class _Course:
             index=job_index,
             write_tasks=self.settings.get("write_tasks"),
         )
-        job = Job(stream, table, settings)
+        job = Job(stream_input(self.spark, self.folder / "input"), table, settings)
         job.wait()
         return _figures(job, made)
 
@@ -242,42 +238,41 @@ def write_input(folder: Path, tables: list[pa.Table]) -> None:
         os.utime(path, (1_600_000_000 + number, 1_600_000_000 + number))
 
 
+def stream_input(spark: SparkSession, folder: Path) -> DataFrame:
+    """Return the stream over the files of `write_input`, one a trigger."""
+    reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+    return reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
 def _figures(job: Job, table: TableHandle) -> dict[str, float]:
     """Return the figures of one run from its events and its table."""
-    seconds: dict[str, float] = defaultdict(float)
-    waiting = working = blocked = peak = spilled = 0.0
-    longest: dict[str, float] = defaultdict(float)
-    task_rows: dict[int, int] = defaultdict(int)
-    for event in job.events.records("operator_ran"):
-        told = event.values
-        seconds[told["operator"]] += told["seconds"]
-        longest[told["operator"]] = max(longest[told["operator"]], told["seconds"])
-        waiting, working = waiting + told["waiting_seconds"], working + told["seconds"]
-        if told["operator"] == "BucketWriter":
-            task_rows[told["task"]] += told["rows"]
-            blocked = max(blocked, told["blocked_seconds"])
-            peak, spilled = max(peak, told["peak_bytes"]), spilled + told["spilled_bytes"]
-    batches = job.events.records("batch_ended")
-    total = sum(e.values["seconds"] for e in batches)
-    commits = job.events.records("instant_committed")
-    written = sum(e.values["bytes"] for e in commits)
+
+    def records(kind: str) -> pd.DataFrame:
+        return pd.DataFrame([dict(event.values) for event in job.events.records(kind)])
+
+    ran, commits = records("operator_ran"), records("instant_committed")
+    seconds = ran.groupby("operator")["seconds"].sum()
+    working, waiting = max(seconds.sum(), 1e-9), ran["waiting_seconds"].sum()
+    writers = ran[ran["operator"] == "BucketWriter"]
+    task_rows = writers.groupby("task")["rows"].sum()
+    total = records("batch_ended")["seconds"].sum()
+    tasks = records("job_started")["tasks"][0]
     snapshot = to_arrow(table, _KEY)
     distinct = snapshot.group_by(_KEY).aggregate([]).num_rows
-    final = sum(s.size_bytes for s in table.file_groups())
-    rows, tasks = sum(task_rows.values()), job.events.records("job_started")[0].values["tasks"]
+    written = commits["bytes"].sum() + writers["spilled_bytes"].sum()
     return {
-        "records_per_s": rows / total,
+        "records_per_s": task_rows.sum() / total,
         "seconds": total,
-        "serial_s": seconds["InstantGenerator"],
-        "serial_share": seconds["InstantGenerator"] / max(working, 1e-9),
-        "assign_s": seconds["FileIdAssigner"],
-        "write_s": longest["BucketWriter"],
-        "blocked_s": blocked,
-        "waiting_share": waiting / max(waiting + working, 1e-9),
-        "skew": max(task_rows.values()) * tasks / rows,  # tasks without rows count too
-        "commit_s": sum(e.values["seconds"] for e in commits) / len(commits),
-        "peak_buffer_mb": peak / 2**20,
-        "amplification": (written + spilled) / final,
+        "serial_s": seconds.get("InstantGenerator", 0.0),
+        "serial_share": seconds.get("InstantGenerator", 0.0) / working,
+        "assign_s": seconds.get("FileIdAssigner", 0.0),
+        "write_s": writers["seconds"].max(),
+        "blocked_s": writers["blocked_seconds"].max(),
+        "waiting_share": waiting / (waiting + working),
+        "skew": task_rows.max() * tasks / task_rows.sum(),  # tasks without rows count too
+        "commit_s": commits["seconds"].mean(),
+        "peak_buffer_mb": writers["peak_bytes"].max() / 2**20,
+        "amplification": written / sum(s.size_bytes for s in table.file_groups()),
         "rows": snapshot.num_rows,
         "duplicates": snapshot.num_rows - distinct,
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hoodie_nb.config import parse_bytes
 from hoodie_nb.events import EventLog
 from hoodie_nb.lab.draw.svg import many
-from hoodie_nb.lab.race import Generated, write_input
+from hoodie_nb.lab.race import Generated, stream_input, write_input
 from hoodie_nb.pipeline.local import LocalJob
 from hoodie_nb.pipeline.lock import writing
 from hoodie_nb.pipeline.settings import StreamSettings
@@ -89,9 +89,7 @@ class Trial:
     def _run_on_spark(
         self, table: TableHandle, folder: Path, started: Started, spark: SparkSession
     ) -> None:
-        source = folder / "input"
-        write_input(source, self.input.tables())
-        reader = spark.readStream.schema(spark.read.parquet(str(source)).schema)
+        write_input(folder / "input", self.input.tables())
         paced = {"processingTime": f"{round(1000 * self.pace_s)} milliseconds"}
         settings = StreamSettings(
             str(folder / "checkpoint"),
@@ -100,8 +98,7 @@ class Trial:
             pipeline=self.pipeline,
             index=self._index,
         )
-        stream = reader.option("maxFilesPerTrigger", 1).parquet(str(source))
-        job = Job(stream, table, settings)
+        job = Job(stream_input(spark, folder / "input"), table, settings)
         started(job.events)
         if self.pace_s:
             job.process_all_available()

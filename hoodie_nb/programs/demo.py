@@ -36,7 +36,7 @@ from pyarrow import parquet
 
 from hoodie_nb.api import Table, write_stream
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.lab import flights
+from hoodie_nb.lab import delivery, flights
 from hoodie_nb.pipeline.lock import writing
 from hoodie_nb.programs.terminal import Progress, Screen, StopWish, counted
 from hoodie_nb.programs.verify import verify
@@ -188,11 +188,10 @@ def _holds(order: Order, manifest: Path) -> bool:
                 "--warehouse"
             )
         return False
-    found = json.loads(manifest.read_text())
-    differs = [f"{k}={found.get(k)}, not {v}" for k, v in order.stream.items() if found.get(k) != v]
+    differs = delivery.differences(manifest, order.stream)
     if differs and not order.fresh:
         raise InvalidConfig(
-            f"{order.warehouse} holds a demo with {'; '.join(differs)}: ask for the same, give "
+            f"{order.warehouse} holds a demo with {differs}: ask for the same, give "
             "another --warehouse, or start anew with --fresh"
         )
     return not differs

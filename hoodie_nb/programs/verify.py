@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -95,10 +97,8 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def _by_id(rows: pa.Table) -> dict[str, list[dict[str, Any]]]:
-    by_id: dict[str, list[dict[str, Any]]] = {}
-    for row in rows.to_pylist():
-        by_id.setdefault(str(row["flight_id"]), []).append(row)
-    return by_id
+    """Return the rows of each flight; they come in its order."""
+    return {k: list(these) for k, these in groupby(rows.to_pylist(), itemgetter("flight_id"))}
 
 
 def _change(found: dict[str, Any], wanted: dict[str, Any]) -> str:
