@@ -26,15 +26,18 @@ STATES = {
     "rolled back": ("cross", RED),
     "abandoned": ("dash", GREY),
 }
+_NAMES = {"size": "font_size", "weight": "font_weight", "anchor": "text_anchor"}
 
 
 def tag(name: str, title: str = "", /, **attributes: object) -> str:
-    """Return an element; `_` in a name of an attribute stands for `-`; numbers are rounded.
+    """Return an element; a name of an attribute has `_` for `-`, or is short; numbers are rounded.
 
     >>> tag("rect", "all", x=1.0, fill="red", stroke_width=2)
     '<rect x="1" fill="red" stroke-width="2"><title>all</title></rect>'
     """
-    told = " ".join(f'{k.replace("_", "-")}="{_value(v)}"' for k, v in attributes.items())
+    told = " ".join(
+        f'{_NAMES.get(k, k).replace("_", "-")}="{_value(v)}"' for k, v in attributes.items()
+    )
     inside = f"<title>{escape(title)}</title>" if title else ""
     return f"<{name} {told}>{inside}</{name}>"
 
@@ -54,18 +57,13 @@ def picture(height: int, parts: Iterable[str], *, label: str, width: int = WIDTH
 
 
 def words(
-    x: float, y: float, text: object, *, size: float = 12, fill: str = INK, **more: object
+    x: float, y: float, text: object, *, most: int = 1000, title: str = "", **more: object
 ) -> str:
     """Return a line of text; `anchor` and `weight` are SVG's, `most` cuts after so many letters."""
-    shown, most = str(text), more.pop("most", None)
-    title = str(more.pop("title", ""))
-    if isinstance(most, int) and len(shown) > most:
+    shown = str(text)
+    if len(shown) > most:
         shown, title = shown[: most - 1] + "…", title or shown
-    if "anchor" in more:
-        more["text_anchor"] = more.pop("anchor")
-    if "weight" in more:
-        more["font_weight"] = more.pop("weight")
-    element = tag("text", title, x=x, y=y, font_size=size, fill=fill, **more)
+    element = tag("text", title, x=x, y=y, **{"size": 12, "fill": INK, **more})
     return element.replace("</text>", f"{escape(shown)}</text>")
 
 
@@ -79,11 +77,11 @@ def heading(text: object) -> str:
     return words(1, 12, text, size=11, weight="bold")
 
 
-def bar(x: float, y: float, width: float, height: float, /, **more: object) -> str:
+def bar(
+    x: float, y: float, width: float, height: float, /, *, title: str = "", **more: object
+) -> str:
     """Return a rectangle; a negative size counts as none. `title` tells on hovering."""
-    title = str(more.pop("title", ""))
-    sizes = {"width": max(0.0, float(width)), "height": max(0.0, float(height))}
-    return tag("rect", title, x=x, y=y, **sizes, **more)
+    return tag("rect", title, x=x, y=y, width=max(0.0, width), height=max(0.0, height), **more)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, /, **more: object) -> str:
@@ -91,10 +89,12 @@ def line(x1: float, y1: float, x2: float, y2: float, /, **more: object) -> str:
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, **{"stroke": LINE, **more})
 
 
-def path(points: Iterable[tuple[float, float]], *, closed: bool = False, **more: object) -> str:
+def path(
+    points: Iterable[tuple[float, float]], *, closed: bool = False, title: str = "", **more: object
+) -> str:
     """Return a line through points, or a closed shape."""
     told = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return tag("polygon" if closed else "polyline", points=told, **more)
+    return tag("polygon" if closed else "polyline", title, points=told, **more)
 
 
 def mark(shape: str, x: float, y: float, /, *, fill: str, size: float = 6, title: str = "") -> str:
@@ -114,8 +114,7 @@ def mark(shape: str, x: float, y: float, /, *, fill: str, size: float = 6, title
         a, b = s, s * 0.35
         half = [(-a, -a + b), (-a + b, -a), (0, -b), (a - b, -a), (a, -a + b), (b, 0)]
         ends = [(x + u, y + v) for u, v in half + [(-u, -v) for u, v in half]]
-    told = " ".join(f"{u:.1f},{v:.1f}" for u, v in ends)
-    return tag("polygon", title, points=told, fill=fill)
+    return path(ends, closed=True, title=title, fill=fill)
 
 
 def state_mark(state: str, x: float, y: float, /, *, size: float = 6) -> str:
