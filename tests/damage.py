@@ -1,10 +1,11 @@
 """Damage trials: one durable file of ours is damaged between two processes, of every kind.
 
-A trial is a function of its seed: a small history stops at some moment (after a seal, with a
-prepared instant, in a held-open span, by a crash), one file is damaged (`history/damage.py` lists
-how), and a new process starts, writes and commits. It must end in the model with `fsck` clean, or
-refuse with an `InvalidTable` that names the file and a cure. After a refusal readers still see what
-was committed, and the file put back lets everything go on to the right end.
+The newest base file of a group and the completed file of a commit get lost, too. A trial is a
+function of its seed: a small history stops at some moment (after a seal, with a prepared instant,
+in a held-open span, by a crash), one file is damaged (`history/damage.py` lists how), and a new
+process starts, writes and commits. It must end in the model with `fsck` clean, or refuse with an
+`InvalidTable` that names the file and a cure. After a refusal readers still see what was committed
+(unless a base file is gone), and the file put back lets everything go on to the right end.
 
 Each process is a forked child: a death by a signal and a process that hangs are seen, too.
 
@@ -33,7 +34,7 @@ from pathlib import Path
 from core.faults import Crash
 from core.tables import hudi_table
 from histories import VERBS, fast_folder
-from history.damage import HOW, Damage, files_of_ours
+from history.damage import HOW, Damage, files_of_ours, files_of_the_table
 from history.disasters import die_at
 from history.job import History
 from history.model import order, seen
@@ -45,6 +46,7 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.pipeline.checkpointing import Interval
 from hoodie_nb.pipeline.lock import writing
 
+LOST = ("base", "completed")  # files of the table itself, which can only be gone
 KINDS = (
     "sealed",
     "sealed-run",
@@ -59,6 +61,7 @@ KINDS = (
     "lock",
     "tmp",
     "state",
+    *LOST,
 )
 LIMIT_S = 60
 BEFORE = ("write", "checkpoint", "complete", "lose", "span", "eager", "restart", "foreign_commit")
@@ -136,10 +139,11 @@ def _traits(kind: str, draw: random.Random, links: bool) -> Traits:
 def trial(kind: str, number: int) -> Outcome:
     """Run one trial; a kind that the history left no file of is tried on with another history."""
     draw, how = random.Random(f"damage {kind} {number}"), HOW[number % len(HOW)]
+    how = "gone" if kind in LOST else how
     for _ in range(40):
         with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
             history, earlier = stopped(Path(folder), kind, draw, links=number % 5 != 4)
-            files = files_of_ours(history.path)
+            files = (files_of_the_table if kind in LOST else files_of_ours)(history.path)
             if kind in files:
                 damage = Damage.draw(draw, {kind: files[kind]}, earlier=earlier, how=how)
                 result, detail = _outcome(history, damage)
@@ -156,7 +160,7 @@ def _outcome(history: History, damage: Damage) -> tuple[str, str]:
         damage.check_message(detail)
     except AssertionError as error:
         return "bad message", str(error)
-    reads = child(lambda: _read(history))
+    reads = ("right", "") if damage.kind in LOST else child(lambda: _read(history))
     if reads[0] != "right" and not damage.links:  # else a committed base file is damaged
         return f"after the refusal a reader: {reads[0]}", reads[1]
     damage.undo()
@@ -169,6 +173,8 @@ def _outcome(history: History, damage: Damage) -> tuple[str, str]:
 def _go_on(history: History, damage: Damage) -> None:
     """Start a process, write, commit, and compare with the model."""
     forget_caches()  # a new process has none
+    if damage.kind in LOST:
+        history._seen = ((), [])  # readers show what is left until a write is tried
     history.start()
     for name in BEFORE[:3]:
         history.take(name, lambda name=name: VERBS[name][1](history))

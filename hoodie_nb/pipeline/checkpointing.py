@@ -54,6 +54,7 @@ from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.table.vanished import refuse_vanished
 
 Seal = Callable[[str], list[StoredFile]]
 
@@ -269,9 +270,14 @@ class Checkpointing:
     def check_held(self, checkpoint: Checkpoint) -> None:
         """Raise InvalidTable if a checkpoint that has succeeded is not in the table."""
         if checkpoint.batch_id >= 0:
-            timeline, kept = self._coordinator.table.timeline, checkpoint in self._kept()
-            known = [i.requested_time for i in timeline.completed_commits()]
-            self._coordinator.progress.check_position(checkpoint, known, kept=kept)
+            table, kept = self._coordinator.table, checkpoint in self._kept()
+            known = [i.requested_time for i in table.timeline.completed_commits()]
+            try:
+                self._coordinator.progress.check_position(checkpoint, known, kept=kept)
+            except InvalidTable:
+                for pending in table.timeline.pending():
+                    refuse_vanished(table, pending)  # it says more
+                raise
 
     def open_records(self) -> list[Prepared]:
         """Return the prepared checkpoints of the open instant, which the next one joins.

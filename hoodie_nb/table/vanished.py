@@ -22,7 +22,7 @@ from hoodie_nb.table.file_groups import BaseFileName, Commits, table_folders
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.markers import marked_files
 from hoodie_nb.table.storage import META, OURS
-from hoodie_nb.table.timeline import Instant
+from hoodie_nb.table.timeline import COMMITS, Instant
 
 _RECORDS = tuple(f"{OURS}/{name}" for name in ("progress", "prepared", "index"))
 
@@ -34,7 +34,7 @@ def trace(table: TableHandle, time17: str) -> str | None:
 
 def refuse_vanished(table: TableHandle, pending: Instant) -> None:
     """Raise InvalidTable if a pending commit had completed: it must not be rolled back."""
-    objection = vanished(table, pending)
+    objection = vanished(table, pending) if pending.action in COMMITS else None
     if objection:
         what, cure = objection
         raise InvalidTable(f"{what}; to roll it back would delete its rows for ever. {cure}")

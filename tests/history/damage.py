@@ -1,4 +1,4 @@
-"""Damage to one durable file of ours: which files there are, and what can become of one.
+"""Damage to one durable file: which files there are, and what can become of one.
 
 | how | what becomes of the file |
 | --- | --- |
@@ -47,6 +47,20 @@ def files_of_ours(table: Path) -> dict[str, list[Path]]:
     for path in sorted(p for p in state.rglob("*") if p.is_file()):
         found.setdefault("state", []).append(path)
     return found
+
+
+def files_of_the_table(table: Path) -> dict[str, list[Path]]:
+    """Return the newest base file of each group, and the completed files with an inflight one."""
+    done = {p.stem: p for p in (table / ".hoodie").glob("*.commit")}
+    newest: dict[tuple[Path, str], Path] = {}
+    for path in table.rglob("[!.]*.parquet"):
+        file_id, _, instant = path.stem.split("_")
+        group = (path.parent, file_id)
+        if instant in done and (group not in newest or newest[group].stem[-17:] < instant):
+            newest[group] = path
+    inflight = [p for time, p in done.items() if p.with_name(f"{time}.inflight").exists()]
+    found = {"base": sorted(newest.values()), "completed": sorted(inflight)}
+    return {kind: paths for kind, paths in found.items() if paths}
 
 
 @dataclass(frozen=True, slots=True)
