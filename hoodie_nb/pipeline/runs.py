@@ -9,8 +9,9 @@ import os
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.base_file import conform
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
-from hoodie_nb.table.schema import META_COLUMNS, as_type, lost_fields
+from hoodie_nb.table.schema import META_COLUMNS, lost_fields
 from hoodie_nb.table.storage import LocalStorage
 
 
@@ -52,18 +53,4 @@ def fitted(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
             f"{where} holds rows with columns {sorted({*lost})}, which another engine has dropped "
             "from the table since: add the columns again, or restore the table to before that"
         )
-    columns = [_column(rows, field, where) for field in schema]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _column(rows: pa.Table, field: pa.Field, where: str) -> pa.ChunkedArray | pa.Array:
-    if field.name not in rows.column_names:
-        return pa.nulls(rows.num_rows, field.type)
-    column = rows.column(field.name)
-    try:
-        return column if column.type == field.type else as_type(column, field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidTable(
-            f"{where} holds rows whose column {field.name!r} ({column.type}) does not fit the "
-            f"table's type of now, {field.type} ({error}): restore the table to before that change"
-        ) from None
+    return conform(rows, schema, where)

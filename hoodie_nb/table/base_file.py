@@ -143,7 +143,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def conform(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
-    """Return the rows of a base file with exactly the columns of `schema`: missing ones null.
+    """Return stored rows with exactly the columns of `schema`: cast, missing ones null.
 
     Raises InvalidTable naming file and column if values do not fit.
     """
@@ -161,7 +161,7 @@ def _fitting(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.Chunked
         return column if column.type == field.type else as_type(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidTable(
-            f"base file {where} holds column {field.name!r} as {column.type}, which does not fit "
+            f"{where} holds column {field.name!r} as {column.type}, which does not fit "
             f"the table's type of now, {field.type} ({str(error)[:120]}): restore the table to "
             "before that change, or let the engine that made it write the file again"
         ) from None
@@ -172,7 +172,7 @@ def iterate_rows(file: pq.ParquetFile, schema: pa.Schema, path: str) -> Iterator
     names = [name for name in schema.names if name in file.schema_arrow.names]
     with read_errors(path):
         for batch in file.iter_batches(ROW_GROUP, columns=names, use_threads=False):
-            yield conform(pa.Table.from_batches([batch]), schema, path)
+            yield conform(pa.Table.from_batches([batch]), schema, f"base file {path}")
 
 
 class BaseFileWriter:

@@ -74,4 +74,4 @@ def _read(table: TableHandle, piece: FileSlice, schema: pa.Schema) -> pa.Table:
     names = [name for name in schema.names if name in file.schema_arrow.names]
     with read_errors(path):
         rows = file.read(names, use_threads=False)
-    return conform(rows, schema, path)
+    return conform(rows, schema, f"base file {path}")
