@@ -1,8 +1,9 @@
-"""Golden scenarios: `tests/scenarios/*.txt`, blocks of verbs, `---`, what they printed.
+"""Golden scenarios: `tests/scenarios/*/*.txt`, blocks of verbs, `---`, what they printed.
 
-The file name is the claim. A setting with alternatives (`pipeline=step1|step2`) runs once with
-each, and all must print the same. `UPDATE_GOLDEN=1` writes the files anew from what the library
-does; read the difference before you keep it.
+The file name is the claim, its folder the subject, its first line (`#`) the reason. A setting with
+alternatives (`pipeline=step1|step2`) runs once with each, and all must print the same.
+`UPDATE_GOLDEN=1` rewrites the files with what the library does now; read the difference before you
+keep it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ from hoodie_nb.pipeline.coordinator import WriteCoordinator
 from hoodie_nb.table.fsck import fsck
 
 FOLDER = Path(__file__).parent / "scenarios"
-FILES = sorted(FOLDER.glob("*.txt"))
+FILES = sorted(FOLDER.glob("*/*.txt"))
 CHOICE = re.compile(r"(?<==)\w+(?:\|\w+)+")
+
+
+def name_of(file: Path) -> str:
+    """Return `commit/completion_is_idempotent` for that file."""
+    return file.relative_to(FOLDER).with_suffix("").as_posix()
 
 
 def blocks(text: str) -> Iterator[list[str]]:
@@ -38,14 +44,14 @@ def cases() -> Iterator[object]:
     for file in FILES:
         asked = [found.split("|") for found in CHOICE.findall(file.read_text())]
         for choice in itertools.product(*asked):
-            yield pytest.param(file, choice, id="-".join([file.stem, *choice]))
+            yield pytest.param(file, choice, id="-".join([name_of(file), *choice]))
 
 
 def play(world: World, text: str, choice: Sequence[str]) -> str:
     """Run a scenario and return it with what it printed."""
     played, chosen = [], iter(choice)
     for lines in blocks(text):
-        verbs = [CHOICE.sub(lambda _: next(chosen), line) for line in lines]
+        verbs = [CHOICE.sub(lambda _: next(chosen), line) for line in lines if line[0] != "#"]
         printed = [said for line in verbs for said in world.run(line)]
         played.append("\n".join([*lines, "---", *printed]))
     return "\n\n".join(played) + "\n"
@@ -68,7 +74,7 @@ def test_scenario(file: Path, choice: Sequence[str], tmp_path: Path) -> None:
 
 
 def leaves_a_clean_table(world: World, *, doubles: bool) -> None:
-    """Whoever comes next completes what is prepared; nothing is pending, staged or twice."""
+    """The next start completes what is prepared; nothing is pending, staged or duplicated."""
     table = world.handle()
     settle(WriteCoordinator(table, EventLog()), EventLog())
     assert Views(world).do_staged() == ["nothing"]
@@ -76,7 +82,25 @@ def leaves_a_clean_table(world: World, *, doubles: bool) -> None:
     assert doubles or fsck(world.path) == []
 
 
-def test_the_table_tells_every_scenario() -> None:
-    """docs/scenarios.md names every scenario, and none that is not there."""
+def test_the_documentation_lists_every_scenario() -> None:
+    """docs/scenarios.md names every scenario, and no other."""
     text = (FOLDER.parents[1] / "docs" / "scenarios.md").read_text()
-    assert set(re.findall(r"`(\w+)`\.txt", text)) == {file.stem for file in FILES}
+    assert set(re.findall(r"`(\w+/\w+)`", text)) == {name_of(file) for file in FILES}
+    assert list(FOLDER.glob("*.txt")) == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_a_scenario_gives_its_reason(file: Path) -> None:
+    """A scenario opens with one `#` line, a sentence; no other line is a comment."""
+    first, *others = file.read_text().splitlines()
+    assert re.fullmatch(r"# [A-Z].{20,96}\.", first)
+    assert [line for line in others if line.startswith("#")] == []
+
+
+@pytest.mark.parametrize("folder", ["crash", "redo"])
+def test_long_histories_show_what_their_claim_is_about(folder: str) -> None:
+    """The crash and redo scenarios choose the events that they show."""
+    files = [file for file in FILES if file.parent.name == folder]
+    assert files
+    for file in files:
+        assert file.read_text().splitlines()[1].startswith("show "), name_of(file)

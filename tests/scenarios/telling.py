@@ -25,6 +25,8 @@ SAID = {
     "eager_rows_repeated": "job writes {rows} eager rows again",
     "task_failed": "task fails",
 }
+ACTORS = {text.split()[0] for text in SAID.values()}
+ACTIONS = {text.split()[1] for text in SAID.values()}
 
 
 class Names:

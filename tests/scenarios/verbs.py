@@ -18,7 +18,7 @@ import pyarrow as pa
 from core.faults import Crash, FaultyStorage
 from scenarios.neighbours import Neighbours
 from scenarios.tables import SCHEMA
-from scenarios.telling import SAID, Names
+from scenarios.telling import ACTIONS, ACTORS, SAID, Names
 from scenarios.views import Views
 
 from hoodie_nb import failpoints
@@ -53,6 +53,7 @@ class World:
         self.storage: FaultyStorage | None = None
         self.crashed_at = ""
         self.actors = (self, Neighbours(self), Views(self))
+        self.shown: set[str] = ACTORS
         self.said: list[Event] = []
         self.flushes: list[Event] = []
         self.writes = self.rows_written = 0
@@ -73,7 +74,8 @@ class World:
         told, self.said = self._in_order(verb), []
         for kind, events in itertools.groupby(told, key=lambda e: e.kind):
             lines = [self.names.short(SAID[kind].format(**e.values)) for e in events]
-            yield from sorted(lines) if kind in ("buffer_flushed", "file_written") else lines
+            if self._shows(kind):
+                yield from sorted(lines) if kind in ("buffer_flushed", "file_written") else lines
         yield from (self.names.short(text) for text in printed)
 
     def _in_order(self, verb: str) -> list[Event]:
@@ -89,6 +91,17 @@ class World:
         if verb == "checkpoint":
             told, self.flushes = [*self.flushes, *told], []
         return told
+
+    def _shows(self, kind: str) -> bool:
+        """Return whether the scenario shows events of this kind; hidden ones still get names."""
+        return not self.shown.isdisjoint(SAID[kind].split()[:2])
+
+    def do_show(self, *words: str) -> None:
+        """Show only the events of these actors (`writer`) or actions (`commits`) from here on."""
+        unknown = set(words) - ACTORS - ACTIONS
+        if unknown or not words:
+            raise ValueError(f"show {', '.join(sorted(unknown))}: neither an actor nor an action")
+        self.shown = set(words)
 
     # --- the job --------------------------------------------------------------------------------
 
