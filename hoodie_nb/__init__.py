@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hoodie_nb.lab.tables import FileGroups, Timeline
     from hoodie_nb.session import log_path, spark
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 __all__ = [
     "BloomView",
     "CommitFailed",
