@@ -2,13 +2,14 @@
 #
 # The programs live in .venv, made here with uv if it is there, else with venv and pip; the settings
 # of uv and pip (index, proxy, cache) are their own. PYTHON=... chooses the Python to make it from.
+# constraints.txt pins every package to the version that CI tested, for the Pythons that it names.
 
 SHELL = /bin/sh
 PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 
-.PHONY: help demo test lab check slow histories spark-histories damage kills oracle browser bench render clean
+.PHONY: help demo test lab check slow histories spark-histories damage kills oracle browser bench lowest constraints render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -61,20 +62,32 @@ bench: .venv/.demo ## run the benchmarks
 render: .venv/.test ## execute the notebooks and keep their outputs (ARGS="01-quickstart.ipynb")
 	@$(PY) notebooks/render.py $(ARGS)
 
+lowest: ## the core tests, with the lowest versions that pyproject.toml declares
+	@.ci/lowest $(ARGS)
+
+constraints: .venv/.test ## write constraints.txt again, with the versions in .venv
+	@{ grep '^#' constraints.txt; \
+	   if command -v uv >/dev/null 2>&1; then uv pip freeze --python $(PY) --exclude-editable; \
+	   else $(PY) -m pip freeze --exclude-editable; fi; } > .venv/constraints.txt
+	@mv .venv/constraints.txt constraints.txt; touch .venv/.demo .venv/.notebooks .venv/.test
+
 clean: ## remove .venv, caches and the demo's warehouse
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --- the environment: one stamp an extra, made again when pyproject.toml changes -----------------
+# --- the environment: one stamp an extra, made again when one of the two files changes -----------
 
-.venv/.demo .venv/.notebooks .venv/.test: pyproject.toml
+PINNED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+
+.venv/.demo .venv/.notebooks .venv/.test: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory .venv-exists
 	@extra=$(@F); extra=$${extra#.}; began=$$(date +%s); \
 	echo "Installing the packages of [$$extra] into .venv; the first time takes a minute or two"; \
-	if command -v uv >/dev/null 2>&1 && uv pip install --quiet --python $(PY) -e ".[$$extra]"; \
+	pins=; if $(PY) -c "$(PINNED)"; then pins="-c constraints.txt"; fi; \
+	if command -v uv >/dev/null 2>&1 && uv pip install --quiet --python $(PY) $$pins -e ".[$$extra]"; \
 	then :; else \
 	  $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null || exit 1; \
-	  $(PY) -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" || exit 1; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check $$pins -e ".[$$extra]" || exit 1; \
 	fi; \
 	case $$extra in \
 	  test) touch .venv/.demo .venv/.notebooks ;; \

@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+import hoodie_nb
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hoodie_nb"
@@ -229,13 +234,44 @@ def test_binder_folder_is_complete():
     assert "pip install --no-deps ." in (ROOT / "binder" / "postBuild").read_text()
 
 
-@pytest.mark.parametrize("name", ["binder/postBuild", ".ci/run"])
+@pytest.mark.parametrize("name", ["binder/postBuild", ".ci/run", ".ci/lowest"])
 def test_scripts_are_sound_and_executable(name):
     """Bash can read the script, it stops at the first error, and it may be executed."""
     script = ROOT / name
     assert os.access(script, os.X_OK)
     assert "set -euo pipefail" in script.read_text()
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_constraints_pin_what_pyproject_asks_for():
+    """constraints.txt has one exact version of every requirement, within its bounds."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = {
+        canonicalize_name(r.name): r.specifier
+        for r in (Requirement(line) for line in lines if not line.startswith("#"))
+    }
+    for name, bound in requirements(project, *project["optional-dependencies"]).items():
+        (pin,) = pins[canonicalize_name(name)]
+        assert pin.operator == "=="
+        assert SpecifierSet(bound).contains(pin.version), name
+
+
+def test_pre_commit_runs_what_make_check_runs():
+    """The hooks are local and call the commands of `make check`, in its order."""
+    recipe = re.search(r"^check:.*\n((?:\t.+\n)+)", (ROOT / "Makefile").read_text(), re.M)[1]
+    commands = [line.strip().replace("$(PY)", ".venv/bin/python") for line in recipe.splitlines()]
+    repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [repo["repo"] for repo in repos] == ["local"]
+    assert [hook["entry"] for hook in repos[0]["hooks"]] == commands
+
+
+def test_the_version_is_written_once():
+    """pyproject.toml takes the version from the package."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in pyproject["project"]["dynamic"]
+    path = ROOT / pyproject["tool"]["hatch"]["version"]["path"]
+    assert f'__version__ = "{hoodie_nb.__version__}"' in path.read_text()
 
 
 def test_makefile_explains_its_targets():
