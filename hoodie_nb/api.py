@@ -292,8 +292,8 @@ def write_stream(
 ) -> Job:
     """Start a stream into a table and return its job at once.
 
-    `checkpoint` is Spark's checkpoint folder; `trigger` "2 seconds", "available_now" or pyspark's
-    own form. Raises InvalidConfig, InvalidInput, ConcurrentWriter before anything is started.
+    `checkpoint`: Spark's folder; `trigger`: "2 seconds", "available_now" or pyspark's. The newest
+    file wins ties (limits: README). Raises InvalidConfig, InvalidInput or ConcurrentWriter at once.
     """
     from hoodie_nb.pipeline.stream import Job
     from hoodie_nb.session import require_classic

@@ -147,6 +147,27 @@ def test_values_of_every_type_come_through_spark(spark, tmp_path, how):
     assert table.fsck() == []
 
 
+@pytest.mark.parametrize("how", ["batch", "step1", "step3", "sealed"])
+def test_of_equal_ordering_values_the_last_row_counts(spark, tmp_path, how):
+    """Of many rows of a key with one ordering value, read by several tasks, the last one counts."""
+    keys = [f"k{n % COUNT:02d}" for n in range(20 * COUNT)]
+    values = [*reversed(range(10 * COUNT)), *range(10 * COUNT, 20 * COUNT)]
+    columns = [keys, ["p"] * len(keys), [7] * len(keys), values]
+    rows = pa.Table.from_arrays([pa.array(c) for c in columns], schema=SCHEMA)
+    table = null_partition_table(tmp_path / "t")
+    source = FolderSource(tmp_path / "source", SCHEMA)
+    for start in range(0, len(keys), 4 * COUNT):  # the first file is the smallest
+        source.add(rows.slice(start, 4 * COUNT) if start else rows.slice(0, 4 * COUNT).slice(COUNT))
+    if how == "batch":
+        table.upsert(spark.createDataFrame(rows.to_pandas()).coalesce(2))
+    else:
+        settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+        settings |= {"commit_interval": 2} if how == "sealed" else {"pipeline": how}
+        stream = source.stream(spark, files_per_batch=10)
+        hn.write_stream(stream, table, **settings, write_tasks=TASKS).wait(120)
+    assert sorted(table.to_arrow()["v"].to_pylist()) == list(range(19 * COUNT, 20 * COUNT))
+
+
 def test_a_delete_on_spark_needs_the_keys_alone(spark, tmp_path):
     """A DataFrame of key and partition deletes by text; null and empty partitions are one."""
     table = null_partition_table(tmp_path / "t")

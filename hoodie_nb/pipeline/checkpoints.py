@@ -2,9 +2,18 @@
 
 *On disk*: Spark writes `offsets/N` before it runs micro-batch N and `commits/N` after it; a
 replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerprint of the batch.
+
+| file | content |
+| --- | --- |
+| `offsets/N` | `v1`, a line about the batch, a line for each source: how far N reads it |
+| `sources/S/L` | what a source of files found: `v1`, then path, time and L, a file a line |
+| `sources/S/L.compact` | the same for all up to L, every ten; smaller ones are deleted later |
+
+*Source:* OffsetSeqLog, FileStreamSourceLog, FileStreamSourceOffset of Spark.
 """
 
 import hashlib
+import itertools
 import json
 from pathlib import Path
 
@@ -79,6 +88,40 @@ class CheckpointFolder:
         if query_id is None or newest is None:
             return None
         return Checkpoint(query_id, newest, self.fingerprint(newest) or "")
+
+    def arrived(self, batch_id: int) -> list[str]:
+        """Return the files that a batch reads, the oldest first; none unless there are several."""
+        ends, times = self._ends(batch_id), dict[str, int]()
+        if any(isinstance(end, int) for end in ends):
+            begins = self._ends(batch_id - 1)
+            for source, (begin, end) in enumerate(itertools.zip_longest(begins, ends)):
+                if isinstance(end, int):
+                    first = 0 if begin is None else begin + 1
+                    times.update(self._listed(source, range(first, end + 1)))
+        return sorted(times, key=lambda path: (times[path], path)) if len(times) > 1 else []
+
+    def _ends(self, batch_id: int) -> list[int | None]:
+        """Return to which entry of its list a batch reads each source; None: it lists no files."""
+        try:
+            lines = Path(self.path, "offsets", str(batch_id)).read_text("utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        ends = [json.loads(line) if line.startswith("{") else None for line in lines[2:]]
+        return [end.get("logOffset") if isinstance(end, dict) else None for end in ends]
+
+    def _listed(self, source: int, entries: range) -> dict[str, int]:
+        """Return the files in some entries of a source's list with their times."""
+        folder, times = Path(self.path, "sources", str(source)), dict[str, int]()
+        names = [p.name.partition(".") for p in folder.iterdir() if p.name[0].isdigit()]
+        compact = [int(number) for number, _, kind in names if kind]
+        for entry in entries:
+            path = folder / str(entry)
+            if not path.exists():
+                path = folder / f"{min(n for n in compact if n >= entry)}.compact"
+            for line in path.read_text("utf-8").splitlines():
+                if f'"batchId":{entry}' in line and (file := json.loads(line))["batchId"] == entry:
+                    times[file["path"]] = file["timestamp"]
+        return times
 
     def completed(self, batch_id: int) -> bool:
         """Whether Spark has noted the batch as done: the checkpoint's success notification."""

@@ -24,10 +24,11 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 from pyspark import AccumulatorParam, TaskContext
 from pyspark.errors import PySparkException
@@ -43,6 +44,7 @@ from hoodie_nb.pipeline.live import Receiver, Sender, as_text
 from hoodie_nb.pipeline.operators import Waiting, assign, assign_and_write, write
 from hoodie_nb.pipeline.plan import SealPlan, WritePlan
 from hoodie_nb.pipeline.sealing import save_run
+from hoodie_nb.pipeline.spark_files import BLOCK, PATH, PLACE, PLACE_FIELDS, places
 from hoodie_nb.pipeline.writer import TaskAttempt
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
@@ -111,14 +113,20 @@ def stop_started(stream: DataFrame, query_id: Callable[[], str | None], within_s
 
 
 def write_on_spark(
-    batch: DataFrame, plan: WritePlan, live: Receiver, *, kill: bool = False
+    batch: DataFrame,
+    plan: WritePlan,
+    live: Receiver,
+    *,
+    files: Sequence[str] = (),
+    kill: bool = False,
 ) -> list[WriteStatus]:
     """Run the plan's pipeline over a DataFrame as Spark tasks; return the write statuses.
 
+    `files`: the files that the rows come from, oldest first, if there are several.
     `kill` is a fault of the laboratory: writer tasks die in the middle of their first attempt.
     """
     told = batch.sparkSession.sparkContext.accumulator([], _EventParam())
-    keyed = _keyed(batch, plan.intake)
+    keyed = _keyed(batch, plan.intake, files)
     by_file = plan.pipeline.shuffle == "file id"
     with live.run() as sender:
         stages = _assigned_then_written if by_file else _written_by_partition
@@ -136,9 +144,11 @@ def write_on_spark(
     return sorted(statuses, key=lambda s: (s.partition_path, s.file_id))
 
 
-def seal_on_spark(batch: DataFrame, plan: SealPlan, *, kill: bool = False) -> list[StoredFile]:
+def seal_on_spark(
+    batch: DataFrame, plan: SealPlan, files: Sequence[str] = (), *, kill: bool = False
+) -> list[StoredFile]:
     """Write a DataFrame's records as sorted runs, without index or buckets; return them."""
-    keyed = _in_order(_keyed(batch, plan.intake).repartition(plan.tasks, *_BY_KEY))
+    keyed = _in_order(_keyed(batch, plan.intake, files).repartition(plan.tasks, *_BY_KEY))
     try:
         sealed = keyed.mapInArrow(_seal_task(plan, kill), _OUT)
         return [StoredFile(**json.loads(row.payload)) for row in sealed.collect()]
@@ -146,15 +156,19 @@ def seal_on_spark(batch: DataFrame, plan: SealPlan, *, kill: bool = False) -> li
         raise _translated(error) from error
 
 
-def _keyed(batch: DataFrame, intake: Intake) -> DataFrame:
+def _keyed(batch: DataFrame, intake: Intake, files: Sequence[str]) -> DataFrame:
     """Return a batch as keyed rows, numbered in the order in which they come."""
-    numbered = batch.withColumn(SEQ, F.monotonically_increasing_id())
-    return numbered.mapInArrow(_key_task(intake), from_arrow_schema(intake.keyed_schema, True))
+    placed = bool(files) and PATH in batch.columns
+    rows = batch if placed else batch.drop(PATH, BLOCK)
+    numbered = rows.withColumn(SEQ, F.monotonically_increasing_id())
+    schema = pa.schema([*intake.keyed_schema, *PLACE_FIELDS * placed])
+    return numbered.mapInArrow(_key_task(intake, files), from_arrow_schema(schema, True))
 
 
 def _in_order(keyed: DataFrame) -> DataFrame:
     """Return keyed rows sorted within their tasks; both engines compare text by its UTF-8 bytes."""
-    return keyed.sortWithinPartitions(*_BY_KEY, SEQ)
+    place = [name for name in PLACE if name in keyed.columns]
+    return keyed.sortWithinPartitions(*_BY_KEY, *place, SEQ)
 
 
 def _assigned_then_written(keyed: DataFrame, plan: WritePlan, line: _Line) -> DataFrame:
@@ -175,12 +189,16 @@ def _written_by_partition(keyed: DataFrame, plan: WritePlan, line: _Line) -> Dat
     return ordered.mapInArrow(_process_task(plan, line), _OUT)
 
 
-def _key_task(intake: Intake) -> Callable[[Batches], Batches]:
+def _key_task(intake: Intake, files: Sequence[str]) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         for piece in _pieces(batches):
-            plain = piece.drop_columns([SEQ])
+            own = [n for n in (SEQ, PATH, BLOCK) if n in piece.column_names]
+            plain = piece.drop_columns(own)
             plain = plain.cast(intake.storable(plain.schema))
             keyed = intake.keyed(plain, piece.column(SEQ).combine_chunks())
+            if PATH in own:
+                columns = [*keyed.columns, *places(piece, files)]
+                keyed = pa.table(columns, pa.schema([*keyed.schema, *PLACE_FIELDS]))
             yield from keyed.to_batches()
 
     return task
@@ -188,7 +206,7 @@ def _key_task(intake: Intake) -> Callable[[Batches], Batches]:
 
 def _seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
-        keyed = list(_keyed_pieces(batches, plan.intake, kill))
+        keyed = list(_sorted_pieces(_pieces(batches, kill), plan.intake))
         if keyed:
             path = f"{plan.folder}/{_attempt().token}.arrow"
             run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.ordering)
@@ -229,8 +247,7 @@ def _process_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
         own = plan
         if plan.pipeline.serial_instant:
             own = with_instant(plan, first.column(_INSTANT)[0].as_py())
-            pieces = (piece.drop_columns([_INSTANT]) for piece in pieces)
-        keyed = (piece.cast(plan.intake.keyed_schema) for piece in pieces)
+        keyed = _sorted_pieces(pieces, plan.intake)
         for status in assign_and_write(own, keyed, _attempt(), heard.tell):
             heard.rows.append(("status", status.to_json()))
         yield from heard.batches()
@@ -241,7 +258,7 @@ def _process_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
 def _assign_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         heard = _Heard(line)
-        keyed = _keyed_pieces(batches, plan.intake)
+        keyed = _sorted_pieces(_pieces(batches), plan.intake)
         for rows in assign(plan, keyed, _attempt().task, heard.tell):
             yield from rows.to_batches()
         heard.answer()
@@ -271,9 +288,18 @@ def _pieces(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
                 os._exit(1)
 
 
-def _keyed_pieces(batches: Batches, intake: Intake, kill: bool = False) -> Iterator[pa.Table]:
-    """Yield keyed rows as the intake made them; Spark gives times in the zone of its session."""
-    return (piece.cast(intake.keyed_schema) for piece in _pieces(batches, kill))
+def _sorted_pieces(pieces: Iterable[pa.Table], intake: Intake) -> Iterator[pa.Table]:
+    """Yield sorted rows as the intake made them, numbered by their place in the task.
+
+    Spark gives times in the zone of its session. All rows of a key are in one task.
+    """
+    schema, start = intake.keyed_schema, 0
+    for piece in pieces:
+        end = start + piece.num_rows
+        keyed = piece.select(schema.names).cast(schema)
+        numbers = pa.array(np.arange(start, end, dtype=np.int64))
+        yield keyed.set_column(schema.get_field_index(SEQ), schema.field(SEQ), numbers)
+        start = end
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Generator, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display, failpoints
@@ -48,6 +49,7 @@ from hoodie_nb.pipeline.spark import (
     stop_started,
     write_on_spark,
 )
+from hoodie_nb.pipeline.spark_files import with_places
 from hoodie_nb.pipeline.stages import pipeline_named
 from hoodie_nb.pipeline.triggers import seconds
 from hoodie_nb.table.checksums import StoredFile
@@ -117,7 +119,7 @@ class Job:
 
     def _start(self) -> None:
         self._folder.clear_torn_start()
-        writer = self._stream.writeStream.foreachBatch(self._on_batch)
+        writer = with_places(self._stream).writeStream.foreachBatch(self._on_batch)
         writer = writer.option("checkpointLocation", self._folder.path)
         self.query = writer.trigger(**self.settings.trigger).start()
         self._events.tell(
@@ -260,13 +262,13 @@ class Job:
         checkpoint = self._folder.checkpoint(query_id, batch_id)
         began = time.perf_counter()
         held = self.checkpointing.holds(checkpoint)
-        previous, instant = self._folder.fingerprint(batch_id - 1), None
+        previous, files = self._folder.fingerprint(batch_id - 1), self._folder.arrived(batch_id)
         if self.settings.interval is not None:
-            self.checkpointing.seal(checkpoint, previous, lambda folder: self._seal(batch, folder))
+            self.checkpointing.seal(checkpoint, previous, partial(self._seal, batch, files))
+            instant = None
         else:
-            instant = self.checkpointing.run(
-                checkpoint, previous, lambda plan: self._write(batch, plan)
-            )
+            write = partial(self._write, batch, files)
+            instant = self.checkpointing.run(checkpoint, previous, write)
         if held:  # a plan with state must still advance
             batch.write.format("noop").mode("overwrite").save()
             return
@@ -278,13 +280,13 @@ class Job:
             seconds=round(time.perf_counter() - began, 3),
         )
 
-    def _write(self, batch: DataFrame, plan: WritePlan) -> list[WriteStatus]:
+    def _write(self, batch: DataFrame, files: list[str], plan: WritePlan) -> list[WriteStatus]:
         kill = self.checkpointing.strikes("kill_writer")
-        return write_on_spark(batch, plan, self._live, kill=kill)
+        return write_on_spark(batch, plan, self._live, files=files, kill=kill)
 
-    def _seal(self, batch: DataFrame, folder: str) -> list[StoredFile]:
+    def _seal(self, batch: DataFrame, files: list[str], folder: str) -> list[StoredFile]:
         plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self._tasks)
-        return seal_on_spark(batch, plan, kill=self.checkpointing.strikes("kill_writer"))
+        return seal_on_spark(batch, plan, files, kill=self.checkpointing.strikes("kill_writer"))
 
     # --- what a user does with it --------------------------------------------------------------
 

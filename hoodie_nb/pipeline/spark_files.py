@@ -1,0 +1,84 @@
+"""Which file a row was read from: Spark packs the files of a micro-batch by size, not by age.
+
+Among rows of one key with equal ordering values the newer arrival wins, and so rows of a folder
+must be ordered by the time of their file, its path, and their place in it. Two columns, the path
+and where in the file the block of the row starts, travel with the rows to the first stage, which
+replaces the path by the file's rank in `CheckpointFolder.arrived`.
+
+| the stream is | the columns come from |
+| --- | --- |
+| a folder, its rows changed one by one, or shuffled | the hidden column `_metadata` |
+| a union of folders without functions in Python | the reading task (`input_file_name`) |
+| anything else | nothing: the order of its files is not known |
+
+**Caveats**: a plan with state gets no further column, which could change the schema of its state.
+`input_file_name` is empty after a shuffle, and wrong after a function in Python, which reads ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PATH, FILE, BLOCK = "_hoodie_nb_path", "_hoodie_nb_file", "_hoodie_nb_block"
+PLACE = (FILE, BLOCK)
+PLACE_FIELDS = [pa.field(FILE, pa.int64()), pa.field(BLOCK, pa.int64())]
+_ROW_BY_ROW = {
+    "EventTimeWatermark",
+    "Filter",
+    "Generate",
+    "Project",
+    "Repartition",
+    "RepartitionByExpression",
+    "StreamingRelation",
+    "SubqueryAlias",
+}
+
+
+def with_places(stream: DataFrame) -> DataFrame:
+    """Return a stream with the file and the block of each row, as it was if they are not known."""
+    plan = stream._jdf.queryExecution().analyzed()
+    if "FileSource[" not in plan.toString():
+        return stream
+    steps = _nodes(plan)
+    try:
+        if steps <= _ROW_BY_ROW:
+            file = stream.metadataColumn("_metadata")
+            return _with(stream, file.file_path, file.file_block_start)
+        if steps <= _ROW_BY_ROW | {"Union"} and not _runs_python(stream, plan):
+            return _with(stream, F.input_file_name(), F.input_file_block_start())
+    except AnalysisException:  # it has a column of its own with this name
+        pass
+    return stream
+
+
+def _with(stream: DataFrame, path: Column, block: Column) -> DataFrame:
+    return stream.select("*", path.alias(PATH), block.alias(BLOCK))
+
+
+def _nodes(plan: Any) -> set[str]:  # noqa: ANN401 - a plan of the JVM
+    children = plan.children()
+    below = (_nodes(children.apply(n)) for n in range(children.size()))
+    return {plan.nodeName()}.union(*below)
+
+
+def _runs_python(stream: DataFrame, plan: Any) -> bool:  # noqa: ANN401
+    jvm: Any = stream.sparkSession._jvm
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    return bool(plan.containsPattern(pattern.PYTHON_UDF()))
+
+
+def places(rows: pa.Table, files: Sequence[str]) -> list[pa.Array]:
+    """Return the rank of each row's file, null if it is not among `files`, and its block."""
+    names = pc.replace_substring_regex(rows.column(PATH), "^file:/+", "/")
+    known = pa.array([name.replace("file://", "", 1) for name in files], names.type)
+    ranks = pc.cast(pc.index_in(names, value_set=known), pa.int64())
+    return [ranks, pc.cast(rows.column(BLOCK), pa.int64())]

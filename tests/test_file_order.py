@@ -1,0 +1,145 @@
+"""Of one key in several files of one micro-batch, the row of the newest file counts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+import hoodie_nb as hn
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+KEYS = ["a", "b", "c"]
+PIPELINES = ["current", "step1", "step2", "step3"]
+SIZES = (1, 400, 30, 2000, 3)  # Spark packs the largest file first
+NAMES = ("z old %20#+.json", "ü\U0001f600.json", "c.json", "b b.json", "a.json")  # oldest first
+
+
+def feed(folder: Path, first: int = 0, sizes: tuple[int, ...] = SIZES) -> int:
+    """Write files of different sizes, all with the same keys; return the newest row's value.
+
+    The time of a file is its number; within a file, later rows have greater values.
+    """
+    value = first
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (name, size) in enumerate(zip(NAMES, sizes, strict=True)):
+        rows = []
+        for _ in range(size):
+            value += 1
+            rows += [json.dumps({"id": key, "v": value}) for key in KEYS]
+        path = folder / name
+        path.write_text("\n".join(rows))
+        arrived = 1_700_000_000 + first + number
+        os.utime(path, (arrived, arrived))
+    return value
+
+
+def stream(spark: SparkSession, folder: Path) -> DataFrame:
+    """Return all files of a folder as a stream, in one micro-batch."""
+    return spark.readStream.schema("id string, v long").json(str(folder))
+
+
+def written(folder: Path, rows: DataFrame, **settings: object) -> dict[str, int]:
+    """Write a stream into a table without ordering column; return its rows."""
+    table = hn.Table.create(folder / "t", schema=SCHEMA, record_key="id", if_exists="open")
+    settings = {"checkpoint": str(folder / "ck"), "trigger": "available_now", **settings}
+    assert hn.write_stream(rows, table, **settings).wait(120)
+    assert table.fsck() == []
+    return {row["id"]: row["v"] for row in table.to_arrow().to_pylist()}
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_the_newest_file_of_a_batch_counts(spark, tmp_path, pipeline):
+    """Whatever the sizes and names of its files, the newest row of a key is in the newest file."""
+    newest = feed(tmp_path / "source")
+    found = written(tmp_path, stream(spark, tmp_path / "source"), pipeline=pipeline)
+    assert found == dict.fromkeys(KEYS, newest)
+
+
+def test_the_newest_file_of_a_sealed_batch_counts(spark, tmp_path):
+    """A sealed checkpoint keeps the row of the newest file."""
+    newest = feed(tmp_path / "source")
+    found = written(tmp_path, stream(spark, tmp_path / "source"), commit_interval=2)
+    assert found == dict.fromkeys(KEYS, newest)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_rows_of_a_file_keep_their_order_across_its_blocks(spark, tmp_path, packed):
+    """Files that Spark reads in several blocks, in several tasks or one, keep their order."""
+    newest = feed(tmp_path / "source")
+    sizes = {"spark.sql.files.maxPartitionBytes": "8000", "spark.sql.files.openCostInBytes": "100"}
+    if packed:
+        sizes = {"spark.sql.files.minPartitionNum": "1"}
+    for name, value in sizes.items():
+        spark.conf.set(name, value)
+    try:
+        found = written(tmp_path, stream(spark, tmp_path / "source"), write_tasks=3)
+    finally:
+        for name in sizes:
+            spark.conf.unset(name)
+    assert found == dict.fromkeys(KEYS, newest)
+
+
+def plans(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
+    """Return streams that do more than read a folder; the second folder has the newest file."""
+    first, second = stream(spark, folder / "1"), stream(spark, folder / "2")
+    both = stream(spark, folder / "*")
+    timed = both.withColumn("t", F.timestamp_seconds("v")).withWatermark("t", "1 second")
+    return {
+        "union": second.union(first),
+        "filtered union": first.union(second).where("v > 0").withColumn("v", F.col("v") + 0),
+        "function": both.withColumn("id", F.udf(lambda text: text)("id")),
+        "watermark": timed.drop("t"),
+    }
+
+
+@pytest.mark.parametrize("name", ["union", "filtered union", "function", "watermark"])
+def test_the_newest_file_counts_after_other_steps(spark, tmp_path, name):
+    """Unions of folders, filters, functions in Python and watermarks keep the order of files."""
+    feed(tmp_path / "in" / "1")
+    newest = feed(tmp_path / "in" / "2", 100_000)
+    rows = plans(spark, tmp_path / "in")[name]
+    assert written(tmp_path, rows) == dict.fromkeys(KEYS, newest)
+
+
+def test_the_newest_file_counts_after_a_shuffle(spark, tmp_path):
+    """A shuffle loses the order of the rows in a file, not the order of the files."""
+    newest = feed(tmp_path / "source", sizes=(1,) * len(NAMES))
+    path = tmp_path / "source" / NAMES[-1]
+    with path.open("a") as file:
+        file.write("\n" * 5000)  # the largest file is read first
+    os.utime(path, (1_700_001_000,) * 2)
+    rows = stream(spark, tmp_path / "source").repartition(1)
+    assert written(tmp_path, rows) == dict.fromkeys(KEYS, newest)
+
+
+def test_the_newest_file_counts_in_every_batch_of_a_long_query(spark, tmp_path):
+    """Also where Spark has compacted its list of files, and after a restart of the query."""
+    folder, newest = tmp_path / "source", 0
+    for number in range(11):
+        newest = feed(folder / f"day={number}", newest)
+        days = stream(spark, folder).drop("day")
+        found = written(tmp_path, days, index="bloom", write_tasks=1)
+        assert found == dict.fromkeys(KEYS, newest)
+    assert (tmp_path / "ck/sources/0/9.compact").exists()
+
+
+def test_a_plan_with_state_goes_on_from_an_older_checkpoint_folder(spark, tmp_path):
+    """Nothing is added to the rows in Spark's state, whose schema would no longer be the same."""
+    feed(tmp_path / "source")
+    rows = stream(spark, tmp_path / "source").dropDuplicates(["id"])
+    write = rows.writeStream.foreachBatch(lambda batch, _: print(batch.count()))
+    write = write.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "ck"))
+    write.start().awaitTermination()
+    for name in ("0", ".0.crc"):  # as if it had been killed before
+        (tmp_path / "ck/commits" / name).unlink()
+    assert set(written(tmp_path, rows)) == set(KEYS)
