@@ -46,6 +46,8 @@ VERBS: dict[str, tuple[int, Callable[[History], None]]] = {
     "damage": (2, disasters.damage),
     "foreign_commit": (2, neighbours.commit),
     "foreign_rollback": (2, neighbours.rolls_back),
+    "archives": (1, neighbours.archives),
+    "restore_seals": (1, disasters.restore_seals),
     "new_columns": (1, neighbours.new_columns),
     "bad_batch": (2, neighbours.bad_batch),
     "fork": (1, neighbours.forked),

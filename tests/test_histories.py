@@ -6,6 +6,7 @@ import pytest
 from histories import run
 
 STEPS = 20
+VERBS = ["damage", "new_columns", "fork", "bad_batch", "rewind", "archives", "restore_seals"]
 PER_TEST = 5
 
 
@@ -17,7 +18,7 @@ def test_random_histories_end_in_the_model(pipeline: str, first: int) -> None:
         run(pipeline, seed, STEPS)
 
 
-@pytest.mark.parametrize("verb", ["damage", "new_columns", "fork", "bad_batch", "rewind"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_histories_of_much_trouble_of_one_kind(verb: str) -> None:
     """A verb that is rare otherwise comes after every fourth one: the rows are right as well."""
     for seed in (4, 9, 15):  # two of them with an interval

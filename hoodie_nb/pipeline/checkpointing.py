@@ -134,6 +134,7 @@ class Checkpointing:
             storage.remove_tree(folder)
         else:
             storage.sync_folder(folder)
+        self._coordinator.notes.take_mark()  # a commit since the last recovery has moved it
         self._sealed.add(checkpoint, runs, table.clock.now_ms(), self._prepared())
         size = sum(run.size_bytes for run in runs)
         told = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
@@ -324,10 +325,10 @@ class Checkpointing:
         self.take_over()
         prepared, instant = self._coordinator.prepared.all(), None
         for _, records in itertools.groupby(prepared, key=lambda record: record.instant_time):
-            instant = self._commit(list(records))
+            instant = self._commit(list(records)) or instant
         return instant
 
-    def _commit(self, records: list[Prepared]) -> Instant:
+    def _commit(self, records: list[Prepared]) -> Instant | None:
         coordinator = self._coordinator
         if coordinator.completed(records[0].instant_time) is None:
             done = archived(coordinator.table, records)
@@ -351,7 +352,7 @@ class Checkpointing:
             return False
         return True
 
-    def _apply_again(self, old: str) -> Instant:
+    def _apply_again(self, old: str) -> Instant | None:
         """Apply the seals of an instant again: its base has moved, or its files are damaged."""
         coordinator = self._coordinator
         coordinator.prepared.remove(old)  # from here on the seals count again
@@ -359,9 +360,7 @@ class Checkpointing:
         for pending in coordinator.table.timeline.pending():
             if pending.requested_time == old:
                 coordinator.roll_back(pending)
-        instant = self._apply_sealed()
-        assert instant is not None, "sealed checkpoints with rows lead to an instant"
-        return instant
+        return self._apply_sealed()
 
 
 def intake_of(coordinator: WriteCoordinator, operation: str, query_id: str | None) -> Intake:

@@ -17,7 +17,6 @@ kept from being recorded, and sweeps what dead runs staged. It may be repeated a
 instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperatorCoordinator.
 """
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from hoodie_nb.pipeline.index.upkeep import learn
 from hoodie_nb.pipeline.instants import own_commit
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.neighbours import refuse_neighbours
+from hoodie_nb.pipeline.notes import CommitNotes
 from hoodie_nb.pipeline.plan import WritePlan
 from hoodie_nb.pipeline.prepared import (
     Prepared,
@@ -43,7 +43,7 @@ from hoodie_nb.pipeline.prepared import (
     verify,
 )
 from hoodie_nb.pipeline.profile import average_record_bytes
-from hoodie_nb.pipeline.progress import EXTRA_KEY, Checkpoint, ProgressRecords
+from hoodie_nb.pipeline.progress import Checkpoint, ProgressRecords
 from hoodie_nb.pipeline.publishing import publish
 from hoodie_nb.pipeline.sealing import SealedRecords
 from hoodie_nb.pipeline.stages import PIPELINES, Pipeline
@@ -51,7 +51,6 @@ from hoodie_nb.table.commits import WriteStatus, encode_commit
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import staged_folder, sweep, sweep_all
 from hoodie_nb.table.rollback import finish_rollbacks, roll_back
-from hoodie_nb.table.schema import to_avro
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 from hoodie_nb.table.vanished import refuse_vanished
 
@@ -78,6 +77,7 @@ class WriteCoordinator:
         self.sealed = SealedRecords(table.storage)
         self._events = events
         self._nonce, self._begun = uuid.uuid4().hex[:12], ""
+        self.notes = CommitNotes(table, self.progress, self.sealed)
         self.dead = False  # as its process would be: it tidies nothing up
 
     # --- recovery -----------------------------------------------------------------------------
@@ -88,16 +88,13 @@ class WriteCoordinator:
         table.reload(to_write=True)
         table.timeline.refresh()
         refuse_neighbours(table, {record.instant_time for record in self.prepared.all()})
-        for instant in reversed(table.timeline.completed_commits()):
-            extra = table.commit_metadata(instant).extra
-            if EXTRA_KEY in extra:
-                self.progress.catch_up(extra)
-                break
+        self.notes.catch_up()
 
     def recover(self) -> None:
         """Bring the table to rest: nothing is pending or staged but what is prepared or sealed."""
         self.catch_up()
         table, kept = self.table, {record.instant_time for record in self.prepared.all()}
+        self.sealed.drop_applied()
         sealed = {name for seal in self.sealed.all() for name in seal.folders}
         self.finish_rollbacks()
         for pending in table.timeline.pending():
@@ -350,12 +347,7 @@ class WriteCoordinator:
         drop_torn(self.table, [time17])
         done = done or self.completed(time17)
         if done is None:
-            schema = to_avro(intake.schema, intake.config.name)
-            extra = {
-                "schema": json.dumps(schema, separators=(",", ":")),
-                EXTRA_KEY: self.progress.carried(checkpoints_of(records), time17),
-            }
-            content = encode_commit(statuses, last.operation, extra)
+            content = encode_commit(statuses, last.operation, self.notes.of(records, intake))
             instant = Instant(time17, "commit", State.INFLIGHT)
             try:
                 done = publish(self.table, self._events, instant, statuses, content)

@@ -8,14 +8,18 @@ touched file group once.
 
 *Semantics*: seals are applied in the order in which they arrived, which is their number: the batch
 numbers of a restored checkpoint folder start over. A seal names the one before it, so that a lost
-one is noticed. Whether a seal is applied is decided by the journal alone: the prepared record of
-the instant names its checkpoints and outlives their seals, however many there are.
+one is noticed. Arrival numbers never start over, and every commit carries the number of the last
+seal that is applied: a seal up to that one, which a backup of our folder brought back, is removed
+and not applied again. Before the commit the prepared record of the instant names its checkpoints.
+
+**Caveats**: if another engine has archived all commits of ours, applied seals of a backup are not
+known as such any more.
 
 *Source:* design of spanning instants, RFC-24 STEP3.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 
@@ -30,7 +34,8 @@ from hoodie_nb.table.checksums import LOST, StoredFile, decode_record, encode_re
 from hoodie_nb.table.storage import OURS, STAGED, LocalStorage
 
 FOLDER = f"{OURS}/sealed"
-_NAME = re.compile(r"\d{12,}-.{0,16}\.json")
+MARK_KEY = "_hoodie_nb_last_arrival"
+_NAME = re.compile(r"(\d{12,})-.{0,16}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +76,21 @@ class Sealed:
 
 
 class SealedRecords:
-    """The sealed checkpoints of one table."""
+    """The sealed checkpoints of one table; seals up to the arrival `applied` do not count."""
 
     def __init__(self, storage: LocalStorage) -> None:
         self._storage = storage
+        self.applied = -1
+
+    def _paths(self) -> dict[str, int]:
+        """Return the paths of all records with their arrival, also of those that are applied."""
+        names = filter(None, map(_NAME.fullmatch, self._storage.names(FOLDER)))
+        return {f"{FOLDER}/{name[0]}": int(name[1]) for name in names}
 
     def all(self) -> list[Sealed]:
         """Return the sealed checkpoints by arrival, or raise InvalidTable if one is lost."""
-        found: list[Sealed] = []
-        for name in filter(_NAME.fullmatch, self._storage.names(FOLDER)):
-            path = f"{FOLDER}/{name}"
-            found.append(Sealed.parse(self._storage.read_bytes(path), path))
+        paths = [path for path, arrival in self._paths().items() if arrival > self.applied]
+        found = [Sealed.parse(self._storage.read_bytes(path), path) for path in paths]
         known = {record.checkpoint for record in found}
         for record in found:
             if record.after is not None and record.after not in known:
@@ -102,7 +111,7 @@ class SealedRecords:
         """Make a checkpoint sealed, durable, as the last one; `applied` are as good as gone."""
         failpoints.hit("coord.seal.pre")
         present = self.all()
-        arrival = present[-1].arrival + 1 if present else 0
+        arrival = max([self.applied, *(s.arrival for s in present)]) + 1
         before = [s.checkpoint for s in present if s.checkpoint not in applied]
         record = Sealed(checkpoint, tuple(runs), now_ms, arrival, before[-1] if before else None)
         self._storage.make_folder(FOLDER)
@@ -110,6 +119,29 @@ class SealedRecords:
             self._storage.sync_folder(folder)
         self._storage.put_if_absent(record.path, encode_record(asdict(record)))
         failpoints.hit("coord.seal.post")
+
+    def take_mark(self, extra: Mapping[str, str], where: str) -> None:
+        """Note the last arrival that is applied, as the newest commit of ours carries it."""
+        mark = extra.get(MARK_KEY, "-1")  # older versions carried none
+        if not re.fullmatch(r"-1|\d{1,18}", mark):
+            raise InvalidTable(
+                f"the newest commit of {where} carries {MARK_KEY}={mark:.80}, which is no number: "
+                "restore the commit from a backup"
+            )
+        self.applied = int(mark)
+
+    def mark_with(self, checkpoints: Collection[Checkpoint]) -> str:
+        """Return what a commit of these checkpoints carries: the last arrival applied by then."""
+        seals = self.all() if checkpoints else []
+        return str(max([self.applied, *(s.arrival for s in seals if s.checkpoint in checkpoints)]))
+
+    def drop_applied(self) -> None:
+        """Remove the records of applied seals that came back; their runs are swept."""
+        back = [path for path, arrival in self._paths().items() if arrival <= self.applied]
+        for path in back:
+            self._storage.remove(path)
+        if back:
+            self._storage.sync_folder(FOLDER)
 
     def remove(self, checkpoints: Collection[Checkpoint]) -> None:
         """Forget checkpoints that are applied, the newest first, and delete their runs."""

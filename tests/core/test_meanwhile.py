@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 from test_journal import OURS, SCHEMA, Life, committed, forget, life, rows, upsert_elsewhere
 
 from hoodie_nb import failpoints
-from hoodie_nb.errors import HoodieError, WriteFailed
+from hoodie_nb.errors import HoodieError, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
+from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, settle
 from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
 from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
 from hoodie_nb.pipeline.intake import Intake
 from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.pipeline.sealing import MARK_KEY
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.read import to_arrow
 
@@ -76,3 +81,104 @@ def test_a_batch_that_commits_at_once_and_fails_leaves_nothing_prepared(life, br
     assert one.handle().timeline.pending() == []
     write_batch(one, 1, "b")
     assert sorted(one.found()) == ["a", "b"]
+
+
+# --- a folder of ours from a backup -------------------------------------------------------------
+
+
+def interval_with_backup(one: Life) -> Path:
+    """Apply an interval of a row, its delete and an update; return our folder of just before."""
+    one.checkpoint(("back", 1, 1, False), ("kept", 1, 1, False))
+    one.checkpoint(("back", 2, 0, True))
+    one.checkpoint(("kept", 1, 2, False))
+    backup = one.path.with_name("backup")
+    shutil.copytree(one.path / OURS, backup)
+    one.job.checkpointing.complete()
+    return backup
+
+
+def put_back(one: Life, backup: Path, folder: str) -> None:
+    """Restore our folder, or one inside it, as it was in the backup."""
+    shutil.rmtree(one.path / OURS / folder, ignore_errors=True)
+    shutil.copytree(backup / folder, one.path / OURS / folder)
+
+
+def disown(one: Life) -> None:
+    """Take our notes out of the newest commit: another engine's has none."""
+    path = one.path / ".hoodie" / f"{committed(one)[-1]}.commit"
+    content = json.loads(path.read_bytes())
+    notes = content["extraMetadata"]
+    content["extraMetadata"] = {k: v for k, v in notes.items() if not k.startswith("_hoodie_nb_")}
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("folder", [".", "sealed"])
+@pytest.mark.parametrize("foreign", [False, True])
+def test_seals_of_a_backup_that_are_applied_are_not_applied_again(life, folder, foreign):
+    """A backup of our folder brings applied seals back: no deleted key and no older row returns."""
+    one = life(Interval(checkpoints=1000))
+    backup = interval_with_backup(one)
+    one.checkpoint(("kept", 1, 3, False))
+    one.job.checkpointing.complete()
+    if foreign:
+        upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 7})
+        disown(one)
+    before = one.found()
+    put_back(one, backup, folder)
+    one.start()
+    one.job.checkpointing.complete()
+    assert one.found() == before == {"kept": (1, 3), **({"f": (1, 7)} if foreign else {})}
+    assert list(one.path.glob(f"{OURS}/s*ed/*")) == []
+    one.checkpoint(("kept", 1, 4, False))
+    one.checkpoint(("new", 1, 1, False))
+    one.start()
+    one.job.checkpointing.complete()
+    assert one.found() == {**before, "kept": (1, 4), "new": (1, 1)}
+
+
+def test_arrival_numbers_never_start_over(life):
+    """The first seal after an interval has a greater number than all that are applied."""
+    one = life(Interval(checkpoints=1000))
+    interval_with_backup(one)
+    one.start()
+    one.checkpoint(("a", 1, 1, False))
+    (record,) = one.job.coordinator.sealed.all()
+    assert record.arrival == 3
+
+
+def test_a_seal_right_after_a_commit_of_the_same_process_counts(life):
+    """The process that has just applied an interval numbers the next seal after it."""
+    one = life(Interval(checkpoints=1000))
+    interval_with_backup(one)
+    one.checkpoint(("a", 1, 1, False))
+    one.start()
+    one.job.checkpointing.complete()
+    assert one.found() == {"a": (1, 1), "kept": (1, 2)}
+
+
+def test_seals_after_commits_of_an_older_version_are_applied(life):
+    """Commits that do not say which seals are applied leave all seals to be applied."""
+    one = life(Interval(checkpoints=1000))
+    interval_with_backup(one)
+    path = one.path / ".hoodie" / f"{committed(one)[-1]}.commit"
+    content = json.loads(path.read_bytes())
+    del content["extraMetadata"][MARK_KEY]
+    path.write_text(json.dumps(content))
+    one.start()
+    one.checkpoint(("kept", 1, 3, False))
+    one.start()
+    one.job.checkpointing.complete()
+    assert one.found() == {"kept": (1, 3)}
+
+
+@pytest.mark.parametrize("mark", ["", "x", "-2", "9" * 30])
+def test_a_mark_that_is_no_number_is_refused(life, mark):
+    """A commit whose last arrival cannot be read is named, with the cure."""
+    one = life(Interval(checkpoints=1000))
+    interval_with_backup(one)
+    path = one.path / ".hoodie" / f"{committed(one)[-1]}.commit"
+    content = json.loads(path.read_bytes())
+    content["extraMetadata"][MARK_KEY] = mark
+    path.write_text(json.dumps(content))
+    with pytest.raises(InvalidTable, match="restore the commit"):
+        one.start()

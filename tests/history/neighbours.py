@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Iterator
 
 import pyarrow as pa
+from core.faults import Crash
+from history.disasters import die_at
 from history.job import History
 from history.model import DELETED, identity
 from history.rows import SCHEMA, crafted, table_of
@@ -86,6 +88,28 @@ def rolls_back(history: History) -> None:
                 rollback = handle.timeline.begin(handle.timeline.request("rollback"))
                 roll_back(handle.storage, handle.timeline, pending, keep_staged=True)
                 handle.timeline.complete(rollback, b"Java's")
+
+
+def archives(history: History) -> None:
+    """Die around a commit; before the next start another engine commits, and archives what it may.
+
+    That is every commit before the newest one and before what is pending.
+    """
+    points = ["coord.commit.pre", "coord.commit.post", "coord.progress.post", "coord.unseal.post"]
+    die_at(history, history.random.choice(points))
+    with contextlib.suppress(Crash):
+        history.complete()
+    history.end_process()
+    commit(history)
+    timeline = history.handle().timeline
+    pending = [i.requested_time for i in timeline.pending()]
+    done = [i.requested_time for i in timeline.completed_commits()]
+    gone = [time17 for time17 in done[:-1] if time17 < min(pending, default="9")]
+    archive = history.path / ".hoodie/archived"
+    archive.mkdir(exist_ok=True)
+    for file in [f for f in (history.path / ".hoodie").iterdir() if f.name[:17] in gone]:
+        file.rename(archive / file.name)
+    history.start()
 
 
 def bad_batch(history: History) -> None:
