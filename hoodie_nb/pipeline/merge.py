@@ -35,7 +35,10 @@ class MergeCounts:
 
 @dataclass(slots=True)
 class Merge:
-    """One bucket's merge. `incoming` is folded and sorted by key; `stored` the file's schema."""
+    """One bucket's merge. `incoming` is folded and sorted by key; `stored` the file's schema.
+
+    `late` are the numbers of the incoming rows that lost against a row of the old slice.
+    """
 
     incoming: pa.Table
     stored: pa.Schema
@@ -46,6 +49,7 @@ class Merge:
     next_row: RowNumbers
     keep_all: bool = False
     counts: MergeCounts = field(default_factory=MergeCounts)
+    late: list[Rows] = field(default_factory=list)
 
     def pieces(self, old: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, pa.Array]]:
         """Yield pieces of the new file, each with the keys in it that the old slice lacked."""
@@ -72,6 +76,8 @@ class Merge:
         rows = match.drop_null().combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64)
         seen[rows] = True
         wins = self._wins(piece, at, rows)
+        if not wins.all():
+            self.late.append(rows[~wins])
         at, rows = at[wins], rows[wins]
         gone = ~self._stores(rows)
         self.counts.deletes += int(gone.sum())

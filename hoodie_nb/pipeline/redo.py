@@ -1,16 +1,18 @@
 """Redo: the rows of a prepared instant whose base has moved, written again under a new instant.
 
-The instant's deletes are applied first and its winners (the rows of its commit time that are still
-in its files) on top, as two checkpoints of the new instant. One record with all checkpoints and
-both their statuses replaces the old ones, so that it may be redone itself; a crash before that
-record exists redoes again.
+What is not in the instant's files (deletes, and rows that lost against the old base) is applied
+first, checkpoint by checkpoint, and its winners (the rows of its commit time that are still in its
+files) on top, each as a checkpoint of the new instant. One record with all checkpoints and all
+statuses replaces the old ones, so that it may be redone itself; a crash before that record exists
+redoes again.
 
 Sealed checkpoints are not redone from files: their runs still exist and are applied again.
 
 *Source:* design §4.3, TestStreamWriteOperatorCoordinator.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -38,7 +40,7 @@ def redo(
     old, last, storage = records[0].instant_time, records[-1], coordinator.table.storage
     operation = "insert" if last.operation == "insert" else "upsert"
     intake = replace(intake, operation=operation)
-    parts = (_deletes(storage, intake, records), _winners(storage, intake, records))
+    parts = [*_unwritten(storage, intake, records), _winners(storage, intake, records)]
     for pending in coordinator.table.timeline.pending():
         if pending.requested_time == old:
             coordinator.roll_back(pending, keep_staged=True)
@@ -53,7 +55,7 @@ def redo(
             instant_time=instant.requested_time,
             ordinal=len(new),
             base=plan.groups.instants,
-            statuses=tuple(statuses),
+            statuses=tuple(replace(status, part=len(new)) for status in statuses),
         )
         new.append(redone)
     together = replace(
@@ -68,12 +70,15 @@ def redo(
     return together
 
 
-def _deletes(storage: LocalStorage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:
-    """Return the instant's deletes as keyed rows in order."""
+def _unwritten(
+    storage: LocalStorage, intake: Intake, records: Sequence[Prepared]
+) -> Iterator[pa.Table]:
+    """Yield the rows that are not in the instant's files, keyed and in order, by checkpoint."""
     keyed = intake.keyed_schema
-    files = [s.staged_deletes for record in records for s in record.statuses]
-    parts = [load_rows(storage, file, keyed) for file in files if file is not None]
-    return _in_order([keyed.empty_table(), *parts])
+    for record in records:
+        for _, statuses in itertools.groupby(record.statuses, key=lambda status: status.part):
+            files = filter(None, (status.staged_deletes for status in statuses))
+            yield _in_order([keyed.empty_table(), *(load_rows(storage, f, keyed) for f in files)])
 
 
 def _winners(storage: LocalStorage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:

@@ -9,18 +9,27 @@ import os
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.pipeline.folding import Mask
 from hoodie_nb.table.base_file import conform
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.schema import META_COLUMNS, lost_fields
 from hoodie_nb.table.storage import LocalStorage
 
+_PIECE_ROWS = 65_536
 
-def save_rows(storage: LocalStorage, path: str, rows: pa.Table) -> StoredFile:
-    """Write rows to a new file, durable, and return it."""
+
+def save_rows(
+    storage: LocalStorage, path: str, rows: pa.Table, kept: Mask | None = None
+) -> StoredFile:
+    """Write rows, or those that are `kept`, to a new file, durable, and return it."""
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with ChecksummedFile(storage.open_new(path)) as sink:
         with pa.ipc.new_file(sink, rows.schema, options=options) as writer:
-            writer.write_table(rows)
+            for start in range(0, rows.num_rows, _PIECE_ROWS):
+                piece = rows.slice(start, _PIECE_ROWS)
+                if kept is not None:
+                    piece = piece.filter(pa.array(kept[start : start + _PIECE_ROWS]))
+                writer.write_table(piece)
         sink.flush()
         os.fsync(sink.fileno())
     return sink.stored(path)

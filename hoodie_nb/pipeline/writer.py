@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
@@ -152,7 +152,7 @@ class BucketWriter:
                 old = self._as_slice(bucket, self._close(new))
             told = ToldKeys(self._plan, bucket.partition_path, old)
             staged, rows = self._write_file(merge, old, told)
-            deleted = self._stage_deletes(staged.path, incoming)
+            deleted = self._stage_unwritten(staged.path, merge)
         for run in bucket.runs:
             os.unlink(run)
         bucket.new_file = None
@@ -209,13 +209,20 @@ class BucketWriter:
             seconds=round(time.perf_counter() - began, 6),
         )
 
-    def _stage_deletes(self, staged: str, incoming: pa.Table) -> StoredFile | None:
-        """Keep the deletes beside the staged file: a redo on another base applies them again."""
-        kinds = pa.array([DELETE, DELETE_ALWAYS], pa.int8())
-        deletes = incoming.filter(pc.is_in(incoming.column(OP), value_set=kinds))
-        if deletes.num_rows == 0:
+    def _stage_unwritten(self, staged: str, merge: Merge) -> StoredFile | None:
+        """Keep deletes and late rows beside the staged file: a redo on another base applies them.
+
+        Sealed rows (composed) are not redone: their runs are applied again.
+        """
+        if self._plan.intake.composed:
             return None
-        return save_rows(self._plan.storage, f"{staged}-deletes", deletes)
+        kinds = merge.incoming.column(OP).to_numpy()
+        kept = np.isin(kinds, (DELETE, DELETE_ALWAYS))
+        for rows in merge.late:
+            kept[rows] = True
+        if not kept.any():
+            return None
+        return save_rows(self._plan.storage, f"{staged}-deletes", merge.incoming, kept)
 
     def _next_row(self, count: int) -> int:
         with self._row_lock:

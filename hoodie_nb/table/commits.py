@@ -29,9 +29,11 @@ class WriteStatus:
 
     Counts are rows, `bytes_written` is the file's size and `crc` its CRC-32; `previous_file` is the
     base file name of the slice it was built on, None for a new file group; `deleted_path` is a
-    staged Arrow file with the deletes of this checkpoint, if it had any; if they met no row, there
-    is no base file and `file_name` is empty. `keys` says where the keys lie that the index is to
-    learn: all of the file, or those new in it. *Source:* RFC-24 "write status".
+    staged Arrow file with the rows of this checkpoint that are not in the base file: its deletes,
+    and rows that lost against the slice; if deletes met no row, there is no base file and
+    `file_name` is empty. `part` counts the writes of an instant that was redone. `keys` says where
+    the keys lie that the index is to learn: all of the file, or those new in it.
+    *Source:* RFC-24 "write status".
     """
 
     partition_path: str
@@ -52,6 +54,7 @@ class WriteStatus:
     crc: int = 0
     deleted_bytes: int = 0
     deleted_crc: int = 0
+    part: int = 0
 
     @property
     def path(self) -> str:

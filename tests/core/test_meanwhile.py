@@ -182,3 +182,56 @@ def test_a_mark_that_is_no_number_is_refused(life, mark):
     path.write_text(json.dumps(content))
     with pytest.raises(InvalidTable, match="restore the commit"):
         one.start()
+
+
+# --- base rows that are gone --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_late_row_is_redone_if_the_row_it_lost_against_is_gone(life, lost):
+    """A row lost against a base row; another engine takes that commit back: the row is there.
+
+    `lost` counts the checkpoints of the instant, of which the first one has the late row.
+    """
+    one = life()
+    one.checkpoint(("base", 1, 1, False))
+    one.job.complete(one.number)
+    upsert_elsewhere(one, SCHEMA, {"id": "k", "part": "p", "ts": 9, "v": 9})
+    newer = committed(one)[-1]
+    one.start()
+    one.checkpoint(("k", 5, 5, False), ("b", 1, 1, False))
+    if lost == 2:
+        one.job.lose(one.number)
+        one.checkpoint(("k", 4, 4, False), ("c", 1, 1, False))
+    restore_away(one, newer)
+    one.start()
+    one.job.checkpointing.complete()
+    kept = {"base": (1, 1), "b": (1, 1), "k": (5, 5)}
+    assert one.found() == {**kept, **({"c": (1, 1)} if lost == 2 else {})}
+    assert fsck(one.path) == []
+
+
+def test_a_late_row_that_loses_again_is_kept_for_the_next_redo(life):
+    """A redo dies before its commit and the base moves again: rows that lost twice still count."""
+    one = life()
+    one.checkpoint(("base", 1, 1, False))
+    one.job.complete(one.number)
+    upsert_elsewhere(one, SCHEMA, {"id": "k", "part": "p", "ts": 9, "v": 9})
+    newer = committed(one)[-1]
+    one.start()
+    one.checkpoint(("k", 5, 5, False), ("b", 1, 1, False))
+    upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 7})
+    one.die("coord.commit.pre", one.job.checkpointing.complete)
+    last = committed(one)[-1]
+    restore_away(one, newer, last)
+    one.start()
+    one.job.checkpointing.complete()
+    assert one.found() == {"base": (1, 1), "b": (1, 1), "k": (5, 5)}
+
+
+def restore_away(one: Life, *instants: str) -> None:
+    """Take commits back as another engine's restore does: their base files and their instants."""
+    for time17 in instants:
+        for file in one.path.rglob(f"*_{time17}.parquet"):
+            file.unlink()
+    forget(one, *instants)
