@@ -13,6 +13,9 @@ from pyspark.sql import functions as F
 from spark_source import FolderSource
 
 import hoodie_nb as hn
+from hoodie_nb.pipeline.intake import SEQ, Intake
+from hoodie_nb.pipeline.spark import _keyed
+from hoodie_nb.table.handle import open_table
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -212,3 +215,14 @@ def test_large_arrow_types_come_through_spark(spark, tmp_path):
     finally:
         spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
     assert without_meta(table.to_arrow()) == without_meta(rows)
+
+
+def test_rows_are_numbered_in_the_order_in_which_they_come(spark, tmp_path):
+    """Each row of a batch has a number, greater than those of the rows and tasks before it."""
+    table = open_table(null_partition_table(tmp_path / "t").path)
+    rows = spark.range(40, numPartitions=4).selectExpr(
+        "string(id) AS id", "'p' AS p", "1L AS ts", "id AS v"
+    )
+    keyed = _keyed(rows, Intake(table.config, table.schema), ()).collect()
+    numbers = [row[SEQ] for row in sorted(keyed, key=lambda row: row["v"])]
+    assert numbers == sorted(set(numbers))
