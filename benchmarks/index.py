@@ -17,22 +17,22 @@ import numpy as np
 import pyarrow as pa
 
 import hoodie_nb as hn
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.batch import write_arrow
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
-from hoodie_nb.pipeline.index import lookup
-from hoodie_nb.pipeline.index.hashing import hash64
-from hoodie_nb.pipeline.index.lookup import BloomStateIndex
-from hoodie_nb.pipeline.index.manifest import RUNS, LoadedGroup, Manifest, PartitionState
-from hoodie_nb.pipeline.index.run import Entries, Section, SectionView, write_run
-from hoodie_nb.pipeline.index.upkeep import _Partition
-from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.index import lookup
+from hoodie_nb.index.hashing import hash64
+from hoodie_nb.index.lookup import BloomStateIndex
+from hoodie_nb.index.manifest import RUNS, LoadedGroup, Manifest, PartitionState
+from hoodie_nb.index.run import Entries, Section, SectionView, write_run
+from hoodie_nb.index.upkeep import _Partition
+from hoodie_nb.runners.batch import write_arrow
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.table.file_groups import FileGroups, FileSlice
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.storage import STAGED, LocalStorage
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.plan import WritePlan
 
 T = "20260101000000000"
 SCHEMA = pa.schema([("key", pa.string()), ("day", pa.string()), ("ts", pa.int64())])

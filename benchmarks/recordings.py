@@ -15,10 +15,10 @@ from pathlib import Path
 import hoodie_nb as hn
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.lab import recordings
-from hoodie_nb.pipeline.stages import PIPELINES
-from hoodie_nb.pipeline.stream import Job, StreamSettings
+from hoodie_nb.runners.job import Job, StreamSettings
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.storage import Link, LocalStorage
+from hoodie_nb.writer.pipelines import PIPELINES
 
 DAYS, PACE, TASKS = 31, 8, 2
 LINK = Link(latency_s=0.05, bytes_per_s=100_000)

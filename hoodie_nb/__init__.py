@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hoodie_nb import display
 
 if TYPE_CHECKING:
-    from hoodie_nb.api import Table, write_stream
+    from hoodie_nb.api import Table
     from hoodie_nb.errors import (
         CommitFailed,
         ConcurrentWriter,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hoodie_nb.lab.replay import Replay
     from hoodie_nb.lab.tables import FileGroups, Timeline
     from hoodie_nb.session import log_path, spark
+    from hoodie_nb.streams import write_stream
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -68,7 +69,7 @@ _HOMES = {
     "Replay": "lab.replay",
     "Timeline": "lab.tables",
     "Table": "api",
-    "write_stream": "api",
+    "write_stream": "streams",
     "doctor": "lab.doctor",
     "log_path": "session",
     "race": "lab.race",

@@ -15,46 +15,36 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from hoodie_nb.config import parse_bytes
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.lock import PATH as LOCK
+from hoodie_nb.commit.lock import writing
+from hoodie_nb.definition import (
+    arrow_schema_of,
+    check_columns,
+    check_supported,
+    merge_mode_of,
+    names_of,
+    table_name,
+)
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.batch import Commit, completed, write_arrow
-from hoodie_nb.pipeline.checkpointing import Interval, settle
-from hoodie_nb.pipeline.checkpoints import checkpoint_folder
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.index.status import IndexStatus, index_status, rebuild_index
-from hoodie_nb.pipeline.intake import Intake, arrow_rows
-from hoodie_nb.pipeline.lock import PATH as LOCK
-from hoodie_nb.pipeline.lock import writing
-from hoodie_nb.pipeline.repair import repair
-from hoodie_nb.pipeline.settings import StreamSettings
-from hoodie_nb.pipeline.stages import PIPELINES
-from hoodie_nb.pipeline.triggers import seconds, trigger_options
+from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
+from hoodie_nb.runners.batch import Commit, completed, write_arrow
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.services.repair import repair
 from hoodie_nb.table import read
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
-from hoodie_nb.table.keys import check_key_types
 from hoodie_nb.table.properties import PATH as PROPERTIES
 from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.schema import ordering_objection, refuse_not_null, storable
-from hoodie_nb.table.storage import LocalStorage, local_root
+from hoodie_nb.table.schema import refuse_not_null, storable
+from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.intake import Intake, arrow_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from hoodie_nb.pipeline.stream import Job
-
-_NOT_YET = {
-    "pipeline": tuple(PIPELINES),
-    "index": ("bloom+state", "bloom", "state", None),
-    "operation": ("upsert", "insert", "delete"),
-    "commit_on": ("checkpoint", "write"),
-    "placement": ("executors",),
-    "on_bad_record": ("fail",),
-    "quarantine": (None,),
-}
 
 
 class Table:
@@ -92,20 +82,20 @@ class Table:
             raise InvalidConfig(f"table_version={table_version}: version 6 is written so far")
         if global_index:
             raise InvalidConfig("global_index=True is not there yet: keys are unique per partition")
-        given, keys = _arrow_schema(schema), _names(record_key)
+        given, keys = arrow_schema_of(schema), names_of(record_key)
         stored = storable(given)
         refuse_not_null(given, keys[0] if len(keys) == 1 else None)
         config = TableConfig(
-            name=name or _table_name(path),
+            name=name or table_name(path),
             record_key=keys,
-            partition_by=_names(partition_by),
+            partition_by=names_of(partition_by),
             ordering=ordering,
             hive_style=hive_style,
             url_encode=url_encode,
-            merge_mode=_merge_mode(merge_mode, ordering),
+            merge_mode=merge_mode_of(merge_mode, ordering),
             schema=stored,
         )
-        _check_columns(config)
+        check_columns(config)
         storage = LocalStorage(path)
         exists = storage.exists(PROPERTIES)
         held = if_exists == "replace" if exists else storage.exists(LOCK)  # being replaced, maybe
@@ -165,7 +155,7 @@ class Table:
         return self._write(data, "delete", on_bad_record)
 
     def _write(self, data: Any, operation: str, on_bad_record: str) -> Commit | None:  # noqa: ANN401
-        _supported(on_bad_record=on_bad_record)
+        check_supported(on_bad_record=on_bad_record)
         handle = self._handle
         with writing(handle.storage), handle.timeline.listed_once():
             handle.reload()
@@ -175,7 +165,7 @@ class Table:
             return write_arrow(handle, rows, operation, self.events)
 
     def _write_dataframe(self, data: DataFrame, operation: str) -> Commit | None:
-        from hoodie_nb.pipeline.spark import arrow_schema, receiver, write_on_spark
+        from hoodie_nb.runners.spark import arrow_schema, receiver, write_on_spark
         from hoodie_nb.session import require_classic
 
         require_classic(data.sparkSession)
@@ -201,9 +191,9 @@ class Table:
         partitions: Sequence[str] | None = None,
     ) -> DataFrame:
         """Return the snapshot as a Spark DataFrame, meta columns included."""
+        from hoodie_nb.runners.spark_read import snapshot
         from hoodie_nb.session import require_classic
         from hoodie_nb.session import spark as make_session
-        from hoodie_nb.table.spark_read import snapshot
 
         session = spark or make_session()
         require_classic(session)
@@ -267,134 +257,3 @@ class Table:
     def fsck(self) -> list[Finding]:
         """Return what is wrong with the table, each with its cure; empty means clean."""
         return fsck(self.path)
-
-
-def write_stream(
-    stream: DataFrame,
-    table: Table,
-    *,
-    checkpoint: str,
-    pipeline: str = "step3",
-    index: str | None = None,
-    operation: str = "upsert",
-    trigger: str | Mapping[str, Any] = "2 seconds",
-    commit_on: str = "checkpoint",
-    commit_interval: int | str | None = None,
-    placement: str = "executors",
-    write_tasks: int | None = None,
-    batch_size: int | str = "32 MB",
-    task_max_size: int | str = "256 MB",
-    checkpoint_timeout: float | str | None = None,
-    max_restarts: int = 3,
-    on_bad_record: str = "fail",
-    quarantine: str | None = None,
-    options: Mapping[str, object] | None = None,
-) -> Job:
-    """Start a stream into a table and return its job at once.
-
-    `checkpoint`: Spark's folder; `trigger`: "2 seconds", "available_now" or pyspark's. The newest
-    file wins ties (limits: README). Raises InvalidConfig, InvalidInput or ConcurrentWriter at once.
-    """
-    from hoodie_nb.pipeline.stream import Job
-    from hoodie_nb.session import require_classic
-
-    _supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
-    _supported(placement=placement, on_bad_record=on_bad_record, quarantine=quarantine)
-    if commit_interval is not None and (operation == "insert" or commit_on == "write"):
-        raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
-    require_classic(stream.sparkSession)
-    if not stream.isStreaming:
-        raise InvalidConfig("the DataFrame is no stream: use table.upsert for batches")
-    timeout = None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
-    settings = StreamSettings(
-        checkpoint=checkpoint_folder(checkpoint, table.path),
-        operation=operation,
-        trigger=trigger_options(trigger),
-        write_tasks=write_tasks,
-        commit_on=commit_on,
-        pipeline=pipeline,
-        index=index or PIPELINES[pipeline].index,
-        checkpoint_timeout_s=timeout,
-        max_restarts=max_restarts,
-        interval=_interval(commit_interval),
-    )
-    return Job(stream, _stream_handle(table, batch_size, task_max_size, options), settings)
-
-
-def _stream_handle(
-    table: Table,
-    batch_size: int | str,
-    task_max_size: int | str,
-    options: Mapping[str, object] | None,
-) -> TableHandle:
-    """Return a handle of the job's own, with the options of this stream."""
-    handle = open_table(table.path)
-    sizes = {
-        "batch_bytes": parse_bytes(batch_size, "batch_size"),
-        "task_max_bytes": parse_bytes(task_max_size, "task_max_size"),
-    }
-    handle.options = handle.options.updated(sizes).updated(options or {})
-    return handle
-
-
-def _interval(value: int | str | None) -> Interval | None:
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 1:
-            raise InvalidConfig(f"commit_interval={value}: 1 or more checkpoints, or '30 seconds'")
-        return Interval(checkpoints=value)
-    return Interval(duration_ms=round(seconds(value, "commit_interval") * 1000))
-
-
-def _supported(**given: object) -> None:
-    for name, value in given.items():
-        choices = _NOT_YET[name]
-        if value not in choices:
-            raise InvalidConfig(f"{name}={value!r}: supported so far {list(choices)}")
-
-
-def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
-
-
-def _table_name(path: str | os.PathLike[str]) -> str:
-    base = os.path.basename(local_root(path))
-    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in base) or "table"
-
-
-def _merge_mode(asked: str | None, ordering: str | None) -> str:
-    mode = asked or ("event_time" if ordering else "commit_time")
-    if mode not in ("event_time", "commit_time"):
-        raise InvalidConfig(f"merge_mode={asked!r}: choose 'event_time' or 'commit_time'")
-    if mode == "event_time" and ordering is None:
-        raise InvalidConfig("merge_mode='event_time' needs an ordering column: give ordering=")
-    return mode
-
-
-def _check_columns(config: TableConfig) -> None:
-    if not config.record_key:
-        raise InvalidConfig("record_key is empty: name the column(s) that identify a row")
-    if config.keygen == "COMPLEX" and len(config.record_key) == 1:
-        raise InvalidConfig(
-            "one key column with several partition columns is not written: Hudi's own versions "
-            "disagree about the key's text (HUDI-7001); add a second key column or partition by one"
-        )
-    check_key_types(config, config.schema)
-    if config.ordering is not None:
-        objection = ordering_objection(config.ordering, config.schema)
-        if objection:
-            raise InvalidConfig(f"{objection}: choose another column")
-
-
-def _arrow_schema(schema: pa.Schema | StructType | str) -> pa.Schema:
-    if isinstance(schema, pa.Schema):
-        return schema
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    if isinstance(schema, str):
-        schema = StructType.fromDDL(schema)
-    if not isinstance(schema, StructType):
-        raise InvalidConfig(f"schema={schema!r}: give a pyarrow.Schema, a StructType or DDL text")
-    return to_arrow_schema(schema, timezone="UTC")

@@ -42,9 +42,9 @@ from history.traits import Traits
 from index_truth import forget_caches
 
 from hoodie_nb import failpoints
+from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.commit.lock import writing
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.pipeline.checkpointing import Interval
-from hoodie_nb.pipeline.lock import writing
 
 LOST = ("base", "completed")  # files of the table itself, which can only be gone
 KINDS = (

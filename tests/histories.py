@@ -26,7 +26,7 @@ from history.job import History
 from history.traits import Traits
 
 from hoodie_nb import failpoints
-from hoodie_nb.pipeline.index import hashing
+from hoodie_nb.index import hashing
 
 VERBS: dict[str, tuple[int, Callable[[History], None]]] = {
     "write": (16, History.write),

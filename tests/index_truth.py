@@ -9,17 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.index import lookup
-from hoodie_nb.pipeline.index.bloom import BloomIndex
-from hoodie_nb.pipeline.index.hashing import hash64
-from hoodie_nb.pipeline.index.lookup import BloomStateIndex, manifest_of
-from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.plan import WritePlan
+from hoodie_nb.index import lookup
+from hoodie_nb.index.bloom import BloomIndex
+from hoodie_nb.index.hashing import hash64
+from hoodie_nb.index.lookup import BloomStateIndex, manifest_of
 from hoodie_nb.table.base_file import read_keys
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import staged_folder
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.plan import WritePlan
 
 
 def plan_of(table: TableHandle) -> WritePlan:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hoodie_nb.events import Event
 from hoodie_nb.lab.race import Generated
-from hoodie_nb.pipeline.local import LocalJob
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.handle import create_table
 
 INPUT = Generated(rows=4000, batches=4, partitions=3, skew=0.3, record_bytes=100)

@@ -14,7 +14,7 @@ from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
 from hoodie_nb.lab.draw.still import png
 from hoodie_nb.lab.draw.svg import STATES, mark, picture, words
 from hoodie_nb.lab.run_state import RunState
-from hoodie_nb.pipeline.stages import PIPELINES
+from hoodie_nb.writer.pipelines import PIPELINES
 
 DRAWN = {
     "head": progress.head,

@@ -24,14 +24,18 @@ PACKAGE = ROOT / "hoodie_nb"
 FILES = sorted(PACKAGE.rglob("*.py"))
 GROUND = {"errors", "config", "events", "failpoints", "clock", "display"}
 SESSION = {"session", "java"}  # the Spark session that the API asks for
+API = {"api", "streams", "definition"}  # the words a user types
 TOP = {"", "__main__"}  # the package's own names, and its command line
-FLOORS = ("ground", "table", "pipeline", "session", "api", "lab", "programs", "top")
+FLOORS = (
+    *("ground", "table", "writer", "index", "commit", "runners", "services"),
+    *("session", "api", "lab", "programs", "top"),
+)
 ROOMS = {**dict.fromkeys(GROUND, "ground"), **dict.fromkeys(SESSION, "session")}
-ROOMS |= dict.fromkeys(TOP, "top")
+ROOMS |= dict.fromkeys(API, "api") | dict.fromkeys(TOP, "top")
 SPARK_ROOMS = ("session", "lab.*", "programs.*")
-SPARK = ("pipeline.stream*", "pipeline.spark*", "table.spark_read", *SPARK_ROOMS)
+SPARK = ("runners.job", "runners.micro_batches", "runners.spark*", *SPARK_ROOMS)
 TEACHING = {"lab", "programs", *SESSION}  # what writes tables needs none of it
-ACTORS = {"pipeline.assigner", "pipeline.writer", "pipeline.coordinator"}
+ACTORS = {"writer.assigner", "writer.bucket_writer", "commit.coordinator"}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager"}
 FORBIDDEN_CALLS = r"pickle\.loads?\(|\b(?<![.\w])(?:eval|exec)\(|yaml\.load\(|shell=True"
 
@@ -113,7 +117,7 @@ def test_spark_stays_in_its_rooms(module):
         name for name, early in imports(MODULES[module]) if re.match(r"pyspark\b|py4j\b", name)
     ]
     early = [name for name, early in imports(MODULES[module]) if early and name in found]
-    assert not (early if module == "api" else found)
+    assert not (early if module in API else found)
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
@@ -122,6 +126,15 @@ def test_pictures_stay_in_the_laboratory(module):
     names = {name.partition(".")[0] for name, _ in imports(MODULES[module])}
     pictures = names & {"ipywidgets", "matplotlib", "resvg_py", "IPython", "anywidget"}
     assert module.startswith("lab.") or not pictures
+
+
+def test_architecture_page_names_files_that_are_there():
+    """Every module and room that docs/architecture.md names exists, and it names every room."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text))
+    assert [name for name in sorted(named) if not (PACKAGE / name).exists()] == []
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert [room for room in sorted(rooms) if f"{room}/" not in text] == []
 
 
 # --- sizes and names -----------------------------------------------------------------------------
@@ -141,7 +154,7 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has more than 400 lines; the writer's code stays below 8,340, the laboratory's 3,000.
+    """No file has more than 400 lines; the writer's code stays below 8,450, the laboratory's 3,000.
 
     Lines of code, docstrings aside. What writes tables is to be read whole by one person; widgets,
     drawings, demo and race stand beside it, and nobody needs them to trust the writer.
@@ -149,7 +162,7 @@ def test_library_stays_small():
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
     lab = {path for path in FILES if module_of(path).partition(".")[0] in TEACHING}
-    assert sum(code_lines(path) for path in FILES if path not in lab) <= 8340
+    assert sum(code_lines(path) for path in FILES if path not in lab) <= 8450
     assert sum(code_lines(path) for path in lab) <= 3000
 
 

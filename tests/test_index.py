@@ -22,28 +22,28 @@ from hypothesis import strategies as st
 from index_truth import forget_caches, index_gaps, plan_of
 
 from hoodie_nb import Table
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.batch import write_arrow
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
-from hoodie_nb.pipeline.index import hashing, loading, upkeep
-from hoodie_nb.pipeline.index.bloom import BloomIndex
-from hoodie_nb.pipeline.index.hashing import hash64
-from hoodie_nb.pipeline.index.loading import load
-from hoodie_nb.pipeline.index.lookup import BloomStateIndex
-from hoodie_nb.pipeline.index.manifest import (
+from hoodie_nb.index import hashing, loading, upkeep
+from hoodie_nb.index.bloom import BloomIndex
+from hoodie_nb.index.hashing import hash64
+from hoodie_nb.index.loading import load
+from hoodie_nb.index.lookup import BloomStateIndex
+from hoodie_nb.index.manifest import (
     FOLDER,
     RUNS,
     PartitionState,
     newest_manifest,
     read_manifest,
 )
-from hoodie_nb.pipeline.index.run import DamagedRun, Entries, SectionView, write_run
-from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.local import LocalJob
+from hoodie_nb.index.run import DamagedRun, Entries, SectionView, write_run
+from hoodie_nb.runners.batch import write_arrow
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.base_file import read_keys
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.intake import Intake
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 TINY = {"hoodie.parquet.max.file.size": 12_000, "hoodie.parquet.small.file.limit": 0}

@@ -13,7 +13,7 @@ import hoodie_nb as hn
 from hoodie_nb import events as events_module
 from hoodie_nb.events import Event
 from hoodie_nb.lab import recordings
-from hoodie_nb.pipeline.stages import PIPELINES
+from hoodie_nb.writer.pipelines import PIPELINES
 
 FOLDER = Path(recordings.__file__).with_name("recorded")
 

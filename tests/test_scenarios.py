@@ -18,9 +18,9 @@ import pytest
 from scenarios.verbs import World
 from scenarios.views import Views
 
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import settle
-from hoodie_nb.pipeline.coordinator import WriteCoordinator
+from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.fsck import fsck
 
 FOLDER = Path(__file__).parent / "scenarios"

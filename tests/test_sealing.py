@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scenarios.tables import CONFIG, SCHEMA
 
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.pipeline.checkpointing import Interval
-from hoodie_nb.pipeline.local import LocalJob
+from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import create_table
 from hoodie_nb.table.read import to_arrow

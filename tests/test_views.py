@@ -18,9 +18,9 @@ from hoodie_nb.lab.draw.timeline import InstantFacts, timeline
 from hoodie_nb.lab.job_views import FaultPanel, IndexView
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.lab.tables import FileGroups, Timeline
-from hoodie_nb.pipeline.batch import Commit
-from hoodie_nb.pipeline.stages import PIPELINES
+from hoodie_nb.runners.batch import Commit
 from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.writer.pipelines import PIPELINES
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 

@@ -17,7 +17,7 @@ from hoodie_nb.lab.frame import Frame, Pictures
 from hoodie_nb.lab.race import Generated
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.lab.trial import Trial
-from hoodie_nb.pipeline.stages import PIPELINES
+from hoodie_nb.writer.pipelines import PIPELINES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.pipeline.stream import Job
+from hoodie_nb.runners.job import Job
 
 _FAULTS = {
     "lose_success": "hide the next success notification: its instant spans",

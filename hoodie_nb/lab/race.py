@@ -28,15 +28,15 @@ from hoodie_nb.clock import SystemClock
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.lab import flights
-from hoodie_nb.pipeline.batch import write_arrow
-from hoodie_nb.pipeline.settings import StreamSettings
-from hoodie_nb.pipeline.stages import PIPELINES, pipeline_named
-from hoodie_nb.pipeline.stream import Job
+from hoodie_nb.runners.batch import write_arrow
+from hoodie_nb.runners.job import Job
+from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.table.handle import TableHandle, create_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read import to_arrow
 from hoodie_nb.table.slow_link import Link
 from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.pipelines import PIPELINES, pipeline_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,7 +2,7 @@
 
 from hoodie_nb.display import View
 from hoodie_nb.lab.dashboard import Dashboard
-from hoodie_nb.pipeline.stream import Job
+from hoodie_nb.runners.job import Job
 
 
 def view(value: object) -> View | None:

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hoodie_nb.commit.lock import writing
 from hoodie_nb.config import parse_bytes
 from hoodie_nb.events import EventLog
 from hoodie_nb.lab.draw.svg import many
 from hoodie_nb.lab.race import Generated, stream_input, write_input
-from hoodie_nb.pipeline.local import LocalJob
-from hoodie_nb.pipeline.lock import writing
-from hoodie_nb.pipeline.settings import StreamSettings
-from hoodie_nb.pipeline.stages import pipeline_named
-from hoodie_nb.pipeline.stream import Job
+from hoodie_nb.runners.job import Job
+from hoodie_nb.runners.rfc_job import LocalJob
+from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.table.handle import TableHandle, create_table
+from hoodie_nb.writer.pipelines import pipeline_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

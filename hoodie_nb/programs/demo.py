@@ -34,16 +34,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from pyarrow import parquet
 
-from hoodie_nb.api import Table, write_stream
+from hoodie_nb.api import Table
+from hoodie_nb.commit.lock import writing
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.lab import delivery, flights
-from hoodie_nb.pipeline.lock import writing
 from hoodie_nb.programs.terminal import Progress, Screen, StopWish, counted
 from hoodie_nb.programs.verify import verify
+from hoodie_nb.streams import write_stream
 from hoodie_nb.table.storage import LocalStorage
 
 if TYPE_CHECKING:
-    from hoodie_nb.pipeline.stream import Job
+    from hoodie_nb.runners.job import Job
 
 
 _FRAME_S = 0.2

@@ -1,6 +1,6 @@
 """One writer process's life: open the table, recover, run every batch that is not in it yet.
 
-The same steps as `pipeline/stream.py` takes for its micro-batches, without Spark. The workload has
+The same steps as `runners/job.py` takes for its micro-batches, without Spark. The workload has
 updates, deletes, a late update, new partitions, a batch that changes nothing and one that rewrites
 all; `MODELS[n]` is the table after `n` of its batches.
 """
@@ -26,18 +26,19 @@ from tables import (
 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
+from hoodie_nb.commit.checkpointing import Checkpointing
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.prepared import FOLDER
+from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
-from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.prepared import FOLDER
-from hoodie_nb.pipeline.progress import Checkpoint
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table import properties, read
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.markers import MARKERS
 from hoodie_nb.table.storage import SCRATCH, STAGED
+from hoodie_nb.writer.intake import Intake
 
 QUERY = "query-1"
 SCHEMA = schema_of()
@@ -97,7 +98,9 @@ def live(table: TableHandle, batches: int = len(BATCHES), *, commit_on: str = "w
     settle(coordinator, events)
     for number, (operation, rows) in enumerate(BATCHES[:batches]):
         intake = Intake(table.config, table.schema, operation)
-        checkpointing = Checkpointing(coordinator, intake, Shape(), events, commit_on=commit_on)
+        checkpointing = Checkpointing(
+            coordinator, intake, Shape(), events, IN_PROCESS, commit_on=commit_on
+        )
         data = pa.Table.from_pylist(rows, schema=_schema(rows))
         intake.check(data.schema)
         keyed = keyed_in_order(data, intake)

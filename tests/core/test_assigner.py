@@ -20,17 +20,17 @@ from tables import schema_of
 from hoodie_nb import Table
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.assigner import BucketAssigner, FileIdAssigner
-from hoodie_nb.pipeline.in_process import keyed_in_order
-from hoodie_nb.pipeline.index import LookupCounts
-from hoodie_nb.pipeline.intake import FILE_ID, TASK, Intake
-from hoodie_nb.pipeline.plan import WritePlan, task_of
-from hoodie_nb.pipeline.profile import average_record_bytes, small_files
+from hoodie_nb.runners.in_process import keyed_in_order
 from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.file_groups import FileGroups, FileSlice
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.assigner import BucketAssigner, FileIdAssigner
+from hoodie_nb.writer.index_port import LookupCounts
+from hoodie_nb.writer.intake import FILE_ID, TASK, Intake
+from hoodie_nb.writer.plan import WritePlan, task_of
+from hoodie_nb.writer.profile import average_record_bytes, small_files
 
 OPTIONS = WriteOptions(max_file_bytes=1000, small_file_bytes=1000, record_size_bytes=100)
 Sizes = dict[str, dict[str, int]]

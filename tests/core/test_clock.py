@@ -10,8 +10,8 @@ from tables import schema_of, timeline_names, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.pipeline.checkpointing import Interval
-from hoodie_nb.pipeline.local import LocalJob
+from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table import properties, read
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.storage import LocalStorage

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 import hoodie_nb as hn
-from hoodie_nb.pipeline.index import hashing
-from hoodie_nb.pipeline.index.run import Entries, SectionView, write_run
+from hoodie_nb.index import hashing
+from hoodie_nb.index.run import Entries, SectionView, write_run
 from hoodie_nb.table.storage import LocalStorage
 
 M, INVERSE = 0xC6A4A7935BD1E995, pow(0xC6A4A7935BD1E995, -1, 1 << 64)

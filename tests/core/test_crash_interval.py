@@ -21,9 +21,9 @@ from tables import Model, hudi_rows, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
+from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.errors import CommitFailed, WriteFailed
-from hoodie_nb.pipeline.checkpointing import Interval
-from hoodie_nb.pipeline.local import LocalJob, Source
+from hoodie_nb.runners.rfc_job import LocalJob, Source
 from hoodie_nb.table import properties, read
 from hoodie_nb.table.handle import TableHandle, open_table
 

@@ -32,8 +32,8 @@ from lives import (
 from tables import data_files, timeline_names, without_meta
 
 from hoodie_nb import failpoints
+from hoodie_nb.commit.prepared import FOLDER
 from hoodie_nb.errors import CommitFailed, WriteFailed
-from hoodie_nb.pipeline.prepared import FOLDER
 from hoodie_nb.table import read
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.table.markers import MARKERS

@@ -12,9 +12,9 @@ import pytest
 import hoodie_nb as hn
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
+from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.errors import WriteFailed
-from hoodie_nb.pipeline.checkpointing import Interval
-from hoodie_nb.pipeline.local import LocalJob
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import open_table
 

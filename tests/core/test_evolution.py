@@ -12,12 +12,12 @@ import test_journal as journal
 from test_journal import Life, upsert_elsewhere
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.pipeline.checkpointing import Interval
-from hoodie_nb.pipeline.runs import fitted
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read import to_arrow
+from hoodie_nb.writer.runs import fitted
 
 OLD = pa.struct([("x", pa.int64()), ("y", pa.string())])
 NEW = pa.struct([("x", pa.int64()), ("w", pa.string())])

@@ -17,22 +17,23 @@ from hypothesis import strategies as st
 from tables import Model, hudi_rows, rank, schema_of, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.assigner import FileIdAssigner
-from hoodie_nb.pipeline.buffer import Bucket, WriteBuffer
-from hoodie_nb.pipeline.checkpointing import Interval
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.folding import fold, fold_runs
-from hoodie_nb.pipeline.in_process import keyed_in_order
-from hoodie_nb.pipeline.index.bloom import BloomIndex
-from hoodie_nb.pipeline.intake import SEQ, Intake
-from hoodie_nb.pipeline.local import LocalJob
-from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.writer import BucketWriter, TaskAttempt
+from hoodie_nb.index.bloom import BloomIndex
+from hoodie_nb.runners.in_process import keyed_in_order
+from hoodie_nb.runners.operators import write as write_buckets
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.schema import RECORD_KEY
+from hoodie_nb.writer.assigner import FileIdAssigner
+from hoodie_nb.writer.bucket_writer import TaskAttempt
+from hoodie_nb.writer.buffer import Bucket, WriteBuffer
+from hoodie_nb.writer.folding import fold, fold_runs
+from hoodie_nb.writer.intake import SEQ, Intake
+from hoodie_nb.writer.plan import WritePlan
 
 MOMENT = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
 ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -270,7 +271,7 @@ def written_in_pieces(
         assigner = FileIdAssigner(plan, BloomIndex(plan), 0, events.tell)
         assigned = pa.concat_tables(assigner.assign([keyed]))
         pieces = [assigned.take(cut.column(0)) for cut in cuts]
-        return list(BucketWriter(plan, TaskAttempt(), events.tell).write(pieces))
+        return list(write_buckets(plan, pieces, TaskAttempt(), events.tell))
 
     coordinator = WriteCoordinator(table, events)
     coordinator.recover()

@@ -12,10 +12,10 @@ from tables import hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.pipeline.checkpointing import Interval
-from hoodie_nb.pipeline.local import LocalJob
-from hoodie_nb.pipeline.stages import PIPELINES
+from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.handle import open_table
+from hoodie_nb.writer.pipelines import PIPELINES
 
 SCHEMA = schema_of()
 

@@ -14,20 +14,20 @@ from tables import tree
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
+from hoodie_nb.commit.checkpointing import Interval, intake_of
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Interval, intake_of
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
-from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.local import LocalJob, Source
-from hoodie_nb.pipeline.progress import Checkpoint
-from hoodie_nb.pipeline.sealing import save_run
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.rfc_job import LocalJob, Source
 from hoodie_nb.table import properties
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle, create_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read import to_arrow
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.runs import save_run
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]

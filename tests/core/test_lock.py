@@ -31,9 +31,9 @@ from lives import (
 from tables import LOCK, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.commit import lock as lock_module
+from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
-from hoodie_nb.pipeline import lock as lock_module
-from hoodie_nb.pipeline.lock import JobHold, writing
 from hoodie_nb.table.storage import LocalStorage
 
 ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}

@@ -35,15 +35,14 @@ from tables import Model, data_files, hudi_rows, pending_names, timeline_names, 
 from hoodie_nb import Table
 from hoodie_nb import __file__ as package_file
 from hoodie_nb.clock import ManualClock, instant_ms, instant_time
+from hoodie_nb.commit.checkpointing import Checkpointing
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.lock import JobHold, writing
+from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidConfig, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, settle
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
-from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.lock import JobHold, writing
-from hoodie_nb.pipeline.plan import WritePlan
-from hoodie_nb.pipeline.progress import Checkpoint, ProgressRecords
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table import rollback as rollback_module
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle, open_table
@@ -51,6 +50,8 @@ from hoodie_nb.table.markers import marker_folder
 from hoodie_nb.table.rollback import roll_back
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.plan import WritePlan
 
 ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}
 
@@ -72,7 +73,7 @@ def root(tmp_path: Path) -> Path:
 HOLDER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from hoodie_nb.pipeline.lock import writing
+from hoodie_nb.commit.lock import writing
 from hoodie_nb.table.storage import LocalStorage
 with writing(LocalStorage(sys.argv[2])):
     print("held", flush=True)
@@ -358,7 +359,9 @@ def check(root: Path, batch: int, mine: str, previous: str) -> None:
     """Run an empty checkpoint of a given identity behind a given one."""
     table, events = opened(root), EventLog()
     intake = Intake(table.config, table.schema)
-    checkpointing = Checkpointing(WriteCoordinator(table, events), intake, Shape(), events)
+    checkpointing = Checkpointing(
+        WriteCoordinator(table, events), intake, Shape(), events, IN_PROCESS
+    )
     checkpointing.run(Checkpoint(QUERY, batch, mine), previous, lambda plan: [])
 
 
@@ -395,7 +398,7 @@ def test_the_same_number_with_other_data_is_run_again(root: Path) -> None:
         intake = Intake(table.config, table.schema, operation)
         keyed = keyed_in_order(rows, intake)
         run = Checkpointing(
-            WriteCoordinator(table, events), intake, Shape(), events, commit_on="write"
+            WriteCoordinator(table, events), intake, Shape(), events, IN_PROCESS, commit_on="write"
         ).run
         mine = Checkpoint(QUERY, 1, "other data")
 
@@ -456,7 +459,7 @@ def prepared_then_overtaken(root: Path) -> None:
     for number in (3, 4):
         operation, rows = BATCHES[number]
         intake = Intake(table.config, table.schema, operation)
-        checkpointing = Checkpointing(coordinator, intake, Shape(), events)
+        checkpointing = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS)
         checkpointing.hold_open(3)
         schema = pa.schema([SCHEMA.field(name) for name in rows[0]])
         keyed = keyed_in_order(pa.Table.from_pylist(rows, schema=schema), intake)

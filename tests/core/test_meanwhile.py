@@ -10,16 +10,17 @@ import pytest
 from test_journal import OURS, SCHEMA, Life, committed, forget, life, rows, upsert_elsewhere
 
 from hoodie_nb import failpoints
+from hoodie_nb.commit.checkpointing import Checkpointing, Interval
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.commit.sealing import MARK_KEY
 from hoodie_nb.errors import HoodieError, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.checkpointing import Checkpointing, Interval, settle
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
-from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.progress import Checkpoint
-from hoodie_nb.pipeline.sealing import MARK_KEY
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.read import to_arrow
+from hoodie_nb.writer.intake import Intake
 
 __all__ = ["life"]  # a fixture
 
@@ -34,7 +35,9 @@ def write_batch(one: Life, number: int, key: str) -> None:
     coordinator = WriteCoordinator(table, events)
     settle(coordinator, events)
     intake = Intake(table.config, table.schema, "insert")
-    checkpointing = Checkpointing(coordinator, intake, Shape(), events, commit_on="write")
+    checkpointing = Checkpointing(
+        coordinator, intake, Shape(), events, IN_PROCESS, commit_on="write"
+    )
     keyed = keyed_in_order(rows((key, 1, number, False)), intake)
     before = f"{number - 1:064x}" if number else None
     checkpointing.run(

@@ -17,13 +17,13 @@ from faults import Crash
 from lives import SCHEMA, make
 
 from hoodie_nb import Table
+from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.pipeline.checkpointing import Interval
-from hoodie_nb.pipeline.index.state import FOLDER, StateIndex
-from hoodie_nb.pipeline.local import LocalJob
+from hoodie_nb.index.job_keys import FOLDER, StateIndex
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.handle import open_table
 
-PORT = ("table/storage.py", "table/beneath.py", "pipeline/lock.py")
+PORT = ("table/storage.py", "table/beneath.py", "commit/lock.py")
 LOCAL = re.compile(r".*-(run\d+|fold)\.arrow\d*")  # what a task spills and reads back itself
 CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT

@@ -10,7 +10,7 @@ from tables import schema_of
 from test_journal import OURS, Life
 
 from hoodie_nb import Table
-from hoodie_nb.pipeline.checkpointing import Interval
+from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.table.fsck import fsck
 
 SCHEMA = schema_of()

@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 import pytest
 
 from hoodie_nb import Table, flights
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.coordinator import WriteCoordinator
-from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.prepared import Prepared
 from hoodie_nb.table.handle import open_table
+from hoodie_nb.writer.intake import Intake
 
 from .client import BLOOM, Judge
 from .readers import Cells, check, java, ours, rust

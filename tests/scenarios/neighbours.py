@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from scenarios.tables import CONFIG, SCHEMA
 
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.lock import JobHold
+from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.events import EventLog
-from hoodie_nb.pipeline.assigner import BucketAssigner
-from hoodie_nb.pipeline.coordinator import Shape, WriteCoordinator
-from hoodie_nb.pipeline.in_process import keyed_in_order, write_in_process
-from hoodie_nb.pipeline.intake import Intake
-from hoodie_nb.pipeline.lock import JobHold
-from hoodie_nb.pipeline.operators import assign_and_write
-from hoodie_nb.pipeline.plan import WritePlan, task_of
-from hoodie_nb.pipeline.prepared import Prepared
-from hoodie_nb.pipeline.writer import TaskAttempt
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.operators import assign_and_write
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.rollback import roll_back
+from hoodie_nb.writer.assigner import BucketAssigner
+from hoodie_nb.writer.bucket_writer import TaskAttempt
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.plan import WritePlan, task_of
 
 if TYPE_CHECKING:
     from scenarios.verbs import World

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.lab.seen import OperatorSeen
-from hoodie_nb.pipeline.stages import PIPELINES, Operator
+from hoodie_nb.writer.pipelines import PIPELINES, Operator
 
 HEIGHT = 132
 _TOP, _BOX = 58, 70

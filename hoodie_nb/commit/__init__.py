@@ -1,0 +1,1 @@
+"""How a write becomes visible: lock, journal, coordinator, checkpoint protocol."""

@@ -1,0 +1,379 @@
+"""Checkpointing: what happens to one query's checkpoints, from their start to their commit.
+
+*Work flow* (`commit_on="checkpoint"`, the RFC's mode): a checkpoint starts → it is skipped if
+the table holds it already → what earlier checkpoints prepared is committed → the writers run → the
+result is *prepared* (durable) and the checkpoint may succeed → the success notification commits it.
+With `commit_on="write"` prepare and commit are one step inside the checkpoint; a failure undoes it.
+
+*Semantics*: a lost notification leaves the instant open: the next checkpoint joins it, on top of
+its staged files (the overlay), and the next notification commits both. One base file a file group.
+
+With a `commit_interval` a checkpoint is only *sealed* (see `sealing`), and the interval's end
+writes, prepares and commits all of them as one instant.
+
+Properties, schema and timeline are those of the checkpoint, never those of the job's start: another
+engine may change the table in between. Columns that it has added are null in rows that lack them.
+
+*Fault tolerance*: nothing prepared is ever rolled back. Before the first file is published the
+timeline is compared with the one the files were built on; if another writer moved it, the instant
+is written again (see `redo`). All files are verified before they are published or read again.
+
+*Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
+"""
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from hoodie_nb import failpoints
+from hoodie_nb.clock import Age
+from hoodie_nb.commit.coordinator import Shape, Write, WriteCoordinator
+from hoodie_nb.commit.neighbours import refuse_neighbours
+from hoodie_nb.commit.prepared import (
+    Prepared,
+    archived,
+    checkpoints_of,
+    merged,
+    verify,
+)
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.commit.sealing import Sealed
+from hoodie_nb.errors import InvalidTable, WriteFailed
+from hoodie_nb.events import EventLog
+from hoodie_nb.table.checksums import StoredFile
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.storage import STAGED
+from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.table.vanished import refuse_vanished
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.plan import WritePlan
+
+Seal = Callable[[str], list[StoredFile]]
+
+
+class Rewriter(Protocol):
+    """What the protocol writes by itself: a runner does it, for this room sees no rows."""
+
+    def sealed(
+        self,
+        coordinator: WriteCoordinator,
+        intake: Intake,
+        events: EventLog,
+        records: Sequence[Sealed],
+        /,
+    ) -> Prepared:
+        """Write the rows of sealed checkpoints as one instant."""
+
+    def redo(
+        self,
+        coordinator: WriteCoordinator,
+        intake: Intake,
+        events: EventLog,
+        records: Sequence[Prepared],
+        /,
+    ) -> Prepared:
+        """Write a prepared instant again on the table as it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How long checkpoints are only sealed: a number of them, or milliseconds."""
+
+    checkpoints: int | None = None
+    duration_ms: int | None = None
+
+
+class Checkpointing:
+    """The checkpoints of one query into one table; its caller holds the table's mutex.
+
+    `given` is the schema of the query's rows; they are checked again when the table's changes.
+    """
+
+    def __init__(
+        self,
+        coordinator: WriteCoordinator,
+        intake: Intake,
+        shape: Shape,
+        events: EventLog,
+        rewriter: Rewriter,
+        *,
+        commit_on: str = "checkpoint",
+        interval: Interval | None = None,
+        given: pa.Schema | None = None,
+    ) -> None:
+        self._coordinator, self.intake, self._shape = coordinator, intake, shape
+        self._events, self._commit_on, self._interval = events, commit_on, interval
+        self._rewriter = rewriter
+        self._sealed, self._given, self._age = coordinator.sealed, given, Age()
+        self._lost: set[int] = set()
+        self._noted: str | None = None
+        self.faults: list[str] = []  # put in by the laboratory; each strikes once
+
+    # --- the table of now -----------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Recover the table, and take over what another engine has changed in it."""
+        self._coordinator.recover()
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Let the intake have the table's configuration and schema of now."""
+        table = self._coordinator.table
+        table.reload()
+        prepared = {record.instant_time for record in self._coordinator.prepared.all()}
+        refuse_neighbours(table, prepared)
+        intake = self.intake.on(table.config, table.schema)
+        if intake != self.intake and self._given is not None:
+            intake.check(self._given)
+        self.intake = intake
+
+    # --- commit_interval ------------------------------------------------------------------------
+
+    def seal(self, checkpoint: Checkpoint, previous: str | None, seal: Seal) -> bool:
+        """Keep a checkpoint's records for the interval's end; False if the table holds it already.
+
+        `seal` writes runs below a folder (a path from the table's root) and returns them.
+        """
+        if not self._admits(checkpoint, previous):
+            return False
+        if self.due():
+            self.complete()
+        self.keep(checkpoint, seal)
+        return True
+
+    def keep(self, checkpoint: Checkpoint, seal: Seal) -> None:
+        """Make a checkpoint's records durable as runs."""
+        storage, table = self._coordinator.table.storage, self._coordinator.table
+        folder = f"{STAGED}/seal{uuid.uuid4().hex}"
+        storage.make_folder(folder)
+        runs = seal(folder)
+        self._crash("crash_after_files")
+        if not runs:
+            storage.remove_tree(folder)
+        else:
+            storage.sync_folder(folder)
+        self._coordinator.notes.take_mark()  # a commit since the last recovery has moved it
+        self._sealed.add(checkpoint, runs, table.clock.now_ms(), self._prepared())
+        size = sum(run.size_bytes for run in runs)
+        told = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
+        self._events.tell("checkpoint_sealed", **told)
+        self._crash("crash_before_commit")
+
+    def due(self) -> bool:
+        """Whether the interval of the sealed checkpoints is over."""
+        records, interval = self._sealed.all(), self._interval
+        if not records or interval is None:
+            return False
+        if interval.checkpoints is not None:
+            return len(records) >= interval.checkpoints
+        now = self._coordinator.table.clock.now_ms()
+        return self._age.elapsed_ms(records[0].sealed_at_ms, now) >= (interval.duration_ms or 0)
+
+    def _apply_sealed(self) -> Instant | None:
+        """Apply all sealed checkpoints as one instant; runs stay if that fails."""
+        coordinator, applied = self._coordinator, self._prepared()
+        records = [s for s in self._sealed.all() if s.checkpoint not in applied]
+        checkpoints = tuple(record.checkpoint for record in records)
+        if not any(record.runs for record in records):
+            coordinator.progress.record(checkpoints, None)
+            self._sealed.remove(checkpoints)
+            return None
+        result = self._rewriter.sealed(coordinator, self.intake, self._events, records)
+        coordinator.prepare(replace(result, checkpoints=checkpoints, from_seals=True))
+        return self.commit_prepared()
+
+    # --- the start of a checkpoint ---------------------------------------------------------------
+
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        """Whether the table holds this checkpoint already: committed, prepared or sealed."""
+        table = self._coordinator.table
+        known = [i.requested_time for i in table.timeline.completed_commits()]
+        return self._coordinator.progress.holds(checkpoint, known) or checkpoint in self._kept()
+
+    def _prepared(self) -> set[Checkpoint]:
+        return {*checkpoints_of(self._coordinator.prepared.all())}
+
+    def _kept(self) -> set[Checkpoint]:
+        """Return the checkpoints that are prepared or sealed."""
+        return self._prepared() | {record.checkpoint for record in self._sealed.all()}
+
+    def run(self, checkpoint: Checkpoint, previous: str | None, write: Write) -> Instant | None:
+        """Run one checkpoint; return its instant, None if it was empty or held already.
+
+        `previous` is the fingerprint of the checkpoint before, as the source tells it now.
+        """
+        if not self._admits(checkpoint, previous):
+            return None
+        if not self.held_open():
+            self.commit_prepared()
+        self._events.tell("batch_started", batch=checkpoint.batch_id)
+        if self._commit_on == "write":
+            return self._coordinator.run(
+                self.intake,
+                self._crashing(write),
+                shape=self._shape,
+                checkpoint=checkpoint,
+                prepared=lambda: self._crash("crash_before_commit"),
+            )
+        write, records = self._crashing(write), self.open_records()
+        result = self._coordinator.write(self.intake, write, self._shape, checkpoint, records)
+        if result is None:
+            return None
+        self._coordinator.prepare(result)
+        self._crash("crash_before_commit")
+        if self.strikes("lose_success"):
+            self._lost.add(checkpoint.batch_id)
+        return Instant(result.instant_time, "commit", State.INFLIGHT)
+
+    # --- faults of the laboratory -----------------------------------------------------------------
+
+    def strikes(self, fault: str) -> bool:
+        """Whether that fault was put in; it is gone then."""
+        if fault not in self.faults:
+            return False
+        self.faults.remove(fault)
+        return True
+
+    def _crash(self, fault: str) -> None:
+        """Let the coordinator die as its process would, tidying nothing up, if it was put in."""
+        if self.strikes(fault):
+            self._coordinator.dead = True
+            raise WriteFailed(f"the coordinator was made to crash by the fault {fault!r}")
+
+    def _crashing(self, write: Write) -> Write:
+        def crashing(plan: WritePlan) -> list[WriteStatus]:
+            statuses = write(plan)
+            self._crash("crash_after_files")
+            return statuses
+
+        return crashing
+
+    def _admits(self, checkpoint: Checkpoint, previous: str | None) -> bool:
+        """Recover the table and return whether the checkpoint is new; raise if it cannot be."""
+        self.recover()  # first: it records what a commit held and a failure kept out
+        if self.holds(checkpoint):
+            self._events.tell("batch_skipped", batch=checkpoint.batch_id)
+            return False
+        self._check(checkpoint, previous)
+        self.note_columns(checkpoint.query_id)
+        return True
+
+    def note_columns(self, query_id: str) -> None:
+        """Keep the columns that a query begins with, once a job (if that fails, a next time)."""
+        if self._noted != query_id:
+            names = (self._given or self.intake.schema).names
+            with contextlib.suppress(OSError):
+                self._coordinator.progress.note_columns(query_id, names)
+                self._noted = query_id
+
+    def _check(self, checkpoint: Checkpoint, previous: str | None) -> None:
+        if self.intake.operation == "insert":
+            self._coordinator.progress.check_insert(checkpoint)
+        self.check_held(Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or ""))
+
+    def check_held(self, checkpoint: Checkpoint) -> None:
+        """Raise InvalidTable if a checkpoint that has succeeded is not in the table."""
+        if checkpoint.batch_id >= 0:
+            table, kept = self._coordinator.table, checkpoint in self._kept()
+            known = [i.requested_time for i in table.timeline.completed_commits()]
+            try:
+                self._coordinator.progress.check_position(checkpoint, known, kept=kept)
+            except InvalidTable:
+                for pending in table.timeline.pending():
+                    refuse_vanished(table, pending)  # it says more
+                raise
+
+    def open_records(self) -> list[Prepared]:
+        """Return the prepared checkpoints of the open instant, which the next one joins.
+
+        Those of a completed instant may still lie there, if tidying up has failed.
+        """
+        done = {i.requested_time for i in self._coordinator.table.timeline.completed_commits()}
+        return [r for r in self._coordinator.prepared.all() if r.instant_time not in done]
+
+    def held_open(self) -> bool:
+        """Whether the newest prepared checkpoint's notification was lost, and nobody else wrote.
+
+        On a table that has moved a key may have two places, one of them in the open instant.
+        """
+        records = self.open_records()
+        done = tuple(i.requested_time for i in self._coordinator.table.timeline.completed_commits())
+        lost = bool(records) and records[-1].checkpoints[-1].batch_id in self._lost
+        return lost and records[-1].base == done
+
+    def hold_open(self, batch_id: int) -> None:
+        """Take the notification of a checkpoint for lost: its instant stays open."""
+        self._lost.add(batch_id)
+
+    # --- the success notification -----------------------------------------------------------------
+
+    def notify(self, batch_id: int) -> Instant | None:
+        """Commit what is prepared, now that a checkpoint succeeded; not if its news was lost."""
+        waits = self._interval is not None and not self.due()
+        return None if waits or batch_id in self._lost else self.complete()
+
+    def complete(self) -> Instant | None:
+        """Commit everything that is prepared or sealed; may be repeated."""
+        instant = self.commit_prepared()
+        return self._apply_sealed() or instant
+
+    def seals_of(self, query_id: str | None) -> bool:
+        """Whether something is sealed, and by that query alone."""
+        queries = {record.checkpoint.query_id for record in self._sealed.all()}
+        return queries == {query_id}
+
+    def commit_prepared(self) -> Instant | None:
+        """Commit everything that is prepared; may be repeated."""
+        self._lost.clear()
+        self.take_over()
+        prepared, instant = self._coordinator.prepared.all(), None
+        for _, records in itertools.groupby(prepared, key=lambda record: record.instant_time):
+            instant = self._commit(list(records)) or instant
+        return instant
+
+    def _commit(self, records: list[Prepared]) -> Instant | None:
+        coordinator = self._coordinator
+        if coordinator.completed(records[0].instant_time) is None:
+            done = archived(coordinator.table, records)
+            if done is not None:
+                return coordinator.complete(records, self.intake, done)
+            coordinator.finish_rollbacks()
+            stands = coordinator.stands(records)
+            if records[0].from_seals and not (stands and self._is_whole(records)):
+                return self._apply_again(records[0].instant_time)
+            verify(merged(records), coordinator.table.storage)
+            if not stands:
+                again = self._rewriter.redo(coordinator, self.intake, self._events, records)
+                return coordinator.complete([again], self.intake)
+        return coordinator.complete(records, self.intake)
+
+    def _is_whole(self, records: list[Prepared]) -> bool:
+        """Whether all staged files of an instant are as they were written."""
+        try:
+            verify(merged(records), self._coordinator.table.storage)
+        except InvalidTable:
+            return False
+        return True
+
+    def _apply_again(self, old: str) -> Instant | None:
+        """Apply the seals of an instant again: its base has moved, or its files are damaged."""
+        coordinator = self._coordinator
+        coordinator.prepared.remove(old)  # from here on the seals count again
+        failpoints.hit("coord.reapply.post")
+        for pending in coordinator.table.timeline.pending():
+            if pending.requested_time == old:
+                coordinator.roll_back(pending)
+        return self._apply_sealed()
+
+
+def intake_of(coordinator: WriteCoordinator, operation: str, query_id: str | None) -> Intake:
+    """Return what a query's rows must look like; one that goes on may lack columns added since."""
+    table = coordinator.table
+    began_with = None if query_id is None else coordinator.progress.columns(query_id)
+    gained = frozenset(table.schema.names).difference(began_with or table.schema.names)
+    return Intake(table.config, table.schema, operation, optional=gained)

@@ -1,0 +1,392 @@
+"""The WriteCoordinator: opens an instant, commits what the writers report, undoes what fails.
+
+*Work flow* of one checkpoint: `recover` → `begin` (REQUESTED and INFLIGHT stand before any writer
+starts) → writers stage files and report → `run` commits at once, or `prepare` makes the result
+durable and `complete` commits it later (publish, completed file, progress record, sweep). Without a
+written file the instant leaves the timeline again and only the progress is recorded.
+
+*Semantics*: the completed file is the point of no return. Before it a failure of `run` rolls back
+and raises "not applied"; after a crash, what is prepared is never rolled back, only completed, by
+the next start. After the completed file, everything that is left is repeated by the next start.
+
+*Fault tolerance*: at most one pending commit per table. `recover` finishes begun rollbacks, rolls
+back the pending commit (unless another engine's heartbeat is fresh), records progress that a crash
+kept from being recorded, and sweeps what dead runs staged. It may be repeated and may crash itself.
+
+**Caveats**: the coordinator sees statuses, never records. Java's EAGER writers roll back a live
+instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperatorCoordinator.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hoodie_nb import failpoints
+from hoodie_nb.commit.instants import own_commit
+from hoodie_nb.commit.neighbours import refuse_neighbours
+from hoodie_nb.commit.notes import CommitNotes
+from hoodie_nb.commit.prepared import (
+    Prepared,
+    PreparedRecords,
+    checkpoints_of,
+    drop_torn,
+    merged,
+    refuse_conflicts,
+    refuse_moved,
+    verify,
+)
+from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
+from hoodie_nb.commit.publishing import publish
+from hoodie_nb.commit.sealing import SealedRecords
+from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidTable, WriteFailed
+from hoodie_nb.events import EventLog
+from hoodie_nb.index.manifest import newest_manifest
+from hoodie_nb.index.upkeep import learn
+from hoodie_nb.table.commits import WriteStatus, encode_commit
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.publish import staged_folder, sweep, sweep_all
+from hoodie_nb.table.rollback import finish_rollbacks, roll_back
+from hoodie_nb.table.timeline import COMMITS, Instant, State
+from hoodie_nb.table.vanished import refuse_vanished
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
+from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.writer.profile import average_record_bytes
+
+Write = Callable[[WritePlan], list[WriteStatus]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a write runs: its pipeline, index and number of tasks."""
+
+    pipeline: Pipeline = PIPELINES["step3"]
+    index: str = "bloom+state"
+    tasks: int = 1
+    state_folder: str = ""
+
+
+class WriteCoordinator:
+    """The one actor that writes the timeline of a table; its caller holds the writer lock."""
+
+    def __init__(self, table: TableHandle, events: EventLog) -> None:
+        self.table = table
+        self.progress = ProgressRecords(table.storage)
+        self.prepared = PreparedRecords(table.storage)
+        self.sealed = SealedRecords(table.storage)
+        self._events = events
+        self._nonce, self._begun = uuid.uuid4().hex[:12], ""
+        self.notes = CommitNotes(table, self.progress, self.sealed)
+        self.dead = False  # as its process would be: it tidies nothing up
+
+    # --- recovery -----------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Read the table's properties, and record the progress that a crash kept out."""
+        table = self.table
+        table.reload(to_write=True)
+        table.timeline.refresh()
+        refuse_neighbours(table, {record.instant_time for record in self.prepared.all()})
+        self.notes.catch_up()
+
+    def recover(self) -> None:
+        """Bring the table to rest: nothing is pending or staged but what is prepared or sealed."""
+        self.catch_up()
+        table, kept = self.table, {record.instant_time for record in self.prepared.all()}
+        self.sealed.drop_applied()
+        sealed = {name for seal in self.sealed.all() for name in seal.folders}
+        self.finish_rollbacks()
+        for pending in table.timeline.pending():
+            if pending.action in COMMITS and pending.requested_time not in kept:
+                refuse_vanished(table, pending)
+                self.roll_back(pending)
+        table.make_writable(self._events.tell)
+        others = (pending.requested_time for pending in table.timeline.pending())
+        sweep_all(table.storage, keep={*kept, *others, *sealed})
+
+    def finish_rollbacks(self) -> None:
+        """Complete the rollbacks that somebody began."""
+        for undone in finish_rollbacks(self.table.storage, self.table.timeline):
+            self._events.tell("instant_rolled_back", instant=undone.requested_time)
+
+    def roll_back(self, instant: Instant, *, keep_staged: bool = False) -> None:
+        """Undo a pending commit; its staged files stay if they are to be applied anew."""
+        table = self.table
+        published = roll_back(table.storage, table.timeline, instant, keep_staged=keep_staged)
+        self._events.tell(
+            "instant_rolled_back", instant=instant.requested_time, published=published
+        )
+
+    def undo_unprepared(self) -> None:
+        """Roll back the pending commit that a failed checkpoint left, unless others share it."""
+        if self.dead:
+            return
+        kept = {record.instant_time for record in self.prepared.all()}
+        own = self._own()
+        for pending in self.table.timeline.pending():
+            mine = pending.requested_time == self._begun or pending == own
+            if mine and pending.requested_time not in kept:
+                self.roll_back(pending)
+
+    def _own(self) -> Instant | None:
+        return own_commit(self.table.storage, self.table.timeline, self._nonce)
+
+    def _undone(self, error: BaseException, result: Prepared | None = None) -> str:
+        """Undo a failed write as far as the disk lets us; return the message that says so.
+
+        The record of `result` goes first: what is prepared is completed by the next start.
+        """
+        then = "it is rolled back"
+        try:
+            if result is not None and result.checkpoints and not self.dead:
+                self.prepared.remove(result.instant_time)
+            self.undo_unprepared()
+        except OSError as second:
+            then = f"undoing it failed too ({second}) and is left to the next write"
+        return f"{error}; {then}, write the data again once the cause is gone"
+
+    # --- one checkpoint -----------------------------------------------------------------------
+
+    def begin(self, after: str = "") -> Instant:
+        """Put a new instant on the timeline, inflight, later than `after`."""
+        failpoints.hit("coord.requested.pre")
+        instant = self.table.timeline.request(after=after)
+        self._begun = instant.requested_time
+        self._events.tell("instant_requested", instant=instant.requested_time)
+        failpoints.hit("coord.requested.post")
+        instant = self.table.timeline.begin(instant)
+        self._events.tell("instant_inflight", instant=instant.requested_time)
+        failpoints.hit("coord.inflight.post")
+        return instant
+
+    def plan(
+        self,
+        instant: Instant | None,
+        intake: Intake,
+        shape: Shape,
+        records: Sequence[Prepared] = (),
+    ) -> WritePlan:
+        """Return what the writers of this instant need, its staging folder made.
+
+        Without an instant the InstantGenerator makes both; `staged` then holds the nonce only.
+        `records` are the instant's prepared checkpoints: their files are what the writers build on.
+        """
+        table = self.table
+        staged = self._nonce
+        if instant is not None:
+            staged = staged_folder(instant.requested_time, self._nonce)
+            table.storage.make_folder(staged)
+        groups = table.groups_to_write()
+        if records:
+            open_time, earlier = records[0].instant_time, merged(records)
+            refuse_moved(records, groups.instants)
+            verify(earlier, table.storage)
+            groups = groups.with_commit(open_time, earlier, staged=True)
+        newest_first = (
+            table.commit_metadata(i) for i in reversed(table.timeline.completed_commits())
+        )
+        return WritePlan(
+            storage=table.storage,
+            intake=intake,
+            options=table.options,
+            instant_time=instant.requested_time if instant else "",
+            staged=staged,
+            groups=groups,
+            record_bytes=average_record_bytes(newest_first, table.options),
+            tasks=shape.tasks,
+            pipeline=shape.pipeline,
+            index=shape.index,
+            state_folder=shape.state_folder,
+            manifest=newest_manifest(table.storage),
+            ordinal=len(records),
+        )
+
+    def write(
+        self,
+        intake: Intake,
+        write: Write,
+        shape: Shape,
+        checkpoint: Checkpoint | None = None,
+        records: Sequence[Prepared] = (),
+        *,
+        keep_empty: bool = False,
+    ) -> Prepared | None:
+        """Let the writers run; return what they reported, None if they wrote nothing.
+
+        The instant is that of `records` (held open), else a new one; `keep_empty` keeps it also
+        without a file. A failure is rolled back.
+        """
+        try:
+            return self._write(intake, write, shape, checkpoint, records, keep_empty=keep_empty)
+        except BaseException as error:
+            message = self._undone(error)
+            if isinstance(error, OSError):
+                raise WriteFailed(f"the batch was not applied: {message}") from error
+            raise
+
+    def _write(
+        self,
+        intake: Intake,
+        write: Write,
+        shape: Shape,
+        checkpoint: Checkpoint | None,
+        records: Sequence[Prepared],
+        *,
+        keep_empty: bool,
+    ) -> Prepared | None:
+        instant = None
+        if records:
+            instant = Instant(records[0].instant_time, "commit", State.INFLIGHT)
+        elif not shape.pipeline.serial_instant:
+            instant = self.begin()
+        plan = self.plan(instant, intake, shape, records)
+        statuses = write(plan)
+        refuse_conflicts(statuses)
+        failpoints.hit("coord.statuses.pre")
+        instant = instant or self._own()
+        if instant is not None and (
+            keep_empty or any(s.file_name for s in statuses) or self._missed(statuses, plan)
+        ):
+            return Prepared(
+                instant.requested_time,
+                len(records),
+                () if checkpoint is None else (checkpoint,),
+                intake.operation,
+                plan.groups.instants,
+                tuple(statuses),
+            )
+        if instant is not None and not records:
+            self.table.timeline.remove(instant)
+            sweep(self.table.storage, instant.requested_time)
+            self._events.tell("instant_abandoned", instant=instant.requested_time)
+        if checkpoint is not None:
+            self.progress.record([checkpoint], None)
+        return None
+
+    def _missed(self, statuses: Sequence[WriteStatus], plan: WritePlan) -> bool:
+        """Whether deletes that met no row may meet one: the base has moved since the plan."""
+        commits = self.table.timeline.refresh().commit_times
+        return bool(statuses) and commits != plan.groups.instants
+
+    def run(
+        self,
+        intake: Intake,
+        write: Write,
+        *,
+        shape: Shape | None = None,
+        checkpoint: Checkpoint | None = None,
+        prepared: Callable[[], None] = lambda: None,
+    ) -> Instant | None:
+        """Write and commit one checkpoint; None if there was nothing to write.
+
+        With a `checkpoint` the result is prepared first, and `prepared` is called: a crash after
+        the completed file leaves what names the checkpoint, even if the commit is archived then.
+        """
+        result = self.write(intake, write, shape or Shape(), checkpoint)
+        if result is None:
+            return None
+        try:
+            try:
+                verify(merged([result]), self.table.storage, "write the data again")
+            except InvalidTable as error:
+                raise WriteFailed(f"the batch was not applied: {error}") from error
+            if not self.stands([result]):
+                raise ConcurrentWriter(
+                    f"another writer changed {self.table.storage.root} while instant "
+                    f"{result.instant_time} was written: it is rolled back, write the data again"
+                )
+            if checkpoint is not None:
+                self.prepare(result)
+                prepared()
+            return self.complete([result], intake)
+        except BaseException as error:
+            if self.completed(result.instant_time) is None:
+                message = self._undone(error, result)
+                if isinstance(error, CommitFailed):
+                    raise CommitFailed(message, retryable=True) from error
+            raise
+
+    def prepare(self, result: Prepared) -> None:
+        """Make a checkpoint's result durable: from here on it is always completed."""
+        failpoints.hit("coord.prepare.pre")
+        try:
+            self.prepared.put(result)
+        except OSError as error:
+            if result not in self.prepared.all():
+                message = self._undone(error)
+                raise WriteFailed(f"the batch was not applied: {message}") from error
+        failpoints.hit("coord.prepare.post")
+        self._events.tell(
+            "instant_prepared", instant=result.instant_time, checkpoint=result.ordinal
+        )
+
+    # --- the commit ---------------------------------------------------------------------------
+
+    def completed(self, instant_time: str) -> Instant | None:
+        """Return the completed instant of that time, None if there is none."""
+        return self.table.timeline.completed(instant_time)
+
+    def stands(self, records: Sequence[Prepared]) -> bool:
+        """Whether the instant is still inflight on the timeline its files were built on."""
+        listing = self.table.timeline.refresh()
+        commits, time17 = listing.commit_times, records[0].instant_time
+        ours = [i.state for i in listing.pending if i.requested_time == time17]
+        newest = max(commits, default="")  # a newer commit's slices would hide our files
+        return commits == records[0].base and newest < time17 and ours == [State.INFLIGHT]
+
+    def complete(
+        self, records: Sequence[Prepared], intake: Intake, done: Instant | None = None
+    ) -> Instant:
+        """Commit the checkpoints of one instant; whatever was done of it already is repeated.
+
+        `done`: it is known to have completed, though the timeline does not have it any more.
+        """
+        time17, last, began = records[0].instant_time, records[-1], time.perf_counter()
+        statuses = merged(records)
+        drop_torn(self.table, [time17])
+        done = done or self.completed(time17)
+        if done is None:
+            content = encode_commit(statuses, last.operation, self.notes.of(records, intake))
+            instant = Instant(time17, "commit", State.INFLIGHT)
+            try:
+                done = publish(self.table, self._events, instant, statuses, content)
+            except OSError as error:
+                raise CommitFailed(
+                    f"instant {time17} was not applied: {error}", retryable=True
+                ) from error
+            failpoints.hit("coord.commit.post")
+        self._settle(done, records, statuses)
+        self._events.tell(
+            "instant_committed",
+            instant=time17,
+            checkpoints=len(checkpoints_of(records)),
+            files=len(statuses),
+            rows=sum(s.rows for s in statuses),
+            inserts=sum(s.inserts for s in statuses),
+            updates=sum(s.updates for s in statuses),
+            deletes=sum(s.deletes for s in statuses),
+            bytes=sum(s.bytes_written for s in statuses),
+            seconds=round(time.perf_counter() - began, 6),
+        )
+        return done
+
+    def _settle(
+        self, done: Instant, records: Sequence[Prepared], statuses: Sequence[WriteStatus]
+    ) -> None:
+        """Do what comes behind the point of no return; `recover` and `complete` repeat it."""
+        time17, table = done.requested_time, self.table
+        if records[0].base == table.file_groups_at_hand.instants:
+            table.remember(time17, statuses)
+        try:
+            self.progress.record(checkpoints_of(records), time17)
+            failpoints.hit("coord.progress.post")
+            learn(table, time17, statuses, self._events.tell)
+            self.sealed.remove(checkpoints_of(records))
+            failpoints.hit("coord.unseal.post")
+            self.prepared.remove(time17)
+            for swept in {time17, records[0].replaces or time17}:
+                sweep(table.storage, swept)
+            failpoints.hit("coord.sweep.post")
+        except OSError as error:  # the commit stands; what is left is done by whoever comes next
+            self._events.tell("settling_postponed", instant=time17, why=str(error))

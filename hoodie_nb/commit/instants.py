@@ -1,0 +1,42 @@
+"""The InstantGenerator of the pipeline before STEP1: instants made inside a task.
+
+Its task sees every record; at the first one it puts the instant on the timeline and makes the
+staging folder, and from there on the instant's time travels in every record. A repeated attempt
+finds the instant of the one before by the folder, and goes on with it.
+
+*Source:* RFC-24 bottleneck 1, InstantGenerateOperator.
+"""
+
+from dataclasses import replace
+
+from hoodie_nb.clock import SystemClock
+from hoodie_nb.table.publish import staged_folder
+from hoodie_nb.table.storage import STAGED, LocalStorage
+from hoodie_nb.table.timeline import Instant, State, Timeline
+from hoodie_nb.writer.plan import WritePlan
+
+
+def own_commit(storage: LocalStorage, timeline: Timeline, nonce: str) -> Instant | None:
+    """Return the pending commit that the run `nonce` has made a staging folder for, if any.
+
+    Another engine may have begun one at the same time: that is not ours to write or to undo.
+    """
+    staged = {entry.name for entry in storage.list_folder(STAGED)}
+    found = [i for i in timeline.refresh().pending if f"{i.requested_time}-{nonce}" in staged]
+    return found[0] if found else None
+
+
+def generate_instant(plan: WritePlan) -> str:
+    """Make the instant of this checkpoint, inflight, and its staging folder; return its time."""
+    timeline = Timeline(plan.storage, SystemClock())
+    instant = own_commit(plan.storage, timeline, plan.staged) or timeline.request()
+    plan.storage.make_folder(with_instant(plan, instant.requested_time).staged)
+    if instant.state is State.REQUESTED:
+        timeline.begin(instant)
+    return instant.requested_time
+
+
+def with_instant(plan: WritePlan, instant_time: str) -> WritePlan:
+    """Return the plan for an instant that did not stand when the plan was made."""
+    staged = staged_folder(instant_time, plan.staged)
+    return replace(plan, instant_time=instant_time, staged=staged)

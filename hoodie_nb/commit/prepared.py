@@ -1,0 +1,225 @@
+"""Prepared checkpoints: written and durable, but not yet committed.
+
+*On disk*: `.hoodie/.hoodie_nb/prepared/<T>.<ordinal>.json`, put-if-absent, one for each checkpoint
+of instant T: its identity, its write statuses, and the completed instants its files were built on.
+The files themselves lie staged. From here on the checkpoint is always committed, by whoever next
+opens the table to write; the success notification decides when, never whether.
+
+An instant whose notifications are lost spans several checkpoints. A later checkpoint of the same
+instant builds on the earlier ones' staged files and supersedes them: of each file group only the
+last file is published.
+
+A record that was redone names the instant it replaces; the replaced one no longer counts. A record
+made from sealed checkpoints outlives their seals: it is what says that they are applied.
+
+Record, staged files and staged deletes carry checksums; a record that is lost is noticed by the
+ordinals of its instant, or by the position of its query.
+
+*Source:* RFC-24 STEP3, the coordinator's event buffer, HUDI-9570.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePosixPath
+
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.errors import InvalidTable, WriteFailed
+from hoodie_nb.table.checksums import LOST, decode_record, encode_record
+from hoodie_nb.table.commits import CommitMetadata, WriteStatus
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.storage import META, OURS, STAGED, LocalStorage
+from hoodie_nb.table.timeline import Instant, State
+
+FOLDER = f"{OURS}/prepared"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One prepared checkpoint of the instant `instant_time` (all of them, if it was redone).
+
+    `from_seals`: its rows are those of sealed checkpoints, whose runs still exist.
+    """
+
+    instant_time: str
+    ordinal: int
+    checkpoints: tuple[Checkpoint, ...]
+    operation: str
+    base: tuple[str, ...]
+    statuses: tuple[WriteStatus, ...]
+    replaces: str | None = None
+    from_seals: bool = False
+
+    @property
+    def path(self) -> str:
+        """Return where the record lies, from the table's root."""
+        return f"{FOLDER}/{self.instant_time}.{self.ordinal}.json"
+
+    def to_bytes(self) -> bytes:
+        """Return the record's bytes; `parse` is the inverse."""
+        return encode_record(asdict(self))
+
+    @classmethod
+    def parse(cls, content: bytes, path: str) -> "Prepared":
+        """Return the record in a file, or raise InvalidTable naming it."""
+        raw = decode_record(content, path)
+        raw["checkpoints"] = tuple(Checkpoint(**c) for c in raw["checkpoints"])
+        raw["base"] = tuple(raw["base"])
+        raw["statuses"] = tuple(WriteStatus(**s) for s in raw["statuses"])
+        record = cls(**raw)
+        if record.path != path:
+            raise InvalidTable(f"{path} is the record of another checkpoint; {LOST}")
+        return record
+
+
+class PreparedRecords:
+    """The prepared checkpoints of one table."""
+
+    def __init__(self, storage: LocalStorage) -> None:
+        self._storage = storage
+
+    def all(self) -> list[Prepared]:
+        """Return the records that count, by instant and in the order of their checkpoints.
+
+        Raises InvalidTable if an instant lacks one before its last.
+        """
+        found = list(self._found())
+        replaced = {record.replaces for record in found}
+        kept = [record for record in found if record.instant_time not in replaced]
+        kept.sort(key=lambda r: (r.instant_time, r.ordinal))
+        for time17, records in itertools.groupby(kept, key=lambda r: r.instant_time):
+            for expected, record in enumerate(records):
+                if record.ordinal != expected:
+                    path = f"{self._storage.root}/{FOLDER}/{time17}.{expected}.json"
+                    raise InvalidTable(f"{path} is missing; {LOST}")
+        return kept
+
+    def _found(self) -> Iterator[Prepared]:
+        for entry in self._storage.list_folder(FOLDER):
+            path = f"{FOLDER}/{entry.name}"
+            if entry.name.endswith(".json") and entry.name[0].isdigit():
+                yield Prepared.parse(self._storage.read_bytes(path), path)
+
+    def put(self, record: Prepared) -> None:
+        """Make a record durable; FileExistsError if there is one of that instant and ordinal."""
+        staged = [path for s in record.statuses for path in (s.staged_path, s.deleted_path) if path]
+        for folder in sorted({str(PurePosixPath(path).parent) for path in staged}):
+            self._storage.sync_folder(folder)  # the names of the files that the record is about
+        self._storage.make_folder(FOLDER)
+        for folder in (STAGED, OURS):
+            self._storage.sync_folder(folder)
+        self._storage.put_if_absent(record.path, record.to_bytes())
+
+    def remove(self, instant_time: str) -> None:
+        """Delete all records of an instant, and those of instants it replaced."""
+        names = {instant_time}
+        found = sorted(self._found(), key=lambda r: r.instant_time, reverse=True)
+        for record in found:  # a replaced instant is older than the one that replaces it
+            if record.instant_time in names and record.replaces:
+                names.add(record.replaces)
+        gone = [record for record in found if record.instant_time in names]
+        # one that is replaced must not outlive the other, nor a later ordinal an earlier one
+        for record in sorted(gone, key=lambda r: (r.instant_time, -r.ordinal)):
+            self._storage.remove(record.path)
+        if self._storage.exists(FOLDER):
+            self._storage.sync_folder(FOLDER)
+
+
+def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
+    """Delete completed files of these instants that were cut off; return whether there were any.
+
+    An instant is pending again then. The caller knows what it must contain, and nobody could read
+    the torn file: older versions left one on file systems without hard links.
+    """
+    torn = []
+    for done in table.timeline.completed_commits() if instant_times else ():
+        if done.requested_time in instant_times:
+            try:
+                CommitMetadata.parse(table.timeline.read(done), done.path)
+            except InvalidTable:
+                torn.append(done)
+    for done in torn:
+        table.storage.remove(done.path)
+    if torn:
+        table.storage.sync_folder(META)
+    return bool(torn)
+
+
+def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
+    """Return the instant if it has completed and another engine has archived it since, else None.
+
+    Archiving takes the oldest commits first, so it took those that the instant was built on, too.
+    Raises InvalidTable if an archived instant cannot be told from one that was rolled back.
+    """
+    time17, base, listing = records[0].instant_time, records[0].base, table.timeline.refresh()
+    pending = any(i.requested_time == time17 for i in listing.pending)
+    if (
+        pending
+        or time17 > min(listing.commit_times, default="")
+        or {*base} & {*listing.commit_times}
+    ):
+        return None
+    if not base and not table.storage.list_folder(f"{META}/archived"):
+        return None
+    paths = [status.path for status in merged(records)]
+    if paths and not any(map(table.storage.exists, paths)):
+        raise InvalidTable(
+            f"instant {time17} is prepared, but the timeline of {table.storage.root} begins after "
+            f"it and its files are gone: it was archived and cleaned, or rolled back; {LOST}"
+        )
+    return Instant(time17, "commit", State.COMPLETED)
+
+
+def checkpoints_of(records: Iterable[Prepared]) -> list[Checkpoint]:
+    """Return the checkpoints that prepared records hold, in order."""
+    return [checkpoint for record in records for checkpoint in record.checkpoints]
+
+
+def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
+    """Return one status a base file: the group's last, with the counts of all its checkpoints."""
+    last: dict[tuple[str, str], WriteStatus] = {}
+    for status in (s for record in records for s in record.statuses if s.file_name):
+        key = (status.partition_path, status.file_id)
+        before = last.get(key)
+        if before is not None:
+            status = replace(
+                status,
+                inserts=before.inserts + status.inserts,
+                updates=before.updates + status.updates,
+                deletes=before.deletes + status.deletes,
+                previous_file=before.previous_file,
+                previous_commit=before.previous_commit,
+            )
+        last[key] = status
+    return [last[key] for key in sorted(last)]
+
+
+def verify(statuses: Iterable[WriteStatus], storage: LocalStorage, stake: str = LOST) -> None:
+    """Raise InvalidTable if a staged base file is missing or not the one that was written."""
+    for file in (status.staged_file for status in statuses):
+        if file is not None:
+            file.verify(storage, stake)
+
+
+def refuse_moved(records: Sequence[Prepared], commits: tuple[str, ...]) -> None:
+    """Raise WriteFailed if the table has moved since an open instant's last checkpoint.
+
+    What comes on top would be built on another base than what lies below.
+    """
+    if records and records[-1].base != commits:
+        raise WriteFailed(
+            f"another writer changed the table while instant {records[0].instant_time} was open: "
+            "the checkpoint is rolled back and runs again"
+        )
+
+
+def refuse_conflicts(statuses: Iterable[WriteStatus]) -> None:
+    """Raise WriteFailed if two tasks of one checkpoint wrote one file group."""
+    names: dict[tuple[str, str], str] = {}
+    for status in statuses:
+        other = names.setdefault((status.partition_path, status.file_id), status.file_name)
+        if other != status.file_name:
+            raise WriteFailed(
+                f"two tasks wrote one file group ({other} and {status.file_name}) and one of them "
+                "would be lost: the input must be shuffled by partition path (step1) or file id"
+            )

@@ -1,0 +1,151 @@
+"""Sealed checkpoints: with `commit_interval` a checkpoint keeps its records and nothing else.
+
+*On disk*: the records of a checkpoint as sorted runs (Arrow files of keyed rows) in the staging
+area, and `.hoodie/.hoodie_nb/sealed/<arrival>-<fingerprint>.json`, put-if-absent, which names them
+with their checksums. Sealed is durable: the checkpoint may succeed, and its runs are never rolled
+back. At the interval's end all runs are applied as one instant (see `composing`) that rewrites each
+touched file group once.
+
+*Semantics*: seals are applied in the order in which they arrived, which is their number: the batch
+numbers of a restored checkpoint folder start over. A seal names the one before it, so that a lost
+one is noticed. Arrival numbers never start over, and every commit carries the number of the last
+seal that is applied: a seal up to that one, which a backup of our folder brought back, is removed
+and not applied again. Before the commit the prepared record of the instant names its checkpoints.
+
+**Caveats**: if another engine has archived all commits of ours, applied seals of a backup are not
+known as such any more.
+
+*Source:* design of spanning instants, RFC-24 STEP3.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+
+from hoodie_nb import failpoints
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.checksums import LOST, StoredFile, decode_record, encode_record
+from hoodie_nb.table.storage import OURS, STAGED, LocalStorage
+
+FOLDER = f"{OURS}/sealed"
+MARK_KEY = "_hoodie_nb_last_arrival"
+_NAME = re.compile(r"(\d{12,})-.{0,16}\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """One sealed checkpoint: its identity, its runs, its number by arrival, the one before it."""
+
+    checkpoint: Checkpoint
+    runs: tuple[StoredFile, ...]
+    sealed_at_ms: int
+    arrival: int = 0
+    after: Checkpoint | None = None
+
+    @property
+    def path(self) -> str:
+        """Return where the record lies; names sort in the order of arrival."""
+        return f"{FOLDER}/{self.arrival:012d}-{self.checkpoint.fingerprint[:16]}.json"
+
+    @property
+    def folders(self) -> set[str]:
+        """Return the names of the staging folders with its runs."""
+        return {PurePosixPath(run.path).parent.name for run in self.runs}
+
+    @classmethod
+    def parse(cls, content: bytes, path: str) -> "Sealed":
+        """Return the record in a file, or raise InvalidTable naming it."""
+        raw = decode_record(content, path)
+        before = raw["after"]
+        record = cls(
+            Checkpoint(**raw["checkpoint"]),
+            tuple(StoredFile(**run) for run in raw["runs"]),
+            int(raw["sealed_at_ms"]),
+            int(raw["arrival"]),
+            None if before is None else Checkpoint(**before),
+        )
+        if record.path != path:
+            raise InvalidTable(f"{path} is the record of another checkpoint; {LOST}")
+        return record
+
+
+class SealedRecords:
+    """The sealed checkpoints of one table; seals up to the arrival `applied` do not count."""
+
+    def __init__(self, storage: LocalStorage) -> None:
+        self._storage = storage
+        self.applied = -1
+
+    def _paths(self) -> dict[str, int]:
+        """Return the paths of all records with their arrival, also of those that are applied."""
+        names = filter(None, map(_NAME.fullmatch, self._storage.names(FOLDER)))
+        return {f"{FOLDER}/{name[0]}": int(name[1]) for name in names}
+
+    def all(self) -> list[Sealed]:
+        """Return the sealed checkpoints by arrival, or raise InvalidTable if one is lost."""
+        paths = [path for path, arrival in self._paths().items() if arrival > self.applied]
+        found = [Sealed.parse(self._storage.read_bytes(path), path) for path in paths]
+        known = {record.checkpoint for record in found}
+        for record in found:
+            if record.after is not None and record.after not in known:
+                raise InvalidTable(
+                    f"the record of the sealed checkpoint before {record.path} (batch "
+                    f"{record.after.batch_id} of query {record.after.query_id}) is missing from "
+                    f"{self._storage.root}/{FOLDER}; {LOST}"
+                )
+        return sorted(found, key=lambda record: record.arrival)
+
+    def add(
+        self,
+        checkpoint: Checkpoint,
+        runs: Iterable[StoredFile],
+        now_ms: int,
+        applied: Collection[Checkpoint] = (),
+    ) -> None:
+        """Make a checkpoint sealed, durable, as the last one; `applied` are as good as gone."""
+        failpoints.hit("coord.seal.pre")
+        present = self.all()
+        arrival = max([self.applied, *(s.arrival for s in present)]) + 1
+        before = [s.checkpoint for s in present if s.checkpoint not in applied]
+        record = Sealed(checkpoint, tuple(runs), now_ms, arrival, before[-1] if before else None)
+        self._storage.make_folder(FOLDER)
+        for folder in (STAGED, OURS):
+            self._storage.sync_folder(folder)
+        self._storage.put_if_absent(record.path, encode_record(asdict(record)))
+        failpoints.hit("coord.seal.post")
+
+    def take_mark(self, extra: Mapping[str, str], where: str) -> None:
+        """Note the last arrival that is applied, as the newest commit of ours carries it."""
+        mark = extra.get(MARK_KEY, "-1")  # older versions carried none
+        if not re.fullmatch(r"-1|\d{1,18}", mark):
+            raise InvalidTable(
+                f"the newest commit of {where} carries {MARK_KEY}={mark:.80}, which is no number: "
+                "restore the commit from a backup"
+            )
+        self.applied = int(mark)
+
+    def mark_with(self, checkpoints: Collection[Checkpoint]) -> str:
+        """Return what a commit of these checkpoints carries: the last arrival applied by then."""
+        seals = self.all() if checkpoints else []
+        return str(max([self.applied, *(s.arrival for s in seals if s.checkpoint in checkpoints)]))
+
+    def drop_applied(self) -> None:
+        """Remove the records of applied seals that came back; their runs are swept."""
+        back = [path for path, arrival in self._paths().items() if arrival <= self.applied]
+        for path in back:
+            self._storage.remove(path)
+        if back:
+            self._storage.sync_folder(FOLDER)
+
+    def remove(self, checkpoints: Collection[Checkpoint]) -> None:
+        """Forget checkpoints that are applied, the newest first, and delete their runs."""
+        records = [s for s in self.all() if s.checkpoint in checkpoints]
+        for record in reversed(records):  # what a crash leaves is an unbroken beginning
+            self._storage.remove(record.path)
+        if records:
+            self._storage.sync_folder(FOLDER)
+        for record in records:
+            for run in record.runs:
+                self._storage.remove_tree(str(PurePosixPath(run.path).parent))

@@ -1,0 +1,88 @@
+"""What a user asked for, checked: a table's definition, and options that are not there yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.table.keys import check_key_types
+from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.schema import ordering_objection
+from hoodie_nb.table.storage import local_root
+from hoodie_nb.writer.pipelines import PIPELINES
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_NOT_YET = {
+    "pipeline": tuple(PIPELINES),
+    "index": ("bloom+state", "bloom", "state", None),
+    "operation": ("upsert", "insert", "delete"),
+    "commit_on": ("checkpoint", "write"),
+    "placement": ("executors",),
+    "on_bad_record": ("fail",),
+    "quarantine": (None,),
+}
+
+
+def check_supported(**given: object) -> None:
+    """Raise InvalidConfig for an option's value that is not there yet."""
+    for name, value in given.items():
+        choices = _NOT_YET[name]
+        if value not in choices:
+            raise InvalidConfig(f"{name}={value!r}: supported so far {list(choices)}")
+
+
+def names_of(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return column names, given as one, several or none."""
+    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
+
+
+def table_name(path: str | os.PathLike[str]) -> str:
+    """Return the name of a table from its folder's."""
+    base = os.path.basename(local_root(path))
+    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in base) or "table"
+
+
+def merge_mode_of(asked: str | None, ordering: str | None) -> str:
+    """Return the merge mode that was asked for, or the one that follows from the ordering."""
+    mode = asked or ("event_time" if ordering else "commit_time")
+    if mode not in ("event_time", "commit_time"):
+        raise InvalidConfig(f"merge_mode={asked!r}: choose 'event_time' or 'commit_time'")
+    if mode == "event_time" and ordering is None:
+        raise InvalidConfig("merge_mode='event_time' needs an ordering column: give ordering=")
+    return mode
+
+
+def check_columns(config: TableConfig) -> None:
+    """Raise InvalidConfig or InvalidInput for columns that cannot be keys or the ordering."""
+    if not config.record_key:
+        raise InvalidConfig("record_key is empty: name the column(s) that identify a row")
+    if config.keygen == "COMPLEX" and len(config.record_key) == 1:
+        raise InvalidConfig(
+            "one key column with several partition columns is not written: Hudi's own versions "
+            "disagree about the key's text (HUDI-7001); add a second key column or partition by one"
+        )
+    check_key_types(config, config.schema)
+    if config.ordering is not None:
+        objection = ordering_objection(config.ordering, config.schema)
+        if objection:
+            raise InvalidConfig(f"{objection}: choose another column")
+
+
+def arrow_schema_of(schema: pa.Schema | StructType | str) -> pa.Schema:
+    """Return a schema given as pyarrow's, as Spark's or as DDL text."""
+    if isinstance(schema, pa.Schema):
+        return schema
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, str):
+        schema = StructType.fromDDL(schema)
+    if not isinstance(schema, StructType):
+        raise InvalidConfig(f"schema={schema!r}: give a pyarrow.Schema, a StructType or DDL text")
+    return to_arrow_schema(schema, timezone="UTC")

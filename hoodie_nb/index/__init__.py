@@ -1,0 +1,1 @@
+"""Where a record key lies: blooms on files, the state index and its upkeep."""

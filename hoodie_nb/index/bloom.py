@@ -1,0 +1,138 @@
+"""The bloom index on files: range → bloom → key check.
+
+*Work flow* of `locate`: for each slice of the partition, keys outside the footer's key range are
+pruned, the bloom filter prunes most of the rest, and what is left is looked up in the file's key
+column. A slice without range or bloom (written by others, or emptied by deletes) is a candidate for
+every key: slower, same answer.
+
+Footers are read once per file and process; key columns are kept within a task. Base files never
+change under a name, so that neither can be stale.
+
+*Source:* RFC-24 "new index", HoodieBloomIndex, HoodieKeyLookupHandle.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
+from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.key_range import inside
+from hoodie_nb.writer.index_port import LookupCounts
+from hoodie_nb.writer.plan import WritePlan
+
+V = TypeVar("V")
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _FileIndex:
+    min_key: str | None
+    max_key: str | None
+    bloom: BloomFilter | None
+    rows: int
+
+
+class _Recent(Generic[V]):
+    """A small cache that forgets what was not asked for longest."""
+
+    def __init__(self, capacity: int) -> None:
+        self._kept: OrderedDict[str, V] = OrderedDict()
+        self._capacity = capacity
+
+    def get(self, key: str) -> V | None:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
+
+    def put(self, key: str, value: V) -> V:
+        self._kept[key] = value
+        while len(self._kept) > self._capacity:
+            self._kept.popitem(last=False)
+        return value
+
+
+_footers: _Recent[_FileIndex] = _Recent(4096)  # shared by the tasks of a process
+
+
+class BloomIndex:
+    """The index of one task over the slices of a plan."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+        self._keys: _Recent[pa.Array] = _Recent(8)
+        self.counts = LookupCounts()
+
+    def locate(self, partition: str, keys: pa.Array) -> pa.Array:
+        """File id of each key in that partition, null where the key is new."""
+        slices: Mapping[str, FileSlice] = self._plan.groups.partition(partition)
+        self.counts.keys += len(keys)
+        numbers = np.full(len(keys), -1, dtype=np.int32)
+        ids = sorted(slices)
+        for number, file_id in enumerate(ids):
+            open_keys = np.flatnonzero(numbers < 0)
+            if len(open_keys) == 0:
+                break
+            hits = self._in_file(slices[file_id], keys.take(pa.array(open_keys)))
+            numbers[open_keys[hits]] = number
+        self.counts.found += int((numbers >= 0).sum())
+        positions = pa.array(numbers, mask=numbers < 0)
+        return pa.array(ids, pa.string()).take(positions)
+
+    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        """Note nothing: the files themselves tell where keys are."""
+
+    def save(self, name: str) -> None:
+        """Keep nothing."""
+
+    def _in_file(self, piece: FileSlice, keys: pa.Array) -> Positions:
+        """Return the positions of `keys` that the file holds."""
+        maybe = self.candidates(piece, keys)
+        if len(maybe) == 0:
+            return maybe
+        hits = maybe[self.holds(piece, keys.take(pa.array(maybe)))]
+        self.counts.false_positives += len(maybe) - len(hits)
+        return hits
+
+    def candidates(self, piece: FileSlice, keys: pa.Array) -> Positions:
+        """Return the positions of `keys` that range and bloom let through."""
+        index = self._file_index(self._plan.storage.local_path(piece.path))
+        maybe = np.arange(len(keys))
+        if index.min_key is not None and index.max_key is not None:
+            maybe = np.flatnonzero(inside(keys, index.min_key, index.max_key))
+            self.counts.pruned_by_range += len(keys) - len(maybe)
+        if index.bloom is not None and len(maybe):
+            maybe = maybe[index.bloom.might_contain(keys.take(pa.array(maybe)))]
+        if index.rows == 0 or len(maybe) == 0:
+            return maybe[:0]
+        self.counts.candidates += len(maybe)
+        return maybe
+
+    def holds(self, piece: FileSlice, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Tell for each key whether it is in the file's key column."""
+        path = self._plan.storage.local_path(piece.path)
+        found = pc.is_in(keys, value_set=self._file_keys(path))
+        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+    def _file_index(self, path: str) -> _FileIndex:
+        known = _footers.get(path)
+        if known is None:
+            self._plan.storage.fetch("")  # a footer is one small request
+            footer = read_footer(open_base_file(path))
+            value = _FileIndex(footer.min_key, footer.max_key, footer.bloom(), footer.rows)
+            known = _footers.put(path, value)
+        return known
+
+    def _file_keys(self, path: str) -> pa.Array:
+        known = self._keys.get(path)
+        if known is None:
+            self.counts.files_looked_up += 1
+            known = self._keys.put(path, read_keys(path))
+        return known

@@ -1,0 +1,128 @@
+"""The state index: the keys that this job itself has written, and no others.
+
+It is what Flink's writer ships: exact and quick for one job, but a second job, or the same job with
+its checkpoint folder lost, knows no key of the table and writes every one of them again (Hudi's
+oldest complaint: #9174, #12523). It is here to show that.
+
+*On disk*: one Arrow file a task and checkpoint in the checkpoint folder, `hoodie_nb_state/`, with
+the columns partition path, record key and file id of each key that got a place. A run is saved
+before its instant completes: a key whose instant was rolled back leads to a file group that does
+not exist yet, and is simply written there. One whose group was replaced since (another engine
+overwrote or dropped its partition) is new again. `<task>.runs` lists the runs of a task, so that
+one that is gone is missed; the newest is added once it is saved. After each file's content come 16
+bytes, `HNBSTATE` and the CRC-32 of name and content in hexadecimal. What does not agree is refused:
+the keys in it would be written again as new rows.
+
+*Source:* RFC-24 bottleneck 4, FlinkHoodieIndex, `index.type=FLINK_STATE`.
+"""
+
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.index_port import LookupCounts
+from hoodie_nb.writer.intake import FILE_ID
+
+FOLDER = "hoodie_nb_state"
+_MAGIC, _LIST = b"HNBSTATE", ".runs"
+_SCHEMA = pa.schema(
+    [(PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string()), (FILE_ID, pa.string())]
+)
+
+
+class StateIndex:
+    """The index of one task over a job's runs in `folder`; keys it has not seen are new.
+
+    So are those in groups that were `replaced`, given by partition path and file id.
+    """
+
+    def __init__(self, folder: str, replaced: Collection[tuple[str, str]] = ()) -> None:
+        self._replaced = replaced
+        self._folder = Path(folder, FOLDER)
+        self._storage = LocalStorage(self._folder, scratch="tmp")
+        self._names = [n for n in self._files() if n.endswith(".arrow")]
+        self._check_lists()
+        newest_first = reversed(self._names)  # the newest wins
+        contents = (self._content(name) for name in newest_first)
+        self._runs = [pa.ipc.open_file(pa.BufferReader(c)).read_all() for c in contents]
+        self._known: dict[str, pa.Table] = {}
+        self._noted: list[pa.Table] = []
+        self.counts = LookupCounts()
+
+    def locate(self, partition: str, keys: pa.Array) -> pa.Array:
+        """File id of each key in that partition, null where this job never wrote it."""
+        if partition not in self._known:
+            parts = [r.filter(pc.equal(r.column(PARTITION_PATH), partition)) for r in self._runs]
+            known = pa.concat_tables([_SCHEMA.empty_table(), *parts])
+            gone = pa.array([i for p, i in self._replaced if p == partition], pa.string())
+            lost = pc.is_in(known.column(FILE_ID), value_set=gone)
+            self._known[partition] = known.filter(pc.invert(lost))
+        known = self._known[partition]
+        found = pc.index_in(keys, value_set=known.column(RECORD_KEY))
+        self.counts.keys += len(keys)
+        self.counts.found += len(keys) - found.null_count
+        return known.column(FILE_ID).combine_chunks().take(found)
+
+    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        """Note where new keys were put."""
+        partitions = pa.array([partition], pa.string()).take(
+            pa.nulls(len(keys), "int32").fill_null(0)
+        )
+        self._noted.append(pa.Table.from_arrays([partitions, keys, file_ids], schema=_SCHEMA))
+
+    def save(self, name: str) -> None:
+        """Keep what was noted as one new run, whole or not at all."""
+        if not self._noted:
+            return
+        sink, path = pa.BufferOutputStream(), f"{name}.arrow"
+        with pa.ipc.new_file(sink, _SCHEMA) as writer:
+            writer.write_table(pa.concat_tables(self._noted))
+        mine = [n for n in self._names if _list_of(n) == _list_of(path)]
+        if not mine:  # from now on a run without a list is an error
+            self._put(_list_of(path), b"")
+        self._put(path, sink.getvalue().to_pybytes())
+        self._put(_list_of(path), "\n".join(sorted({*mine, path})).encode())
+
+    def _files(self) -> list[str]:
+        return [entry.name for entry in self._storage.list_folder("")]
+
+    def _put(self, name: str, content: bytes) -> None:
+        self._storage.replace(name, content + _seal(name, content))
+
+    def _content(self, name: str) -> pa.Buffer:
+        """Return what a file holds, mapped; InvalidTable if it is not what was written."""
+        try:
+            data = pa.memory_map(self._storage.fetch(name)).read_buffer()
+        except OSError:  # it is gone or empty
+            data = pa.py_buffer(b"")
+        size = max(0, data.size - len(_seal("", b"")))
+        content = data.slice(0, size)
+        if data.slice(size).to_pybytes() != _seal(name, memoryview(content)):
+            raise InvalidTable(
+                f"{self._folder / name} is damaged or gone, and its keys would be written again as "
+                "new rows: restore the checkpoint folder from a backup, or start the job with "
+                "index='bloom+state', which asks the table"
+            )
+        return content
+
+    def _check_lists(self) -> None:
+        """Raise InvalidTable if a run is missing that a task's list names, or a list is."""
+        lists = {n for n in self._files() if n.endswith(_LIST)} | set(map(_list_of, self._names))
+        named = (str(self._content(name), "utf-8").splitlines() for name in sorted(lists))
+        for run in (run for runs in named for run in runs if not self._storage.exists(run)):
+            self._content(run)
+
+
+def _seal(name: str, content: memoryview | bytes) -> bytes:
+    return _MAGIC + f"{zlib.crc32(content, zlib.crc32(name.encode())):08x}".encode()
+
+
+def _list_of(run: str) -> str:
+    """Return the name of the list of the task that saved a run."""
+    return run.removesuffix(".arrow").rpartition("-")[2] + _LIST

@@ -1,0 +1,81 @@
+"""Loading a file: its key column read once, its hashes kept for all who ask.
+
+The first task that needs a file's keys reads them and leaves the hashes in the instant's staging
+folder, with a note of where they lie; other tasks wait for it at a lock and map what it left. The
+coordinator lists what was loaded once the instant has completed; of an instant that did not, the
+sweep takes it.
+
+*Source:* RFC-24 "new index": every candidate file is looked up by one reader.
+"""
+
+import fcntl
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import astuple
+
+import pyarrow.compute as pc
+
+from hoodie_nb.index.hashing import hash64
+from hoodie_nb.index.run import Entries, Section, SectionView, write_run
+from hoodie_nb.table.base_file import read_keys
+from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.storage import LocalStorage
+
+_FOLDER, _NOTE, _DAMAGED = "loaded", ".json", ".damaged"
+_OPEN = "0" * 17  # what was read of an open instant's files is not what the instant ends with
+
+
+def read_hashes(storage: LocalStorage, piece: FileSlice) -> Entries:
+    """Return the hashes of all keys of a slice (nulls are none), by reading its key column."""
+    keys = read_keys(storage.fetch(piece.path, piece.size_bytes))
+    keys = keys.filter(pc.greater(pc.binary_length(keys), 0))
+    return Entries.of(piece.partition_path, piece.file_id, hash64(keys))
+
+
+def load(storage: LocalStorage, staged: str, piece: FileSlice) -> tuple[SectionView, bool]:
+    """Return a slice's hashes, and whether this call has read them from the file."""
+    storage.make_folder(f"{staged}/{_FOLDER}")
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{piece.partition_path}//{piece.path}").hex
+    path = f"{staged}/{_FOLDER}/{name}"
+    storage.touch(f"{path}.lock")
+    with open(storage.fetch(f"{path}.lock"), "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a reader that dies lets go of it
+        for view in _noted(storage, f"{path}{_NOTE}"):
+            return view, False
+        entries = read_hashes(storage, piece)
+        run = f"{path}.{uuid.uuid4().hex}.run"
+        stands_for = _OPEN if piece.staged_path else piece.instant_time
+        section = write_run(storage, run, stands_for, [entries])[0]
+        note = json.dumps(astuple(section)).encode()
+        storage.replace(f"{path}{_NOTE}", note, durable=False)
+    return SectionView(storage.local_path(section.run), section), True
+
+
+def _noted(storage: LocalStorage, path: str) -> Iterator[SectionView]:
+    try:
+        section = Section(*json.loads(storage.read_bytes(path)))
+        yield SectionView(storage.local_path(section.run), section)
+    except (OSError, ValueError, TypeError):
+        return
+
+
+def loaded(storage: LocalStorage, staged: str) -> Iterator[SectionView]:
+    """Yield the hashes of each file that was loaded by the tasks of a run."""
+    for entry in storage.list_folder(f"{staged}/{_FOLDER}"):
+        if entry.name.endswith(_NOTE):
+            yield from _noted(storage, f"{staged}/{_FOLDER}/{entry.name}")
+
+
+def note_damage(storage: LocalStorage, staged: str, partition: str) -> None:
+    """Note for the coordinator that runs of a partition cannot be used."""
+    name = uuid.uuid5(uuid.NAMESPACE_URL, partition).hex
+    path = f"{staged}/{_FOLDER}/{name}{_DAMAGED}"
+    storage.replace(path, json.dumps(partition).encode(), durable=False)
+
+
+def damaged(storage: LocalStorage, staged: str) -> set[str]:
+    """Return the partitions whose runs could not be used."""
+    folder = f"{staged}/{_FOLDER}"
+    names = [e.name for e in storage.list_folder(folder) if e.name.endswith(_DAMAGED)]
+    return {json.loads(storage.read_bytes(f"{folder}/{name}")) for name in names}

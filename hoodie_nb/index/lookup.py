@@ -1,0 +1,193 @@
+"""The index of the RFC: state first, blooms for what the state does not know, then state only.
+
+*Work flow* of `locate` in a partition: (1) the hash of each key is looked up in the runs that the
+manifest lists; (2) each file that is not loaded yet, those of the open instant included, is asked
+by key range and bloom filter; (3) a file that may have a key is loaded: read once, and all its
+keys are known from then on; (4) a partition whose files are all loaded is in pure-state mode, where
+step 2 has nothing to ask.
+
+*Semantics*: exact. What the runs hold of a loaded file is at least its keys' hashes, and a bloom
+never says no to a key of its file, so that a key is in none but the file groups found: one is
+taken (a new key may go there as well as anywhere), several are asked for the key itself.
+
+*Fault tolerance*: a cache. A run that is not the one the manifest means leaves its partition to the
+blooms, with a note for the coordinator, which forgets the partition.
+
+**Caveats**: keys that the state knows are asked for at unloaded files too: only that makes equal
+hashes of two keys harmless. *Source:* RFC-24 "new index"; HoodieBloomIndex for step 2.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from hoodie_nb.index.bloom import BloomIndex
+from hoodie_nb.index.hashing import Hashes, hash64
+from hoodie_nb.index.loading import load, note_damage
+from hoodie_nb.index.manifest import Manifest, PartitionState, read_manifest
+from hoodie_nb.index.run import DamagedRun, Positions, Section, SectionView
+from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.writer.index_port import LookupCounts
+from hoodie_nb.writer.plan import WritePlan
+
+
+@lru_cache(maxsize=2)
+def _read_manifest(path: str, version: int) -> Manifest:
+    return read_manifest(path)
+
+
+@lru_cache(maxsize=256)
+def _view(path: str, section: Section) -> SectionView:
+    return SectionView(path, section)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Hashes that several groups have: `which` of them the key in each of `rows` has.
+
+    `hashes` and `groups` are the pairs of them; nothing here is longer than the keys or the state.
+    """
+
+    rows: Positions
+    which: Positions
+    hashes: Positions
+    groups: Positions
+
+    def by_group(self) -> Iterator[tuple[int, Positions]]:
+        """Yield each group and the rows of the keys whose hash it has."""
+        for group in np.unique(self.groups):
+            has = np.zeros(int(self.hashes.max()) + 1, dtype=bool)
+            has[self.hashes[self.groups == group]] = True
+            yield int(group), self.rows[has[self.which]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What one task knows of a partition: file ids in order, runs, files that are not loaded.
+
+    A view's numbers lead to the position of the file id, or to -1 if the entry does not count.
+    """
+
+    file_ids: list[str]
+    unloaded: dict[str, FileSlice]
+    views: list[tuple[SectionView, Positions]] = field(default_factory=list)
+
+    def add(self, view: SectionView, counts: set[str]) -> None:
+        """Take a view's entries of those file groups."""
+        number = {file_id: n for n, file_id in enumerate(self.file_ids)}
+        told = [number.get(i, -1) if i in counts else -1 for i in view.file_ids]
+        self.views.append((view, np.array([*told, -1], dtype=np.int64)))
+
+    def choose(self, hashes: Hashes) -> tuple[Positions, "_Shared"]:
+        """Return one group that has each hash, -1 for none, and those that several have."""
+        chosen: Positions = np.full(len(hashes), -1, dtype=np.int64)
+        matches = np.zeros(len(hashes), dtype=np.int64)
+        for view, numbers in self.views:
+            rows, theirs, several = view.first(hashes)
+            ours = numbers[theirs]
+            chosen[rows[ours >= 0]] = ours[ours >= 0]
+            matches[rows] += ours >= 0
+            matches[several] += 2
+        rows = np.flatnonzero(matches > 1)
+        distinct, which = np.unique(hashes[rows], return_inverse=True)
+        hash_numbers, groups = self._distinct_pairs(distinct)
+        one: Positions = np.full(len(distinct), -1, dtype=np.int64)
+        one[hash_numbers] = groups
+        chosen[rows] = one[which]
+        ambiguous = np.bincount(hash_numbers, minlength=len(distinct)) > 1
+        shared, pairs = ambiguous[which], ambiguous[hash_numbers]
+        return chosen, _Shared(rows[shared], which[shared], hash_numbers[pairs], groups[pairs])
+
+    def _distinct_pairs(self, hashes: Hashes) -> tuple[Positions, Positions]:
+        count = max(1, len(self.file_ids))
+        rows, groups = self.find(hashes)
+        rows, groups = np.divmod(np.unique(rows * count + groups), count)
+        return rows, groups
+
+    def find(self, hashes: Hashes) -> tuple[Positions, Positions]:
+        """Return each match as (position among `hashes`, position among the file ids)."""
+        rows, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for view, numbers in self.views:
+            at, theirs = view.find(hashes)
+            ours = numbers[theirs]
+            rows.append(at[ours >= 0])
+            groups.append(ours[ours >= 0])
+        return np.concatenate(rows), np.concatenate(groups)
+
+
+class BloomStateIndex:
+    """The index of one task: the table's state, and the blooms of files that are not loaded."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan, self._bloom = plan, BloomIndex(plan)
+        self._manifest = manifest_of(plan)
+        self._known: dict[str, _Known] = {}
+        self.counts: LookupCounts = self._bloom.counts
+
+    def locate(self, partition: str, keys: pa.Array) -> pa.Array:
+        """File id of each key in that partition, null where the key is new."""
+        slices = self._plan.groups.partition(partition)
+        if partition not in self._known:
+            self._known[partition] = self._open(partition, slices)
+        known, hashes = self._known[partition], hash64(keys)
+        groups, shared = known.choose(hashes)
+        self.counts.keys += len(keys)
+        self.counts.state_hits += int((groups >= 0).sum())
+        asked = [self._ask(known, s, keys, hashes) for s in list(known.unloaded.values())]
+        if any(asked):
+            groups, shared = known.choose(hashes)
+        groups[shared.rows] = -1
+        for group, rows in shared.by_group():  # the first that has the key, as blooms say
+            rows, piece = rows[groups[rows] < 0], slices[known.file_ids[group]]
+            groups[rows[self._bloom.holds(piece, keys.take(pa.array(rows)))]] = group
+        self.counts.found += int((groups >= 0).sum())
+        return pa.array(known.file_ids, pa.string()).take(pa.array(groups, mask=groups < 0))
+
+    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        """Note nothing: the writer reports the keys that are in its files."""
+
+    def save(self, name: str) -> None:
+        """Keep nothing."""
+
+    def _open(self, partition: str, slices: Mapping[str, FileSlice]) -> _Known:
+        state = self._manifest.partition(partition) or PartitionState("")
+        loaded = {i: s for i, s in slices.items() if state.loaded(s) is not None}
+        known = _Known(sorted(slices), {i: s for i, s in slices.items() if i not in loaded})
+        try:
+            for section in state.sections:
+                counts = {i for i in loaded if state.valid(i, section)}
+                known.add(_view(self._plan.storage.local_path(section.run), section), counts)
+        except DamagedRun:
+            self.counts.damaged_runs += 1
+            note_damage(self._plan.storage, self._plan.staged, partition)
+            known = _Known(sorted(slices), dict(slices))
+        self.counts.partitions += 1
+        self.counts.pure_partitions += not known.unloaded
+        return known
+
+    def _ask(self, known: _Known, piece: FileSlice, keys: pa.Array, hashes: Hashes) -> bool:
+        """Load a file if its range and bloom say that it may have one of the keys."""
+        maybe = self._bloom.candidates(piece, keys)
+        if len(maybe) == 0:
+            return False
+        view, read = load(self._plan.storage, self._plan.staged, piece)
+        self.counts.files_looked_up += read
+        self.counts.keys_loaded += len(view.hashes) * read
+        self.counts.false_positives += len(maybe) - len(view.first(hashes[maybe])[0])
+        known.add(view, {piece.file_id})
+        del known.unloaded[piece.file_id]
+        return True
+
+
+def manifest_of(plan: WritePlan) -> Manifest:
+    """Return the manifest that a plan names, read once a process."""
+    path = plan.storage.local_path(plan.manifest)
+    try:
+        version = os.stat(path).st_mtime_ns
+    except OSError:
+        return Manifest()
+    return _read_manifest(path, version) if plan.manifest else Manifest()

@@ -1,0 +1,232 @@
+"""The upkeep of the state index: what a completed instant adds, and what keeps it small.
+
+*Work flow* of `learn`, once an instant has completed: the keys that the writers told, the files
+that lookups loaded, and a few of the files that are still unknown in the touched partitions become
+one run with a section a partition; sections of like size are merged on the way; the manifest of the
+instant lists them; what no manifest lists is deleted.
+
+*Semantics*: sections grow by the factor `FANOUT`, so that each entry is rewritten a few times only
+and a commit writes by the size of its batch. A merge leaves out what no longer counts: groups that
+are gone, told anew or changed by others. Above `max_bytes` the partitions that were not used for
+longest are forgotten: they fall back to their blooms.
+
+*Fault tolerance*: a crash before the manifest stands leaves the one before, which is still right;
+what it does not know is asked of the files. *Source:* RFC-24 "new index"; log-structured merges.
+"""
+
+import contextlib
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from hoodie_nb import failpoints
+from hoodie_nb.index.loading import damaged, loaded, read_hashes
+from hoodie_nb.index.manifest import (
+    RUNS,
+    LoadedGroup,
+    Manifest,
+    PartitionState,
+    last_manifest,
+    make_folders,
+    manifest_paths,
+)
+from hoodie_nb.index.run import DamagedRun, Entries, Section, SectionView, write_run
+from hoodie_nb.index.written_keys import told_keys
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.storage import STAGED, LocalStorage
+
+Tell = Callable[..., None]
+FANOUT = 8
+MERGED_ENTRIES = 4_000_000  # a larger section is not merged again: bounds a commit's work
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition as an instant leaves it: its slices, what is known, what is to be written."""
+
+    storage: LocalStorage
+    instant: str
+    old: PartitionState
+    slices: Mapping[str, FileSlice]
+    groups: dict[str, LoadedGroup] = field(default_factory=dict)
+    new: list[Entries] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for file_id, known in self.old.groups.items():
+            piece = self.slices.get(file_id)
+            if piece is not None and self.old.loaded(piece) is not None:
+                self.groups[file_id] = known
+
+    def tell(self, status: WriteStatus) -> None:
+        """Take the keys of a file that the instant wrote."""
+        entries, file_id = told_keys(self.storage, status), status.file_id
+        piece, known = self.slices.get(file_id), self.old.groups.get(file_id)
+        if entries is None or piece is None or piece.instant_time != self.instant:
+            return
+        count = len(entries.hashes)
+        if status.keys_complete:
+            self.groups[file_id] = LoadedGroup(self.instant, self.instant, count)
+        elif known is not None and known.instant == status.previous_commit:
+            total, dead = known.entries + count, known.dead + status.deletes
+            self.groups[file_id] = LoadedGroup(self.instant, known.since, total, dead)
+        else:
+            return
+        self.new.append(entries)
+
+    def load(self, entries: Entries, slice_instant: str) -> None:
+        """Take the keys of a file that was read."""
+        piece = self.slices.get(entries.file_ids[0])
+        if piece is not None and piece.instant_time == slice_instant:
+            known = LoadedGroup(slice_instant, self.instant, len(entries.hashes))
+            if self.groups.setdefault(piece.file_id, known) is known:
+                self.new.append(entries)
+
+    @property
+    def unloaded(self) -> list[FileSlice]:
+        """Return the files whose keys are not known, by file id."""
+        return [piece for i, piece in sorted(self.slices.items()) if i not in self.groups]
+
+    def merged(self) -> Entries | None:
+        """Return the entries to write: the new ones, with old sections of like size merged in."""
+        state = PartitionState("", self.groups)
+        kept = [s for s in self.old.sections if self._counts(state, s)]
+        count, parts = sum(len(e.hashes) for e in self.new), list(self.new)
+        counts: list[set[str]] = [set(e.file_ids) for e in self.new]
+        while count:
+            alike = [s for s in kept if _size_class(s.count) == _size_class(count)]
+            count += sum(s.count for s in alike)
+            if len(alike) + 1 < FANOUT or count > MERGED_ENTRIES:
+                break
+            kept = [s for s in kept if s not in alike]
+            parts += [self._read(s) for s in alike]
+            counts += [self._counts(state, s) for s in alike]
+        self.sections = kept
+        return Entries.union(parts, counts) if parts else None
+
+    def _counts(self, state: PartitionState, section: Section) -> set[str]:
+        return {file_id for file_id in self.groups if state.valid(file_id, section)}
+
+    def _read(self, section: Section) -> Entries:
+        return SectionView(self.storage.local_path(section.run), section).entries()
+
+    def state(self) -> PartitionState:
+        """Return what the manifest says of the partition."""
+        pure = not self.unloaded
+        return PartitionState(self.instant, self.groups, tuple(self.sections), pure)
+
+
+def _size_class(count: int) -> int:
+    size = 0
+    while count >= FANOUT ** (size + 1):
+        size += 1
+    return size
+
+
+def learn(table: TableHandle, instant: str, statuses: Sequence[WriteStatus], tell: Tell) -> None:
+    """Save what a completed instant tells; a failure is told and costs the index that instant."""
+    failpoints.hit("coord.index.pre")
+    began = time.perf_counter()
+    try:
+        saved = _learned(table, instant, statuses)
+    except Exception as error:  # the commit stands, whatever becomes of its cache
+        tell("index_postponed", instant=instant, why=str(error))
+        return
+    failpoints.hit("coord.index.post")
+    if saved is not None:
+        slices, totals = table.file_groups().slices, asdict(saved.totals)
+        files, pure = sum(map(len, slices.values())), saved.totals.pure_partitions
+        tell(
+            "index_saved",
+            instant=instant,
+            partitions=len(slices),
+            files=files,
+            pure=pure == len(slices) and saved.totals.loaded_files == files,
+            seconds=round(time.perf_counter() - began, 6),
+            **totals,
+        )
+
+
+def _learned(table: TableHandle, instant: str, statuses: Sequence[WriteStatus]) -> Manifest | None:
+    storage, groups = table.storage, table.file_groups()
+    manifest = last_manifest(storage)
+    if manifest.instant >= instant or not any(status.keys for status in statuses):
+        return None
+    names = [e.name for e in storage.list_folder(STAGED) if e.name.startswith(f"{instant}-")]
+    views = [view for name in names for view in loaded(storage, f"{STAGED}/{name}")]
+    broken = {p for name in names for p in damaged(storage, f"{STAGED}/{name}")}
+    touched = broken | {s.partition_path for s in statuses} | {v.partition for v in views}
+    parts = {}
+    for name in sorted(touched):
+        old = None if name in broken else manifest.partition(name)
+        known = old or PartitionState("")
+        parts[name] = _Partition(storage, instant, known, groups.partition(name))
+    for status in statuses:
+        parts[status.partition_path].tell(status)
+    for view in views:
+        parts[view.partition].load(view.entries(), view.instant)
+    for piece in _next_files(parts.values(), table.options.index_load_budget):
+        with contextlib.suppress(Exception):  # whatever is wrong with the file, it stays unloaded
+            parts[piece.partition_path].load(read_hashes(storage, piece), piece.instant_time)
+    return _save(storage, manifest, parts, table.options.index_max_bytes)
+
+
+def _next_files(parts: Iterable[_Partition], budget: int) -> list[FileSlice]:
+    return [piece for part in parts for piece in part.unloaded][:budget]
+
+
+def _save(
+    storage: LocalStorage, manifest: Manifest, parts: Mapping[str, _Partition], max_bytes: int
+) -> Manifest:
+    """Write the run and the manifest; tidy up."""
+    instant, entries = next(iter(parts.values())).instant, {}
+    for name, part in parts.items():
+        try:
+            merged = part.merged()
+        except DamagedRun:  # noticed late: the partition begins anew at its next use
+            part.groups, part.sections, merged = {}, [], None
+        if merged is not None and len(merged.hashes):
+            entries[name] = merged
+    make_folders(storage)
+    path = f"{RUNS}/{instant}-{uuid.uuid4().hex[:8]}.run"
+    if entries:
+        sections = write_run(storage, path, instant, entries.values())
+        for name, section in zip(entries, sections, strict=True):
+            parts[name].sections.append(section)
+    states = {name: part.state() for name, part in parts.items()}
+    saved = _bounded(manifest.with_states(instant, states), max_bytes)
+    saved.save(storage)
+    tidy(storage)
+    return saved
+
+
+def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
+    """Forget the partitions that were not used for longest, until the index is small enough."""
+    if manifest.totals.bytes <= max_bytes:
+        return manifest
+    states = {name: manifest.partition(name) for name in manifest}
+    by_use = sorted((s.used, name, s.totals.bytes) for name, s in states.items() if s is not None)
+    size = sum(its for _, _, its in by_use)  # the totals still count lines that were damaged
+    forgotten = []
+    for _, name, its in by_use:
+        if size > max_bytes:
+            size -= its
+            forgotten.append(name)
+    return manifest.with_states(manifest.instant, dict.fromkeys(forgotten))
+
+
+def tidy(storage: LocalStorage) -> None:
+    """Delete manifests older than the last two, and runs that neither of those lists."""
+    for path in manifest_paths(storage)[:-2]:  # running tasks may still read the last but one
+        storage.remove(path)
+    listed: set[str] = set()
+    for path in manifest_paths(storage):
+        text = storage.read_bytes(path).decode(errors="replace")
+        listed.update(re.findall(rf"{re.escape(RUNS)}/[^\"]+\.run", text))
+    for entry in storage.list_folder(RUNS):
+        if f"{RUNS}/{entry.name}" not in listed and not entry.is_folder:
+            storage.remove(f"{RUNS}/{entry.name}")

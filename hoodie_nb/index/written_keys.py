@@ -1,0 +1,70 @@
+"""The keys of a new base file, as its writer tells them to the index.
+
+A file whose slice before is loaded needs only the keys that are new in it; any other file is told
+whole, and counts as loaded without being read. A group of which many keys were deleted is told
+whole again, so that their entries go at the next compaction, and so is one whose runs the lookup
+found damaged.
+
+*Source:* RFC-24 "new index"; Hudi's IndexWriter, which gets its rows from the writers too.
+"""
+
+import json
+from dataclasses import astuple
+
+import numpy as np
+import pyarrow as pa
+
+from hoodie_nb.index.hashing import Hashes, hash64
+from hoodie_nb.index.loading import damaged
+from hoodie_nb.index.lookup import manifest_of
+from hoodie_nb.index.run import DamagedRun, Entries, Section, SectionView, write_run
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.plan import WritePlan
+
+_DEAD_SHARE = 0.25
+
+
+class KeysToIndex:
+    """What the writer of one base file tells: the keys of the rows that it writes."""
+
+    def __init__(self, plan: WritePlan, partition: str, old: FileSlice | None) -> None:
+        self._plan, self._partition = plan, partition
+        self._told: list[Hashes] = []
+        self._listens = plan.index == "bloom+state"
+        state = manifest_of(plan).partition(partition) if self._listens and old else None
+        known = state.loaded(old) if state is not None and old is not None else None
+        self.complete = known is None or known.dead > _DEAD_SHARE * known.entries
+        if not self.complete and self._listens:
+            self.complete = partition in damaged(plan.storage, plan.staged)
+
+    def add(self, keys: pa.ChunkedArray, new_keys: pa.Array) -> None:
+        """Take the keys of a piece of the file, of which `new_keys` the slice before lacked."""
+        told = keys if self.complete else new_keys
+        if self._listens and len(told):
+            self._told.append(hash64(told))
+
+    def stage(self, staged: str, file_id: str) -> str | None:
+        """Keep the keys beside the staged file; return where they lie, for the write status."""
+        if not self._listens:
+            return None
+        hashes = np.concatenate([np.empty(0, np.uint64), *self._told])
+        entries = Entries.of(self._partition, file_id, hashes)
+        plan, path = self._plan, f"{staged}-keys"
+        try:
+            section = write_run(plan.storage, path, plan.instant_time, [entries])[0]
+        except OSError:  # the file counts as not loaded
+            return None
+        return json.dumps(astuple(section))
+
+
+def told_keys(storage: LocalStorage, status: WriteStatus) -> Entries | None:
+    """Return the keys that a file's writer told, None if it told none or they are damaged."""
+    if status.keys is None:
+        return None
+    section = Section(*json.loads(status.keys))
+    try:
+        return SectionView(storage.local_path(section.run), section).entries()
+    except DamagedRun:
+        return None

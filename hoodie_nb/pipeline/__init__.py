@@ -1,1 +1,0 @@
-"""Who does the work: intake, assigner, writer, coordinator, index, and where they run."""

@@ -1,0 +1,68 @@
+"""Batch writes: one call, one checkpoint that completes at once."""
+
+from dataclasses import dataclass, fields
+
+import pyarrow as pa
+
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.display import card
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.commits import CommitMetadata
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.timeline import Instant
+from hoodie_nb.writer.intake import Intake
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A completed commit: times of 17 digits, counts in rows, bytes of the files it wrote."""
+
+    requested_time: str
+    completion_time: str
+    operation: str
+    inserts: int
+    updates: int
+    deletes: int
+    bytes_written: int
+    files: int
+
+    @classmethod
+    def of(cls, table: TableHandle, instant: Instant) -> "Commit":
+        """Return what the completed file of `instant` tells."""
+        metadata: CommitMetadata = table.commit_metadata(instant)
+        return cls(
+            requested_time=instant.requested_time,
+            completion_time=table.timeline.completion_time(instant) or instant.requested_time,
+            operation=metadata.operation.lower(),
+            inserts=metadata.total("numInserts"),
+            updates=metadata.total("numUpdateWrites"),
+            deletes=metadata.total("numDeletes"),
+            bytes_written=metadata.total("totalWriteBytes"),
+            files=len(metadata.paths),
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {f.name.replace("_", " "): getattr(self, f.name) for f in fields(self)}
+        return card(f"{self.operation} at {self.requested_time}", facts)
+
+
+def completed(table: TableHandle, instant: Instant | None) -> Commit | None:
+    """Return the commit of an instant that just completed, None if there was none."""
+    return None if instant is None else Commit.of(table, instant)
+
+
+def write_arrow(
+    table: TableHandle, rows: pa.Table, operation: str, events: EventLog
+) -> Commit | None:
+    """Write an Arrow table in this process; None if nothing was written."""
+    intake = Intake(table.config, table.schema, operation)
+    intake.check(rows.schema)
+    keyed = keyed_in_order(rows, intake)
+    if keyed.num_rows == 0:
+        return None
+    coordinator = WriteCoordinator(table, events)
+    settle(coordinator, events)
+    instant = coordinator.run(intake, lambda plan: write_in_process(keyed, plan, events))
+    return completed(table, instant)

@@ -1,0 +1,128 @@
+"""Spark's checkpoint folder, as far as the writer reads it.
+
+*On disk*: Spark writes `offsets/N` before it runs micro-batch N and `commits/N` after it; a
+replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerprint of the batch.
+
+| file | content |
+| --- | --- |
+| `offsets/N` | `v1`, a line about the batch, a line for each source: how far N reads it |
+| `sources/S/L` | what a source of files found: `v1`, then path, time and L, a file a line |
+| `sources/S/L.compact` | the same for all up to L, every ten; smaller ones are deleted later |
+
+*Source:* OffsetSeqLog, FileStreamSourceLog, FileStreamSourceOffset of Spark.
+"""
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table.storage import local_root
+
+
+def checkpoint_folder(path: str, table: str) -> str:
+    """Return the absolute path of a checkpoint folder that is apart from the table's folder.
+
+    Raises InvalidConfig if one of them lies in the other, links resolved: each deletes and lists
+    what is its own.
+    """
+    folder = local_root(path)
+    ours, theirs = Path(folder).resolve(), Path(table).resolve()
+    if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
+        raise InvalidConfig(
+            f"checkpoint={path!r} and the table at {table} lie one in the other: choose a folder "
+            "of its own for the checkpoints"
+        )
+    return folder
+
+
+class CheckpointFolder:
+    """One streaming query's checkpoint folder on a local disk."""
+
+    def __init__(self, path: str) -> None:
+        self.path = local_root(path)
+
+    def query_id(self) -> str | None:
+        """Return the id of the query that this folder belongs to, None if there is none yet."""
+        try:
+            return str(json.loads(Path(self.path, "metadata").read_bytes())["id"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
+
+    def clear_torn_start(self) -> None:
+        """Delete what a query left that ended while Spark wrote its first `offsets/0`.
+
+        Spark refuses to start over such a hidden file; without `offsets/0` there is no batch yet.
+        """
+        folder = Path(self.path, "offsets")
+        names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+        if all(name.startswith(".") for name in names):
+            for name in names:
+                Path(folder, name).unlink(missing_ok=True)
+
+    def fingerprint(self, batch_id: int) -> str | None:
+        """Return the fingerprint of a batch, None if its offsets are not there."""
+        try:
+            content = Path(self.path, "offsets", str(batch_id)).read_bytes()
+        except FileNotFoundError:
+            return None
+        return hashlib.sha256(content).hexdigest()
+
+    def checkpoint(self, query_id: str, batch_id: int) -> Checkpoint:
+        """Return the identity of a batch that Spark is running."""
+        fingerprint = self.fingerprint(batch_id)
+        if fingerprint is None:
+            raise InvalidTable(
+                f"{self.path}/offsets/{batch_id} is missing while its batch runs: the checkpoint "
+                "folder was moved or deleted under the query; stop it and start again"
+            )
+        return Checkpoint(query_id, batch_id, fingerprint)
+
+    def last(self) -> Checkpoint | None:
+        """Return the identity of the newest batch that Spark has noted as done, None if none."""
+        query_id, folder = self.query_id(), Path(self.path, "commits")
+        names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+        newest = max((int(name) for name in names if name.isdigit()), default=None)
+        if query_id is None or newest is None:
+            return None
+        return Checkpoint(query_id, newest, self.fingerprint(newest) or "")
+
+    def arrived(self, batch_id: int) -> list[str]:
+        """Return the files that a batch reads, the oldest first; none unless there are several."""
+        ends, times = self._ends(batch_id), dict[str, int]()
+        if any(isinstance(end, int) for end in ends):
+            begins = self._ends(batch_id - 1)
+            for source, (begin, end) in enumerate(itertools.zip_longest(begins, ends)):
+                if isinstance(end, int):
+                    first = 0 if begin is None else begin + 1
+                    times.update(self._listed(source, range(first, end + 1)))
+        return sorted(times, key=lambda path: (times[path], path)) if len(times) > 1 else []
+
+    def _ends(self, batch_id: int) -> list[int | None]:
+        """Return to which entry of its list a batch reads each source; None: it lists no files."""
+        try:
+            lines = Path(self.path, "offsets", str(batch_id)).read_text("utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        ends = [json.loads(line) if line.startswith("{") else None for line in lines[2:]]
+        return [end.get("logOffset") if isinstance(end, dict) else None for end in ends]
+
+    def _listed(self, source: int, entries: range) -> dict[str, int]:
+        """Return the files in some entries of a source's list with their times."""
+        folder, times = Path(self.path, "sources", str(source)), dict[str, int]()
+        names = [p.name.partition(".") for p in folder.iterdir() if p.name[0].isdigit()]
+        compact = [int(number) for number, _, kind in names if kind]
+        for entry in entries:
+            path = folder / str(entry)
+            if not path.exists():
+                path = folder / f"{min(n for n in compact if n >= entry)}.compact"
+            for line in path.read_text("utf-8").splitlines():
+                if f'"batchId":{entry}' in line and (file := json.loads(line))["batchId"] == entry:
+                    times[file["path"]] = file["timestamp"]
+        return times
+
+    def completed(self, batch_id: int) -> bool:
+        """Whether Spark has noted the batch as done: the checkpoint's success notification."""
+        return Path(self.path, "commits", str(batch_id)).exists()

@@ -1,0 +1,44 @@
+"""The runner without Spark: intake, assigner and writer in the calling process.
+
+The same operators as in Spark tasks, over one Arrow table; buckets are merged by a few threads,
+since Arrow and Parquet let go of the interpreter while they work.
+"""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.operators import assign, write
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.writer.bucket_writer import TaskAttempt
+from hoodie_nb.writer.intake import SEQ, Intake
+from hoodie_nb.writer.plan import WritePlan
+
+_PIECE_ROWS = 131_072
+
+
+def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table:
+    """Return keyed rows sorted by partition, key and arrival (InvalidInput for bad values).
+
+    `arrived` counts the rows of the checkpoint that came before these.
+    """
+    sequence = np.arange(arrived, arrived + rows.num_rows, dtype=np.int64)
+    keyed = intake.keyed(rows, pa.array(sequence))
+    return in_order(keyed)
+
+
+def in_order(keyed: pa.Table) -> pa.Table:
+    """Return keyed rows sorted by partition, key and arrival."""
+    order = [(PARTITION_PATH, "ascending"), (RECORD_KEY, "ascending"), (SEQ, "ascending")]
+    return keyed.sort_by(order).combine_chunks()
+
+
+def write_in_process(keyed: pa.Table, plan: WritePlan, events: EventLog) -> list[WriteStatus]:
+    """Assign and write keyed rows that are in order; return the write statuses."""
+    pieces = (keyed.slice(i, _PIECE_ROWS) for i in range(0, keyed.num_rows, _PIECE_ROWS))
+    assigned = assign(plan, pieces, 0, events.tell)
+    threads = min(4, os.cpu_count() or 2)
+    return list(write(plan, assigned, TaskAttempt(), events.tell, threads))

@@ -1,0 +1,105 @@
+"""Micro-batches: each one that Spark hands over is run as a checkpoint of the table.
+
+*Work flow*: the checkpoint is named by query, batch and the fingerprint of `offsets/N`; it is
+written, or only sealed if the job has a `commit_interval`. What the table holds already is skipped.
+
+*Source:* RFC-24 §"The Semantics".
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hoodie_nb import failpoints
+from hoodie_nb.commit.checkpointing import Checkpointing, intake_of
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
+from hoodie_nb.runners.settings import StreamSettings
+from hoodie_nb.runners.settling import IN_PROCESS, settle
+from hoodie_nb.runners.spark import arrow_schema, seal_on_spark, write_on_spark
+from hoodie_nb.runners.task_events import Receiver
+from hoodie_nb.table.checksums import StoredFile
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.writer.pipelines import pipeline_named
+from hoodie_nb.writer.plan import SealPlan, WritePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class MicroBatches:
+    """The micro-batches of one query into one table; the caller holds the table's lock."""
+
+    def __init__(
+        self,
+        stream: DataFrame,
+        table: TableHandle,
+        settings: StreamSettings,
+        events: EventLog,
+        live: Receiver,
+    ) -> None:
+        self._table, self._settings, self._events, self._live = table, settings, events, live
+        self.folder = CheckpointFolder(settings.checkpoint)
+        self.coordinator = WriteCoordinator(table, events)
+        intake = intake_of(self.coordinator, settings.operation, self.folder.query_id())
+        given = arrow_schema(stream)
+        intake.check(given)
+        shape = Shape(
+            pipeline_named(settings.pipeline),
+            settings.index,
+            settings.write_tasks or stream.sparkSession.sparkContext.defaultParallelism,
+            self.folder.path,
+        )
+        self.tasks = shape.tasks
+        self.checkpointing = Checkpointing(
+            self.coordinator,
+            intake,
+            shape,
+            events,
+            IN_PROCESS,
+            commit_on=settings.commit_on,
+            interval=settings.interval,
+            given=given,
+        )
+
+    def settle(self) -> None:
+        """Bring the table to rest; what this query has sealed waits for the end of its interval."""
+        sealing = self.folder.query_id() if self._settings.interval else None
+        settle(self.coordinator, self._events, sealing=sealing, last=self.folder.last())
+
+    def run(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
+        """Run one micro-batch as a checkpoint; what the table holds already is skipped."""
+        context = batch.sparkSession.sparkContext
+        query_id = context.getLocalProperty("sql.streaming.queryId") or query_id
+        checkpoint = self.folder.checkpoint(query_id, batch_id)
+        began = time.perf_counter()
+        held = self.checkpointing.holds(checkpoint)
+        previous, files = self.folder.fingerprint(batch_id - 1), self.folder.arrived(batch_id)
+        if self._settings.interval is not None:
+            self.checkpointing.seal(checkpoint, previous, partial(self._seal, batch, files))
+            instant = None
+        else:
+            write = partial(self._write, batch, files)
+            instant = self.checkpointing.run(checkpoint, previous, write)
+        if held:  # a plan with state must still advance
+            batch.write.format("noop").mode("overwrite").save()
+            return
+        failpoints.hit("stream.batch.post")
+        self._events.tell(
+            "batch_ended",
+            batch=batch_id,
+            instant=instant.requested_time if instant else None,
+            seconds=round(time.perf_counter() - began, 3),
+        )
+
+    def _write(self, batch: DataFrame, files: list[str], plan: WritePlan) -> list[WriteStatus]:
+        kill = self.checkpointing.strikes("kill_writer")
+        return write_on_spark(batch, plan, self._live, files=files, kill=kill)
+
+    def _seal(self, batch: DataFrame, files: list[str], folder: str) -> list[StoredFile]:
+        plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self.tasks)
+        return seal_on_spark(batch, plan, files, kill=self.checkpointing.strikes("kill_writer"))

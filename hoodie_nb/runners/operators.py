@@ -1,0 +1,122 @@
+"""The operators as every runner runs them: one plain function each over Arrow tables.
+
+Each tells `operator_progress` while it runs and `operator_ran` when it ends: rows, seconds of its
+own work, seconds it waited for input, seconds in which only its files were written (the checkpoint
+waits for those), peak bytes buffered.
+
+*Source:* RFC-24, the boxes of its pipelines.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+
+from hoodie_nb.events import Pace
+from hoodie_nb.index.bloom import BloomIndex
+from hoodie_nb.index.job_keys import StateIndex
+from hoodie_nb.index.lookup import BloomStateIndex
+from hoodie_nb.index.recent import RecentIndex
+from hoodie_nb.index.written_keys import KeysToIndex
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.writer.assigner import FileIdAssigner
+from hoodie_nb.writer.bucket_writer import BucketWriter, TaskAttempt
+from hoodie_nb.writer.buffer import NO_LIMIT
+from hoodie_nb.writer.index_port import Index
+from hoodie_nb.writer.plan import WritePlan
+
+Tell = Callable[..., None]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Counts an operator's rows and the seconds it waited for input, and tells how far it is."""
+
+    tell: Tell
+    operator: str
+    task: int
+    rows: int = 0
+    seconds: float = 0.0
+    ended_at: float = 0.0
+    began_at: float = field(default_factory=time.perf_counter)
+    pace: Pace = field(default_factory=Pace)
+
+    def on(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the pieces, counting."""
+        source = iter(pieces)
+        while True:
+            asked = time.perf_counter()
+            piece = next(source, None)
+            self.ended_at = time.perf_counter()
+            self.seconds += self.ended_at - asked
+            if piece is None:
+                return
+            self.rows += piece.num_rows
+            if self.pace.due():
+                self._tell("operator_progress", waiting=round(self.seconds, 6))
+            yield piece
+
+    def end(self, **more: object) -> None:
+        """Tell that the operator has ended."""
+        own, waited = time.perf_counter() - self.began_at - self.seconds, round(self.seconds, 6)
+        self._tell("operator_progress", waiting=waited)
+        self._tell("operator_ran", seconds=round(own, 6), waiting_seconds=waited, **more)
+
+    def _tell(self, kind: str, **more: object) -> None:
+        self.tell(kind, operator=self.operator, task=self.task, rows=self.rows, **more)
+
+
+def assign(
+    plan: WritePlan, pieces: Iterable[pa.Table], task: int, tell: Tell, *, recent: bool = False
+) -> Iterator[pa.Table]:
+    """Run one FileIdAssigner task over keyed rows in order; `recent` if only each piece is."""
+    waiting = Waiting(tell, "FileIdAssigner", task)
+    index = _index(plan)
+    if recent:
+        index = RecentIndex(index)
+    yield from FileIdAssigner(plan, index, task, tell).assign(waiting.on(pieces))
+    index.save(f"{plan.instant_time}.{plan.ordinal}-{task}")
+    if waiting.rows:
+        tell("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
+        waiting.end()
+
+
+def _index(plan: WritePlan) -> Index:
+    if plan.index == "state":
+        return StateIndex(plan.state_folder, plan.groups.replaced)
+    return BloomIndex(plan) if plan.index == "bloom" else BloomStateIndex(plan)
+
+
+def write(
+    plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, tell: Tell, threads: int = 1
+) -> Iterator[WriteStatus]:
+    """Run one BucketWriter task over assigned rows."""
+    waiting = Waiting(tell, "BucketWriter", attempt.task)
+    writer = BucketWriter(
+        _flushing(plan), attempt, tell, partial(KeysToIndex, plan), threads=threads
+    )
+    yield from writer.write(waiting.on(pieces))
+    if waiting.rows:
+        blocked = time.perf_counter() - waiting.ended_at
+        waiting.end(
+            blocked_seconds=round(blocked, 6),
+            peak_bytes=writer.peak_bytes,
+            spilled_bytes=writer.spilled_bytes,
+        )
+
+
+def _flushing(plan: WritePlan) -> WritePlan:
+    """Return the plan with limits that never flush, for pipelines that buffer to the end."""
+    if plan.pipeline.mini_batches:
+        return plan
+    never = replace(plan.options, batch_bytes=NO_LIMIT, task_max_bytes=NO_LIMIT)
+    return replace(plan, options=never)
+
+
+def assign_and_write(
+    plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, tell: Tell
+) -> Iterator[WriteStatus]:
+    """Run index, bucketing and writing in one task, as before STEP2."""
+    return write(plan, assign(plan, pieces, attempt.task, tell), attempt, tell)

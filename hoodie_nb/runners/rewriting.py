@@ -1,0 +1,132 @@
+"""Rewriting: what the protocol writes by itself, in this process: sealed rows, and instants again.
+
+*Redo*: the rows of a prepared instant whose base has moved are written under a new instant.
+
+What is not in the instant's files (deletes, and rows that lost against the old base) is applied
+first, checkpoint by checkpoint, and its winners (the rows of its commit time that are still in its
+files) on top, each as a checkpoint of the new instant. One record with all checkpoints and all
+statuses replaces the old ones, so that it may be redone itself; a crash before that record exists
+redoes again.
+
+*Sealed checkpoints*: their runs are composed and written as one instant; they are not redone from
+files, since the runs still exist.
+
+*Source:* design §4.3, TestStreamWriteOperatorCoordinator.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hoodie_nb import failpoints
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.prepared import Prepared, checkpoints_of, merged
+from hoodie_nb.commit.sealing import Sealed
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.in_process import in_order, write_in_process
+from hoodie_nb.table.schema import COMMIT_TIME
+from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.composing import composed
+from hoodie_nb.writer.intake import OP, SEQ, STORE, Intake
+from hoodie_nb.writer.runs import fitted, load_rows
+
+
+def write_sealed(
+    coordinator: WriteCoordinator, intake: Intake, events: EventLog, records: Sequence[Sealed]
+) -> Prepared:
+    """Write the rows of sealed checkpoints as one; an instant also if that changes nothing.
+
+    Raises InvalidTable if one of their runs is damaged.
+    """
+    storage, keyed = coordinator.table.storage, intake.keyed_schema
+    runs = [
+        pa.concat_tables(
+            [keyed.empty_table(), *(load_rows(storage, r, keyed) for r in record.runs)]
+        )
+        for record in records
+    ]
+    rows = composed(runs, intake.ordering)
+    result = coordinator.write(
+        replace(intake, operation="upsert", composed=True),
+        lambda plan: write_in_process(rows, plan, events),
+        Shape(),
+        keep_empty=True,
+    )
+    assert result is not None
+    return result
+
+
+def redo(
+    coordinator: WriteCoordinator, intake: Intake, events: EventLog, records: Sequence[Prepared]
+) -> Prepared:
+    """Write an instant again on the table as it is now; `intake` has the schema of now.
+
+    Raises InvalidTable if one of its files is damaged; everything is left as it was then.
+    """
+    old, last, storage = records[0].instant_time, records[-1], coordinator.table.storage
+    operation = "insert" if last.operation == "insert" else "upsert"
+    intake = replace(intake, operation=operation)
+    parts = [*_unwritten(storage, intake, records), _winners(storage, intake, records)]
+    for pending in coordinator.table.timeline.pending():
+        if pending.requested_time == old:
+            coordinator.roll_back(pending, keep_staged=True)
+    new: list[Prepared] = []
+    instant = coordinator.begin(after=old)
+    events.tell("instant_redone", instant=old, as_instant=instant.requested_time)
+    for rows in parts:
+        plan = coordinator.plan(instant, intake, Shape(), new)
+        statuses = write_in_process(rows, plan, events) if rows.num_rows else []
+        redone = replace(
+            last,
+            instant_time=instant.requested_time,
+            ordinal=len(new),
+            base=plan.groups.instants,
+            statuses=tuple(replace(status, part=len(new)) for status in statuses),
+        )
+        new.append(redone)
+    together = replace(
+        new[-1],
+        ordinal=0,
+        statuses=tuple(status for record in new for status in record.statuses),
+        checkpoints=tuple(checkpoints_of(records)),
+        replaces=old,
+    )
+    failpoints.hit("coord.redo.pre")
+    coordinator.prepared.put(together)
+    return together
+
+
+def _unwritten(
+    storage: LocalStorage, intake: Intake, records: Sequence[Prepared]
+) -> Iterator[pa.Table]:
+    """Yield the rows that are not in the instant's files, keyed and in order, by checkpoint."""
+    keyed = intake.keyed_schema
+    for record in records:
+        for _, statuses in itertools.groupby(record.statuses, key=lambda status: status.part):
+            files = filter(None, (status.staged_deletes for status in statuses))
+            yield _in_order([keyed.empty_table(), *(load_rows(storage, f, keyed) for f in files)])
+
+
+def _winners(storage: LocalStorage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:
+    """Return the rows that the instant wrote and that are still in its files, in order."""
+    keyed, parts = intake.keyed_schema, []
+    for status in merged(records):
+        assert status.staged_file is not None
+        status.staged_file.verify(storage)
+        path = storage.local_path(status.staged_path)
+        rows = pq.read_table(path, use_threads=False)
+        mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), records[0].instant_time))
+        mine = mine.append_column(OP, pa.nulls(mine.num_rows, pa.int8()).fill_null(STORE))
+        mine = mine.append_column(SEQ, pa.nulls(mine.num_rows, pa.int64()).fill_null(0))
+        parts.append(fitted(mine, keyed, path))
+    return _in_order([keyed.empty_table(), *parts])
+
+
+def _in_order(parts: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(parts)
+    position = rows.schema.get_field_index(SEQ)
+    return in_order(rows.set_column(position, SEQ, pa.array(range(rows.num_rows), pa.int64())))

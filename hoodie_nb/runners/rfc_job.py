@@ -1,0 +1,345 @@
+"""A streaming job without Spark: the RFC's threads and failures, one verb each.
+
+*Work flow*: `write` hands rows to the process thread, which assigns and buffers them (`step3` also
+flushes them in the background while more come); `checkpoint` is the checkpoint thread, which ends
+the writers and makes their result durable; `complete` is the success notification that commits.
+
+*Semantics*: the source remembers every row, the barrier of each checkpoint (the rows before it) and
+the last checkpoint that succeeded. `failover` reads again from there, but a checkpoint that the
+table holds is skipped, as a stream skips a batch by its fingerprint. In `step1` and `step2` the
+process thread is blocked between barrier and end: exactly once. In `step3` rows may come then: this
+eager batch lies in the instant of the checkpoint before it and is written again after a failover or
+a time-out. `upsert` keeps that right, `insert` doubles it, as the RFC says.
+
+*Fault tolerance*: the buffer is cleared as the last step of a checkpoint. If its writers fail, or
+it times out before they end, the next checkpoint writes what is left in it.
+
+**Caveats**: one task. *Source:* RFC-24 STEP1 to STEP3, StreamWriteFunctionWrapper of Hudi's tests.
+"""
+
+import hashlib
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from hoodie_nb.commit.checkpointing import Checkpointing, Interval, intake_of
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.prepared import Prepared
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.errors import InvalidConfig, WriteFailed
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.in_process import in_order, keyed_in_order
+from hoodie_nb.runners.operators import assign, write
+from hoodie_nb.runners.settling import IN_PROCESS, settle
+from hoodie_nb.table.checksums import StoredFile
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.writer.bucket_writer import TaskAttempt
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import pipeline_named
+from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.writer.runs import save_run
+
+
+@dataclass(slots=True)
+class Source:
+    """What a job reads, and what outlives it: every row, and where its checkpoints lie among them.
+
+    `rows` are the pieces as they came; `barriers` counts the pieces before each checkpoint by its
+    number; `sealed` lists where the checkpoints that were written end, `succeeded` how many of them
+    are known to have succeeded.
+    """
+
+    rows: list[pa.Table] = field(default_factory=list)
+    barriers: dict[int, int] = field(default_factory=dict)
+    sealed: list[int] = field(default_factory=list)
+    succeeded: int = 0
+
+    def start(self, batch_id: int) -> int:
+        """Return where a checkpoint begins, in pieces."""
+        return self.sealed[batch_id - 1] if batch_id else 0
+
+    def identity(self, query_id: str, batch_id: int) -> Checkpoint:
+        """Return a written checkpoint's identity: the same for the same piece of the source."""
+        text = f"{query_id} {self.start(batch_id)} {self.sealed[batch_id]}"
+        return Checkpoint(query_id, batch_id, hashlib.sha256(text.encode()).hexdigest())
+
+
+class _ProcessThread:
+    """The writers of one checkpoint, fed piece by piece; `records` is what they build on."""
+
+    def __init__(self, job: "LocalJob", records: list[Prepared]) -> None:
+        self._job, self.records = job, records
+        self._pieces: queue.Queue[pa.Table | BaseException | None] = queue.Queue()
+        self._taken = threading.Semaphore(0)
+        self._result: Prepared | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="process", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        job = self._job
+        try:
+            self._result = job.coordinator.write(
+                job.intake, self._write, job.shape, None, self.records
+            )
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._taken.release()
+
+    def _write(self, plan: WritePlan) -> list[WriteStatus]:
+        tell = self._job.events.tell
+        assigned = assign(plan, self._input(), 0, tell, recent=True)
+        return list(write(plan, assigned, TaskAttempt(), tell))
+
+    def _input(self) -> Iterator[pa.Table]:
+        arrived = 0
+        while True:
+            piece = self._pieces.get()
+            if isinstance(piece, BaseException):
+                raise piece
+            if piece is None:
+                return
+            yield keyed_in_order(piece, self._job.intake, arrived)
+            arrived += piece.num_rows
+            self._taken.release()
+
+    def put(self, rows: pa.Table) -> None:
+        """Hand rows over and return when they are in the buffer; raise if the task has failed."""
+        self._pieces.put(rows)
+        self._taken.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def end(self, failure: BaseException | None = None) -> Prepared | None:
+        """End the input, by a failure of the task if given, and return what was written."""
+        self._pieces.put(failure)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class LocalJob:
+    """One job into one table; the caller holds the table's lock and drives logical time.
+
+    A new job over the `source` of a dead one is a restart of the process; with `keeps_seals` it
+    leaves what is sealed for the end of its interval, as a stream does.
+    """
+
+    def __init__(
+        self,
+        table: TableHandle,
+        *,
+        pipeline: str = "step3",
+        index: str | None = None,
+        operation: str = "upsert",
+        query_id: str = "local",
+        state_folder: str = "",
+        source: Source | None = None,
+        events: EventLog | None = None,
+        interval: Interval | None = None,
+        keeps_seals: bool = False,
+    ) -> None:
+        shape = pipeline_named(pipeline)
+        if (index or shape.index) == "state" and not state_folder:
+            raise InvalidConfig("index='state' needs state_folder, where the job keeps its keys")
+        self.table, self.events = table, events or EventLog()
+        self.shape = Shape(
+            replace(shape, serial_instant=False), index or shape.index, 1, state_folder
+        )
+        self.source = source or Source()
+        self._query_id, self._interval = query_id, interval
+        self._eager = shape.mini_batches and interval is None
+        self._process: _ProcessThread | None = None
+        self._fed = self._next = 0
+        self.coordinator = WriteCoordinator(table, self.events)
+        intake = intake_of(self.coordinator, operation, query_id)
+        self.checkpointing = Checkpointing(
+            self.coordinator, intake, self.shape, self.events, IN_PROCESS, interval=interval
+        )
+        sealing = query_id if keeps_seals else None
+        settle(self.coordinator, self.events, sealing=sealing, last=self._last())
+        self.checkpointing.recover()
+        self.checkpointing.note_columns(query_id)
+        self.failover()
+
+    def _last(self) -> Checkpoint | None:
+        """Return the last checkpoint that the source knows to have succeeded."""
+        known = self.source.succeeded
+        return self.source.identity(self._query_id, known - 1) if known else None
+
+    @property
+    def intake(self) -> Intake:
+        """Return what the rows must look like for the table as it is now."""
+        return self.checkpointing.intake
+
+    # --- the process thread ---------------------------------------------------------------------
+
+    def write(self, rows: pa.Table) -> None:
+        """Consume rows from the source."""
+        self.intake.check(rows.schema)
+        self.source.rows.append(rows)
+        if self._eager:
+            self._feed(len(self.source.rows))
+
+    def _feed(self, end: int) -> None:
+        """Hand the source's rows up to `end` to the writers; those of a failed task come again."""
+        if self._process is None:
+            self._fed = self._next
+        if self._fed < end and self._process is None:
+            if self.checkpointing.held_open():
+                self.checkpointing.take_over()
+            else:
+                self.checkpointing.complete()
+            self._process = _ProcessThread(self, self.checkpointing.open_records())
+        while self._fed < end and self._process is not None:
+            try:
+                self._process.put(self.source.rows[self._fed])
+            except BaseException:
+                self._process = None
+                raise
+            self._fed += 1
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that no durable checkpoint holds yet."""
+        return sum(rows.num_rows for rows in self.source.rows[self._next :])
+
+    # --- the checkpoint thread ------------------------------------------------------------------
+
+    def barrier(self, number: int) -> None:
+        """Let checkpoint `number` begin: rows from here on belong to the next one."""
+        self.source.barriers[number] = len(self.source.rows)
+
+    def checkpoint(self, number: int) -> Instant | None:
+        """End the writers of a checkpoint and make their result durable; None if it was empty."""
+        if number not in self.source.barriers:
+            self.barrier(number)
+        barrier = self.source.barriers[number]
+        if self._interval is not None:
+            self._seal(barrier)
+            return None
+        self._feed(len(self.source.rows) if self._eager else barrier)
+        process, self._process = self._process, None
+        result = process.end() if process is not None else None
+        self.source.sealed.append(barrier)  # before it is durable, as Spark writes offsets/N
+        try:
+            self._make_durable(result)
+        except Exception:
+            self.coordinator.undo_unprepared()
+            self.failover()
+            raise
+        self._next = max(self._fed, barrier)
+        return Instant(result.instant_time, "commit", State.INFLIGHT) if result else None
+
+    def _seal(self, barrier: int) -> None:
+        """Keep the checkpoint's rows as a run; the interval's end writes them."""
+        rows, storage = self.source.rows[self._next : barrier], self.table.storage
+        self.source.sealed.append(barrier)
+
+        def seal(folder: str) -> list[StoredFile]:
+            if not rows:
+                return []
+            keyed = in_order(pa.concat_tables(self._keyed(rows)))
+            return [save_run(storage, f"{folder}/0.arrow", keyed, self.intake.ordering)]
+
+        checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
+        try:
+            if not self.checkpointing.holds(checkpoint):
+                self.checkpointing.keep(checkpoint, seal)
+        except Exception:
+            self.failover()
+            raise
+        self._next = barrier
+
+    def _keyed(self, pieces: list[pa.Table]) -> Iterator[pa.Table]:
+        """Return keyed rows piece by piece: their columns may differ, if the table's did."""
+        arrived = 0
+        for piece in pieces:
+            yield keyed_in_order(piece, self.intake, arrived)
+            arrived += piece.num_rows
+
+    def _make_durable(self, result: Prepared | None) -> None:
+        checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
+        if self.intake.operation == "insert":
+            self.coordinator.progress.check_insert(checkpoint)
+        if result is None:
+            self.coordinator.progress.record([checkpoint], None)
+        else:
+            self.coordinator.prepare(replace(result, checkpoints=(checkpoint,)))
+
+    # --- what becomes of it ---------------------------------------------------------------------
+
+    def _succeeded(self, number: int) -> None:
+        """Note that a checkpoint succeeded, and with it every one before."""
+        barrier = self.source.barriers[number]
+        done = [n for n, end in enumerate(self.source.sealed, 1) if end <= barrier]
+        self.source.succeeded = max([self.source.succeeded, *done])
+
+    def complete(self, number: int) -> Instant | None:
+        """Notify that a checkpoint succeeded: what is prepared is committed."""
+        self._succeeded(number)
+        if self._process is not None and self._process.records:
+            return None  # running writers build on the open instant: it completes with theirs
+        due = self._interval is None or self.checkpointing.due()
+        return self.checkpointing.complete() if due else None
+
+    def lose(self, number: int) -> None:
+        """Let a checkpoint succeed without its notification: its instant stays open."""
+        self._succeeded(number)
+        for batch_id in range(self.source.succeeded):
+            self.checkpointing.hold_open(batch_id)
+
+    def time_out(self, number: int) -> None:
+        """Let a checkpoint time out: the next one writes again what its barrier left behind."""
+        behind = max(self.source.barriers[number], *self.source.sealed[-1:], 0)
+        left = self.source.rows[behind : self._next]  # eager rows: no later checkpoint holds them
+        self._tell_repeated(left)
+        if self._process is None:
+            self._next -= len(left)
+        else:
+            for rows in left:
+                self._process.put(rows)
+
+    def task_fails(self) -> None:
+        """Let the task fail: its writers' result is rolled back, then the job goes back."""
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                process.end(WriteFailed("the task failed"))
+            except WriteFailed as error:
+                self.events.tell("task_failed", why=str(error))
+        self.failover()
+
+    def failover(self) -> None:
+        """Drop what is buffered and read again from the last checkpoint that succeeded."""
+        if self._process is not None:
+            self.task_fails()
+            return
+        held = self.source.succeeded
+        while held < len(self.source.sealed) and self.replay(held):
+            held += 1
+        del self.source.sealed[held:]
+        position = self.source.start(held)
+        self._tell_repeated(self.source.rows[position : self._next])
+        self._next = position
+        if self._eager:
+            self._feed(len(self.source.rows))
+
+    def replay(self, batch_id: int) -> bool:
+        """Run a checkpoint again; return whether the table holds it, so that it is skipped."""
+        if not self.checkpointing.holds(self.source.identity(self._query_id, batch_id)):
+            return False
+        self.events.tell("batch_skipped", batch=batch_id)
+        return True
+
+    def _tell_repeated(self, pieces: list[pa.Table]) -> None:
+        if pieces:
+            rows = sum(piece.num_rows for piece in pieces)
+            self.events.tell("eager_rows_repeated", rows=rows)

@@ -1,0 +1,22 @@
+"""What a streaming job was asked for: the options of `write_stream`, checked and parsed."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hoodie_nb.commit.checkpointing import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What a job was asked for."""
+
+    checkpoint: str
+    operation: str = "upsert"
+    trigger: dict[str, Any] = field(default_factory=dict)
+    write_tasks: int | None = None
+    commit_on: str = "checkpoint"
+    pipeline: str = "step3"
+    index: str = "bloom+state"
+    checkpoint_timeout_s: float | None = None
+    max_restarts: int = 3
+    interval: Interval | None = None

@@ -1,0 +1,41 @@
+"""Settling: a table is brought to rest before a write, in this process."""
+
+from hoodie_nb.commit.checkpointing import Checkpointing
+from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.prepared import drop_torn
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners import rewriting
+from hoodie_nb.writer.intake import Intake
+
+
+class InProcess:
+    """The rewriter of every job: what the protocol writes by itself is written in this process."""
+
+    sealed = staticmethod(rewriting.write_sealed)
+    redo = staticmethod(rewriting.redo)
+
+
+IN_PROCESS = InProcess()
+
+
+def settle(
+    coordinator: WriteCoordinator,
+    events: EventLog,
+    *,
+    sealing: str | None = None,
+    last: Checkpoint | None = None,
+) -> None:
+    """Bring a table to rest before a write: recover it, commit all that is prepared or sealed.
+
+    What the query `sealing` has sealed stays for the end of its interval, if there is nothing else.
+    `last` is the last checkpoint that has succeeded: if the table lacks it, nothing is touched.
+    """
+    drop_torn(coordinator.table, {record.instant_time for record in coordinator.prepared.all()})
+    coordinator.catch_up()
+    intake = Intake(coordinator.table.config, coordinator.table.schema)
+    checkpointing = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS)
+    if last is not None:
+        checkpointing.check_held(last)
+    checkpointing.recover()
+    checkpointing.commit_prepared() if checkpointing.seals_of(sealing) else checkpointing.complete()

@@ -1,0 +1,1 @@
+"""What keeps a table in order besides its writes."""

@@ -1,0 +1,169 @@
+"""Repair: what `fsck` finds and a rewrite of the files can cure.
+
+*Work flow*: one commit rewrites each base file whose index in the footer is wrong (a bloom filter
+or key range that misses keys of its file would let an upsert store them again) and, if asked, each
+file that holds the losing row of a key that is there several times. All other rows stay as they
+are, their meta columns included. A group whose newest file is lost goes on, if that is accepted,
+with the rows of the file before it, or with none.
+
+*Semantics*: of the rows of one key in a partition the one with the greatest ordering value stays,
+of equal ones the one that was committed last. A table whose keys are unique loses no row.
+
+*Fault tolerance*: as any write: it recovers the table first, and a crash rolls it back.
+
+**Caveats**: the keys of one partition are in memory at a time.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.batch import Commit, completed
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.base_file import (
+    BaseFileWriter,
+    index_objection,
+    iterate_rows,
+    open_base_file,
+    read_footer,
+    read_keys,
+    stored_schema,
+)
+from hoodie_nb.table.checksums import ChecksummedFile
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.file_groups import BaseFileName, FileSlice
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.lost import Group
+from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
+from hoodie_nb.writer.bucket_writer import TaskAttempt
+from hoodie_nb.writer.folding import fold
+from hoodie_nb.writer.intake import SEQ, Intake
+from hoodie_nb.writer.plan import WritePlan
+
+Rows = npt.NDArray[np.int64]
+_NONE: Rows = np.empty(0, np.int64)
+
+
+def repair(
+    table: TableHandle, events: EventLog, *, deduplicate: bool, accept_loss: bool = False
+) -> Commit | None:
+    """Recover the table and rewrite what is wrong; None if no file had to be written."""
+    coordinator = WriteCoordinator(table, events)
+    table.accepts_loss = accept_loss
+    try:
+        settle(coordinator, events)
+        intake = Intake(table.config, table.schema)
+        intake.check(table.schema)
+        lost = {(p, name.file_id) for p, name in table.lost_files()} if accept_loss else set()
+        instant = coordinator.run(intake, lambda plan: list(_rewritten(plan, deduplicate, lost)))
+    finally:
+        table.accepts_loss = False
+    return completed(table, instant)
+
+
+def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator[WriteStatus]:
+    number = 0
+    for partition in sorted(plan.groups.slices):
+        pieces = [piece for _, piece in sorted(plan.groups.partition(partition).items())]
+        keys = {piece.file_id: read_keys(plan.storage.local_path(piece.path)) for piece in pieces}
+        losers = _losers(plan, pieces, keys) if deduplicate else {}
+        for piece in pieces:
+            group, gone = (partition, piece.file_id), losers.get(piece.file_id, _NONE)
+            footer = read_footer(open_base_file(plan.storage.local_path(piece.path)))
+            if len(gone) or group in lost or index_objection(footer, keys[piece.file_id]):
+                yield _rewrite(plan, piece, f"{plan.staged}/repair-{number}.staged", gone)
+                number += 1
+    for partition, file_id in sorted(lost):
+        if file_id not in plan.groups.partition(partition):
+            empty = FileSlice(partition, file_id, "", "", 0)
+            yield _rewrite(plan, empty, f"{plan.staged}/repair-{number}.staged", _NONE)
+            number += 1
+
+
+def _losers(
+    plan: WritePlan, pieces: list[FileSlice], keys: Mapping[str, pa.Array]
+) -> dict[str, Rows]:
+    """Return by file id the positions of rows that lose against another row of their key."""
+    together = pa.concat_arrays([keys[piece.file_id] for piece in pieces])
+    codes = together.dictionary_encode().indices.to_numpy()
+    doubled = np.flatnonzero(np.bincount(codes, minlength=1)[codes] > 1)
+    if len(doubled) == 0:
+        return {}
+    rows = pa.concat_tables(_versions(plan, piece) for piece in pieces)
+    rows = rows.append_column("_row", pa.array(np.arange(rows.num_rows))).take(pa.array(doubled))
+    rows = rows.sort_by([(COMMIT_TIME, "ascending"), ("_row", "ascending")])
+    rows = rows.append_column(SEQ, pa.array(np.arange(rows.num_rows)))
+    lost = np.setdiff1d(doubled, fold(rows, plan.intake.ordering).column("_row").to_numpy())
+    begins = np.cumsum([0, *(len(keys[piece.file_id]) for piece in pieces)])
+    return {
+        piece.file_id: lost[(lost >= begin) & (lost < end)] - begin
+        for piece, begin, end in zip(pieces, begins[:-1], begins[1:], strict=True)
+    }
+
+
+def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
+    """Return what decides between the rows of a file: key, commit time, ordering value."""
+    names = [
+        RECORD_KEY,
+        COMMIT_TIME,
+        *([plan.intake.ordering] * (plan.intake.ordering is not None)),
+    ]
+    schema = pa.schema([stored_schema(plan.intake.schema).field(name) for name in names])
+    path = plan.storage.local_path(piece.path)
+    rows = iterate_rows(open_base_file(path), schema, path)
+    return pa.concat_tables([schema.empty_table(), *rows])
+
+
+def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> WriteStatus:
+    """Write a file again without the rows at the positions `lost`, its index made new.
+
+    A group that has no file any more gets one without rows.
+    """
+    began, position = time.perf_counter(), 0
+    path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
+    source = open_base_file(path) if path else None
+    token, schema = TaskAttempt().token, stored_schema(plan.intake.schema)
+    name = str(BaseFileName(piece.file_id, token, plan.instant_time))
+    with ChecksummedFile(plan.storage.open_new(staged)) as sink:
+        writer = BaseFileWriter(
+            sink,
+            plan.intake.schema,
+            table=plan.intake.config.name,
+            codec=plan.options.codec,
+            expected_rows=source.metadata.num_rows - len(lost) if source else 0,
+            bloom_fpp=plan.options.bloom_fpp,
+        )
+        for rows in iterate_rows(source, schema, path) if source else ():
+            keep = ~np.isin(np.arange(position, position + rows.num_rows), lost)
+            position += rows.num_rows
+            writer.write(_renamed(rows.filter(pa.array(keep)), name))
+        writer.close()
+        sink.flush()
+        os.fsync(sink.fileno())
+    stored = sink.stored(staged)
+    return WriteStatus(
+        partition_path=piece.partition_path,
+        file_id=piece.file_id,
+        file_name=name,
+        staged_path=staged,
+        bytes_written=stored.size_bytes,
+        crc=stored.crc,
+        rows=writer.rows,
+        inserts=0,
+        updates=0,
+        deletes=len(lost),
+        previous_file=piece.file_name or None,
+        previous_commit=piece.instant_time or None,
+        seconds=round(time.perf_counter() - began, 6),
+    )
+
+
+def _renamed(rows: pa.Table, name: str) -> pa.Table:
+    names = pa.array([name], pa.string()).take(pa.nulls(rows.num_rows, pa.int32()).fill_null(0))
+    return rows.set_column(rows.schema.get_field_index(FILE_NAME), FILE_NAME, names)

@@ -1,0 +1,151 @@
+"""The FileIdAssigner: decides for every record which file group (bucket) it goes to.
+
+*Work flow*: keyed rows come sorted by partition and key. Each key is looked up once in the index:
+known → its file group; new → a small file of this task while it has room, else the task's open new
+bucket until that is full, else a new file id. The rows leave with `_hoodie_nb_file_id` and the
+number of the task that writes that file group.
+
+*Semantics*: a pure function of (set of rows, write profile, instant, task). New file ids are drawn
+from the instant, partition, task and a counter until they hash to this task, so that no two tasks
+feed one file group and a repeated task makes the same choices; with random ids Spark aborts the job
+when it has to repeat a stage.
+
+**Caveats**: a delete of an unknown key takes room like an insert and is dropped by the writer.
+*Source:* RFC-24 STEP2, BucketAssignFunction, BucketAssigner.
+"""
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb import failpoints
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.writer.folding import first_of_run
+from hoodie_nb.writer.index_port import Index
+from hoodie_nb.writer.intake import FILE_ID, TASK
+from hoodie_nb.writer.plan import WritePlan, task_of
+from hoodie_nb.writer.profile import SmallFile, small_files
+
+Tell = Callable[..., None]
+_IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
+
+
+def assigned_schema(plan: WritePlan) -> pa.Schema:
+    """Return the columns that leave the assigner."""
+    extra = [pa.field(FILE_ID, pa.string()), pa.field(TASK, pa.int32())]
+    return pa.schema([*plan.intake.keyed_schema, *extra])
+
+
+class BucketAssigner:
+    """One task's room: its small files and its open new bucket in each partition."""
+
+    def __init__(self, plan: WritePlan, task: int, tell: Tell) -> None:
+        self._plan, self._task, self._tell = plan, task % plan.id_tasks, tell
+        self._open: dict[str, list[SmallFile]] = {}
+        self._drawn = 0
+
+    def take(self, partition: str, records: int) -> Iterator[tuple[str, int]]:
+        """Yield (file id, rows) until `records` new rows have a place."""
+        if partition not in self._open:
+            self._open[partition] = list(self._small_files(partition))
+        buckets = self._open[partition]
+        while records > 0:
+            if not buckets:
+                buckets.append(self._new_bucket(partition))
+            given = min(records, buckets[0].room)
+            buckets[0].room -= given
+            records -= given
+            yield buckets[0].file_id, given
+            if buckets[0].room == 0:
+                buckets.pop(0)
+
+    def _small_files(self, partition: str) -> Iterator[SmallFile]:
+        plan = self._plan
+        slices = plan.groups.partition(partition).values()
+        return small_files(slices, plan.options, plan.record_bytes, self._task, plan.id_tasks)
+
+    def _new_bucket(self, partition: str) -> SmallFile:
+        while True:
+            plan = self._plan
+            name = f"{plan.instant_time}.{plan.ordinal}/{partition}/{self._task}/{self._drawn}"
+            self._drawn += 1
+            file_id = f"{uuid.uuid5(_IDS, name)}-0"
+            if task_of(file_id, self._plan.id_tasks) == self._task:
+                break
+        self._tell("bucket_assigned", partition=partition, file_id=file_id, task=self._task)
+        room = max(1, self._plan.options.max_file_bytes // self._plan.record_bytes)
+        return SmallFile(file_id, room)
+
+
+class FileIdAssigner:
+    """One assigner task: rows in, rows with file ids out."""
+
+    def __init__(self, plan: WritePlan, index: Index, task: int, tell: Tell) -> None:
+        self._plan, self._index = plan, index
+        self._buckets = BucketAssigner(plan, task, tell)
+        self._last: tuple[str, str, str] | None = None
+        failpoints.hit("assigner.start")
+
+    def assign(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield each piece of keyed rows (in order of partition and key) with its file ids."""
+        schema = assigned_schema(self._plan)
+        for piece in pieces:
+            if piece.num_rows:
+                ids = self._file_ids(piece)
+                columns = [*piece.columns, ids, self._tasks(ids)]
+                yield pa.Table.from_arrays(columns, schema=schema)
+
+    def _file_ids(self, piece: pa.Table) -> pa.Array:
+        partitions = piece.column(PARTITION_PATH).combine_chunks()
+        keys = piece.column(RECORD_KEY).combine_chunks()
+        if self._plan.intake.operation == "insert":
+            first = np.ones(len(keys), dtype=bool)  # every row is a record of its own
+        else:
+            first = first_of_run(partitions, keys)
+        begins = np.flatnonzero(first)
+        located = self._of_keys(partitions.take(pa.array(begins)), keys.take(pa.array(begins)))
+        ids = located.take(pa.array(np.cumsum(first) - 1))
+        self._last = (partitions[-1].as_py(), keys[-1].as_py(), ids[-1].as_py())
+        return ids
+
+    def _of_keys(self, partitions: pa.Array, keys: pa.Array) -> pa.Array:
+        """Return the file ids of distinct keys, partition by partition."""
+        begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), len(keys)]
+        found = [
+            self._of_partition(partitions[a].as_py(), keys[a:b])
+            for a, b in itertools.pairwise(begins)
+        ]
+        return pa.concat_arrays(found)
+
+    def _of_partition(self, partition: str, keys: pa.Array) -> pa.Array:
+        if self._last and self._plan.intake.operation != "insert":
+            last_partition, last_key, last_id = self._last
+            if partition == last_partition and keys[0].as_py() == last_key:
+                rest = keys[1:]
+                tail = self._of_partition_new(partition, rest) if len(rest) else keys[:0]
+                return pa.concat_arrays([pa.array([last_id], pa.string()), tail])
+        return self._of_partition_new(partition, keys)
+
+    def _of_partition_new(self, partition: str, keys: pa.Array) -> pa.Array:
+        if self._plan.intake.operation == "insert":
+            located = pa.nulls(len(keys), pa.string())
+        else:
+            located = self._index.locate(partition, keys)
+        if located.null_count == 0:
+            return located
+        taken = list(self._buckets.take(partition, located.null_count))
+        ids = pa.array([file_id for file_id, _ in taken], pa.string())
+        repeats = np.repeat(np.arange(len(taken)), [rows for _, rows in taken])
+        new = pc.is_null(located)
+        placed = ids.take(pa.array(repeats))
+        self._index.remember(partition, keys.filter(new), placed)
+        return pc.replace_with_mask(located, new, placed)
+
+    def _tasks(self, ids: pa.Array) -> pa.Array:
+        encoded = ids.dictionary_encode()
+        tasks = [task_of(i, self._plan.id_tasks) for i in encoded.dictionary.to_pylist()]
+        return pa.array(tasks, pa.int32()).take(encoded.indices)

@@ -1,0 +1,199 @@
+"""The buffer of a bucket writer task: rows by bucket, flushed by size while input still comes.
+
+*Work flow*: `add` sorts rows into buckets. A bucket above `batch_bytes` is flushed; when all
+buckets together are above `task_max_bytes`, the largest one is. A flush folds the bucket's rows
+and, in a background thread, appends them to the open file of a new file group or spills them as a
+sorted run beside the staged files (always once `OPEN_FILES` new files are open); `drain` hands over
+what each bucket holds.
+
+*Semantics*: bytes count as buffered until their run is on disk, and `add` waits when the limit is
+reached, so that memory stays below it whatever the input. Deletes stay in the runs to the end of
+the checkpoint: what wins must not depend on where a buffer was flushed.
+
+*Source:* RFC-24 STEP3, StreamWriteFunction, `write.batch.size`, `write.task.max.size`.
+"""
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb import failpoints
+from hoodie_nb.events import Pace
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.writer.folding import first_of_run, fold
+from hoodie_nb.writer.intake import FILE_ID, SEQ
+from hoodie_nb.writer.new_file import NewFile
+from hoodie_nb.writer.plan import WritePlan
+
+Tell = Callable[..., None]
+RUN_ROWS = 65_536
+OPEN_FILES = 64  # new files that a task keeps open; a process may often open 1,024, or 256, in all
+NO_LIMIT = 1 << 62
+_TOLD_BUCKETS = 16
+AppendNew = Callable[["Bucket", pa.Table], bool]
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The rows of one file group in this checkpoint; `runs` are local paths of spilled ones."""
+
+    partition_path: str
+    file_id: str
+    waiting: list[pa.Table] = field(default_factory=list)
+    waiting_bytes: int = 0
+    runs: list[str] = field(default_factory=list)
+    new_file: NewFile | None = None
+
+
+class WriteBuffer:
+    """The buckets of one task; close it to stop its thread."""
+
+    def __init__(self, plan: WritePlan, name: str, tell: Tell, append_new: AppendNew) -> None:
+        self._plan, self._name, self._tell, self._append_new = plan, name, tell, append_new
+        self._buckets: dict[tuple[str, str], Bucket] = {}  # a copied folder repeats file ids
+        self._flushes: list[tuple[Future[None], int]] = []
+        self._flushing_bytes = 0
+        self._flushed = 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._pace = Pace()
+        self.peak_bytes = self.spilled_bytes = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return the bytes in memory, those being flushed included."""
+        waiting = sum(bucket.waiting_bytes for bucket in self._buckets.values())
+        return waiting + self._flushing_bytes
+
+    def add(self, rows: pa.Table) -> None:
+        """Sort assigned rows into their buckets and flush what has grown too large."""
+        quarters = -(-4 * rows.nbytes // self._plan.options.task_max_bytes)
+        step = max(1, -(-rows.num_rows // max(1, quarters)))  # a piece may be above the limit
+        for start in range(0, rows.num_rows, step):
+            self._add(rows.slice(start, step))
+
+    def _add(self, rows: pa.Table) -> None:
+        rows = rows.combine_chunks()
+        by_bucket = [(PARTITION_PATH, "ascending"), (FILE_ID, "ascending")]
+        order = pc.sort_indices(rows, sort_keys=by_bucket)
+        names = rows.select([PARTITION_PATH, FILE_ID]).take(order).columns
+        partitions, ids = (column.combine_chunks() for column in names)
+        begins = [*np.flatnonzero(first_of_run(partitions, ids)).tolist(), len(ids)]
+        plain = rows.select(self._plan.intake.keyed_schema.names)
+        for start, end in itertools.pairwise(begins):
+            mine = plain.take(order[start:end])  # a copy: a slice would hold the whole piece
+            self._append((partitions[start].as_py(), ids[start].as_py()), mine)
+        self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
+        while self.buffered_bytes > self._plan.options.task_max_bytes:
+            self._make_room()
+        self._tell_level(self._pace.due())
+
+    def _tell_level(self, due: bool) -> None:
+        if due:
+            held = (b for b in self._buckets.values() if b.waiting_bytes)
+            largest = heapq.nlargest(_TOLD_BUCKETS, held, key=lambda b: b.waiting_bytes)
+            limit = self._plan.options.task_max_bytes
+            self._tell(
+                "buffer_level",
+                bytes=self.buffered_bytes,
+                limit_bytes=limit if limit < NO_LIMIT else None,
+                buckets=[[b.partition_path, b.file_id, b.waiting_bytes] for b in largest],
+            )
+
+    def _append(self, name: tuple[str, str], rows: pa.Table) -> None:
+        bucket = self._buckets.setdefault(name, Bucket(*name))
+        bucket.waiting.append(rows)
+        bucket.waiting_bytes += rows.nbytes
+        if bucket.waiting_bytes > self._plan.options.batch_bytes:
+            self._flush(bucket)
+
+    def _make_room(self) -> None:
+        if self._flushes:
+            self._await(*self._flushes.pop(0))
+        else:
+            self._flush(max(self._buckets.values(), key=lambda b: b.waiting_bytes))
+
+    def _flush(self, bucket: Bucket) -> None:
+        """Spill the bucket's rows in the background; they count as buffered until that is done."""
+        folder = self._plan.storage.local_path(self._plan.staged)
+        path = f"{folder}/{self._name}-run{self._flushed}.arrow"
+        self._flushed += 1
+        rows, size = bucket.waiting, bucket.waiting_bytes
+        bucket.waiting, bucket.waiting_bytes = [], 0
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="bucket-flush")
+        self._flushing_bytes += size
+        future = self._pool.submit(self._write_out, bucket, rows, path)
+        self._flushes.append((future, size))
+
+    def _write_out(self, bucket: Bucket, rows: list[pa.Table], path: str) -> None:
+        """Append the rows to the bucket's open new file if that can be, else spill them."""
+        failpoints.hit("writer.flush")
+        began = time.perf_counter()
+        run = self.fold(pa.concat_tables(rows))
+        appended = not bucket.runs and self._append_new(bucket, run)
+        written = 0 if appended else self._spill(bucket, run, path)
+        self._tell(
+            "buffer_flushed",
+            partition=bucket.partition_path,
+            file_id=bucket.file_id,
+            rows=run.num_rows,
+            bytes=written or run.nbytes,
+            appended=appended,
+            seconds=round(time.perf_counter() - began, 6),
+        )
+
+    def _spill(self, bucket: Bucket, run: pa.Table, path: str) -> int:
+        with (
+            open(path, "xb") as sink,
+            pa.ipc.new_file(sink, run.schema, options=_lz4()) as writer,
+        ):
+            writer.write_table(run, max_chunksize=RUN_ROWS)
+            written = sink.tell()
+        self.spilled_bytes += written
+        bucket.runs.append(path)
+        return written
+
+    def _await(self, flush: Future[None], size: int) -> None:
+        flush.result()
+        self._flushing_bytes -= size
+
+    def fold(self, rows: pa.Table) -> pa.Table:
+        """Return rows sorted by key: one a key, but every one for the operation `insert`."""
+        if self._plan.intake.operation == "insert":
+            keys = [(RECORD_KEY, "ascending"), (SEQ, "ascending")]
+            return rows.sort_by(keys).combine_chunks()
+        return fold(rows, self._plan.intake.ordering)
+
+    def drain(self) -> Iterator[Bucket]:
+        """Yield every bucket once, by file id, when all flushes have ended."""
+        self._tell_level(bool(self._buckets))
+        while self._flushes:
+            self._await(*self._flushes.pop(0))
+        for name in sorted(self._buckets, key=lambda name: name[::-1]):
+            yield self._buckets.pop(name)
+            self._tell_level(self._pace.due() or not self._buckets)
+
+    def close(self) -> None:
+        """Stop the flush thread."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _lz4() -> pa.ipc.IpcWriteOptions:
+    return pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None)
+
+
+def read_run(path: str) -> Iterator[pa.Table]:
+    """Yield a spilled run piece by piece, in key order; its file is mapped, not kept open."""
+    with pa.memory_map(path) as source:
+        content = source.read_buffer()
+    reader = pa.ipc.open_file(pa.BufferReader(content))
+    for number in range(reader.num_record_batches):
+        yield pa.Table.from_batches([reader.get_batch(number)])

@@ -1,0 +1,115 @@
+"""Composing: the rows of several checkpoints as one set that one instant can write.
+
+The outcome is that of one commit a checkpoint. A delete at 5 followed by an insert at 3 in a later
+checkpoint must leave the insert, so rows are not simply folded: each key carries a threshold, the
+greatest ordering value its rows have beaten so far, and what is stored is replaced if it is not
+newer than that.
+
+| before | then | becomes |
+| --- | --- | --- |
+| row at v, threshold t | row or delete at o >= v | that row or delete, threshold max(t, o) |
+| row at v, threshold t | row or delete at o < v | as before: it comes late |
+| delete, threshold t | row or delete at o | that row or delete, threshold max(t, o) |
+
+All rows are sorted by key and arrival once. The table above is then applied to the second rows of
+all keys, to the third ones, and so on: the work grows with the rows, whatever the number of
+checkpoints. Ordering values are compared by their rank among all rows, null and NaN lowest.
+
+**Caveats**: the rows of one interval are composed in the driver's memory.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.writer.folding import comparable, first_of_run
+from hoodie_nb.writer.intake import DELETE_ALWAYS, OP, SEQ, STORE, STORE_ALWAYS, THRESHOLD
+
+Numbers = npt.NDArray[np.int64]
+Kinds = npt.NDArray[np.int8]
+
+
+def composed(runs: Sequence[pa.Table], ordering: str | None) -> pa.Table:
+    """Return the keyed rows of checkpoints, in order of arrival, as one set with thresholds.
+
+    One row a key, in order of partition and key; each run has one row a key.
+    """
+    rows = _by_key_and_arrival(runs)
+    kinds: Kinds = np.asarray(rows.column(OP).to_numpy(), dtype=np.int8)
+    ranks = _ranks(rows, ordering)
+    begins = np.flatnonzero(
+        first_of_run(
+            rows.column(PARTITION_PATH).combine_chunks(), rows.column(RECORD_KEY).combine_chunks()
+        )
+    )
+    state = _State(begins, kinds[begins])
+    for keys, following in _rounds(begins, rows.num_rows):
+        state.apply(keys, following, kinds, ranks, by_arrival=ordering is None)
+    winners = rows.take(pa.array(state.row))
+    position = winners.schema.get_field_index(OP)
+    winners = winners.set_column(position, OP, pa.array(state.kind, pa.int8()))
+    if ordering is None:
+        return winners.append_column(THRESHOLD, pa.nulls(winners.num_rows, pa.int8()))
+    return winners.append_column(
+        THRESHOLD, rows.column(ordering).take(pa.array(state.threshold)).combine_chunks()
+    )
+
+
+class _State:
+    """For each key the row that counts, the row with its threshold, and what to do with it."""
+
+    def __init__(self, begins: Numbers, kinds: Kinds) -> None:
+        self.row, self.threshold, self.kind = begins.copy(), begins.copy(), kinds.copy()
+
+    def apply(
+        self, keys: Numbers, rows: Numbers, kinds: Kinds, ranks: Numbers, *, by_arrival: bool
+    ) -> None:
+        """Apply one later row to each of `keys`."""
+        deleted = ~np.isin(self.kind[keys], (STORE, STORE_ALWAYS))
+        newer = ranks[rows] >= ranks[self.row[keys]]
+        wins = deleted | newer | (kinds[rows] == DELETE_ALWAYS) | by_arrival
+        keys, rows = keys[wins], rows[wins]
+        always = np.isin(self.kind[keys], (DELETE_ALWAYS, STORE_ALWAYS))
+        stores = np.isin(kinds[rows], (STORE, STORE_ALWAYS))
+        lasting = np.where(stores, STORE_ALWAYS, DELETE_ALWAYS)  # what was beaten stays beaten
+        self.kind[keys] = np.where(always, lasting, kinds[rows])
+        higher = ranks[rows] >= ranks[self.threshold[keys]]
+        self.threshold[keys] = np.where(higher, rows, self.threshold[keys])
+        self.row[keys] = rows
+
+
+def _by_key_and_arrival(runs: Sequence[pa.Table]) -> pa.Table:
+    """Return all rows by partition, key and arrival; the sequence becomes the arrival."""
+    rows = pa.concat_tables(runs)
+    position = rows.schema.get_field_index(SEQ)
+    rows = rows.set_column(position, SEQ, pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+    keys = [(name, "ascending") for name in (PARTITION_PATH, RECORD_KEY, SEQ)]
+    return rows.sort_by(keys).combine_chunks()
+
+
+def _ranks(rows: pa.Table, ordering: str | None) -> Numbers:
+    """Return the rank of each row's ordering value: equal values share one, no value is lowest."""
+    if ordering is None:
+        return np.zeros(rows.num_rows, dtype=np.int64)
+    values = comparable(rows.column(ordering).combine_chunks())
+    order = pc.array_sort_indices(values, null_placement="at_start")
+    valid = values.take(order).drop_null()
+    ranks = np.zeros(rows.num_rows, dtype=np.int64)
+    ranks[order.to_numpy()[values.null_count :]] = np.cumsum(first_of_run(valid))
+    return ranks
+
+
+def _rounds(begins: Numbers, count: int) -> list[tuple[Numbers, Numbers]]:
+    """Return the second rows of all keys that have one, then the third ones, …, with the keys."""
+    lengths = np.diff(np.append(begins, count))
+    rounds, keys = [], np.flatnonzero(lengths > 1)
+    step = 1
+    while len(keys):
+        rounds.append((keys, begins[keys] + step))
+        step += 1
+        keys = keys[lengths[keys] > step]
+    return rounds

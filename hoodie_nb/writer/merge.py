@@ -1,0 +1,128 @@
+"""Merging: the rows of one bucket onto the slice before, as a stream of pieces.
+
+Rows of the old slice keep their order, with updates in place and deleted rows left out; new rows
+follow in key order. Rows that were not touched keep their commit time and sequence number; every
+row gets the new file's name.
+
+*Source:* HoodieMergeHandle, HoodieCreateHandle.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.table.base_file import ROW_GROUP
+from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY, SEQNO
+from hoodie_nb.writer.folding import Mask, not_older
+from hoodie_nb.writer.intake import DELETE_ALWAYS, OP, STORE, STORE_ALWAYS, THRESHOLD
+
+RowNumbers = Callable[[int], int]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class MergeCounts:
+    """Rows that a merge stored anew, changed, took out."""
+
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+
+
+@dataclass(slots=True)
+class Merge:
+    """One bucket's merge. `incoming` is folded and sorted by key; `stored` the file's schema.
+
+    `late` are the numbers of the incoming rows that lost against a row of the old slice.
+    """
+
+    incoming: pa.Table
+    stored: pa.Schema
+    ordering: str | None
+    instant_time: str
+    file_name: str
+    seqno_prefix: str
+    next_row: RowNumbers
+    keep_all: bool = False
+    counts: MergeCounts = field(default_factory=MergeCounts)
+    late: list[Rows] = field(default_factory=list)
+
+    def pieces(self, old: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, pa.Array]]:
+        """Yield pieces of the new file, each with the keys in it that the old slice lacked."""
+        seen = np.zeros(self.incoming.num_rows, dtype=bool)
+        none = pa.array([], pa.string())
+        for piece in old:
+            yield self._onto(piece, seen), none
+        stores = self._stores(np.arange(self.incoming.num_rows))
+        fresh = np.flatnonzero(stores & ~seen)
+        for start in range(0, len(fresh), ROW_GROUP):
+            rows = self._new_rows(fresh[start : start + ROW_GROUP])
+            self.counts.inserts += rows.num_rows
+            yield rows, rows.column(RECORD_KEY).combine_chunks()
+
+    def _onto(self, piece: pa.Table, seen: Mask) -> pa.Table:
+        """Return an old piece with its updates in place and its deleted rows gone."""
+        renamed = self._renamed(piece)
+        if self.keep_all:
+            return renamed
+        match = pc.index_in(piece.column(RECORD_KEY), value_set=self._keys())
+        at = np.flatnonzero(match.is_valid().to_numpy(zero_copy_only=False))
+        if len(at) == 0:
+            return renamed
+        rows = match.drop_null().combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64)
+        seen[rows] = True
+        wins = self._wins(piece, at, rows)
+        if not wins.all():
+            self.late.append(rows[~wins])
+        at, rows = at[wins], rows[wins]
+        gone = ~self._stores(rows)
+        self.counts.deletes += int(gone.sum())
+        self.counts.updates += int((~gone).sum())
+        source = np.arange(piece.num_rows, dtype=np.int64)
+        source[at[~gone]] = piece.num_rows + np.arange(int((~gone).sum()))
+        together = pa.concat_tables([renamed, self._new_rows(rows[~gone])]).combine_chunks()
+        return together.take(pa.array(np.delete(source, at[gone])))
+
+    def _stores(self, rows: Rows) -> Mask:
+        return np.isin(self.incoming.column(OP).to_numpy()[rows], (STORE, STORE_ALWAYS))
+
+    def _keys(self) -> pa.Array:
+        return self.incoming.column(RECORD_KEY).combine_chunks()
+
+    def _wins(self, piece: pa.Table, at: Rows, rows: Rows) -> Mask:
+        always = self.incoming.column(OP).to_numpy()[rows] >= DELETE_ALWAYS
+        if self.ordering is None:
+            return np.ones_like(always)
+        beats = THRESHOLD if THRESHOLD in self.incoming.column_names else self.ordering
+        incoming = self.incoming.column(beats).take(pa.array(rows))
+        stored = piece.column(self.ordering).take(pa.array(at))
+        wins = always | not_older(incoming.combine_chunks(), stored.combine_chunks())
+        return np.asarray(wins, dtype=bool)
+
+    def _renamed(self, piece: pa.Table) -> pa.Table:
+        position = piece.schema.get_field_index(FILE_NAME)
+        return piece.set_column(position, FILE_NAME, _constant(self.file_name, piece.num_rows))
+
+    def _new_rows(self, rows: Rows) -> pa.Table:
+        """Return incoming rows as they are stored, with meta columns of this instant."""
+        chosen = self.incoming.take(pa.array(rows))
+        count = chosen.num_rows
+        first = self.next_row(count)
+        numbers = pc.cast(pa.array(np.arange(first, first + count)), pa.string())
+        meta = {
+            COMMIT_TIME: _constant(self.instant_time, count),
+            SEQNO: pc.binary_join_element_wise(self.seqno_prefix, numbers, ""),
+            RECORD_KEY: chosen.column(RECORD_KEY),
+            PARTITION_PATH: chosen.column(PARTITION_PATH),
+            FILE_NAME: _constant(self.file_name, count),
+        }
+        columns = [meta[f.name] if f.name in meta else chosen.column(f.name) for f in self.stored]
+        return pa.Table.from_arrays(columns, schema=self.stored)
+
+
+def _constant(text: str, count: int) -> pa.Array:
+    return pa.array([text], pa.string()).take(pa.nulls(count, pa.int32()).fill_null(0))

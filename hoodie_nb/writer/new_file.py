@@ -1,0 +1,78 @@
+"""A new file group's staged file, open while the checkpoint's input still comes.
+
+A flush of a bucket without a slice before appends a row group here instead of spilling a run, as
+long as it brings only new rows of keys that the file does not hold yet. What it refuses is spilled
+and merged onto this file at the end. Its bloom is made at the end from the keys, which stay in
+memory.
+
+*Source:* RFC-24 STEP3, FlinkCreateHandle.
+"""
+
+import os
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb import failpoints
+from hoodie_nb.table.base_file import BaseFileWriter
+from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
+from hoodie_nb.table.schema import RECORD_KEY
+from hoodie_nb.writer.index_port import WrittenKeys
+from hoodie_nb.writer.intake import OP, STORE
+from hoodie_nb.writer.merge import Merge
+from hoodie_nb.writer.plan import WritePlan
+
+
+class NewFile:
+    """The open staged file `staged` (path from the table's root) of one new file group.
+
+    `told` hears the keys that are written to it.
+    """
+
+    def __init__(self, plan: WritePlan, staged: str, told: WrittenKeys) -> None:
+        self._plan, self.staged, self.told = plan, staged, told
+        self._sink = ChecksummedFile(plan.storage.open_new(staged))
+        self._writer = BaseFileWriter(
+            self._sink,
+            plan.intake.schema,
+            table=plan.intake.config.name,
+            codec=plan.options.codec,
+            bloom_fpp=plan.options.bloom_fpp,
+        )
+        self._keys: list[pa.Array] = []
+        self.rows = 0
+
+    def takes(self, folded: pa.Table) -> bool:
+        """Whether rows can be appended: no deletes, no key that the file holds."""
+        if self._plan.intake.operation == "insert" or folded.num_rows == 0:
+            return True
+        if not pc.all(pc.equal(folded.column(OP), STORE)).as_py():
+            return False
+        keys = folded.column(RECORD_KEY)
+        return not any(pc.any(pc.is_in(keys, value_set=seen)).as_py() for seen in self._keys)
+
+    def append(self, merge: Merge) -> None:
+        """Write rows (a merge without a slice before) as a row group of their own."""
+        if merge.incoming.num_rows == 0:
+            return
+        for rows, keys in merge.pieces(iter(())):
+            self._writer.write(rows)
+            self._keys.append(keys)
+            self.told.add(rows.column(RECORD_KEY), keys)
+        self._writer.write_group()
+        self.rows = self._writer.rows
+
+    def close(self) -> StoredFile:
+        """Write the footer and return the file, durable."""
+        self._writer.close()
+        self._sink.flush()
+        failpoints.hit("writer.data", self._plan.storage.local_path(self.staged))
+        os.fsync(self._sink.fileno())
+        self._sink.close()
+        failpoints.hit("writer.data.post")
+        return self._sink.stored(self.staged)
+
+    def abandon(self) -> None:
+        """Close the file as it is, when its task fails."""
+        self._writer.abandon()
+        self._sink.close()

@@ -1,0 +1,58 @@
+"""The plan of one write: the values that assigner, writer and runners share.
+
+It is made on the driver once an instant stands, never changes, and travels to every task.
+"""
+
+import zlib
+from dataclasses import dataclass
+
+from hoodie_nb.config import WriteOptions
+from hoodie_nb.table.file_groups import FileGroups
+from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """One instant's write: where, what, onto which slices, by how many tasks.
+
+    `record_bytes` is the average size of a stored row; `staged` the folder for this run's files,
+    which only the driver makes and deletes. `index` is "bloom+state", which knows what `manifest`
+    lists, "bloom", or "state", kept in `state_folder`; `ordinal` counts the checkpoints of the
+    instant before this one.
+    """
+
+    storage: LocalStorage
+    intake: Intake
+    options: WriteOptions
+    instant_time: str
+    staged: str
+    groups: FileGroups
+    record_bytes: int
+    tasks: int = 1
+    pipeline: Pipeline = PIPELINES["step3"]
+    index: str = "bloom+state"
+    state_folder: str = ""
+    manifest: str = ""
+    ordinal: int = 0
+
+    @property
+    def id_tasks(self) -> int:
+        """Return among how many tasks file groups are dealt out; by partition each has its own."""
+        return self.tasks if self.pipeline.shuffle == "file id" else 1
+
+
+@dataclass(frozen=True, slots=True)
+class SealPlan:
+    """A checkpoint that only keeps its records: as runs in `folder`."""
+
+    storage: LocalStorage
+    intake: Intake
+    folder: str
+    tasks: int
+
+
+def task_of(file_id: str, tasks: int) -> int:
+    """Return the task that assigns to and writes a file group: one task a group, always."""
+    return zlib.crc32(file_id.encode()) % tasks

@@ -1,0 +1,70 @@
+"""Runs: keyed rows as Arrow files of ours, durable, with length and CRC-32.
+
+The rows of sealed checkpoints and the deletes beside staged files are kept this way. A run is
+verified before it is opened: Arrow maps what it reads, and damage would end the process.
+"""
+
+import os
+
+import pyarrow as pa
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.base_file import conform
+from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
+from hoodie_nb.table.schema import META_COLUMNS, lost_fields
+from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.folding import Mask, fold_partitions
+
+_PIECE_ROWS = 65_536
+
+
+def save_rows(
+    storage: LocalStorage, path: str, rows: pa.Table, kept: Mask | None = None
+) -> StoredFile:
+    """Write rows, or those that are `kept`, to a new file, durable, and return it."""
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with ChecksummedFile(storage.open_new(path)) as sink:
+        with pa.ipc.new_file(sink, rows.schema, options=options) as writer:
+            for start in range(0, rows.num_rows, _PIECE_ROWS):
+                piece = rows.slice(start, _PIECE_ROWS)
+                if kept is not None:
+                    piece = piece.filter(pa.array(kept[start : start + _PIECE_ROWS]))
+                writer.write_table(piece)
+        sink.flush()
+        os.fsync(sink.fileno())
+    return sink.stored(path)
+
+
+def save_run(storage: LocalStorage, path: str, keyed: pa.Table, ordering: str | None) -> StoredFile:
+    """Write keyed rows (in order of partition) as a run, one a key, durable."""
+    return save_rows(storage, path, fold_partitions(keyed, ordering))
+
+
+def load_rows(storage: LocalStorage, run: StoredFile, schema: pa.Schema) -> pa.Table:
+    """Return a run's rows in the schema of now.
+
+    Raises InvalidTable if the file is damaged, or has values that the table has no place for.
+    """
+    run.verify(storage)
+    rows = pa.ipc.open_file(pa.memory_map(storage.local_path(run.path))).read_all()
+    return fitted(rows, schema, f"{storage.root}/{run.path}")
+
+
+def fitted(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    """Return rows of ours with exactly the columns of `schema`: cast, missing ones null.
+
+    Raises InvalidTable if `schema` lacks a column, or a field inside one, that has values, or
+    values do not fit it.
+    """
+    given = [n for n in rows.column_names if n not in META_COLUMNS and n not in schema.names]
+    lost = [name for name in given if rows.column(name).null_count < rows.num_rows]
+    for field in schema:
+        if field.name in rows.column_names and rows.column(field.name).type != field.type:
+            for chunk in rows.column(field.name).chunks:
+                lost += lost_fields(chunk, field.type, field.name)
+    if lost:
+        raise InvalidTable(
+            f"{where} holds rows with columns {sorted({*lost})}, which another engine has dropped "
+            "from the table since: add the columns again, or restore the table to before that"
+        )
+    return conform(rows, schema, where)
