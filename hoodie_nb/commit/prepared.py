@@ -28,6 +28,7 @@ from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.table.checksums import LOST, decode_record, encode_record
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.rollback import was_rolled_back
 from hoodie_nb.table.storage import META, OURS, STAGED, LocalStorage
 from hoodie_nb.table.timeline import Instant, State
 
@@ -38,7 +39,8 @@ FOLDER = f"{OURS}/prepared"
 class Prepared:
     """One prepared checkpoint of the instant `instant_time` (all of them, if it was redone).
 
-    `from_seals`: its rows are those of sealed checkpoints, whose runs still exist.
+    `from_seals`: its rows are those of sealed checkpoints, whose runs still exist. `undone`: a redo
+    has taken its instant off the timeline, or is about to.
     """
 
     instant_time: str
@@ -49,6 +51,7 @@ class Prepared:
     statuses: tuple[WriteStatus, ...]
     replaces: str | None = None
     from_seals: bool = False
+    undone: bool = False
 
     @property
     def path(self) -> str:
@@ -110,6 +113,10 @@ class PreparedRecords:
             self._storage.sync_folder(folder)
         self._storage.put_if_absent(record.path, record.to_bytes())
 
+    def note_undone(self, record: Prepared) -> None:
+        """Note that a record's instant leaves the timeline without having completed."""
+        self._storage.replace(record.path, replace(record, undone=True).to_bytes())
+
     def remove(self, instant_time: str) -> None:
         """Delete all records of an instant, and those of instants it replaced."""
         names = {instant_time}
@@ -160,6 +167,8 @@ def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
     ):
         return None
     if not base and not table.storage.list_folder(f"{META}/archived"):
+        return None
+    if records[0].undone or was_rolled_back(table.storage, table.timeline, time17):
         return None
     paths = [status.path for status in merged(records)]
     if paths and not any(map(table.storage.exists, paths)):

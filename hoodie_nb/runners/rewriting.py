@@ -73,6 +73,7 @@ def redo(
     parts = [*_unwritten(storage, intake, records), _winners(storage, intake, records)]
     for pending in coordinator.table.timeline.pending():
         if pending.requested_time == old:
+            coordinator.prepared.note_undone(records[0])
             coordinator.roll_back(pending, keep_staged=True)
     new: list[Prepared] = []
     instant = coordinator.begin(after=old)

@@ -16,6 +16,7 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import Any
@@ -78,6 +79,18 @@ def finish_rollbacks(storage: LocalStorage, timeline: Timeline) -> list[Instant]
             _finish(storage, timeline, rollback, instant, files)
             undone.append(instant)
     return undone
+
+
+def was_rolled_back(storage: LocalStorage, timeline: Timeline, requested_time: str) -> bool:
+    """Whether a completed rollback on the timeline names an instant; unreadable ones do not."""
+    for done in timeline.listing.instants:
+        if done.action == "rollback" and done.state is State.COMPLETED:
+            with suppress(Exception):  # broken Avro ends in errors of many kinds
+                (record,) = fastavro.reader(io.BytesIO(storage.read_bytes(done.path)))
+                named: Any = record
+                if requested_time in named["commitsRollback"]:
+                    return True
+    return False
 
 
 def timeline_has_completed(timeline: Timeline, instant: Instant) -> bool:

@@ -232,6 +232,24 @@ def test_a_late_row_that_loses_again_is_kept_for_the_next_redo(life):
     assert one.found() == {"base": (1, 1), "b": (1, 1), "k": (5, 5)}
 
 
+@pytest.mark.parametrize("failpoint", ["coord.requested.pre", "coord.redo.pre"])
+def test_a_redo_that_dies_on_a_timeline_that_is_archived_then_is_repeated(life, failpoint):
+    """The instant is off the timeline, and its base is archived before the next start."""
+    one = life()
+    one.checkpoint(("base", 1, 1, False))
+    one.job.complete(one.number)
+    one.checkpoint(("k", 5, 5, False))
+    upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 7})
+    one.die(failpoint, one.job.checkpointing.complete)
+    before = committed(one)
+    upsert_elsewhere(one, SCHEMA, {"id": "g", "part": "p", "ts": 1, "v": 8})
+    forget(one, *before)
+    one.start()
+    one.job.checkpointing.complete()
+    assert one.found() == {"base": (1, 1), "f": (1, 7), "g": (1, 8), "k": (5, 5)}
+    assert fsck(one.path) == []
+
+
 def restore_away(one: Life, *instants: str) -> None:
     """Take commits back as another engine's restore does: their base files and their instants."""
     for time17 in instants:

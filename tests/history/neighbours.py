@@ -20,7 +20,7 @@ from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.table.rollback import roll_back
+from hoodie_nb.table.rollback import _METADATA, _encode, _metadata, roll_back
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.intake import Intake
 
@@ -87,7 +87,8 @@ def rolls_back(history: History) -> None:
             if pending.action == "commit":
                 rollback = handle.timeline.begin(handle.timeline.request("rollback"))
                 roll_back(handle.storage, handle.timeline, pending, keep_staged=True)
-                handle.timeline.complete(rollback, b"Java's")
+                named = _encode(_METADATA, _metadata(rollback, pending, []))
+                handle.timeline.complete(rollback, named)
 
 
 def archives(history: History) -> None:
