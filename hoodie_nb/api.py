@@ -36,8 +36,8 @@ from hoodie_nb.services.repair import repair
 from hoodie_nb.table import read
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
-from hoodie_nb.table.properties import PATH as PROPERTIES
 from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.property_file import PATH as PROPERTIES
 from hoodie_nb.table.schema import refuse_not_null, storable
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.intake import Intake, arrow_rows

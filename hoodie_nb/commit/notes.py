@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from hoodie_nb.commit.prepared import Prepared, checkpoints_of
 from hoodie_nb.commit.progress import EXTRA_KEY, ProgressRecords
 from hoodie_nb.commit.sealing import MARK_KEY, SealedRecords
+from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.schema import to_avro
 from hoodie_nb.writer.intake import Intake
 
 

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.schema import (
@@ -36,7 +37,6 @@ from hoodie_nb.table.schema import (
     PARTITION_PATH,
     RECORD_KEY,
     as_type,
-    to_avro,
 )
 
 BLOOM, BLOOM_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"

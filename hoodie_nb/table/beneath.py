@@ -16,6 +16,8 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from hoodie_nb.errors import InvalidTable
 
@@ -91,3 +93,57 @@ def rename_new(source: Place, target: Place) -> None:
         os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
     else:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder; size in bytes, time of change in ms since 1970.
+
+    A link has the size and time of the file it leads to; it is never a folder.
+    """
+
+    name: str
+    is_folder: bool
+    size_bytes: int
+    modified_ms: int
+    is_link: bool = False
+
+
+def entry_of(found: "os.DirEntry[str]") -> Entry | None:
+    """Return what was found in a folder, None if it is gone by now."""
+    try:
+        status = found.stat(follow_symlinks=False)
+        if found.is_symlink():
+            with suppress(OSError):  # it leads nowhere, or in a circle
+                status = found.stat()
+    except FileNotFoundError:  # deleted while we looked
+        return None
+    size, changed = status.st_size, status.st_mtime_ns // 1_000_000
+    return Entry(found.name, found.is_dir(follow_symlinks=False), size, changed, found.is_symlink())
+
+
+def file_name_of(found: "os.DirEntry[str]") -> str | None:
+    """Return the name of what was found, None if it is a folder."""
+    return None if found.is_dir(follow_symlinks=False) else found.name
+
+
+def create_new(folder: int, name: str, path: str) -> BinaryIO:
+    """Open a new file in an open folder; `path` is its name in errors (FileExistsError)."""
+
+    def opener(_: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o666, dir_fd=folder)
+
+    return open(path, "xb", opener=opener)
+
+
+def same_content(first: str, second: str) -> bool:
+    """Whether two files hold the same bytes."""
+    if os.path.getsize(first) != os.path.getsize(second):
+        return False
+    with open(first, "rb") as a, open(second, "rb") as b:
+        while True:
+            left, right = a.read(1 << 20), b.read(1 << 20)
+            if left != right:
+                return False
+            if not left:
+                return True

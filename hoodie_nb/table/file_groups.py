@@ -14,13 +14,16 @@ them for new, and the next write puts the file back. Copies of base files elsewh
 *Source:* HoodieTableFileSystemView, HoodieFileGroup.isFileSliceCommitted, isBeforeTimelineStarts.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hoodie_nb.table.base_file import partition_path_in
+from hoodie_nb.table.beneath import Entry, link_refused
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
-from hoodie_nb.table.storage import Entry, LocalStorage, walk_folders
+from hoodie_nb.table.storage import META, LocalStorage
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
@@ -225,3 +228,28 @@ def _replaced(timeline: Timeline, instants: Iterable[Instant]) -> frozenset[tupl
     return frozenset(
         (p, file_id) for c in commits for p, ids in c.replaced.items() for file_id in ids
     )
+
+
+def walk_folders(storage: LocalStorage) -> Iterator[tuple[str, list[Entry]]]:
+    """Yield every folder of the table but Hudi's own, each with what lies in it.
+
+    Links are not followed. One that leads to a folder outside the table is refused, so that rows
+    which another engine reads there are not missed.
+    """
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        entries = storage.list_folder(folder)
+        yield folder, entries
+        for entry in reversed(entries):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_link:
+                _must_not_lead_out(storage, path)
+            elif entry.is_folder and path != META:
+                folders.append(path)
+
+
+def _must_not_lead_out(storage: LocalStorage, path: str) -> None:
+    target = Path(os.path.realpath(storage.local_path(path)))
+    if target.is_dir() and not target.is_relative_to(os.path.realpath(storage.root)):
+        raise link_refused(storage.root, path)

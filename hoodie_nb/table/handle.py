@@ -14,7 +14,8 @@ import pyarrow as pa
 from hoodie_nb.clock import Clock, SystemClock
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table import foreign, properties
+from hoodie_nb.table import foreign, properties, property_file
+from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.file_groups import (
     METADATA_NAMES,
@@ -27,7 +28,6 @@ from hoodie_nb.table.file_groups import (
 from hoodie_nb.table.lost import lost_files, lost_message, note_written
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.publish import mark_partition
-from hoodie_nb.table.schema import parse_avro
 from hoodie_nb.table.storage import META, OURS, LocalStorage
 from hoodie_nb.table.timeline import Instant, Timeline
 
@@ -66,7 +66,7 @@ class TableHandle:
         Who is going to write needs the options, too: their damage is reported before anything else.
         """
         if to_write:
-            properties.restore(self.storage)
+            property_file.restore(self.storage)
         self.config = properties.load(self.storage)
         if to_write:
             self._options = self.options
@@ -164,7 +164,7 @@ def create_table(
     wanted = WriteOptions().updated(options or {})
     storage = LocalStorage(path)
     clock = clock or SystemClock()
-    if storage.exists(properties.PATH) or storage.exists(properties.BACKUP):
+    if storage.exists(property_file.PATH) or storage.exists(property_file.BACKUP):
         if if_exists == "error":
             raise InvalidTable(
                 f"{storage.root} holds a table already: use Table.open, if_exists='open', "
@@ -194,7 +194,7 @@ def _make(
     storage.make_folder(META)
     storage.replace(properties.OPTIONS, json.dumps(options.as_options(), indent=2).encode())
     text = config.lines(instant_time(clock.now_ms()))
-    storage.put_if_absent(properties.PATH, text.encode())
+    storage.put_if_absent(property_file.PATH, text.encode())
     storage.sync_folder("")
     return TableHandle(storage, clock, config)
 
@@ -217,12 +217,12 @@ def _clear(storage: LocalStorage) -> None:
         path = f"{META}/{entry.name}"
         if entry.is_folder and path != OURS:
             storage.remove_tree(path)
-        elif not entry.is_folder and path != properties.PATH:
+        elif not entry.is_folder and path != property_file.PATH:
             storage.remove(path)
     for entry in storage.list_folder(OURS):
         if entry.is_folder:
             storage.remove_tree(f"{OURS}/{entry.name}")
-    storage.remove(properties.PATH)
+    storage.remove(property_file.PATH)
 
 
 def _must_be_free(storage: LocalStorage) -> None:

@@ -5,17 +5,12 @@
 (0.x) name the same thing. Options of our own lie in `.hoodie/.hoodie_nb/options.json`, so that the
 properties hold nothing Hudi does not know.
 
-Java changes the file in place: it writes `hoodie.properties.backup` first and deletes it last. If
-the file is gone or cut off, readers take the backup, and the next writer puts it back.
-
 **Caveats**: table version 6 only; one ordering column; composite keys need Hudi's COMPLEX form. A
 table whose keys or merging we would not keep as its own engine does is read and not written.
 *Source:* HoodieTableConfig.
 """
 
-import contextlib
 import json
-import re
 import time
 import zlib
 from collections.abc import Mapping
@@ -25,11 +20,10 @@ import pyarrow as pa
 
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.schema import parse_avro, to_avro
+from hoodie_nb.table.avro_schema import parse_avro, to_avro
+from hoodie_nb.table.property_file import checksum, escape, parse_properties, read_text
 from hoodie_nb.table.storage import META, LocalStorage
 
-PATH = f"{META}/hoodie.properties"
-BACKUP = f"{PATH}.backup"
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 _KEYGEN = "org.apache.hudi.keygen."
 _PAYLOAD = "org.apache.hudi.common.model."
@@ -55,33 +49,6 @@ _WRITTEN = {  # and this to be written as well
 
 
 _OTHER_LAYOUT = ("hoodie.bucket.index.", "hoodie.keygen.timebased.")  # any property below them
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Return the keys and values of a Java properties file, its escapes undone."""
-    found = {}
-    for line in text.splitlines():
-        line = line.strip()
-        if line and line[0] not in "#!":
-            key, _, value = line.partition("=")
-            found[_unescape(key.strip())] = _unescape(value.strip())
-    return found
-
-
-def _unescape(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
-        code = match[1]
-        plain = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
-        return chr(int(code[1:], 16)) if len(code) == 5 else plain.get(code, code)
-
-    plain = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text)
-    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _escape(text: str) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    units = memoryview(text.encode("utf-16-le")).cast("H")  # Java's characters
-    return "".join(chr(unit) if 31 < unit < 127 else f"\\u{unit:04x}" for unit in units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +109,7 @@ class TableConfig:
             ),
             "hoodie.table.checksum": str(zlib.crc32(f".{self.name}".encode())),  # the last line
         }
-        rows = [f"{key}={_escape(value)}" for key, value in values.items() if value]
+        rows = [f"{key}={escape(value)}" for key, value in values.items() if value]
         return "\n".join([f"#Properties saved on {saved_at}", *rows, ""])
 
     @classmethod
@@ -205,15 +172,10 @@ def _check(values: dict[str, str], where: str) -> None:
     reason = _unsupported(values, _READ)
     if reason:
         raise InvalidTable(f"{where} {reason}: read it with the engine that made it")
-    if values.get("hoodie.table.checksum") not in (None, "", _checksum(values)):
+    if values.get("hoodie.table.checksum") not in (None, "", checksum(values)):
         raise InvalidTable(f"{where}: the checksum does not fit: restore it from a backup")
     if len(_split(values.get("hoodie.table.ordering.fields", ""))) > 1:
         raise InvalidTable(f"{where} names several ordering columns; one is supported")
-
-
-def _checksum(values: dict[str, str]) -> str:
-    database, name = values.get("hoodie.database.name", ""), values.get("hoodie.table.name")
-    return str(zlib.crc32(f"{database}.{name}".encode()))
 
 
 def _unsupported(values: dict[str, str], supported: Mapping[str, tuple[str, ...]]) -> str | None:
@@ -254,45 +216,8 @@ def _other_clock(values: dict[str, str]) -> str | None:
 
 def load(storage: LocalStorage) -> TableConfig:
     """Read the table's configuration, or raise InvalidTable if there is no table."""
-    path, text = _found(storage)
+    path, text = read_text(storage)
     return TableConfig.parse(text, f"{storage.root}/{path}")
-
-
-def restore(storage: LocalStorage) -> None:
-    """Put the properties back from their backup if an engine that changed them has died."""
-    path, text = _found(storage)
-    if path == BACKUP:
-        content = text.encode("latin-1")
-        if storage.exists(PATH):
-            storage.replace(PATH, content)
-        else:
-            with contextlib.suppress(FileExistsError):  # that engine is alive
-                storage.put_if_absent(PATH, content)
-        storage.remove(BACKUP)
-
-
-def _found(storage: LocalStorage) -> tuple[str, str]:
-    """Return path and text of the properties: the backup's if they are damaged or missing."""
-    for _ in range(2):  # an engine may be at work between the two
-        for path in (PATH, BACKUP):
-            text = _text(storage, path)
-            values = parse_properties(text or "")
-            if text is not None and values.get("hoodie.table.checksum") == _checksum(values):
-                return path, text
-    text = _text(storage, PATH)
-    if text is None:
-        raise InvalidTable(
-            f"{storage.root} is no Hudi table (it has no {PATH}): make one with Table.create, "
-            "or check the path"
-        )
-    return PATH, text
-
-
-def _text(storage: LocalStorage, path: str) -> str | None:
-    try:
-        return storage.read_bytes(path).decode("latin-1")  # Java's encoding of such files
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
 
 
 def load_options(storage: LocalStorage) -> WriteOptions:

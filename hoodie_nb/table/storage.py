@@ -23,13 +23,23 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TypeVar, cast
 from urllib.parse import unquote, urlparse
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.beneath import Place, folder_beneath, is_link, link_refused, rename_new
+from hoodie_nb.table.beneath import (
+    Entry,
+    Place,
+    create_new,
+    entry_of,
+    file_name_of,
+    folder_beneath,
+    is_link,
+    link_refused,
+    rename_new,
+    same_content,
+)
 from hoodie_nb.table.slow_link import Link, LinkedFile
 
 META = ".hoodie"
@@ -39,20 +49,6 @@ SCRATCH = f"{OURS}/tmp"
 T = TypeVar("T")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _TOUCH = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name in a folder; size in bytes, time of change in ms since 1970.
-
-    A link has the size and time of the file it leads to; it is never a folder.
-    """
-
-    name: str
-    is_folder: bool
-    size_bytes: int
-    modified_ms: int
-    is_link: bool = False
 
 
 def local_root(path: str | os.PathLike[str]) -> str:
@@ -106,11 +102,11 @@ class LocalStorage:
 
     def list_folder(self, folder: str) -> list[Entry]:
         """Names in `folder` in order, none if it is missing; InvalidTable if it cannot be read."""
-        return sorted(self._scan(folder, _entry), key=lambda e: e.name)
+        return sorted(self._scan(folder, entry_of), key=lambda e: e.name)
 
     def names(self, folder: str) -> list[str]:
         """Names of the files in `folder`, in order: a long listing that asks nothing of each."""
-        return sorted(self._scan(folder, _file_name))
+        return sorted(self._scan(folder, file_name_of))
 
     def _scan(self, folder: str, made: Callable[["os.DirEntry[str]"], T | None]) -> list[T]:
         """Return what is made of each name, but for None."""
@@ -199,7 +195,7 @@ class LocalStorage:
 
     def _equal(self, staged: str, target: str) -> bool:
         source, final = self.local_path(staged), self.local_path(target)
-        return os.path.samefile(source, final) or _same_content(source, final)
+        return os.path.samefile(source, final) or same_content(source, final)
 
     @staticmethod
     def _link(source: Place, target: Place) -> None:
@@ -212,7 +208,7 @@ class LocalStorage:
         with folder_beneath(self.root, self._parts(self._temporary), make=True) as folder:
             name = uuid.uuid4().hex
             try:
-                with _create(folder, name, name) as file:
+                with create_new(folder, name, name) as file:
                     shutil.copyfileobj(content, file, 1 << 20)
                     file.flush()
                     if durable:
@@ -284,69 +280,9 @@ class LocalStorage:
     def open_new(self, path: str) -> BinaryIO:
         """Open a file for writing that must not exist yet."""
         with self._parent(path) as (folder, name):
-            file = _create(folder, name, self.local_path(path))
+            file = create_new(folder, name, self.local_path(path))
         return file if self.link is None else cast(BinaryIO, LinkedFile(file, self.link))
 
     def _travel(self, size_bytes: int) -> None:
         if self.link is not None:
             self.link.wait(size_bytes)
-
-
-def _create(folder: int, name: str, path: str) -> BinaryIO:
-    def opener(_: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NOFOLLOW, 0o666, dir_fd=folder)
-
-    return open(path, "xb", opener=opener)
-
-
-def _entry(found: "os.DirEntry[str]") -> Entry | None:
-    try:
-        status = found.stat(follow_symlinks=False)
-        if found.is_symlink():
-            with suppress(OSError):  # it leads nowhere, or in a circle
-                status = found.stat()
-    except FileNotFoundError:  # deleted while we looked
-        return None
-    size, changed = status.st_size, status.st_mtime_ns // 1_000_000
-    return Entry(found.name, found.is_dir(follow_symlinks=False), size, changed, found.is_symlink())
-
-
-def _file_name(found: "os.DirEntry[str]") -> str | None:
-    return None if found.is_dir(follow_symlinks=False) else found.name
-
-
-def _same_content(first: str, second: str) -> bool:
-    if os.path.getsize(first) != os.path.getsize(second):
-        return False
-    with open(first, "rb") as a, open(second, "rb") as b:
-        while True:
-            left, right = a.read(1 << 20), b.read(1 << 20)
-            if left != right:
-                return False
-            if not left:
-                return True
-
-
-def walk_folders(storage: LocalStorage) -> Iterator[tuple[str, list[Entry]]]:
-    """Yield every folder of the table but Hudi's own, each with what lies in it.
-
-    Links are not followed. One that leads to a folder outside the table is refused, so that rows
-    which another engine reads there are not missed.
-    """
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        entries = storage.list_folder(folder)
-        yield folder, entries
-        for entry in reversed(entries):
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_link:
-                _must_not_lead_out(storage, path)
-            elif entry.is_folder and path != META:
-                folders.append(path)
-
-
-def _must_not_lead_out(storage: LocalStorage, path: str) -> None:
-    target = Path(os.path.realpath(storage.local_path(path)))
-    if target.is_dir() and not target.is_relative_to(os.path.realpath(storage.root)):
-        raise link_refused(storage.root, path)

@@ -27,8 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from hoodie_nb.table.beneath import Place
-from hoodie_nb.table.storage import SCRATCH, Entry, LocalStorage
+from hoodie_nb.table.beneath import Entry, Place
+from hoodie_nb.table.storage import SCRATCH, LocalStorage
 
 T = TypeVar("T")
 

@@ -30,10 +30,12 @@ from tables import canonical, hudi_rows, hudi_table, schema_of, timeline_names, 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.table.avro_schema import from_avro, to_avro
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.handle import create_table
-from hoodie_nb.table.properties import TableConfig, parse_properties
-from hoodie_nb.table.schema import META_COLUMNS, from_avro, to_avro
+from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.property_file import parse_properties
+from hoodie_nb.table.schema import META_COLUMNS
 from hoodie_nb.table.timeline import Instant, State
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
