@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 
 from hoodie_nb.commit.prepared import Prepared, checkpoints_of
-from hoodie_nb.commit.progress import EXTRA_KEY, ProgressRecords
+from hoodie_nb.commit.progress import EXTRA_KEY, Checkpoint, ProgressRecords, held_by
 from hoodie_nb.commit.sealing import MARK_KEY, SealedRecords
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.handle import TableHandle
@@ -49,6 +49,31 @@ class CommitNotes:
         if notes:
             self._sealed.take_mark(notes, self._table.storage.root)
         return notes
+
+    def is_applied(self, record: Prepared) -> bool:
+        """Whether a later commit holds checkpoints of a prepared record's query.
+
+        Before a query commits anything else, its prepared instant is committed, if need be under
+        another time: then the record is one that a backup brought back.
+        """
+        queries = {checkpoint.query_id for checkpoint in record.checkpoints}
+        later = (
+            commit.requested_time
+            for commit in self._table.timeline.completed_commits()
+            if commit.requested_time > record.instant_time
+        )
+        return any(queries & self._held_by(time17).keys() for time17 in later)
+
+    def ends_with(self, time17: str, records: Sequence[Prepared]) -> bool:
+        """Whether the last of these records is the last one of a completed instant."""
+        last = checkpoints_of(records)[-1:]
+        return all(self._held_by(time17).get(c.query_id) == c for c in last)
+
+    def _held_by(self, time17: str) -> dict[str, Checkpoint]:
+        """Return the last checkpoint of each query of which a commit holds any."""
+        done = self._table.timeline.completed(time17)
+        extra = {} if done is None else self._table.commit_metadata(done).extra
+        return held_by(extra, time17)
 
     def of(self, records: Sequence[Prepared], intake: Intake) -> dict[str, str]:
         """Return the notes of the commit that these prepared records become."""

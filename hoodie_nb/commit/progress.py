@@ -16,6 +16,7 @@ restored checkpoint folder runs other data under the same number.
 *Source:* Delta's (txnAppId, txnVersion), Hudi's `_hudi_streaming_sink_checkpoint`.
 """
 
+import contextlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -119,13 +120,10 @@ class ProgressRecords:
 
     def catch_up(self, extra: Mapping[str, str]) -> None:
         """Record what the newest commit carries and a crash kept from being recorded."""
-        text = extra.get(EXTRA_KEY, "{}")
         try:
-            newest = [
-                (Checkpoint(query_id, int(batch), str(fingerprint)), instant and str(instant))
-                for query_id, (batch, fingerprint, instant) in json.loads(text).items()
-            ]
+            newest = _carried_by(extra)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            text = extra.get(EXTRA_KEY, "")
             raise InvalidTable(
                 f"the newest commit of {self._storage.root} carries {EXTRA_KEY}={text:.80}, which "
                 f"cannot be read ({error}): restore the commit from a backup"
@@ -170,6 +168,21 @@ class ProgressRecords:
                 "other data before; inserting it again could double rows: use operation='upsert', "
                 "or a new checkpoint folder if the source starts at new data"
             )
+
+
+def held_by(extra: Mapping[str, str], time17: str) -> dict[str, Checkpoint]:
+    """Return by query the last checkpoint that the commit of that time holds itself."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+        return {c.query_id: c for c, instant in _carried_by(extra) if instant == time17}
+    return {}
+
+
+def _carried_by(extra: Mapping[str, str]) -> list[tuple[Checkpoint, str | None]]:
+    carried = json.loads(extra.get(EXTRA_KEY, "{}"))
+    return [
+        (Checkpoint(query_id, int(batch), str(fingerprint)), instant and str(instant))
+        for query_id, (batch, fingerprint, instant) in carried.items()
+    ]
 
 
 def _path(query_id: str) -> str:

@@ -1,0 +1,136 @@
+"""Backups of prepared records, and parts of instants."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from faults import Crash
+from test_journal import OURS, SCHEMA, Life, life, rows, upsert_elsewhere
+from test_meanwhile import disown, put_back, write_batch
+
+from hoodie_nb import Table, failpoints
+from hoodie_nb.errors import WriteFailed
+from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.read import to_arrow
+from hoodie_nb.writer.index_port import upkeep
+
+__all__ = ["life"]  # a fixture
+ROW = {"id": "f", "part": "p", "ts": 1, "v": 7}
+
+
+def backup_of(one: Life) -> Path:
+    """Return a copy of our folder as it is now."""
+    return Path(shutil.copytree(one.path / OURS, one.path.with_name("backup")))
+
+
+# --- prepared records of a backup ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folders", [["."], ["prepared", "staged"], ["prepared"]])
+def test_a_prepared_record_of_a_backup_is_not_applied_again(life, folders):
+    """Its instant was redone and completed since: no deleted key returns."""
+    one = life()
+    one.checkpoint(("base", 1, 1, False))
+    one.job.complete(one.number)
+    one.checkpoint(("k", 5, 5, False), ("b", 1, 1, False))
+    backup = backup_of(one)
+    upsert_elsewhere(one, SCHEMA, ROW)
+    disown(one)
+    one.start()
+    one.job.checkpointing.complete()
+    for given in (("k", 6, 0, True), ("z", 6, 0, False)):
+        one.checkpoint(given)
+        one.job.complete(one.number)
+    before = one.found()
+    for folder in folders:
+        put_back(one, backup, folder)
+    one.start()
+    one.job.checkpointing.complete()
+    assert one.found() == before == {"base": (1, 1), "b": (1, 1), "f": (1, 7), "z": (6, 0)}
+    assert list(one.path.glob(f"{OURS}/prepared/*")) == []
+    assert fsck(one.path) == []
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_prepared_insert_of_a_backup_is_not_inserted_again(life, undone):
+    """It was redone, or undone and tried again, since: its rows are there once."""
+    one = life()
+    write_batch(one, 0, "a")
+    if undone:
+
+        def breaks() -> None:
+            backup_of(one)
+            one.clock.ms += 1000
+            raise WriteFailed("by the test")
+
+        failpoints.call("coord.prepare.post", breaks)
+        with pytest.raises(WriteFailed):
+            write_batch(one, 1, "b")
+        failpoints.arm("")
+    else:
+        one.die("coord.prepare.post", lambda: write_batch(one, 1, "b"))
+        backup_of(one)
+        upsert_elsewhere(one, SCHEMA, ROW)
+        disown(one)
+    write_batch(one, 1, "b")
+    write_batch(one, 2, "c")
+    put_back(one, one.path.with_name("backup"), ".")
+    write_batch(one, 3, "d")
+    found = sorted(row["id"] for row in to_arrow(one.handle()).to_pylist())
+    assert found == ["a", "b", "c", "d", *(() if undone else ("f",))]
+
+
+# --- an index that learns from a part of an instant ---------------------------------------------
+
+
+def lost_record(one: Life) -> None:
+    """Die behind the completed file; the instant's second record is lost."""
+    one.die("coord.commit.post", one.job.checkpointing.complete)
+    sorted(one.path.glob(f"{OURS}/prepared/*"))[1].unlink()
+
+
+def full_disk(one: Life) -> None:
+    """The index cannot be saved, and the process dies between the removals of two records."""
+    storage, remove, seen = one.job.table.storage, one.job.table.storage.remove, []
+
+    def dies(path: str) -> bool:
+        seen.extend([path] * ("/prepared/" in path))
+        if len(seen) == 2:
+            storage.dead = True
+            raise Crash(path)
+        return remove(path)
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "full")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(storage, "remove", dies)
+        patch.setattr(upkeep, "_learned", fails)
+        one.job.checkpointing.complete()
+
+
+def restored(one: Life) -> None:
+    """Our folder comes back as it was before the second checkpoint."""
+    one.job.checkpointing.complete()
+    put_back(one, one.path.with_name("backup"), ".")
+
+
+@pytest.mark.parametrize("event", [lost_record, full_disk, restored])
+def test_the_index_does_not_learn_from_a_part_of_an_instant(life, event):
+    """Of two records of a completed instant one is left: keys of the other are not doubled."""
+    one = life()
+    one.checkpoint(("a", 1, 1, False))
+    one.job.lose(one.number)
+    backup_of(one)
+    one.checkpoint(("b", 1, 1, False))
+    event(one)
+    one.start()
+    one.job.checkpointing.complete()
+    no_packing = json.dumps({"hoodie.parquet.small.file.limit": 0})
+    (one.path / OURS / "options.json").write_text(no_packing)
+    Table.open(one.path).upsert(rows(("a", 2, 2, False), ("b", 2, 2, False)))
+    assert one.found() == {"a": (2, 2), "b": (2, 2)}
+    assert fsck(one.path) == []
