@@ -89,11 +89,28 @@ class TableHandle:
             raise InvalidTable(
                 f"{self.storage.root} {why}: leave writing to the engine that made the table"
             )
+        if not groups.instants:
+            self._refuse_uncommitted()
         self._fits = bool(groups.slices)
         for folder in groups.unmarked:
             oldest = min(piece.instant_time for piece in groups.partition(folder).values())
             if mark_partition(self.storage, folder, oldest):
                 tell("partition_metadata_restored", partition=folder)
+
+    def _refuse_uncommitted(self) -> None:
+        """Raise InvalidTable if files would count again, as archived ones, after a first commit."""
+        pending = {i.requested_time for i in self.timeline.pending()}
+        later = Commits(frozenset(), frozenset(pending), "9")
+        for folder in table_folders(self.storage, later):
+            names = (BaseFileName.parse(entry.name) for entry in folder.entries)
+            for name in names if folder.is_partition else ():
+                if name is not None and later.count(name.instant_time):
+                    path = f"{folder.path}/{name}" if folder.path else str(name)
+                    raise InvalidTable(
+                        f"the timeline of {self.storage.root} has no commit, but {path} is there: "
+                        f"readers would show its rows after the next commit. Restore {META} from "
+                        "a backup, or delete the base files if their rows are not wanted"
+                    )
 
     @property
     def file_groups_at_hand(self) -> FileGroups:

@@ -1,4 +1,4 @@
-"""Backups of prepared records, and parts of instants."""
+"""Backups of prepared records, parts of instants, a timeline that is gone."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from faults import Crash
+from tables import schema_of, tree
 from test_journal import OURS, SCHEMA, Life, life, rows, upsert_elsewhere
 from test_meanwhile import disown, put_back, write_batch
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.errors import WriteFailed
+from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.read import to_arrow
 from hoodie_nb.writer.index_port import upkeep
@@ -134,3 +136,30 @@ def test_the_index_does_not_learn_from_a_part_of_an_instant(life, event):
     Table.open(one.path).upsert(rows(("a", 2, 2, False), ("b", 2, 2, False)))
     assert one.found() == {"a": (2, 2), "b": (2, 2)}
     assert fsck(one.path) == []
+
+
+# --- a timeline that is gone --------------------------------------------------------------------
+
+
+def test_base_files_without_any_commit_refuse_writers(tmp_path: Path) -> None:
+    """They would count as archived after the next commit, beside rows with the same keys."""
+    data = pa.Table.from_pylist([{"id": "a", "p": "x", "ts": 1, "v": 1}], schema_of())
+    table = Table.create(
+        tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p", ordering="ts"
+    )
+    table.upsert(data)
+    instants = [f for f in (tmp_path / "t/.hoodie").iterdir() if f.name[0].isdigit()]
+    for file in instants:
+        file.rename(tmp_path / file.name)
+    before = tree(tmp_path / "t")
+    with pytest.raises(InvalidTable, match=r"has no commit, but x/.*Restore .hoodie from a backup"):
+        Table.open(tmp_path / "t").upsert(data)
+    assert tree(tmp_path / "t") == before
+    for file in instants:
+        (tmp_path / file.name).rename(file)
+    Table.open(tmp_path / "t").upsert(data)
+    assert Table.open(tmp_path / "t").to_arrow().num_rows == 1
+    for file in [*instants, *(tmp_path / "t/.hoodie").glob("2*"), *(tmp_path / "t/x").glob("*.p*")]:
+        file.unlink(missing_ok=True)
+    Table.open(tmp_path / "t").upsert(data)
+    assert Table.open(tmp_path / "t").to_arrow().num_rows == 1
