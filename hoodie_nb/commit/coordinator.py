@@ -45,6 +45,7 @@ from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
 from hoodie_nb.table.commits import WriteStatus, encode_commit
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.names import refuse_twins
 from hoodie_nb.table.publish import staged_folder, sweep, sweep_all
 from hoodie_nb.table.rollback import finish_rollbacks, roll_back
 from hoodie_nb.table.timeline import COMMITS, Instant, State
@@ -252,6 +253,7 @@ class WriteCoordinator:
         plan = self.plan(instant, intake, shape, records)
         statuses = write(plan)
         refuse_conflicts(statuses)
+        refuse_twins(plan.storage, plan.groups.slices, {s.partition_path for s in statuses})
         failpoints.hit("coord.statuses.pre")
         instant = instant or self._own()
         if instant is not None and (

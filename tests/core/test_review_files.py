@@ -1,8 +1,9 @@
-"""Backups of prepared records, parts of instants, a timeline that is gone."""
+"""Backups of prepared records, parts of instants, a timeline that is gone, names that are alike."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from test_journal import OURS, SCHEMA, Life, life, rows, upsert_elsewhere
 from test_meanwhile import disown, put_back, write_batch
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.errors import InvalidTable, WriteFailed
+from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.names import refuse_twins
 from hoodie_nb.table.read import to_arrow
+from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.index_port import upkeep
 
 __all__ = ["life"]  # a fixture
@@ -163,3 +166,43 @@ def test_base_files_without_any_commit_refuse_writers(tmp_path: Path) -> None:
         file.unlink(missing_ok=True)
     Table.open(tmp_path / "t").upsert(data)
     assert Table.open(tmp_path / "t").to_arrow().num_rows == 1
+
+
+# --- a file system that takes two names for one -------------------------------------------------
+
+
+class Deaf(LocalStorage):
+    """A folder on a file system that does not tell capital letters from small ones."""
+
+    def exists(self, path: str) -> bool:
+        """Look for the name in any letters."""
+        folder, _, name = path.rpartition("/")
+        place = self.local_path(folder)
+        names = os.listdir(place) if os.path.isdir(place) else []
+        return name.lower() in {other.lower() for other in names}
+
+
+@pytest.mark.parametrize("pair", [("NY", "ny"), ("é", "e\u0301"), ("a/B", "a/b"), ("A/b", "a/b")])
+def test_partitions_that_would_share_a_folder_are_refused(tmp_path: Path, pair) -> None:
+    """The second one is refused, in one batch or later; on other file systems both are there."""
+    (tmp_path / ".hoodie").mkdir()
+    deaf, plain = Deaf(tmp_path), LocalStorage(tmp_path)
+    for known, written in ((pair[:1], pair[1:]), ((), pair), (("x",), pair)):
+        with pytest.raises(InvalidInput, match="are one folder"):
+            refuse_twins(deaf, known, written)
+        refuse_twins(plain, known, written)
+    refuse_twins(deaf, pair, pair)
+    refuse_twins(deaf, ("x", "y"), ("x", "z"))
+
+
+def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, monkeypatch) -> None:
+    """Nothing of the refused batch is left, and the table goes on."""
+    monkeypatch.setattr(LocalStorage, "exists", Deaf.exists)
+    table = Table.create(tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p")
+    data = [{"id": "a", "p": p, "ts": 1, "v": 1} for p in ("NY", "ny")]
+    table.upsert(pa.Table.from_pylist(data[:1], schema_of()))
+    with pytest.raises(InvalidInput, match="'NY' and 'ny' are one folder"):
+        table.upsert(pa.Table.from_pylist(data[1:], schema_of()))
+    assert table.fsck() == []
+    table.upsert(pa.Table.from_pylist(data[:1], schema_of()))
+    assert table.to_arrow().num_rows == 1
