@@ -40,6 +40,7 @@ DEDUPLICATE = (
     "ordering value of each key, else the newest"
 )
 _RESTORE = "restore it from a backup: without one its rows are lost"
+_THEIRS = "let the engine that planned it complete or cancel it"
 Told = tuple[int | None, int | None]  # the bytes and rows that a commit tells of a file
 
 
@@ -67,7 +68,8 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"unless something is writing now: {REPAIR}"
     for instant in table.timeline.pending():
         lost = vanished(table, instant) if instant.action in COMMITS else None
-        yield Finding(*(lost or (f"instant {instant} is pending", next_write)))
+        cure = next_write if instant.action in ("commit", "rollback") else _THEIRS
+        yield Finding(*(lost or (f"instant {instant} is pending", cure)))
     for folder in (STAGED, SCRATCH, f"{META}/.temp"):
         for entry in table.storage.list_folder(folder):
             yield Finding(f"{folder}/{entry.name} is left over", next_write)

@@ -206,3 +206,16 @@ def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, m
     assert table.fsck() == []
     table.upsert(pa.Table.from_pylist(data[:1], schema_of()))
     assert table.to_arrow().num_rows == 1
+
+
+# --- what other engines have planned ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["clean", "indexing", "compaction", "replacecommit", "restore"])
+def test_a_plan_of_another_engine_is_not_ours_to_repair(tmp_path: Path, action: str) -> None:
+    """`repair` leaves such a plan alone, so `fsck` sends nobody there."""
+    table = Table.create(tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p")
+    (tmp_path / f"t/.hoodie/20260101000000000.{action}.requested").write_bytes(b"")
+    (finding,) = table.fsck()
+    assert action in finding.what
+    assert finding.cure == "let the engine that planned it complete or cancel it"
