@@ -94,7 +94,7 @@ class WriteCoordinator:
     def recover(self) -> None:
         """Bring the table to rest: nothing is pending or staged but what is prepared or sealed."""
         self.catch_up()
-        self._drop_applied()
+        self.notes.drop_applied(self.prepared)
         table, kept = self.table, {record.instant_time for record in self.prepared.all()}
         self.sealed.drop_applied()
         sealed = {name for seal in self.sealed.all() for name in seal.folders}
@@ -106,14 +106,6 @@ class WriteCoordinator:
         table.make_writable(self._events.tell)
         others = (pending.requested_time for pending in table.timeline.pending())
         sweep_all(table.storage, keep={*kept, *others, *sealed})
-
-    def _drop_applied(self) -> None:
-        """Remove prepared records that came back from a backup, long after they were applied."""
-        for record in self.prepared.all():
-            time17 = record.instant_time
-            if self.completed(time17) is None and self.notes.is_applied(record):
-                self.prepared.remove(time17)
-                self._events.tell("prepared_dropped", instant=time17)
 
     def finish_rollbacks(self) -> None:
         """Complete the rollbacks that somebody began."""
@@ -368,7 +360,7 @@ class WriteCoordinator:
                     f"instant {time17} was not applied: {error}", retryable=True
                 ) from error
             failpoints.hit("coord.commit.post")
-        self._settle(done, records, statuses, whole=whole)
+        self._settle(done, records, statuses if whole else [])  # files hold more than a part tells
         self._events.tell(
             "instant_committed",
             instant=time17,
@@ -384,26 +376,16 @@ class WriteCoordinator:
         return done
 
     def _settle(
-        self,
-        done: Instant,
-        records: Sequence[Prepared],
-        statuses: Sequence[WriteStatus],
-        *,
-        whole: bool,
+        self, done: Instant, records: Sequence[Prepared], statuses: Sequence[WriteStatus]
     ) -> None:
-        """Do what comes behind the point of no return; `recover` and `complete` repeat it.
-
-        If the instant's last records are gone already (not `whole`), its files hold more than
-        `statuses` tell: the index learns nothing from them.
-        """
+        """Do what comes behind the point of no return; `recover` and `complete` repeat it."""
         time17, table = done.requested_time, self.table
-        if whole and records[0].base == table.file_groups_at_hand.instants:
+        if statuses and records[0].base == table.file_groups_at_hand.instants:
             table.remember(time17, statuses)
         try:
             self.progress.record(checkpoints_of(records), time17)
             failpoints.hit("coord.progress.post")
-            if whole:
-                learn(table, time17, statuses, self._events.tell)
+            learn(table, time17, statuses, self._events.tell)
             self.sealed.remove(checkpoints_of(records))
             failpoints.hit("coord.unseal.post")
             self.prepared.remove(time17)

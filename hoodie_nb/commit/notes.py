@@ -12,7 +12,7 @@ committed since. A restore of the table takes its notes back too.
 import json
 from collections.abc import Sequence
 
-from hoodie_nb.commit.prepared import Prepared, checkpoints_of
+from hoodie_nb.commit.prepared import Prepared, PreparedRecords, checkpoints_of
 from hoodie_nb.commit.progress import EXTRA_KEY, Checkpoint, ProgressRecords, held_by
 from hoodie_nb.commit.sealing import MARK_KEY, SealedRecords
 from hoodie_nb.table.avro_schema import to_avro
@@ -50,7 +50,14 @@ class CommitNotes:
             self._sealed.take_mark(notes, self._table.storage.root)
         return notes
 
-    def is_applied(self, record: Prepared) -> bool:
+    def drop_applied(self, prepared: PreparedRecords) -> None:
+        """Remove prepared records that came back from a backup, long after they were applied."""
+        for record in prepared.all():
+            time17 = record.instant_time
+            if self._table.timeline.completed(time17) is None and self._is_applied(record):
+                prepared.remove(time17)
+
+    def _is_applied(self, record: Prepared) -> bool:
         """Whether a later commit holds checkpoints of a prepared record's query.
 
         Before a query commits anything else, its prepared instant is committed, if need be under
