@@ -93,22 +93,69 @@ def plans(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
     """Return streams that do more than read a folder; the second folder has the newest file."""
     first, second = stream(spark, folder / "1"), stream(spark, folder / "2")
     both = stream(spark, folder / "*")
+    first.createOrReplaceTempView("first")
+    second.createOrReplaceTempView("second")
+    other = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    other = other.selectExpr("'a' AS id", "value AS v").where("v < 0")
     timed = both.withColumn("t", F.timestamp_seconds("v")).withWatermark("t", "1 second")
     return {
         "union": second.union(first),
         "filtered union": first.union(second).where("v > 0").withColumn("v", F.col("v") + 0),
         "function": both.withColumn("id", F.udf(lambda text: text)("id")),
         "watermark": timed.drop("t"),
+        "view": spark.sql("SELECT id, v FROM second WHERE v > 0"),
+        "two views": spark.sql("SELECT * FROM second UNION ALL SELECT * FROM first"),
+        "common table": spark.sql("WITH c AS (SELECT * FROM second) SELECT * FROM c WHERE v > 0"),
+        "common table twice": spark.sql(
+            "WITH c AS (SELECT * FROM second) SELECT * FROM c WHERE id < 'b' "
+            "UNION ALL SELECT * FROM c WHERE id >= 'b' UNION ALL SELECT * FROM first"
+        ),
+        "one folder twice": second.where("id < 'b'").union(second.where("id >= 'b'")).union(first),
+        "one folder around another": second.where("id < 'b'").union(first).union(second),
+        "another source": second.where("id < 'b'").union(second).union(other).union(first),
+        "metrics": both.observe("seen", F.count(F.lit(1)).alias("rows")),
+        "hint": both.hint("broadcast"),
+        "unpivot": both.unpivot("id", ["v"], "name", "w").selectExpr("id", "w AS v"),
     }
 
 
-@pytest.mark.parametrize("name", ["union", "filtered union", "function", "watermark"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "union",
+        "filtered union",
+        "function",
+        "watermark",
+        "view",
+        "two views",
+        "common table",
+        "common table twice",
+        "one folder twice",
+        "one folder around another",
+        "another source",
+        "metrics",
+        "hint",
+        "unpivot",
+    ],
+)
 def test_the_newest_file_counts_after_other_steps(spark, tmp_path, name):
-    """Unions of folders, filters, functions in Python and watermarks keep the order of files."""
+    """Steps that change rows one by one, also in SQL, keep the order of files."""
     feed(tmp_path / "in" / "1")
     newest = feed(tmp_path / "in" / "2", 100_000)
     rows = plans(spark, tmp_path / "in")[name]
     assert written(tmp_path, rows) == dict.fromkeys(KEYS, newest)
+
+
+def test_the_newest_file_counts_with_offsets_of_the_second_format(spark, tmp_path):
+    """The second format of Spark's offsets begins each line with the number of the source."""
+    newest = feed(tmp_path / "source")
+    format_version = "spark.sql.streaming.offsetLog.formatVersion"
+    spark.conf.set(format_version, "2")
+    try:
+        found = written(tmp_path, stream(spark, tmp_path / "source"))
+    finally:
+        spark.conf.unset(format_version)
+    assert found == dict.fromkeys(KEYS, newest)
 
 
 def test_the_newest_file_counts_after_a_shuffle(spark, tmp_path):

@@ -5,7 +5,8 @@ replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerpr
 
 | file | content |
 | --- | --- |
-| `offsets/N` | `v1`, a line about the batch, a line for each source: how far N reads it |
+| `offsets/N` | `v1`, a line about the batch, a line for each source in the plan: how far N goes |
+|             | `v2`: these lines begin with the source's number and a colon |
 | `sources/S/L` | what a source of files found: `v1`, then path, time and L, a file a line |
 | `sources/S/L.compact` | the same for all up to L, every ten; smaller ones are deleted later |
 
@@ -13,13 +14,15 @@ replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerpr
 """
 
 import hashlib
-import itertools
 import json
+import re
 from pathlib import Path
 
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.storage import local_root
+
+_OFFSET = re.compile(r"(?:([^{:]+):)?(\{.*\})")
 
 
 def checkpoint_folder(path: str, table: str) -> str:
@@ -43,6 +46,7 @@ class CheckpointFolder:
 
     def __init__(self, path: str) -> None:
         self.path = local_root(path)
+        self.sources: list[int] = []  # the number of the source of each line in an offset
 
     def query_id(self) -> str | None:
         """Return the id of the query that this folder belongs to, None if there is none yet."""
@@ -92,26 +96,29 @@ class CheckpointFolder:
     def arrived(self, batch_id: int) -> list[str]:
         """Return the files that a batch reads, the oldest first; none unless there are several."""
         ends, times = self._ends(batch_id), dict[str, int]()
-        if any(isinstance(end, int) for end in ends):
-            begins = self._ends(batch_id - 1)
-            for source, (begin, end) in enumerate(itertools.zip_longest(begins, ends)):
-                if isinstance(end, int):
-                    first = 0 if begin is None else begin + 1
-                    times.update(self._listed(source, range(first, end + 1)))
+        begins = self._ends(batch_id - 1) if ends else {}
+        for source, end in ends.items():
+            times.update(self._listed(source, range(begins.get(source, -1) + 1, end + 1)))
         return sorted(times, key=lambda path: (times[path], path)) if len(times) > 1 else []
 
-    def _ends(self, batch_id: int) -> list[int | None]:
-        """Return to which entry of its list a batch reads each source; None: it lists no files."""
+    def _ends(self, batch_id: int) -> dict[str, int]:
+        """Return to which entry of its list a batch reads each source that lists files."""
         try:
             lines = Path(self.path, "offsets", str(batch_id)).read_text("utf-8").splitlines()
         except FileNotFoundError:
-            return []
-        ends = [json.loads(line) if line.startswith("{") else None for line in lines[2:]]
-        return [end.get("logOffset") if isinstance(end, dict) else None for end in ends]
+            return {}
+        ends = {}
+        for number, line in enumerate(lines[2:]):
+            offset = _OFFSET.fullmatch(line)
+            end = json.loads(offset[2]).get("logOffset") if offset else None
+            if offset and isinstance(end, int):
+                source = self.sources[number] if number < len(self.sources) else number
+                ends[offset[1] or str(source)] = end
+        return ends
 
-    def _listed(self, source: int, entries: range) -> dict[str, int]:
+    def _listed(self, source: str, entries: range) -> dict[str, int]:
         """Return the files in some entries of a source's list with their times."""
-        folder, times = Path(self.path, "sources", str(source)), dict[str, int]()
+        folder, times = Path(self.path, "sources", source), dict[str, int]()
         names = [p.name.partition(".") for p in folder.iterdir() if p.name[0].isdigit()]
         compact = [int(number) for number, _, kind in names if kind]
         for entry in entries:

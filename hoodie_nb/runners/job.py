@@ -42,7 +42,7 @@ from hoodie_nb.runners.spark import (
     receiver,
     stop_started,
 )
-from hoodie_nb.runners.spark_files import with_places
+from hoodie_nb.runners.spark_files import sources_of, with_places
 from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.table.handle import TableHandle
 
@@ -93,9 +93,9 @@ class Job:
 
     def _start(self) -> None:
         self._folder.clear_torn_start()
-        writer = with_places(self._stream).writeStream.foreachBatch(self._on_batch)
-        writer = writer.option("checkpointLocation", self._folder.path)
-        self.query = writer.trigger(**self.settings.trigger).start()
+        self._folder.sources = sources_of(stream := with_places(self._stream))
+        writer = stream.writeStream.option("checkpointLocation", self._folder.path)
+        self.query = writer.foreachBatch(self._on_batch).trigger(**self.settings.trigger).start()
         self._events.tell(
             "job_started",
             query=str(self.query.id),

@@ -8,7 +8,7 @@ replaces the path by the file's rank in `CheckpointFolder.arrived`.
 | the stream is | the columns come from |
 | --- | --- |
 | a folder, its rows changed one by one, or shuffled | the hidden column `_metadata` |
-| a union of folders without functions in Python | the reading task (`input_file_name`) |
+| a union, view, CTE or unpivot, without functions in Python | the task (`input_file_name`) |
 | anything else | nothing: the order of its files is not known |
 
 **Caveats**: a plan with state gets no further column, which could change the schema of its state.
@@ -32,15 +32,19 @@ PATH, FILE, BLOCK = "_hoodie_nb_path", "_hoodie_nb_file", "_hoodie_nb_block"
 PLACE = (FILE, BLOCK)
 PLACE_FIELDS = [pa.field(FILE, pa.int64()), pa.field(BLOCK, pa.int64())]
 _ROW_BY_ROW = {
+    "CollectMetrics",
     "EventTimeWatermark",
     "Filter",
     "Generate",
     "Project",
     "Repartition",
     "RepartitionByExpression",
+    "ResolvedHint",
     "StreamingRelation",
     "SubqueryAlias",
 }
+_COMMON_TABLES = {"CTERelationDef", "CTERelationRef", "WithCTE"}
+_HIDING = {"Expand", "StreamingRelationV2", "Union", "View", *_COMMON_TABLES}
 
 
 def with_places(stream: DataFrame) -> DataFrame:
@@ -53,11 +57,20 @@ def with_places(stream: DataFrame) -> DataFrame:
         if steps <= _ROW_BY_ROW:
             file = stream.metadataColumn("_metadata")
             return _with(stream, file.file_path, file.file_block_start)
-        if steps <= _ROW_BY_ROW | {"Union"} and not _runs_python(stream, plan):
+        if steps <= _ROW_BY_ROW | _HIDING and not _runs_python(stream, plan):
             return _with(stream, F.input_file_name(), F.input_file_block_start())
     except AnalysisException:  # it has a column of its own with this name
         pass
     return stream
+
+
+def sources_of(stream: DataFrame) -> list[int]:
+    """Return the number of each relation's source: Spark reads one once that a plan has twice."""
+    leaves = stream._jdf.queryExecution().analyzed().collectLeaves()
+    nodes = [leaves.apply(n) for n in range(leaves.size())]
+    nodes = [node for node in nodes if node.nodeName().startswith("StreamingRelation")]
+    first = [next(n for n, other in enumerate(nodes) if other.equals(node)) for node in nodes]
+    return [sorted({*first}).index(n) for n in first]
 
 
 def _with(stream: DataFrame, path: Column, block: Column) -> DataFrame:
