@@ -266,7 +266,8 @@ class Checkpointing:
     def note_columns(self, query_id: str) -> None:
         """Keep the columns that a query begins with, once a job (if that fails, a next time)."""
         if self._noted != query_id:
-            names = (self._given or self.intake.schema).names
+            given = None if self.intake.operation == "delete" else self._given  # keys may do there
+            names = (given or self.intake.schema).names
             with contextlib.suppress(OSError):
                 self._coordinator.progress.note_columns(query_id, names)
                 self._noted = query_id

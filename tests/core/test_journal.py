@@ -14,7 +14,7 @@ from tables import tree
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.checkpointing import Interval, intake_of
+from hoodie_nb.commit.checkpointing import Checkpointing, Interval, intake_of
 from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput, InvalidTable, WriteFailed
@@ -459,3 +459,14 @@ def test_a_query_that_goes_on_must_have_the_columns_it_began_with(life):
     intake.check(SCHEMA)
     with pytest.raises(InvalidInput, match=r"\['v'\]"):
         intake.check(pa.schema([f for f in SCHEMA if f.name != "v"]))
+
+
+def test_a_query_that_began_with_deletes_must_have_all_columns_to_upsert(life):
+    """Rows of a delete need their key only; as upserts they would put nulls over all values."""
+    coordinator = life().start().coordinator
+    keys = pa.schema([f for f in SCHEMA if f.name != "v"])
+    deletes = intake_of(coordinator, "delete", "other")
+    job = Checkpointing(coordinator, deletes, Shape(), EventLog(), given=keys)
+    job.note_columns("other")
+    with pytest.raises(InvalidInput, match=r"\['v'\]"):
+        intake_of(coordinator, "upsert", "other").check(keys)
