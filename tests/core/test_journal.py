@@ -21,6 +21,7 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidInput, InvalidTable, Write
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.runners.rfc_job import LocalJob, Source
+from hoodie_nb.runners.settling import IN_PROCESS
 from hoodie_nb.table import properties
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle, create_table
@@ -466,7 +467,7 @@ def test_a_query_that_began_with_deletes_must_have_all_columns_to_upsert(life):
     coordinator = life().start().coordinator
     keys = pa.schema([f for f in SCHEMA if f.name != "v"])
     deletes = intake_of(coordinator, "delete", "other")
-    job = Checkpointing(coordinator, deletes, Shape(), EventLog(), given=keys)
+    job = Checkpointing(coordinator, deletes, Shape(), EventLog(), IN_PROCESS, given=keys)
     job.note_columns("other")
     with pytest.raises(InvalidInput, match=r"\['v'\]"):
         intake_of(coordinator, "upsert", "other").check(keys)

@@ -16,11 +16,11 @@ from test_meanwhile import disown, put_back, write_batch
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
+from hoodie_nb.index import upkeep
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.names import refuse_twins
 from hoodie_nb.table.read import to_arrow
 from hoodie_nb.table.storage import LocalStorage
-from hoodie_nb.writer.index_port import upkeep
 
 __all__ = ["life"]  # a fixture
 ROW = {"id": "f", "part": "p", "ts": 1, "v": 7}
