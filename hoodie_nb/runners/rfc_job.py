@@ -73,7 +73,7 @@ class _ProcessThread:
     """The writers of one checkpoint, fed piece by piece; `records` is what they build on."""
 
     def __init__(self, job: "LocalJob", records: list[Prepared]) -> None:
-        self._job, self.records = job, records
+        self._job, self.records, self.intake = job, records, job.intake
         self._pieces: queue.Queue[pa.Table | BaseException | None] = queue.Queue()
         self._taken = threading.Semaphore(0)
         self._result: Prepared | None = None
@@ -199,6 +199,9 @@ class LocalJob:
                 self.checkpointing.complete()
             self._process = _ProcessThread(self, self.checkpointing.open_records())
         while self._fed < end and self._process is not None:
+            if self._process.intake != self.intake:
+                self.task_fails("another engine has changed the table's columns")
+                return  # it has read everything again
             try:
                 self._process.put(self.source.rows[self._fed])
             except BaseException:
@@ -307,12 +310,12 @@ class LocalJob:
             for rows in left:
                 self._process.put(rows)
 
-    def task_fails(self) -> None:
+    def task_fails(self, why: str = "the task failed") -> None:
         """Let the task fail: its writers' result is rolled back, then the job goes back."""
         process, self._process = self._process, None
         if process is not None:
             try:
-                process.end(WriteFailed("the task failed"))
+                process.end(WriteFailed(why))
             except WriteFailed as error:
                 self.events.tell("task_failed", why=str(error))
         self.failover()

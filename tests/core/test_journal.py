@@ -450,6 +450,18 @@ def test_a_column_dropped_in_mid_stream_is_refused(life, interval):
     assert tree(one.path).keys() >= before.keys()
 
 
+def test_rows_that_follow_a_new_column_are_written_with_those_before(life):
+    """Another engine adds a column while writers run; a notification comes, and further rows."""
+    one = life()
+    one.job.write(rows(("a", 1, 1, False)))
+    upsert_elsewhere(one, WIDER, NOTED)
+    one.job.checkpointing.complete()
+    one.checkpoint(("b", 1, 1, False))
+    one.job.checkpointing.complete()
+    assert one.found() == {"a": (1, 1), "b": (1, 1), "f": (5, 7)}
+    assert to_arrow(one.handle())["note"].to_pylist().count("kept") == 1
+
+
 def test_a_query_that_goes_on_must_have_the_columns_it_began_with(life):
     """A column that another engine added may be missing; one that the query had may not."""
     one = life()
