@@ -39,7 +39,7 @@ DEDUPLICATE = (
     "call Table.open(path).repair(deduplicate=True), which keeps the row with the greatest "
     "ordering value of each key, else the newest"
 )
-_RESTORE = "restore it from a backup: without one its rows are lost"
+_RESTORE = f"restore it from a backup; without one its rows are lost: delete it, then {ACCEPT}"
 _THEIRS = "let the engine that planned it complete or cancel it"
 Told = tuple[int | None, int | None]  # the bytes and rows that a commit tells of a file
 
@@ -139,6 +139,11 @@ def _cure_of_orphan(table: TableHandle, name: BaseFileName | None, known: Commit
     if name is not None and name.instant_time in known.pending:
         return f"see what is said of its instant {name.instant_time}"
     other = name is not None and name.instant_time not in known.completed
+    if name is not None and not other:
+        return (
+            f"if {META}/{name.instant_time}.commit is not the file that was written, restore it "
+            "from a backup; else a failed attempt left it: delete it, readers may show its rows"
+        )
     found = trace(table, name.instant_time) if name is not None and other else None
     if name is None or found is None:
         return "delete it: readers may show its rows"
