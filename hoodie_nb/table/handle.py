@@ -112,6 +112,10 @@ class TableHandle:
                         "a backup, or delete the base files if their rows are not wanted"
                     )
 
+    def list_again(self) -> None:
+        """Forget the view of the file groups: files may have been deleted by hand."""
+        self._listed = False
+
     @property
     def file_groups_at_hand(self) -> FileGroups:
         """Return the view as it was last listed or remembered, without asking the timeline."""
