@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import hoodie_nb as hn
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.events import EventLog
 from hoodie_nb.index import lookup
@@ -32,6 +32,7 @@ from hoodie_nb.table.file_groups import FileGroups, FileSlice
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.storage import STAGED, LocalStorage
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import WritePlan
 
 T = "20260101000000000"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import PATH as LOCK
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.definition import (
@@ -41,6 +41,7 @@ from hoodie_nb.table.property_file import PATH as PROPERTIES
 from hoodie_nb.table.schema import refuse_not_null, storable
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.intake import Intake, arrow_rows
+from hoodie_nb.writer.pipelines import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

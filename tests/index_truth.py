@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
 from hoodie_nb.index import lookup
 from hoodie_nb.index.bloom import BloomIndex
@@ -19,6 +19,7 @@ from hoodie_nb.table.base_file import read_keys
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import staged_folder
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import WritePlan
 
 

@@ -46,12 +46,13 @@ from pyspark.sql import functions as F
 from spark_source import FolderSource
 
 import hoodie_nb as hn
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -33,7 +33,13 @@ FLOORS = (
 ROOMS = {**dict.fromkeys(GROUND, "ground"), **dict.fromkeys(SESSION, "session")}
 ROOMS |= dict.fromkeys(API, "api") | dict.fromkeys(TOP, "top")
 SPARK_ROOMS = ("session", "lab.*", "programs.*")
-SPARK = ("runners.job", "runners.micro_batches", "runners.spark*", *SPARK_ROOMS)
+SPARK = (
+    "runners.job",
+    "runners.watched_query",
+    "runners.micro_batches",
+    "runners.spark*",
+    *SPARK_ROOMS,
+)
 TEACHING = {"lab", "programs", *SESSION}  # what writes tables needs none of it
 ACTORS = {"writer.assigner", "writer.bucket_writer", "commit.coordinator"}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager"}
@@ -154,15 +160,15 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has more than 400 lines; the writer's code stays below 8,600, the laboratory's 3,000.
+    """No file has more than 300 lines; the writer's code stays below 8,660, the laboratory's 3,000.
 
     Lines of code, docstrings aside. What writes tables is to be read whole by one person; widgets,
     drawings, demo and race stand beside it, and nobody needs them to trust the writer.
     """
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
-    assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
+    assert [f"{path}: {n}" for path, n in lines.items() if n > 300] == []
     lab = {path for path in FILES if module_of(path).partition(".")[0] in TEACHING}
-    assert sum(code_lines(path) for path in FILES if path not in lab) <= 8600
+    assert sum(code_lines(path) for path in FILES if path not in lab) <= 8660
     assert sum(code_lines(path) for path in lab) <= 3000
 
 

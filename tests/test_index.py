@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from index_truth import forget_caches, index_gaps, plan_of
 
 from hoodie_nb import Table
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
 from hoodie_nb.index import hashing, loading, upkeep
 from hoodie_nb.index.bloom import BloomIndex
@@ -44,6 +44,7 @@ from hoodie_nb.table.base_file import read_keys
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 TINY = {"hoodie.parquet.max.file.size": 12_000, "hoodie.parquet.small.file.limit": 0}

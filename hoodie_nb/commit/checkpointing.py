@@ -21,63 +21,36 @@ is written again (see `redo`). All files are verified before they are published 
 *Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
 """
 
-import contextlib
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import pyarrow as pa
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Age
-from hoodie_nb.commit.coordinator import Shape, Write, WriteCoordinator
-from hoodie_nb.commit.neighbours import refuse_neighbours
+from hoodie_nb.commit.admission import Admission
+from hoodie_nb.commit.coordinator import Write, WriteCoordinator
 from hoodie_nb.commit.prepared import (
     Prepared,
     archived,
-    checkpoints_of,
     merged,
     verify,
 )
 from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.commit.sealing import Sealed
+from hoodie_nb.commit.rewriter import Rewriter
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
-from hoodie_nb.table.vanished import refuse_vanished
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import WritePlan
 
 Seal = Callable[[str], list[StoredFile]]
-
-
-class Rewriter(Protocol):
-    """What the protocol writes by itself: a runner does it, for this room sees no rows."""
-
-    def sealed(
-        self,
-        coordinator: WriteCoordinator,
-        intake: Intake,
-        events: EventLog,
-        records: Sequence[Sealed],
-        /,
-    ) -> Prepared:
-        """Write the rows of sealed checkpoints as one instant."""
-
-    def redo(
-        self,
-        coordinator: WriteCoordinator,
-        intake: Intake,
-        events: EventLog,
-        records: Sequence[Prepared],
-        /,
-    ) -> Prepared:
-        """Write a prepared instant again on the table as it is now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +61,7 @@ class Interval:
     duration_ms: int | None = None
 
 
-class Checkpointing:
+class Checkpointing(Admission):
     """The checkpoints of one query into one table; its caller holds the table's mutex.
 
     `given` is the schema of the query's rows; they are checked again when the table's changes.
@@ -106,31 +79,11 @@ class Checkpointing:
         interval: Interval | None = None,
         given: pa.Schema | None = None,
     ) -> None:
-        self._coordinator, self.intake, self._shape = coordinator, intake, shape
-        self._events, self._commit_on, self._interval = events, commit_on, interval
-        self._rewriter = rewriter
-        self._sealed, self._given, self._age = coordinator.sealed, given, Age()
+        super().__init__(coordinator, intake, events, given)
+        self._shape, self._rewriter = shape, rewriter
+        self._commit_on, self._interval, self._age = commit_on, interval, Age()
         self._lost: set[int] = set()
-        self._noted: str | None = None
         self.faults: list[str] = []  # put in by the laboratory; each strikes once
-
-    # --- the table of now -----------------------------------------------------------------------
-
-    def recover(self) -> None:
-        """Recover the table, and take over what another engine has changed in it."""
-        self._coordinator.recover()
-        self.take_over()
-
-    def take_over(self) -> None:
-        """Let the intake have the table's configuration and schema of now."""
-        table = self._coordinator.table
-        table.reload()
-        prepared = {record.instant_time for record in self._coordinator.prepared.all()}
-        refuse_neighbours(table, prepared)
-        intake = self.intake.on(table.config, table.schema)
-        if intake != self.intake and self._given is not None:
-            intake.check(self._given)
-        self.intake = intake
 
     # --- commit_interval ------------------------------------------------------------------------
 
@@ -187,20 +140,7 @@ class Checkpointing:
         coordinator.prepare(replace(result, checkpoints=checkpoints, from_seals=True))
         return self.commit_prepared()
 
-    # --- the start of a checkpoint ---------------------------------------------------------------
-
-    def holds(self, checkpoint: Checkpoint) -> bool:
-        """Whether the table holds this checkpoint already: committed, prepared or sealed."""
-        table = self._coordinator.table
-        known = [i.requested_time for i in table.timeline.completed_commits()]
-        return self._coordinator.progress.holds(checkpoint, known) or checkpoint in self._kept()
-
-    def _prepared(self) -> set[Checkpoint]:
-        return {*checkpoints_of(self._coordinator.prepared.all())}
-
-    def _kept(self) -> set[Checkpoint]:
-        """Return the checkpoints that are prepared or sealed."""
-        return self._prepared() | {record.checkpoint for record in self._sealed.all()}
+    # --- a checkpoint ----------------------------------------------------------------------------
 
     def run(self, checkpoint: Checkpoint, previous: str | None, write: Write) -> Instant | None:
         """Run one checkpoint; return its instant, None if it was empty or held already.
@@ -252,42 +192,6 @@ class Checkpointing:
             return statuses
 
         return crashing
-
-    def _admits(self, checkpoint: Checkpoint, previous: str | None) -> bool:
-        """Recover the table and return whether the checkpoint is new; raise if it cannot be."""
-        self.recover()  # first: it records what a commit held and a failure kept out
-        if self.holds(checkpoint):
-            self._events.tell("batch_skipped", batch=checkpoint.batch_id)
-            return False
-        self._check(checkpoint, previous)
-        self.note_columns(checkpoint.query_id)
-        return True
-
-    def note_columns(self, query_id: str) -> None:
-        """Keep the columns that a query begins with, once a job (if that fails, a next time)."""
-        if self._noted != query_id:
-            given = None if self.intake.operation == "delete" else self._given  # keys may do there
-            names = (given or self.intake.schema).names
-            with contextlib.suppress(OSError):
-                self._coordinator.progress.note_columns(query_id, names)
-                self._noted = query_id
-
-    def _check(self, checkpoint: Checkpoint, previous: str | None) -> None:
-        if self.intake.operation == "insert":
-            self._coordinator.progress.check_insert(checkpoint)
-        self.check_held(Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or ""))
-
-    def check_held(self, checkpoint: Checkpoint) -> None:
-        """Raise InvalidTable if a checkpoint that has succeeded is not in the table."""
-        if checkpoint.batch_id >= 0:
-            table, kept = self._coordinator.table, checkpoint in self._kept()
-            known = [i.requested_time for i in table.timeline.completed_commits()]
-            try:
-                self._coordinator.progress.check_position(checkpoint, known, kept=kept)
-            except InvalidTable:
-                for pending in table.timeline.pending():
-                    refuse_vanished(table, pending)  # it says more
-                raise
 
     def open_records(self) -> list[Prepared]:
         """Return the prepared checkpoints of the open instant, which the next one joins.
@@ -370,11 +274,3 @@ class Checkpointing:
             if pending.requested_time == old:
                 coordinator.roll_back(pending)
         return self._apply_sealed()
-
-
-def intake_of(coordinator: WriteCoordinator, operation: str, query_id: str | None) -> Intake:
-    """Return what a query's rows must look like; one that goes on may lack columns added since."""
-    table = coordinator.table
-    began_with = None if query_id is None else coordinator.progress.columns(query_id)
-    gained = frozenset(table.schema.names).difference(began_with or table.schema.names)
-    return Intake(table.config, table.schema, operation, optional=gained)

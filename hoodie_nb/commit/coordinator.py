@@ -9,26 +9,18 @@ written file the instant leaves the timeline again and only the progress is reco
 and raises "not applied"; after a crash, what is prepared is never rolled back, only completed, by
 the next start. After the completed file, everything that is left is repeated by the next start.
 
-*Fault tolerance*: at most one pending commit per table. `recover` finishes begun rollbacks, rolls
-back the pending commit (unless another engine's heartbeat is fresh), records progress that a crash
-kept from being recorded, and sweeps what dead runs staged. It may be repeated and may crash itself.
+*Fault tolerance*: at most one pending commit per table; see `recovery`.
 
 **Caveats**: the coordinator sees statuses, never records. Java's EAGER writers roll back a live
 instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperatorCoordinator.
 """
 
 import time
-import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hoodie_nb import failpoints
-from hoodie_nb.commit.instants import own_commit
-from hoodie_nb.commit.neighbours import refuse_neighbours
-from hoodie_nb.commit.notes import CommitNotes
 from hoodie_nb.commit.prepared import (
     Prepared,
-    PreparedRecords,
     checkpoints_of,
     drop_torn,
     merged,
@@ -36,117 +28,26 @@ from hoodie_nb.commit.prepared import (
     refuse_moved,
     verify,
 )
-from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
+from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.publishing import publish
-from hoodie_nb.commit.sealing import SealedRecords
+from hoodie_nb.commit.recovery import Recovery
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidTable, WriteFailed
-from hoodie_nb.events import EventLog
 from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
 from hoodie_nb.table.commits import WriteStatus, encode_commit
-from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.names import refuse_twins
-from hoodie_nb.table.publish import staged_folder, sweep, sweep_all
-from hoodie_nb.table.rollback import finish_rollbacks, roll_back
-from hoodie_nb.table.timeline import COMMITS, Instant, State
-from hoodie_nb.table.vanished import refuse_vanished
+from hoodie_nb.table.publish import staged_folder, sweep
+from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
+from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import WritePlan
 from hoodie_nb.writer.profile import average_record_bytes
 
 Write = Callable[[WritePlan], list[WriteStatus]]
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How a write runs: its pipeline, index and number of tasks."""
-
-    pipeline: Pipeline = PIPELINES["step3"]
-    index: str = "bloom+state"
-    tasks: int = 1
-    state_folder: str = ""
-
-
-class WriteCoordinator:
+class WriteCoordinator(Recovery):
     """The one actor that writes the timeline of a table; its caller holds the writer lock."""
-
-    def __init__(self, table: TableHandle, events: EventLog) -> None:
-        self.table = table
-        self.progress = ProgressRecords(table.storage)
-        self.prepared = PreparedRecords(table.storage)
-        self.sealed = SealedRecords(table.storage)
-        self._events = events
-        self._nonce, self._begun = uuid.uuid4().hex[:12], ""
-        self.notes = CommitNotes(table, self.progress, self.sealed)
-        self.dead = False  # as its process would be: it tidies nothing up
-
-    # --- recovery -----------------------------------------------------------------------------
-
-    def catch_up(self) -> None:
-        """Read the table's properties, and record the progress that a crash kept out."""
-        table = self.table
-        table.reload(to_write=True)
-        table.timeline.refresh()
-        refuse_neighbours(table, {record.instant_time for record in self.prepared.all()})
-        self.notes.catch_up()
-
-    def recover(self) -> None:
-        """Bring the table to rest: nothing is pending or staged but what is prepared or sealed."""
-        self.catch_up()
-        self.notes.drop_applied(self.prepared)
-        table, kept = self.table, {record.instant_time for record in self.prepared.all()}
-        self.sealed.drop_applied()
-        sealed = {name for seal in self.sealed.all() for name in seal.folders}
-        self.finish_rollbacks()
-        for pending in table.timeline.pending():
-            if pending.action in COMMITS and pending.requested_time not in kept:
-                refuse_vanished(table, pending)
-                self.roll_back(pending)
-        table.make_writable(self._events.tell)
-        others = (pending.requested_time for pending in table.timeline.pending())
-        sweep_all(table.storage, keep={*kept, *others, *sealed})
-
-    def finish_rollbacks(self) -> None:
-        """Complete the rollbacks that somebody began."""
-        for undone in finish_rollbacks(self.table.storage, self.table.timeline):
-            self._events.tell("instant_rolled_back", instant=undone.requested_time)
-
-    def roll_back(self, instant: Instant, *, keep_staged: bool = False) -> None:
-        """Undo a pending commit; its staged files stay if they are to be applied anew."""
-        table = self.table
-        published = roll_back(table.storage, table.timeline, instant, keep_staged=keep_staged)
-        self._events.tell(
-            "instant_rolled_back", instant=instant.requested_time, published=published
-        )
-
-    def undo_unprepared(self) -> None:
-        """Roll back the pending commit that a failed checkpoint left, unless others share it."""
-        if self.dead:
-            return
-        kept = {record.instant_time for record in self.prepared.all()}
-        own = self._own()
-        for pending in self.table.timeline.pending():
-            mine = pending.requested_time == self._begun or pending == own
-            if mine and pending.requested_time not in kept:
-                self.roll_back(pending)
-
-    def _own(self) -> Instant | None:
-        return own_commit(self.table.storage, self.table.timeline, self._nonce)
-
-    def _undone(self, error: BaseException, result: Prepared | None = None) -> str:
-        """Undo a failed write as far as the disk lets us; return the message that says so.
-
-        The record of `result` goes first: what is prepared is completed by the next start.
-        """
-        then = "it is rolled back"
-        try:
-            if result is not None and result.checkpoints and not self.dead:
-                self.prepared.remove(result.instant_time)
-            self.undo_unprepared()
-        except OSError as second:
-            then = f"undoing it failed too ({second}) and is left to the next write"
-        return f"{error}; {then}, write the data again once the cause is gone"
 
     # --- one checkpoint -----------------------------------------------------------------------
 
@@ -325,10 +226,6 @@ class WriteCoordinator:
         )
 
     # --- the commit ---------------------------------------------------------------------------
-
-    def completed(self, instant_time: str) -> Instant | None:
-        """Return the completed instant of that time, None if there is none."""
-        return self.table.timeline.completed(instant_time)
 
     def stands(self, records: Sequence[Prepared]) -> bool:
         """Whether the instant is still inflight on the timeline its files were built on."""

@@ -1,236 +1,34 @@
-"""The stream: a Structured Streaming query whose micro-batches are the RFC's checkpoints.
+"""The job: what a user has of a stream into a table, while it runs and after.
 
-*Work flow*: Spark writes `offsets/N` and calls `foreachBatch(df, N)`; the job takes the table's
-mutex and runs the checkpoint. When Spark has written `commits/N`, which a thread here watches on
-disk, the checkpoint has succeeded: that is the notification that commits what N prepared. Spark
-calls N+1 only after `commits/N`, and the entry of N+1 commits N too.
-
-*Fault tolerance*: a crash before N is prepared leaves an instant that the next start rolls back,
-and Spark runs N again; behind that, N is recognised by the fingerprint of `offsets/N`, skipped, and
-committed if it was not yet. A failed or timed-out batch restarts the query up to `max_restarts`
-times in succession, with a doubling wait. `stop` ends the query between two batches. An error
-inside a batch is kept here in full and handed to Spark in one short line, since its own handling of
-long ones overflows the stack.
-
-*Source:* RFC-24 §"The Semantics"; design of foreachBatch sinks in Hudi, Delta and Iceberg.
+See `watched_query` for the query behind it, and `micro_batches` for what becomes of a batch.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display
-from hoodie_nb.commit.lock import JobHold
 from hoodie_nb.errors import (
-    ConcurrentWriter,
-    HoodieError,
-    InvalidConfig,
-    InvalidInput,
-    InvalidTable,
     WriteFailed,
 )
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.interrupts import stop_on_interrupt
-from hoodie_nb.runners.micro_batches import MicroBatches
-from hoodie_nb.runners.settings import StreamSettings
-from hoodie_nb.runners.spark import (
-    receiver,
-    stop_started,
-)
-from hoodie_nb.runners.spark_files import sources_of, with_places
 from hoodie_nb.runners.triggers import seconds
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.runners.watched_query import WatchedQuery
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.05
 
 
-class _Stopping(Exception):
-    """Raised at the entry of a batch that must not begin; the job alone swallows it."""
-
-
-class Job:
+class Job(WatchedQuery):
     """A running stream into a table. `await job`, or `job.wait()` in a script."""
 
-    def __init__(self, stream: DataFrame, table: TableHandle, settings: StreamSettings) -> None:
-        self.settings = settings
-        self.query: StreamingQuery
-        self._stream, self._events = stream, EventLog()
-        self._live = receiver(stream, self._events)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._live.close)
-            self._begin(table, undo)
-            undo.pop_all()
-
-    def _begin(self, table: TableHandle, undo: contextlib.ExitStack) -> None:
-        settings, stream = self.settings, self._stream
-        self._batches = MicroBatches(stream, table, settings, self._events, self._live)
-        self.checkpointing, self._folder = self._batches.checkpointing, self._batches.folder
-        self._stopping, self._killed, self._ended = (threading.Event() for _ in range(3))
-        self._in_batch = threading.Lock()
-        done = self._folder.last()  # what is sealed waits for no further batch
-        self._last_batch = -1 if done is None else done.batch_id
-        self._error: BaseException | None = None
-        self._view: display.View | None = None
-        self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
-        undo.callback(self._hold.release)
-        self._settle()
-        undo.push(self._abandon)
-        self._start()
-        threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
-
-    def _settle(self) -> None:
-        with self._hold.writing():
-            self._batches.settle()
-
-    def _start(self) -> None:
-        self._folder.clear_torn_start()
-        self._folder.sources = sources_of(stream := with_places(self._stream))
-        writer = stream.writeStream.option("checkpointLocation", self._folder.path)
-        self.query = writer.foreachBatch(self._on_batch).trigger(**self.settings.trigger).start()
-        self._events.tell(
-            "job_started",
-            query=str(self.query.id),
-            pipeline=self.settings.pipeline,
-            index=self.settings.index,
-            tasks=self._batches.tasks,
-        )
-
-    def _abandon(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Let a start that was interrupted, perhaps before the JVM had answered, leave no query."""
-        self._stopping.set()  # from now on no batch of it begins
-        if hasattr(self, "query"):
-            self._stop_query()
-        elif kind is not None and not issubclass(kind, Exception):
-            with contextlib.suppress(Exception):
-                stop_started(self._stream, self._folder.query_id, within_s=3)
-
-    # --- the thread that watches Spark ----------------------------------------------------------
-
-    def _watch(self) -> None:
-        """Pass on success notifications, restart a failed query, end the job when it has ended."""
-        try:
-            failures, done = 0, self._last_batch
-            while True:
-                self._watch_query()
-                failures, done = failures * (done == self._last_batch) + 1, self._last_batch
-                if not self._restartable() or failures > self.settings.max_restarts:
-                    break
-                self._tell_end("job_restarted")
-                if self._stopping.wait(0.25 * 2**failures):
-                    break
-                self._restart()
-            if not self._killed.is_set():
-                with self._hold.writing():
-                    self.checkpointing.complete()
-        except BaseException as error:
-            self._error = self._error or error
-        self._stop_query()  # without its watcher nothing would be committed
-        self._live.close()
-        self._hold.release()
-        try:  # told first: what is shown of the job is up to date when `wait` returns
-            self._tell_end("job_failed" if self._error else "job_stopped")
-        finally:
-            self._ended.set()
-
-    def _tell_end(self, kind: str) -> None:
-        error = self._error
-        named = {"error": type(error).__name__} if error else {}
-        self._events.tell(kind, why=str(error or ""), **named)
-
-    def _restart(self) -> None:
-        """Start the query again; behind a crash first do what the next process would."""
-        self._error = None
-        if self._batches.coordinator.dead:
-            self._batches.coordinator.dead = False
-            self._settle()
-        self._start()
-
-    def _watch_query(self) -> None:
-        """Return when the query has ended; meanwhile `commits/N` on disk is N's notification."""
-        noticed = -1
-        while self.query.isActive:
-            if self._stopping.is_set():
-                self._end_query()
-            last = self._last_batch
-            timed = self.settings.interval is not None and self.settings.interval.duration_ms
-            if (last > noticed or timed) and self._folder.completed(last):
-                noticed = last
-                with self._hold.writing():
-                    if last == self._last_batch:
-                        self._notify(last)
-            time.sleep(_POLL_S)
-
-    def _end_query(self) -> None:
-        """End the query that was asked to stop, between two batches if it is not killed."""
-        if not self._killed.is_set():
-            with self._in_batch:
-                last = self._last_batch
-            until = time.monotonic() + 5  # a replay would be skipped: longer is not worth it
-            while self.query.isActive and last >= 0 and not self._folder.completed(last):
-                if self._killed.is_set() or time.monotonic() > until:
-                    break
-                time.sleep(_POLL_S / 5)
-        self._stop_query()
-
-    def _stop_query(self) -> None:
-        with contextlib.suppress(Exception):  # a query that ended by _Stopping raises here
-            self.query.stop()
-
-    def _notify(self, batch_id: int) -> None:
-        try:
-            self.checkpointing.notify(batch_id)
-        except HoodieError as error:  # stays prepared: the next checkpoint or start completes it
-            self._events.tell("commit_failed", why=str(error))
-
-    def _restartable(self) -> bool:
-        """Whether the query failed in a way that running the batch again can cure."""
-        wrong = (InvalidInput, InvalidTable, InvalidConfig, ConcurrentWriter)
-        asked = self._stopping.is_set() or self._killed.is_set()
-        return self._error is not None and not asked and not isinstance(self._error, wrong)
-
-    # --- one checkpoint -----------------------------------------------------------------------
-
-    def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
-        try:
-            if self._stopping.is_set():
-                raise _Stopping
-            with self._in_batch, self._hold.writing(), self._timeout(batch_id):
-                self._batches.run(batch, batch_id, str(self.query.id))
-                self._last_batch = batch_id
-        except BaseException as error:
-            if not isinstance(error, _Stopping) and not self._killed.is_set():
-                self._error = self._error or error  # a dying watcher interrupts the batch
-            raise RuntimeError(f"{type(error).__name__}: {error}"[:200]) from None
-
-    @contextlib.contextmanager
-    def _timeout(self, batch_id: int) -> Iterator[None]:
-        """Cancel the batch's Spark jobs if the checkpoint takes longer than it may."""
-        limit = self.settings.checkpoint_timeout_s
-        if limit is None:
-            yield
-            return
-
-        def cancel() -> None:
-            self._events.tell("checkpoint_timed_out", batch=batch_id, seconds=limit)
-            self._stream.sparkSession.sparkContext.cancelJobGroup(str(self.query.runId))
-
-        timer = threading.Timer(limit, cancel)
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    # --- what a user does with it --------------------------------------------------------------
+    _view: display.View | None = None
 
     @property
     def events(self) -> EventLog:

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hoodie_nb import failpoints
-from hoodie_nb.commit.checkpointing import Checkpointing, intake_of
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.admission import intake_of
+from hoodie_nb.commit.checkpointing import Checkpointing
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
 from hoodie_nb.runners.settings import StreamSettings
@@ -24,7 +25,7 @@ from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.writer.pipelines import pipeline_named
+from hoodie_nb.writer.pipelines import Shape, pipeline_named
 from hoodie_nb.writer.plan import SealPlan, WritePlan
 
 if TYPE_CHECKING:

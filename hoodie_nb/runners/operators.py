@@ -22,10 +22,10 @@ from hoodie_nb.index.recent import RecentIndex
 from hoodie_nb.index.written_keys import KeysToIndex
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.writer.assigner import FileIdAssigner
-from hoodie_nb.writer.bucket_writer import BucketWriter, TaskAttempt
+from hoodie_nb.writer.bucket_writer import BucketWriter
 from hoodie_nb.writer.buffer import NO_LIMIT
 from hoodie_nb.writer.index_port import Index
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 
 Tell = Callable[..., None]
 

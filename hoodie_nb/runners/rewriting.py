@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared, checkpoints_of, merged
 from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.events import EventLog
@@ -32,6 +32,7 @@ from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.composing import composed
 from hoodie_nb.writer.intake import OP, SEQ, STORE, Intake
+from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import fitted, load_rows
 
 

@@ -1,12 +1,13 @@
 """Settling: a table is brought to rest before a write, in this process."""
 
 from hoodie_nb.commit.checkpointing import Checkpointing
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import drop_torn
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners import rewriting
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 
 
 class InProcess:

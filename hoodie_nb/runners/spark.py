@@ -19,43 +19,43 @@ ends, and before that as datagrams (see `live`).
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-from pyspark import AccumulatorParam, TaskContext
+from pyspark import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from hoodie_nb.commit.instants import generate_instant, with_instant
 from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.operators import Waiting, assign, assign_and_write, write
-from hoodie_nb.runners.spark_files import BLOCK, PATH, PLACE, PLACE_FIELDS, places
-from hoodie_nb.runners.task_events import Receiver, Sender, as_text
+from hoodie_nb.runners.spark_files import BLOCK, PATH, PLACE, PLACE_FIELDS
+from hoodie_nb.runners.spark_tasks import (
+    INSTANT,
+    Line,
+    assign_task,
+    instant_task,
+    key_task,
+    process_task,
+    seal_task,
+    write_task,
+)
+from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.assigner import assigned_schema
-from hoodie_nb.writer.bucket_writer import TaskAttempt
 from hoodie_nb.writer.intake import SEQ, TASK, Intake
 from hoodie_nb.writer.plan import SealPlan, WritePlan
-from hoodie_nb.writer.runs import save_run
 
 if TYPE_CHECKING:
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame
 
 _OUT = "kind string, payload string"
-_INSTANT = "_hoodie_nb_instant"
 _RAISED = re.compile(r"hoodie_nb\.errors\.(InvalidInput|InvalidTable|InvalidConfig): (.*)")
 _NAMES_ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
 _KINDS: dict[str, type[Exception]] = {
@@ -64,16 +64,6 @@ _KINDS: dict[str, type[Exception]] = {
     "InvalidConfig": InvalidConfig,
 }
 _BY_KEY = (PARTITION_PATH, RECORD_KEY)
-Batches = Iterator[pa.RecordBatch]
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """How tasks tell the driver: live, and when an assigner task ends."""
-
-    sender: Sender
-    told: Accumulator[list[str]]
-    kill: bool
 
 
 class _EventParam(AccumulatorParam[list[str]]):
@@ -131,7 +121,7 @@ def write_on_spark(
     with live.run() as sender:
         stages = _assigned_then_written if by_file else _written_by_partition
         try:
-            rows = stages(keyed, plan, _Line(sender, told, kill)).collect()
+            rows = stages(keyed, plan, Line(sender, told, kill)).collect()
         except Exception as error:
             raise _translated(error) from error
         finally:
@@ -150,7 +140,7 @@ def seal_on_spark(
     """Write a DataFrame's records as sorted runs, without index or buckets; return them."""
     keyed = _in_order(_keyed(batch, plan.intake, files).repartition(plan.tasks, *_BY_KEY))
     try:
-        sealed = keyed.mapInArrow(_seal_task(plan, kill), _OUT)
+        sealed = keyed.mapInArrow(seal_task(plan, kill), _OUT)
         return [StoredFile(**json.loads(row.payload)) for row in sealed.collect()]
     except Exception as error:
         raise _translated(error) from error
@@ -162,7 +152,7 @@ def _keyed(batch: DataFrame, intake: Intake, files: Sequence[str]) -> DataFrame:
     rows = batch if placed else batch.drop(PATH, BLOCK)
     numbered = rows.withColumn(SEQ, F.monotonically_increasing_id())
     schema = pa.schema([*intake.keyed_schema, *PLACE_FIELDS * placed])
-    return numbered.mapInArrow(_key_task(intake, files), from_arrow_schema(schema, True))
+    return numbered.mapInArrow(key_task(intake, files), from_arrow_schema(schema, True))
 
 
 def _in_order(keyed: DataFrame) -> DataFrame:
@@ -171,174 +161,22 @@ def _in_order(keyed: DataFrame) -> DataFrame:
     return keyed.sortWithinPartitions(*_BY_KEY, *place, SEQ)
 
 
-def _assigned_then_written(keyed: DataFrame, plan: WritePlan, line: _Line) -> DataFrame:
+def _assigned_then_written(keyed: DataFrame, plan: WritePlan, line: Line) -> DataFrame:
     """STEP2 and STEP3: by record key to the assigners, by file id to the writers."""
     ordered = _in_order(keyed.repartition(plan.tasks, *_BY_KEY))
     schema = from_arrow_schema(assigned_schema(plan), True)
-    assigned = ordered.mapInArrow(_assign_task(plan, line), schema)
-    task = _write_task(plan, line)
+    assigned = ordered.mapInArrow(assign_task(plan, line), schema)
+    task = write_task(plan, line)
     return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, _OUT)
 
 
-def _written_by_partition(keyed: DataFrame, plan: WritePlan, line: _Line) -> DataFrame:
+def _written_by_partition(keyed: DataFrame, plan: WritePlan, line: Line) -> DataFrame:
     """Before STEP2: by partition path to tasks that index, assign and write."""
     if plan.pipeline.serial_instant:
-        schema = keyed.schema.add(_INSTANT, "string")
-        keyed = keyed.repartition(1).mapInArrow(_instant_task(plan, line), schema)
+        schema = keyed.schema.add(INSTANT, "string")
+        keyed = keyed.repartition(1).mapInArrow(instant_task(plan, line), schema)
     ordered = _in_order(keyed.repartition(plan.tasks, PARTITION_PATH))
-    return ordered.mapInArrow(_process_task(plan, line), _OUT)
-
-
-def _key_task(intake: Intake, files: Sequence[str]) -> Callable[[Batches], Batches]:
-    def task(batches: Batches) -> Batches:
-        for piece in _pieces(batches):
-            own = [n for n in (SEQ, PATH, BLOCK) if n in piece.column_names]
-            plain = piece.drop_columns(own)
-            plain = plain.cast(intake.storable(plain.schema))
-            keyed = intake.keyed(plain, piece.column(SEQ).combine_chunks())
-            if PATH in own:
-                columns = [*keyed.columns, *places(piece, files)]
-                keyed = pa.table(columns, pa.schema([*keyed.schema, *PLACE_FIELDS]))
-            yield from keyed.to_batches()
-
-    return task
-
-
-def _seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
-    def task(batches: Batches) -> Batches:
-        keyed = list(_sorted_pieces(_pieces(batches, kill), plan.intake))
-        if keyed:
-            path = f"{plan.folder}/{_attempt().token}.arrow"
-            run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.ordering)
-            yield from _rows([("run", json.dumps(asdict(run)))])
-
-    return task
-
-
-def _instant_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
-    """The InstantGenerator: one task that every record passes; the first one makes the instant."""
-
-    def task(batches: Batches) -> Batches:
-        time17, heard = "", _Heard(line)
-        waiting = Waiting(heard.tell, "InstantGenerator", 0)
-        pieces = _pieces(batches)
-        for piece in waiting.on(pieces):
-            time17 = time17 or generate_instant(plan)
-            instants = pa.array([time17], pa.string()).take(
-                pa.nulls(piece.num_rows, pa.int32()).fill_null(0)
-            )
-            yield from piece.append_column(_INSTANT, instants).to_batches()
-        if waiting.rows:
-            heard.tell("instant_inflight", instant=time17)
-            waiting.end()
-        heard.answer()
-
-    return task
-
-
-def _process_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
-    def task(batches: Batches) -> Batches:
-        heard = _Heard(line)
-        pieces = _pieces(batches, line.kill)
-        first = next(pieces, None)
-        if first is None:
-            return
-        pieces = itertools.chain([first], pieces)
-        own = plan
-        if plan.pipeline.serial_instant:
-            own = with_instant(plan, first.column(_INSTANT)[0].as_py())
-        keyed = _sorted_pieces(pieces, plan.intake)
-        for status in assign_and_write(own, keyed, _attempt(), heard.tell):
-            heard.rows.append(("status", status.to_json()))
-        yield from heard.batches()
-
-    return task
-
-
-def _assign_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
-    def task(batches: Batches) -> Batches:
-        heard = _Heard(line)
-        keyed = _sorted_pieces(_pieces(batches), plan.intake)
-        for rows in assign(plan, keyed, _attempt().task, heard.tell):
-            yield from rows.to_batches()
-        heard.answer()
-
-    return task
-
-
-def _write_task(plan: WritePlan, line: _Line) -> Callable[[Batches], Batches]:
-    def task(batches: Batches) -> Batches:
-        heard = _Heard(line)
-        assigned = assigned_schema(plan)
-        rows = (piece.cast(assigned) for piece in _pieces(batches, line.kill))
-        for status in write(plan, rows, _attempt(), heard.tell):
-            heard.rows.append(("status", status.to_json()))
-        yield from heard.batches()
-
-    return task
-
-
-def _pieces(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
-    """Yield what has rows; `kill` ends the process of a first attempt there, as `kill -9` does."""
-    for batch in batches:
-        if batch.num_rows:
-            yield pa.Table.from_batches([batch])
-            context = TaskContext.get()
-            if kill and context is not None and context.attemptNumber() == 0:
-                os._exit(1)
-
-
-def _sorted_pieces(pieces: Iterable[pa.Table], intake: Intake) -> Iterator[pa.Table]:
-    """Yield sorted rows as the intake made them, numbered by their place in the task.
-
-    Spark gives times in the zone of its session. All rows of a key are in one task.
-    """
-    schema, start = intake.keyed_schema, 0
-    for piece in pieces:
-        end = start + piece.num_rows
-        keyed = piece.select(schema.names).cast(schema)
-        numbers = pa.array(np.arange(start, end, dtype=np.int64))
-        yield keyed.set_column(schema.get_field_index(SEQ), schema.field(SEQ), numbers)
-        start = end
-
-
-@dataclass(slots=True)
-class _Heard:
-    """What a task has to tell the driver: events and write statuses, as rows."""
-
-    line: _Line
-    rows: list[tuple[str, str]] = field(default_factory=list)
-    attempt: int = field(default_factory=lambda: _attempt().attempt)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-
-    def tell(self, kind: str, **values: object) -> None:
-        """Note an event and send it."""
-        text = as_text(f"{self.attempt}.{next(self.numbers)}", kind, values)
-        self.rows.append(("event", text))
-        self.line.sender.send(text)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as the task's output."""
-        self.line.sender.flush()
-        return _rows(self.rows)
-
-    def answer(self) -> None:
-        """Give what was told to the driver, from a task whose output is something else."""
-        self.line.sender.flush()
-        self.line.told.add([payload for _, payload in self.rows])
-
-
-def _rows(rows: list[tuple[str, str]]) -> Batches:
-    if rows:
-        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, names=["kind", "payload"])
-
-
-def _attempt() -> TaskAttempt:
-    context = TaskContext.get()
-    if context is None:  # outside a Spark task there is nobody to tell attempts apart
-        return TaskAttempt()
-    return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
+    return ordered.mapInArrow(process_task(plan, line), _OUT)
 
 
 def _translated(error: Exception) -> Exception:

@@ -41,10 +41,9 @@ from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import Group
 from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
-from hoodie_nb.writer.bucket_writer import TaskAttempt
 from hoodie_nb.writer.folding import fold
 from hoodie_nb.writer.intake import SEQ, Intake
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 
 Rows = npt.NDArray[np.int64]
 _NONE: Rows = np.empty(0, np.int64)

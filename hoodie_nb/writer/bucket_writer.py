@@ -22,7 +22,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -46,24 +46,10 @@ from hoodie_nb.writer.index_port import KeysOf, WrittenKeys
 from hoodie_nb.writer.intake import DELETE, DELETE_ALWAYS, OP
 from hoodie_nb.writer.merge import Merge, MergeCounts
 from hoodie_nb.writer.new_file import NewFile
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 from hoodie_nb.writer.runs import save_rows
 
 Tell = Callable[..., None]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskAttempt:
-    """Which attempt of which task writes: the write token in the names of its files."""
-
-    task: int = 0
-    stage: int = 0
-    attempt: int = 0
-
-    @property
-    def token(self) -> str:
-        """Return `task-stage-attempt`."""
-        return f"{self.task}-{self.stage}-{self.attempt}"
 
 
 class BucketWriter:

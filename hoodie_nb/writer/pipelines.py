@@ -99,3 +99,13 @@ def pipeline_named(name: str) -> Pipeline:
     if name not in PIPELINES:
         raise InvalidConfig(f"pipeline={name!r}: choose one of {list(PIPELINES)}")
     return PIPELINES[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a write runs: its pipeline, index and number of tasks."""
+
+    pipeline: Pipeline = PIPELINES["step3"]
+    index: str = "bloom+state"
+    tasks: int = 1
+    state_folder: str = ""

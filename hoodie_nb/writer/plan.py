@@ -53,6 +53,20 @@ class SealPlan:
     tasks: int
 
 
+@dataclass(frozen=True, slots=True)
+class TaskAttempt:
+    """Which attempt of which task writes: the write token in the names of its files."""
+
+    task: int = 0
+    stage: int = 0
+    attempt: int = 0
+
+    @property
+    def token(self) -> str:
+        """Return `task-stage-attempt`."""
+        return f"{self.task}-{self.stage}-{self.attempt}"
+
+
 def task_of(file_id: str, tasks: int) -> int:
     """Return the task that assigns to and writes a file group: one task a group, always."""
     return zlib.crc32(file_id.encode()) % tasks

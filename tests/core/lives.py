@@ -27,7 +27,7 @@ from tables import (
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.checkpointing import Checkpointing
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import FOLDER
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.events import EventLog
@@ -39,6 +39,7 @@ from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.markers import MARKERS
 from hoodie_nb.table.storage import SCRATCH, STAGED
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 
 QUERY = "query-1"
 SCHEMA = schema_of()

@@ -23,7 +23,8 @@ from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.errors import CommitFailed, WriteFailed
-from hoodie_nb.runners.rfc_job import LocalJob, Source
+from hoodie_nb.runners.process_thread import Source
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table import properties, read
 from hoodie_nb.table.handle import TableHandle, open_table
 

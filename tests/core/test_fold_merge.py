@@ -18,7 +18,7 @@ from tables import Model, hudi_rows, rank, schema_of, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.commit.checkpointing import Interval
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.runners.in_process import keyed_in_order
@@ -29,11 +29,11 @@ from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.schema import RECORD_KEY
 from hoodie_nb.writer.assigner import FileIdAssigner
-from hoodie_nb.writer.bucket_writer import TaskAttempt
 from hoodie_nb.writer.buffer import Bucket, WriteBuffer
 from hoodie_nb.writer.folding import fold, fold_runs
 from hoodie_nb.writer.intake import SEQ, Intake
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 
 MOMENT = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
 ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {

@@ -14,13 +14,15 @@ from tables import tree
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.checkpointing import Checkpointing, Interval, intake_of
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.admission import intake_of
+from hoodie_nb.commit.checkpointing import Checkpointing, Interval
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.rfc_job import LocalJob, Source
+from hoodie_nb.runners.process_thread import Source
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.runners.settling import IN_PROCESS
 from hoodie_nb.table import properties
 from hoodie_nb.table.fsck import fsck
@@ -28,6 +30,7 @@ from hoodie_nb.table.handle import TableHandle, create_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read import to_arrow
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import save_run
 
 SCHEMA = pa.schema(

@@ -36,7 +36,7 @@ from hoodie_nb import Table
 from hoodie_nb import __file__ as package_file
 from hoodie_nb.clock import ManualClock, instant_ms, instant_time
 from hoodie_nb.commit.checkpointing import Checkpointing
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidConfig, InvalidTable
@@ -51,6 +51,7 @@ from hoodie_nb.table.rollback import roll_back
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import WritePlan
 
 ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}

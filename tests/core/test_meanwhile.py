@@ -11,7 +11,7 @@ from test_journal import OURS, SCHEMA, Life, committed, forget, life, rows, upse
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.checkpointing import Checkpointing, Interval
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.sealing import MARK_KEY
 from hoodie_nb.errors import HoodieError, InvalidTable, WriteFailed
@@ -21,6 +21,7 @@ from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.read import to_arrow
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 
 __all__ = ["life"]  # a fixture
 

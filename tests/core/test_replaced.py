@@ -10,7 +10,8 @@ import pytest
 from tables import hudi_table
 from test_journal import CONFIG, rows
 
-from hoodie_nb.runners.rfc_job import LocalJob, Source
+from hoodie_nb.runners.process_thread import Source
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import create_table, open_table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from scenarios.tables import CONFIG, SCHEMA
 
-from hoodie_nb.commit.coordinator import Shape, WriteCoordinator
+from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import JobHold
 from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.events import EventLog
@@ -18,9 +18,9 @@ from hoodie_nb.runners.operators import assign_and_write
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.rollback import roll_back
 from hoodie_nb.writer.assigner import BucketAssigner
-from hoodie_nb.writer.bucket_writer import TaskAttempt
 from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.plan import WritePlan, task_of
+from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.writer.plan import TaskAttempt, WritePlan, task_of
 
 if TYPE_CHECKING:
     from scenarios.verbs import World

@@ -26,7 +26,8 @@ from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.commit.lock import JobHold
 from hoodie_nb.events import Event, EventLog
-from hoodie_nb.runners.rfc_job import LocalJob, Source
+from hoodie_nb.runners.process_thread import Source
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table import properties
 from hoodie_nb.table.handle import TableHandle, create_table
 from hoodie_nb.table.properties import TableConfig

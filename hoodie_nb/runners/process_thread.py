@@ -1,0 +1,116 @@
+"""The process thread of a job without Spark, and the source that it reads.
+
+*Source:* RFC-24 STEP1 to STEP3, StreamWriteFunctionWrapper of Hudi's tests.
+"""
+
+import hashlib
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.commit.prepared import Prepared
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.in_process import keyed_in_order
+from hoodie_nb.runners.operators import assign, write
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.writer.plan import TaskAttempt, WritePlan
+
+
+class Job(Protocol):
+    """What the process thread needs of its job."""
+
+    coordinator: WriteCoordinator
+    events: EventLog
+    shape: Shape
+
+    @property
+    def intake(self) -> Intake:
+        """Return what the rows must look like for the table as it is now."""
+
+
+@dataclass(slots=True)
+class Source:
+    """What a job reads, and what outlives it: every row, and where its checkpoints lie among them.
+
+    `rows` are the pieces as they came; `barriers` counts the pieces before each checkpoint by its
+    number; `sealed` lists where the checkpoints that were written end, `succeeded` how many of them
+    are known to have succeeded.
+    """
+
+    rows: list[pa.Table] = field(default_factory=list)
+    barriers: dict[int, int] = field(default_factory=dict)
+    sealed: list[int] = field(default_factory=list)
+    succeeded: int = 0
+
+    def start(self, batch_id: int) -> int:
+        """Return where a checkpoint begins, in pieces."""
+        return self.sealed[batch_id - 1] if batch_id else 0
+
+    def identity(self, query_id: str, batch_id: int) -> Checkpoint:
+        """Return a written checkpoint's identity: the same for the same piece of the source."""
+        text = f"{query_id} {self.start(batch_id)} {self.sealed[batch_id]}"
+        return Checkpoint(query_id, batch_id, hashlib.sha256(text.encode()).hexdigest())
+
+
+class ProcessThread:
+    """The writers of one checkpoint, fed piece by piece; `records` is what they build on."""
+
+    def __init__(self, job: Job, records: list[Prepared]) -> None:
+        self._job, self.records, self.intake = job, records, job.intake
+        self._pieces: queue.Queue[pa.Table | BaseException | None] = queue.Queue()
+        self._taken = threading.Semaphore(0)
+        self._result: Prepared | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="process", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        job = self._job
+        try:
+            self._result = job.coordinator.write(
+                job.intake, self._write, job.shape, None, self.records
+            )
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._taken.release()
+
+    def _write(self, plan: WritePlan) -> list[WriteStatus]:
+        tell = self._job.events.tell
+        assigned = assign(plan, self._input(), 0, tell, recent=True)
+        return list(write(plan, assigned, TaskAttempt(), tell))
+
+    def _input(self) -> Iterator[pa.Table]:
+        arrived = 0
+        while True:
+            piece = self._pieces.get()
+            if isinstance(piece, BaseException):
+                raise piece
+            if piece is None:
+                return
+            yield keyed_in_order(piece, self._job.intake, arrived)
+            arrived += piece.num_rows
+            self._taken.release()
+
+    def put(self, rows: pa.Table) -> None:
+        """Hand rows over and return when they are in the buffer; raise if the task has failed."""
+        self._pieces.put(rows)
+        self._taken.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def end(self, failure: BaseException | None = None) -> Prepared | None:
+        """End the input, by a failure of the task if given, and return what was written."""
+        self._pieces.put(failure)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._result

@@ -1,0 +1,208 @@
+"""The tasks of the Spark runner: what each `mapInArrow` stage does with its Arrow batches.
+
+What the assigner tasks report travels in an accumulator and what the writers report with their
+statuses: both are with the driver when the task ends, and before that as datagrams (see
+`task_events`). A repeated task writes under names of its own.
+
+*Source:* RFC-24 STEP2, Pipelines.hoodieStreamWrite.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from hoodie_nb.commit.instants import generate_instant, with_instant
+from hoodie_nb.runners.operators import Waiting, assign, assign_and_write, write
+from hoodie_nb.runners.spark_files import BLOCK, PATH, PLACE_FIELDS, places
+from hoodie_nb.runners.task_events import Sender, as_text
+from hoodie_nb.writer.assigner import assigned_schema
+from hoodie_nb.writer.intake import SEQ, Intake
+from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
+from hoodie_nb.writer.runs import save_run
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+
+INSTANT = "_hoodie_nb_instant"
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How tasks tell the driver: live, and when an assigner task ends."""
+
+    sender: Sender
+    told: Accumulator[list[str]]
+    kill: bool
+
+
+def key_task(intake: Intake, files: Sequence[str]) -> Callable[[Batches], Batches]:
+    """Return the task that makes keyed rows, each with its place in its file if need be."""
+
+    def task(batches: Batches) -> Batches:
+        for piece in _pieces(batches):
+            own = [n for n in (SEQ, PATH, BLOCK) if n in piece.column_names]
+            plain = piece.drop_columns(own)
+            plain = plain.cast(intake.storable(plain.schema))
+            keyed = intake.keyed(plain, piece.column(SEQ).combine_chunks())
+            if PATH in own:
+                columns = [*keyed.columns, *places(piece, files)]
+                keyed = pa.table(columns, pa.schema([*keyed.schema, *PLACE_FIELDS]))
+            yield from keyed.to_batches()
+
+    return task
+
+
+def seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
+    """Return the task that keeps its rows as a sorted run."""
+
+    def task(batches: Batches) -> Batches:
+        keyed = list(_sorted_pieces(_pieces(batches, kill), plan.intake))
+        if keyed:
+            path = f"{plan.folder}/{_attempt().token}.arrow"
+            run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.ordering)
+            yield from _rows([("run", json.dumps(asdict(run)))])
+
+    return task
+
+
+def instant_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
+    """The InstantGenerator: one task that every record passes; the first one makes the instant."""
+
+    def task(batches: Batches) -> Batches:
+        time17, heard = "", _Heard(line)
+        waiting = Waiting(heard.tell, "InstantGenerator", 0)
+        pieces = _pieces(batches)
+        for piece in waiting.on(pieces):
+            time17 = time17 or generate_instant(plan)
+            instants = pa.array([time17], pa.string()).take(
+                pa.nulls(piece.num_rows, pa.int32()).fill_null(0)
+            )
+            yield from piece.append_column(INSTANT, instants).to_batches()
+        if waiting.rows:
+            heard.tell("instant_inflight", instant=time17)
+            waiting.end()
+        heard.answer()
+
+    return task
+
+
+def process_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
+    """Return the task that indexes, assigns and writes, as before STEP2."""
+
+    def task(batches: Batches) -> Batches:
+        heard = _Heard(line)
+        pieces = _pieces(batches, line.kill)
+        first = next(pieces, None)
+        if first is None:
+            return
+        pieces = itertools.chain([first], pieces)
+        own = plan
+        if plan.pipeline.serial_instant:
+            own = with_instant(plan, first.column(INSTANT)[0].as_py())
+        keyed = _sorted_pieces(pieces, plan.intake)
+        for status in assign_and_write(own, keyed, _attempt(), heard.tell):
+            heard.rows.append(("status", status.to_json()))
+        yield from heard.batches()
+
+    return task
+
+
+def assign_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
+    """Return the FileIdAssigner's task."""
+
+    def task(batches: Batches) -> Batches:
+        heard = _Heard(line)
+        keyed = _sorted_pieces(_pieces(batches), plan.intake)
+        for rows in assign(plan, keyed, _attempt().task, heard.tell):
+            yield from rows.to_batches()
+        heard.answer()
+
+    return task
+
+
+def write_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
+    """Return the BucketWriter's task."""
+
+    def task(batches: Batches) -> Batches:
+        heard = _Heard(line)
+        assigned = assigned_schema(plan)
+        rows = (piece.cast(assigned) for piece in _pieces(batches, line.kill))
+        for status in write(plan, rows, _attempt(), heard.tell):
+            heard.rows.append(("status", status.to_json()))
+        yield from heard.batches()
+
+    return task
+
+
+def _pieces(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
+    """Yield what has rows; `kill` ends the process of a first attempt there, as `kill -9` does."""
+    for batch in batches:
+        if batch.num_rows:
+            yield pa.Table.from_batches([batch])
+            context = TaskContext.get()
+            if kill and context is not None and context.attemptNumber() == 0:
+                os._exit(1)
+
+
+def _sorted_pieces(pieces: Iterable[pa.Table], intake: Intake) -> Iterator[pa.Table]:
+    """Yield sorted rows as the intake made them, numbered by their place in the task.
+
+    Spark gives times in the zone of its session. All rows of a key are in one task.
+    """
+    schema, start = intake.keyed_schema, 0
+    for piece in pieces:
+        end = start + piece.num_rows
+        keyed = piece.select(schema.names).cast(schema)
+        numbers = pa.array(np.arange(start, end, dtype=np.int64))
+        yield keyed.set_column(schema.get_field_index(SEQ), schema.field(SEQ), numbers)
+        start = end
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a task has to tell the driver: events and write statuses, as rows."""
+
+    line: Line
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    attempt: int = field(default_factory=lambda: _attempt().attempt)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def tell(self, kind: str, **values: object) -> None:
+        """Note an event and send it."""
+        text = as_text(f"{self.attempt}.{next(self.numbers)}", kind, values)
+        self.rows.append(("event", text))
+        self.line.sender.send(text)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as the task's output."""
+        self.line.sender.flush()
+        return _rows(self.rows)
+
+    def answer(self) -> None:
+        """Give what was told to the driver, from a task whose output is something else."""
+        self.line.sender.flush()
+        self.line.told.add([payload for _, payload in self.rows])
+
+
+def _rows(rows: list[tuple[str, str]]) -> Batches:
+    if rows:
+        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=["kind", "payload"])
+
+
+def _attempt() -> TaskAttempt:
+    context = TaskContext.get()
+    if context is None:  # outside a Spark task there is nobody to tell attempts apart
+        return TaskAttempt()
+    return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
