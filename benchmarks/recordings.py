@@ -15,7 +15,8 @@ from pathlib import Path
 import hoodie_nb as hn
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.lab import recordings
-from hoodie_nb.runners.job import Job, StreamSettings
+from hoodie_nb.runners.job import Job
+from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.storage import Link, LocalStorage
 from hoodie_nb.writer.pipelines import PIPELINES
