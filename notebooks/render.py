@@ -4,7 +4,7 @@
 
 Each runs from its first cell to its last in a kernel of its own, in this folder. Kept are the
 outputs; dropped is what differs from run to run or shows nothing: widgets (the picture or text that
-stands beside each stays), execution timings, the kernel's exact version. A notebook whose cell
+is shown with each stays), execution timings, the kernel's exact version. A notebook whose cell
 fails is left as it was.
 """
 
