@@ -51,8 +51,8 @@ def table_name(path: str | os.PathLike[str]) -> str:
 def merge_mode_of(asked: str | None, ordering: str | None) -> str:
     """Return the merge mode that was asked for, or the one that follows from the ordering."""
     mode = asked or ("event_time" if ordering else "commit_time")
-    if mode not in ("event_time", "commit_time"):
-        raise InvalidConfig(f"merge_mode={asked!r}: choose 'event_time' or 'commit_time'")
+    if mode not in ("event_time", "commit_time", "partial"):
+        raise InvalidConfig(f"merge_mode={asked!r}: choose event_time, commit_time or partial")
     if mode == "event_time" and ordering is None:
         raise InvalidConfig("merge_mode='event_time' needs an ordering column: give ordering=")
     return mode

@@ -40,6 +40,7 @@ from hoodie_nb.commit.prepared import (
 )
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.rewriter import Rewriter
+from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.table.checksums import StoredFile
@@ -129,8 +130,19 @@ class Checkpointing(Admission):
 
     def _apply_sealed(self) -> Instant | None:
         """Apply all sealed checkpoints as one instant; runs stay if that fails."""
-        coordinator, applied = self._coordinator, self._prepared()
-        records = [s for s in self._sealed.all() if s.checkpoint not in applied]
+        instant = None
+        while records := self._unapplied():
+            one_by_one = self.intake.rule.fills and any(record.runs for record in records)
+            instant = self._apply(records[:1] if one_by_one else records) or instant
+            self._coordinator.notes.take_mark()
+        return instant
+
+    def _unapplied(self) -> list[Sealed]:
+        applied = self._prepared()
+        return [s for s in self._sealed.all() if s.checkpoint not in applied]
+
+    def _apply(self, records: list[Sealed]) -> Instant | None:
+        coordinator = self._coordinator
         checkpoints = tuple(record.checkpoint for record in records)
         if not any(record.runs for record in records):
             coordinator.progress.record(checkpoints, None)

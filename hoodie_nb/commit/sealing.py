@@ -89,7 +89,8 @@ class SealedRecords:
         found = [Sealed.parse(self._storage.read_bytes(path), path) for path in paths]
         known = {record.checkpoint for record in found}
         for record in found:
-            if record.after is not None and record.after not in known:
+            follows_applied = record.arrival <= self.applied + 1
+            if record.after is not None and record.after not in known and not follows_applied:
                 raise InvalidTable(
                     f"the record of the sealed checkpoint before {record.path} (batch "
                     f"{record.after.batch_id} of query {record.after.query_id}) is missing from "

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.columns import FILE_ID
 from hoodie_nb.writer.index_port import LookupCounts
-from hoodie_nb.writer.intake import FILE_ID
 
 FOLDER = "hoodie_nb_state"
 _MAGIC, _LIST = b"HNBSTATE", ".runs"

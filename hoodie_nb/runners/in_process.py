@@ -13,7 +13,8 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.operators import assign, write
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.intake import SEQ, Intake
+from hoodie_nb.writer.columns import SEQ
+from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 
 _PIECE_ROWS = 131_072

@@ -30,8 +30,9 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import in_order, write_in_process
 from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.writer.columns import OP, SEQ, STORE
 from hoodie_nb.writer.composing import composed
-from hoodie_nb.writer.intake import OP, SEQ, STORE, Intake
+from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import fitted, load_rows
 
@@ -71,7 +72,9 @@ def redo(
     old, last, storage = records[0].instant_time, records[-1], coordinator.table.storage
     operation = "insert" if last.operation == "insert" else "upsert"
     intake = replace(intake, operation=operation)
-    parts = [*_unwritten(storage, intake, records), _winners(storage, intake, records)]
+    parts = [*_unwritten(storage, intake, records)]
+    if not intake.rule.fills:  # else all rows of the instant are staged as they came
+        parts.append(_winners(storage, intake, records))
     for pending in coordinator.table.timeline.pending():
         if pending.requested_time == old:
             coordinator.prepared.note_undone(records[0])

@@ -165,7 +165,7 @@ class LocalJob:
             if not rows:
                 return []
             keyed = in_order(pa.concat_tables(self._keyed(rows)))
-            return [save_run(storage, f"{folder}/0.arrow", keyed, self.intake.ordering)]
+            return [save_run(storage, f"{folder}/0.arrow", keyed, self.intake.rule)]
 
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
         try:

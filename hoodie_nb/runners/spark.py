@@ -49,7 +49,8 @@ from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.assigner import assigned_schema
-from hoodie_nb.writer.intake import SEQ, TASK, Intake
+from hoodie_nb.writer.columns import SEQ, TASK
+from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import SealPlan, WritePlan
 
 if TYPE_CHECKING:

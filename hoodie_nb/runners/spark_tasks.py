@@ -25,7 +25,8 @@ from hoodie_nb.runners.operators import Waiting, assign, assign_and_write, write
 from hoodie_nb.runners.spark_files import BLOCK, PATH, PLACE_FIELDS, places
 from hoodie_nb.runners.task_events import Sender, as_text
 from hoodie_nb.writer.assigner import assigned_schema
-from hoodie_nb.writer.intake import SEQ, Intake
+from hoodie_nb.writer.columns import SEQ
+from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
 from hoodie_nb.writer.runs import save_run
 
@@ -70,7 +71,7 @@ def seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
         keyed = list(_sorted_pieces(_pieces(batches, kill), plan.intake))
         if keyed:
             path = f"{plan.folder}/{_attempt().token}.arrow"
-            run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.ordering)
+            run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.rule)
             yield from _rows([("run", json.dumps(asdict(run)))])
 
     return task

@@ -41,8 +41,9 @@ from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import Group
 from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
-from hoodie_nb.writer.folding import fold
-from hoodie_nb.writer.intake import SEQ, Intake
+from hoodie_nb.writer.columns import SEQ
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.merge_rule import WholeRow
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 
 Rows = npt.NDArray[np.int64]
@@ -99,7 +100,9 @@ def _losers(
     rows = rows.append_column("_row", pa.array(np.arange(rows.num_rows))).take(pa.array(doubled))
     rows = rows.sort_by([(COMMIT_TIME, "ascending"), ("_row", "ascending")])
     rows = rows.append_column(SEQ, pa.array(np.arange(rows.num_rows)))
-    lost = np.setdiff1d(doubled, fold(rows, plan.intake.ordering).column("_row").to_numpy())
+    lost = np.setdiff1d(
+        doubled, WholeRow(plan.intake.ordering).fold(rows).column("_row").to_numpy()
+    )
     begins = np.cumsum([0, *(len(keys[piece.file_id]) for piece in pieces)])
     return {
         piece.file_id: lost[(lost >= begin) & (lost < end)] - begin

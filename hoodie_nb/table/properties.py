@@ -39,15 +39,21 @@ _WRITTEN = {  # and this to be written as well
     "hoodie.table.cdc.enabled": ("false",),
     "hoodie.index.type": ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE", "INMEMORY"),
     "hoodie.datasource.write.slash.separated.date.partitioning": ("false",),
-    "hoodie.record.merge.mode": ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"),
+    "hoodie.record.merge.mode": ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"),
     "hoodie.compaction.payload.class": (
         f"{_PAYLOAD}DefaultHoodieRecordPayload",
         f"{_PAYLOAD}EventTimeAvroPayload",
         f"{_PAYLOAD}OverwriteWithLatestAvroPayload",
+        f"{_PAYLOAD}PartialUpdateAvroPayload",
     ),
 }
 
 
+_PAYLOADS = {
+    "event_time": "DefaultHoodieRecordPayload",
+    "commit_time": "OverwriteWithLatestAvroPayload",
+    "partial": "PartialUpdateAvroPayload",
+}
 _OTHER_LAYOUT = ("hoodie.bucket.index.", "hoodie.keygen.timebased.")  # any property below them
 
 
@@ -82,8 +88,6 @@ class TableConfig:
     def lines(self, saved_at: str) -> str:
         """Return the file's text; `parse` is the inverse."""
         keygen = {"NON_PARTITION": "Nonpartitioned", "SIMPLE": "Simple", "COMPLEX": "Complex"}
-        event_time = self.merge_mode == "event_time"
-        payload = "DefaultHoodieRecordPayload" if event_time else "OverwriteWithLatestAvroPayload"
         values = {
             "hoodie.table.name": self.name,
             "hoodie.table.type": "COPY_ON_WRITE",
@@ -102,7 +106,7 @@ class TableConfig:
             "hoodie.table.timeline.timezone": "UTC",
             "hoodie.table.keygenerator.class": f"{_KEYGEN}{keygen[self.keygen]}KeyGenerator",
             "hoodie.table.keygenerator.type": self.keygen,
-            "hoodie.compaction.payload.class": _PAYLOAD + payload,
+            "hoodie.compaction.payload.class": _PAYLOAD + _PAYLOADS[self.merge_mode],
             "hoodie.archivelog.folder": "archived",
             "hoodie.table.create.schema": json.dumps(
                 to_avro(self.schema, self.name), separators=(",", ":")
@@ -136,7 +140,9 @@ class TableConfig:
         avro = values.get("hoodie.table.create.schema")
         mode = values.get("hoodie.record.merge.mode", "")
         payload = values.get("hoodie.compaction.payload.class", "")
+        partial = payload == f"{_PAYLOAD}PartialUpdateAvroPayload" and mode in ("", "CUSTOM")
         late_wins = "COMMIT_TIME" in mode or (not mode and "OverwriteWithLatest" in payload)
+        by_order = "event_time" if ordering and not late_wins else "commit_time"
         return cls(
             name=values["hoodie.table.name"],
             record_key=_split(values.get("hoodie.table.recordkey.fields", "")),
@@ -144,7 +150,7 @@ class TableConfig:
             ordering=ordering or None,
             hive_style=_true(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_true(values, "hoodie.datasource.write.partitionpath.urlencode"),
-            merge_mode="event_time" if ordering and not late_wins else "commit_time",
+            merge_mode="partial" if partial else by_order,
             schema=parse_avro(avro, where) if avro else pa.schema([]),
             metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
         )

@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.folding import first_of_run
+from hoodie_nb.writer.columns import FILE_ID, TASK
 from hoodie_nb.writer.index_port import Index
-from hoodie_nb.writer.intake import FILE_ID, TASK
+from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.plan import WritePlan, task_of
 from hoodie_nb.writer.profile import SmallFile, small_files
 

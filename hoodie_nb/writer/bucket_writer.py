@@ -41,9 +41,9 @@ from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.schema import RECORD_KEY
 from hoodie_nb.writer.buffer import OPEN_FILES, RUN_ROWS, Bucket, WriteBuffer, read_run
+from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP
 from hoodie_nb.writer.folding import fold_runs
 from hoodie_nb.writer.index_port import KeysOf, WrittenKeys
-from hoodie_nb.writer.intake import DELETE, DELETE_ALWAYS, OP
 from hoodie_nb.writer.merge import Merge, MergeCounts
 from hoodie_nb.writer.new_file import NewFile
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
@@ -101,7 +101,7 @@ class BucketWriter:
         return Merge(
             incoming,
             stored_schema(plan.intake.schema),
-            plan.intake.ordering,
+            plan.intake.rule,
             plan.instant_time,
             str(name),
             f"{plan.instant_time}_{self._attempt.task}_",
@@ -120,8 +120,8 @@ class BucketWriter:
 
         A bucket that finds `OPEN_FILES` files open gets no file yet: its rows are spilled.
         """
-        if self._old(bucket) is not None:
-            return False
+        if self._old(bucket) is not None or self._plan.intake.rule.fills:
+            return False  # of a partial rule all rows are staged as they came, for a redo
         if bucket.new_file is None:
             if len(self._open_files) >= OPEN_FILES:
                 return False
@@ -210,7 +210,7 @@ class BucketWriter:
         if self._plan.intake.composed:
             return None
         kinds = merge.incoming.column(OP).to_numpy()
-        kept = np.isin(kinds, (DELETE, DELETE_ALWAYS))
+        kept = np.isin(kinds, (DELETE, DELETE_ALWAYS)) | merge.rule.fills
         for rows in merge.late:
             kept[rows] = True
         if not kept.any():
@@ -239,7 +239,7 @@ class BucketWriter:
                 for piece in itertools.chain.from_iterable(runs):
                     writer.write_table(piece.cast(schema))
             else:
-                for piece in fold_runs(runs, self._plan.intake.ordering):
+                for piece in fold_runs(runs, self._plan.intake.rule):
                     writer.write_table(piece.cast(schema))
         folded = pa.ipc.open_file(pa.memory_map(path)).read_all()
         os.unlink(path)  # the mapping keeps it until the merge has read it

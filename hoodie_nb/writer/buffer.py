@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from hoodie_nb import failpoints
 from hoodie_nb.events import Pace
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.folding import first_of_run, fold
-from hoodie_nb.writer.intake import FILE_ID, SEQ
+from hoodie_nb.writer.columns import FILE_ID, SEQ
+from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.new_file import NewFile
 from hoodie_nb.writer.plan import WritePlan
 
@@ -169,7 +169,7 @@ class WriteBuffer:
         if self._plan.intake.operation == "insert":
             keys = [(RECORD_KEY, "ascending"), (SEQ, "ascending")]
             return rows.sort_by(keys).combine_chunks()
-        return fold(rows, self._plan.intake.ordering)
+        return self._plan.intake.rule.fold(rows)
 
     def drain(self) -> Iterator[Bucket]:
         """Yield every bucket once, by file id, when all flushes have ended."""

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.folding import comparable, first_of_run
-from hoodie_nb.writer.intake import DELETE_ALWAYS, OP, SEQ, STORE, STORE_ALWAYS, THRESHOLD
+from hoodie_nb.writer.columns import DELETE_ALWAYS, OP, SEQ, STORE, STORE_ALWAYS, THRESHOLD
+from hoodie_nb.writer.merge_rule import comparable, first_of_run
 
 Numbers = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]

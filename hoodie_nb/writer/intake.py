@@ -31,11 +31,9 @@ from hoodie_nb.table.schema import (
     ordering_objection,
     storable,
 )
+from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP, SEQ, STORE, THRESHOLD
+from hoodie_nb.writer.merge_rule import MergeRule, Partial, WholeRow
 
-SEQ, OP = "_hoodie_nb_seq", "_hoodie_nb_op"
-FILE_ID, TASK = "_hoodie_nb_file_id", "_hoodie_nb_task"
-THRESHOLD = "_hoodie_nb_threshold"
-STORE, DELETE, DELETE_ALWAYS, STORE_ALWAYS = 0, 1, 2, 3
 _KEYED = [
     pa.field(RECORD_KEY, pa.string()),
     pa.field(PARTITION_PATH, pa.string()),
@@ -59,9 +57,16 @@ class Intake:
     optional: frozenset[str] = frozenset()
 
     @property
+    def rule(self) -> MergeRule:
+        """Return what decides between the rows of one key."""
+        if self.config.merge_mode == "partial":
+            return Partial(self.config.ordering)
+        return WholeRow(self.config.ordering if self.config.merge_mode == "event_time" else None)
+
+    @property
     def ordering(self) -> str | None:
         """Return the column that decides between versions of a row, None: the newer arrival."""
-        return self.config.ordering if self.config.merge_mode == "event_time" else None
+        return self.rule.ordering
 
     @property
     def keyed_schema(self) -> pa.Schema:

@@ -16,9 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.table.base_file import ROW_GROUP
-from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY, SEQNO
-from hoodie_nb.writer.folding import Mask, not_older
-from hoodie_nb.writer.intake import DELETE_ALWAYS, OP, STORE, STORE_ALWAYS, THRESHOLD
+from hoodie_nb.table.schema import (
+    COMMIT_TIME,
+    FILE_NAME,
+    META_COLUMNS,
+    PARTITION_PATH,
+    RECORD_KEY,
+    SEQNO,
+)
+from hoodie_nb.writer.columns import DELETE_ALWAYS, OP, STORE, STORE_ALWAYS, THRESHOLD
+from hoodie_nb.writer.merge_rule import Mask, MergeRule, filled, not_older
 
 RowNumbers = Callable[[int], int]
 Rows = npt.NDArray[np.int64]
@@ -42,7 +49,7 @@ class Merge:
 
     incoming: pa.Table
     stored: pa.Schema
-    ordering: str | None
+    rule: MergeRule
     instant_time: str
     file_name: str
     seqno_prefix: str
@@ -78,14 +85,37 @@ class Merge:
         wins = self._wins(piece, at, rows)
         if not wins.all():
             self.late.append(rows[~wins])
+        fills = self._fills(piece, at[~wins], rows[~wins]) if self.rule.fills else None
         at, rows = at[wins], rows[wins]
         gone = ~self._stores(rows)
         self.counts.deletes += int(gone.sum())
-        self.counts.updates += int((~gone).sum())
+        changed, new = at[~gone], self._new_rows(rows[~gone])
+        if self.rule.fills:
+            new = filled(new, piece.take(pa.array(changed)))
+        if fills is not None:
+            changed, new = np.append(changed, fills[0]), pa.concat_tables([new, fills[1]])
+        self.counts.updates += len(changed)
         source = np.arange(piece.num_rows, dtype=np.int64)
-        source[at[~gone]] = piece.num_rows + np.arange(int((~gone).sum()))
-        together = pa.concat_tables([renamed, self._new_rows(rows[~gone])]).combine_chunks()
+        source[changed] = piece.num_rows + np.arange(len(changed))
+        together = pa.concat_tables([renamed, new]).combine_chunks()
         return together.take(pa.array(np.delete(source, at[gone])))
+
+    def _fills(self, piece: pa.Table, at: Rows, rows: Rows) -> tuple[Rows, pa.Table]:
+        """Return the stored rows whose nulls late rows fill: their places, and what they become."""
+        stores = self._stores(rows)
+        at, rows = at[stores], rows[stores]
+        late, before = self.incoming.take(pa.array(rows)), piece.take(pa.array(at))
+        changes = np.zeros(len(at), dtype=bool)
+        own = [name for name in self.stored.names if name not in META_COLUMNS]
+        for name in own:
+            empty = before.column(name).is_null().to_numpy()
+            changes |= empty & late.column(name).is_valid().to_numpy()
+        at, rows = at[changes], rows[changes]
+        new = self._new_rows(rows)
+        values = filled(piece.take(pa.array(at)).select(own), new.select(own))
+        for name in own:
+            new = new.set_column(new.schema.get_field_index(name), name, values.column(name))
+        return at, new.cast(self.stored)
 
     def _stores(self, rows: Rows) -> Mask:
         return np.isin(self.incoming.column(OP).to_numpy()[rows], (STORE, STORE_ALWAYS))
@@ -95,11 +125,12 @@ class Merge:
 
     def _wins(self, piece: pa.Table, at: Rows, rows: Rows) -> Mask:
         always = self.incoming.column(OP).to_numpy()[rows] >= DELETE_ALWAYS
-        if self.ordering is None:
+        ordering = self.rule.ordering
+        if ordering is None:
             return np.ones_like(always)
-        beats = THRESHOLD if THRESHOLD in self.incoming.column_names else self.ordering
+        beats = THRESHOLD if THRESHOLD in self.incoming.column_names else ordering
         incoming = self.incoming.column(beats).take(pa.array(rows))
-        stored = piece.column(self.ordering).take(pa.array(at))
+        stored = piece.column(ordering).take(pa.array(at))
         wins = always | not_older(incoming.combine_chunks(), stored.combine_chunks())
         return np.asarray(wins, dtype=bool)
 

@@ -17,8 +17,8 @@ from hoodie_nb import failpoints
 from hoodie_nb.table.base_file import BaseFileWriter
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.schema import RECORD_KEY
+from hoodie_nb.writer.columns import OP, STORE
 from hoodie_nb.writer.index_port import WrittenKeys
-from hoodie_nb.writer.intake import OP, STORE
 from hoodie_nb.writer.merge import Merge
 from hoodie_nb.writer.plan import WritePlan
 

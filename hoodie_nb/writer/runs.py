@@ -13,7 +13,8 @@ from hoodie_nb.table.base_file import conform
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.schema import META_COLUMNS, lost_fields
 from hoodie_nb.table.storage import LocalStorage
-from hoodie_nb.writer.folding import Mask, fold_partitions
+from hoodie_nb.writer.folding import fold_partitions
+from hoodie_nb.writer.merge_rule import Mask, MergeRule
 
 _PIECE_ROWS = 65_536
 
@@ -35,9 +36,9 @@ def save_rows(
     return sink.stored(path)
 
 
-def save_run(storage: LocalStorage, path: str, keyed: pa.Table, ordering: str | None) -> StoredFile:
+def save_run(storage: LocalStorage, path: str, keyed: pa.Table, rule: MergeRule) -> StoredFile:
     """Write keyed rows (in order of partition) as a run, one a key, durable."""
-    return save_rows(storage, path, fold_partitions(keyed, ordering))
+    return save_rows(storage, path, fold_partitions(keyed, rule))
 
 
 def load_rows(storage: LocalStorage, run: StoredFile, schema: pa.Schema) -> pa.Table:

@@ -27,8 +27,9 @@ from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.assigner import BucketAssigner, FileIdAssigner
+from hoodie_nb.writer.columns import FILE_ID, TASK
 from hoodie_nb.writer.index_port import LookupCounts
-from hoodie_nb.writer.intake import FILE_ID, TASK, Intake
+from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import WritePlan, task_of
 from hoodie_nb.writer.profile import average_record_bytes, small_files
 

@@ -30,8 +30,10 @@ from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.schema import RECORD_KEY
 from hoodie_nb.writer.assigner import FileIdAssigner
 from hoodie_nb.writer.buffer import Bucket, WriteBuffer
-from hoodie_nb.writer.folding import fold, fold_runs
-from hoodie_nb.writer.intake import SEQ, Intake
+from hoodie_nb.writer.columns import SEQ
+from hoodie_nb.writer.folding import fold_runs
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.merge_rule import WholeRow
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 
@@ -234,12 +236,12 @@ def test_folding_sorted_runs_equals_folding_all(empty: Path) -> None:
     def check(rows: list[Any], random: Any, runs: int, piece: int) -> None:
         _, keyed = _keyed(rows, empty)
         run_of = np.array([random.randrange(runs) for _ in range(keyed.num_rows)])
-        parts = [fold(keyed.filter(pa.array(run_of == r)), "ts") for r in range(runs)]
+        parts = [WholeRow("ts").fold(keyed.filter(pa.array(run_of == r))) for r in range(runs)]
         cut = [
             iter([part.slice(i, piece) for i in range(0, part.num_rows, piece)]) for part in parts
         ]
-        found = pa.concat_tables([keyed.slice(0, 0), *fold_runs(cut, "ts")])
-        assert found.to_pylist() == fold(keyed, "ts").to_pylist()
+        found = pa.concat_tables([keyed.slice(0, 0), *fold_runs(cut, WholeRow("ts"))])
+        assert found.to_pylist() == WholeRow("ts").fold(keyed).to_pylist()
         assert found.column(RECORD_KEY).to_pylist() == sorted({k for k, _, _ in rows})
 
     check()
@@ -255,7 +257,7 @@ def test_a_fold_keeps_the_greatest_ordering_value_then_the_newest_arrival(empty:
         best: dict[str, tuple[Any, ...]] = {}
         for number, (key, ts, _) in enumerate(rows):
             best[key] = max(best.get(key, ((-1,), -1)), (rank(ts), number))
-        kept = {r[RECORD_KEY]: r[SEQ] for r in fold(keyed, "ts").to_pylist()}
+        kept = {r[RECORD_KEY]: r[SEQ] for r in WholeRow("ts").fold(keyed).to_pylist()}
         assert kept == {key: number for key, (_, number) in best.items()}
 
     check()

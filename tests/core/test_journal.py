@@ -30,6 +30,7 @@ from hoodie_nb.table.handle import TableHandle, create_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read import to_arrow
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.merge_rule import WholeRow
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import save_run
 
@@ -37,6 +38,7 @@ SCHEMA = pa.schema(
     [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
 )
 CONFIG = TableConfig("t", ("id",), ("part",), "ts", merge_mode="event_time", schema=SCHEMA)
+RULE = WholeRow("ts")
 WIDER = SCHEMA.append(pa.field("note", pa.string()))
 OURS = ".hoodie/.hoodie_nb"
 
@@ -160,7 +162,9 @@ def test_seals_are_applied_in_order_of_arrival(life):
         keyed = keyed_in_order(rows(("a", 1, value, False)), one.job.intake)
         keep(
             Checkpoint("q", batch_id, f"{value:064x}"),
-            lambda folder, keyed=keyed: [save_run(storage, f"{folder}/0.arrow", keyed, "ts")],
+            lambda folder, keyed=keyed: [
+                save_run(storage, f"{folder}/0.arrow", keyed, WholeRow("ts"))
+            ],
         )
     one.job.checkpointing.complete()
     assert one.found() == {"a": (1, 4)}

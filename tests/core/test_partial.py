@@ -1,0 +1,158 @@
+"""The merge mode `partial`: a column that is null does not overwrite, against a model of dicts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from hoodie_nb import Table
+from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.rfc_job import LocalJob
+from hoodie_nb.table.handle import open_table
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
+
+DELETED = "_hoodie_is_deleted"
+SCHEMA = pa.schema(
+    {
+        "id": pa.string(),
+        "p": pa.string(),
+        "ts": pa.int64(),
+        "a": pa.int64(),
+        "b": pa.string(),
+        "l": pa.list_(pa.int64()),
+        DELETED: pa.bool_(),
+    }.items()
+)
+Row = dict[str, Any]
+
+
+def made(path: Path, ordering: str | None = "ts") -> Table:
+    """Return an empty table whose rows fill one another."""
+    return Table.create(
+        path,
+        schema=pa.schema([f for f in SCHEMA if f.name != DELETED]),
+        record_key="id",
+        partition_by="p",
+        ordering=ordering,
+        merge_mode="partial",
+    )
+
+
+def filled(winner: Row, other: Row) -> Row:
+    """Return a row whose missing values are those of another one."""
+    return {name: other[name] if value is None else value for name, value in winner.items()}
+
+
+def rank(row: Row) -> tuple[bool, int]:
+    """Return what an ordering value counts: null is the lowest."""
+    return row["ts"] is not None, row["ts"] or 0
+
+
+def apply(model: dict[str, Row], batch: list[Row], *, by_arrival: bool) -> None:
+    """Fold a batch by key, then let each folded row meet the stored one."""
+    ranked = batch if by_arrival else sorted(batch, key=rank)
+    folded: dict[str, Row] = {}
+    for row in ranked:
+        before = folded.get(row["id"])
+        keeps = before is not None and not before[DELETED] and not row[DELETED]
+        folded[row["id"]] = filled(row, before) if keeps else row
+    for key, row in folded.items():
+        stored = model.get(key)
+        wins = stored is None or by_arrival or rank(row) >= rank(stored)
+        if row[DELETED]:
+            if wins:
+                model.pop(key, None)
+        elif stored is None:
+            model[key] = row
+        else:
+            model[key] = filled(row, stored) if wins else filled(stored, row)
+
+
+def drawn(draw: random.Random, keys: int, *, deletes: bool = True) -> Row:
+    """Return a random row with random nulls."""
+    return {
+        "id": f"k{draw.randrange(keys)}",
+        "p": "x",
+        "ts": draw.choice([None, *range(20)]),
+        "a": draw.choice([None, draw.randrange(100)]),
+        "b": draw.choice([None, "", "text"]),
+        "l": draw.choice([None, [], [1, draw.randrange(9)]]),
+        DELETED: deletes and draw.random() < 0.1,
+    }
+
+
+def found(table: Table) -> dict[str, Row]:
+    """Return the table's rows by key."""
+    return {row["id"]: row for row in table.to_arrow(meta=False).to_pylist()}
+
+
+def plain(model: dict[str, Row]) -> dict[str, Row]:
+    """Return the model's rows as the table has them."""
+    return {k: {n: v for n, v in r.items() if n != DELETED} for k, r in model.items()}
+
+
+@pytest.mark.parametrize("ordering", ["ts", None])
+@pytest.mark.parametrize("seed", range(6))
+def test_upserts_fill_what_is_null(tmp_path: Path, seed: int, ordering: str | None) -> None:
+    """Random batches with doubled keys, late rows and deletes end as the model does."""
+    draw, model = random.Random(seed), {}
+    table = made(tmp_path / "t", ordering)
+    for _ in range(8):
+        batch = [drawn(draw, 12) for _ in range(draw.randint(1, 30))]
+        table.upsert(pa.Table.from_pylist(batch, SCHEMA))
+        apply(model, batch, by_arrival=ordering is None)
+        assert found(table) == plain(model)
+    assert table.fsck() == [] and Table.open(table.path)._handle.config.merge_mode == "partial"
+
+
+@pytest.mark.parametrize("interval", [None, Interval(checkpoints=4)])
+def test_checkpoints_fill_what_is_null(tmp_path: Path, interval: Interval | None) -> None:
+    """Sealed checkpoints are applied one after the other; so are those whose news was lost."""
+    draw, model = random.Random(3), {}
+    table = made(tmp_path / "t")
+    job = LocalJob(open_table(table.path), interval=interval, pipeline="step2", index="bloom")
+    for number in range(1, 13):
+        batch = [drawn(draw, 8) for _ in range(10)]
+        job.write(pa.Table.from_pylist(batch, SCHEMA))
+        job.checkpoint(number)
+        (job.lose if number % 3 else job.complete)(number)
+        apply(model, batch, by_arrival=False)
+    job.checkpointing.complete()
+    assert found(table) == plain(model)
+
+
+def test_a_redo_does_not_bring_old_values_back(tmp_path: Path) -> None:
+    """Another engine changes a column while ours is prepared: null of ours leaves that change."""
+    table = made(tmp_path / "t")
+    row = {"id": "k", "p": "x", "ts": 1, "a": 1, "b": "old", "l": None}
+    table.upsert(pa.Table.from_pylist([row], SCHEMA))
+    job = LocalJob(open_table(table.path), pipeline="step2", index="bloom")
+    late = {**row, "id": "late", "ts": 0, "a": None}
+    job.write(pa.Table.from_pylist([{**row, "ts": 3, "a": 3, "b": None}, late], SCHEMA))
+    job.checkpoint(1)
+    change = {**row, "ts": 2, "a": None, "b": "new"}
+    commit_elsewhere(table, change, {**late, "ts": 1, "b": None, "a": 7})
+    job.checkpointing.complete()
+    assert found(table)["k"] == {**row, "ts": 3, "a": 3, "b": "new"}
+    assert found(table)["late"] == {**late, "ts": 1, "a": 7, "b": "old"}
+
+
+def commit_elsewhere(table: Table, *rows: Row) -> None:
+    """Commit rows as another engine does, which knows nothing of what is prepared."""
+    handle, events = open_table(table.path), EventLog()
+    intake = Intake(handle.config, handle.schema)
+    keyed = keyed_in_order(pa.Table.from_pylist(list(rows), handle.schema), intake)
+    coordinator = WriteCoordinator(handle, events)
+    result = coordinator.write(
+        intake, lambda plan: write_in_process(keyed, plan, events), Shape(index="bloom")
+    )
+    assert result is not None
+    coordinator.complete([result], intake)
