@@ -29,13 +29,7 @@ from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.hashing import hash64
 from hoodie_nb.index.loading import load
 from hoodie_nb.index.lookup import BloomStateIndex
-from hoodie_nb.index.manifest import (
-    FOLDER,
-    RUNS,
-    PartitionState,
-    newest_manifest,
-    read_manifest,
-)
+from hoodie_nb.index.manifest import FOLDER, RUNS, PartitionState, newest_manifest, read_manifest
 from hoodie_nb.index.run import DamagedRun, Entries, SectionView, write_run
 from hoodie_nb.runners.batch import write_arrow
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process

@@ -13,9 +13,7 @@ import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.neighbours import refuse_neighbours
-from hoodie_nb.commit.prepared import (
-    checkpoints_of,
-)
+from hoodie_nb.commit.prepared import checkpoints_of
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
@@ -40,14 +38,18 @@ class Admission:
     def recover(self) -> None:
         """Recover the table, and take over what another engine has changed in it."""
         self._coordinator.recover()
-        self.take_over()
+        self._adopt()
 
     def take_over(self) -> None:
-        """Let the intake have the table's configuration and schema of now."""
+        """Read the table's properties, and let the intake follow what has changed in them."""
         table = self._coordinator.table
         table.reload()
-        prepared = {record.instant_time for record in self._coordinator.prepared.all()}
-        refuse_neighbours(table, prepared)
+        refuse_neighbours(table, self._coordinator.prepared.instant_times())
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Let the intake have the table's configuration and schema, as they were last read."""
+        table = self._coordinator.table
         intake = self.intake.on(table.config, table.schema)
         if intake != self.intake and self._given is not None:
             intake.check(self._given)
@@ -56,7 +58,7 @@ class Admission:
     def holds(self, checkpoint: Checkpoint) -> bool:
         """Whether the table holds this checkpoint already: committed, prepared or sealed."""
         table = self._coordinator.table
-        known = [i.requested_time for i in table.timeline.completed_commits()]
+        known = table.timeline.listing.commit_times
         return self._coordinator.progress.holds(checkpoint, known) or checkpoint in self._kept()
 
     def _prepared(self) -> set[Checkpoint]:
@@ -94,7 +96,7 @@ class Admission:
         """Raise InvalidTable if a checkpoint that has succeeded is not in the table."""
         if checkpoint.batch_id >= 0:
             table, kept = self._coordinator.table, checkpoint in self._kept()
-            known = [i.requested_time for i in table.timeline.completed_commits()]
+            known = table.timeline.listing.commit_times
             try:
                 self._coordinator.progress.check_position(checkpoint, known, kept=kept)
             except InvalidTable:

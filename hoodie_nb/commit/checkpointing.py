@@ -32,12 +32,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.clock import Age
 from hoodie_nb.commit.admission import Admission
 from hoodie_nb.commit.coordinator import Write, WriteCoordinator
-from hoodie_nb.commit.prepared import (
-    Prepared,
-    archived,
-    merged,
-    verify,
-)
+from hoodie_nb.commit.prepared import Prepared, archived, merged, verify
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.rewriter import Rewriter
 from hoodie_nb.commit.sealing import Sealed
@@ -148,7 +143,7 @@ class Checkpointing(Admission):
             coordinator.progress.record(checkpoints, None)
             self._sealed.remove(checkpoints)
             return None
-        result = self._rewriter.sealed(coordinator, self.intake, self._events, records)
+        result = self._rewriter.write_sealed(coordinator, self.intake, self._events, records)
         coordinator.prepare(replace(result, checkpoints=checkpoints, from_seals=True))
         return self.commit_prepared()
 
@@ -210,7 +205,7 @@ class Checkpointing(Admission):
 
         Those of a completed instant may still lie there, if tidying up has failed.
         """
-        done = {i.requested_time for i in self._coordinator.table.timeline.completed_commits()}
+        done = self._coordinator.table.timeline.listing.commit_times
         return [r for r in self._coordinator.prepared.all() if r.instant_time not in done]
 
     def held_open(self) -> bool:
@@ -219,7 +214,7 @@ class Checkpointing(Admission):
         On a table that has moved a key may have two places, one of them in the open instant.
         """
         records = self.open_records()
-        done = tuple(i.requested_time for i in self._coordinator.table.timeline.completed_commits())
+        done = self._coordinator.table.timeline.listing.commit_times
         lost = bool(records) and records[-1].checkpoints[-1].batch_id in self._lost
         return lost and records[-1].base == done
 
@@ -282,7 +277,6 @@ class Checkpointing(Admission):
         coordinator = self._coordinator
         coordinator.prepared.remove(old)  # from here on the seals count again
         failpoints.hit("coord.reapply.post")
-        for pending in coordinator.table.timeline.pending():
-            if pending.requested_time == old:
-                coordinator.roll_back(pending)
+        for pending in coordinator.pending(old):
+            coordinator.roll_back(pending)
         return self._apply_sealed()

@@ -97,6 +97,10 @@ class PreparedRecords:
                     raise InvalidTable(f"{path} is missing; {LOST}")
         return kept
 
+    def instant_times(self) -> set[str]:
+        """Return the times of the prepared instants."""
+        return {record.instant_time for record in self.all()}
+
     def _found(self) -> Iterator[Prepared]:
         for entry in self._storage.list_folder(FOLDER):
             path = f"{FOLDER}/{entry.name}"

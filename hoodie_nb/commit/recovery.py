@@ -12,10 +12,7 @@ import uuid
 from hoodie_nb.commit.instants import own_commit
 from hoodie_nb.commit.neighbours import refuse_neighbours
 from hoodie_nb.commit.notes import CommitNotes
-from hoodie_nb.commit.prepared import (
-    Prepared,
-    PreparedRecords,
-)
+from hoodie_nb.commit.prepared import Prepared, PreparedRecords
 from hoodie_nb.commit.progress import ProgressRecords
 from hoodie_nb.commit.sealing import SealedRecords
 from hoodie_nb.events import EventLog
@@ -43,19 +40,28 @@ class Recovery:
         """Return the completed instant of that time, None if there is none."""
         return self.table.timeline.completed(instant_time)
 
+    def pending(self, instant_time: str) -> list[Instant]:
+        """Return the pending instants of that time: one, or none."""
+        pending = self.table.timeline.pending()
+        return [instant for instant in pending if instant.requested_time == instant_time]
+
     def catch_up(self) -> None:
         """Read the table's properties, and record the progress that a crash kept out."""
         table = self.table
         table.reload(to_write=True)
         table.timeline.refresh()
-        refuse_neighbours(table, {record.instant_time for record in self.prepared.all()})
+        refuse_neighbours(table, self.prepared.instant_times())
         self.notes.catch_up()
 
     def recover(self) -> None:
         """Bring the table to rest: nothing is pending or staged but what is prepared or sealed."""
         self.catch_up()
+        self.tidy_up()
+
+    def tidy_up(self) -> None:
+        """Do what `recover` does once the records are caught up."""
         self.notes.drop_applied(self.prepared)
-        table, kept = self.table, {record.instant_time for record in self.prepared.all()}
+        table, kept = self.table, self.prepared.instant_times()
         self.sealed.drop_applied()
         sealed = {name for seal in self.sealed.all() for name in seal.folders}
         self.finish_rollbacks()
@@ -84,7 +90,7 @@ class Recovery:
         """Roll back the pending commit that a failed checkpoint left, unless others share it."""
         if self.dead:
             return
-        kept = {record.instant_time for record in self.prepared.all()}
+        kept = self.prepared.instant_times()
         own = self._own()
         for pending in self.table.timeline.pending():
             mine = pending.requested_time == self._begun or pending == own

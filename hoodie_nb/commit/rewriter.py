@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.prepared import (
-    Prepared,
-)
+from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.events import EventLog
 from hoodie_nb.writer.intake import Intake
@@ -15,7 +13,7 @@ from hoodie_nb.writer.intake import Intake
 class Rewriter(Protocol):
     """What the protocol writes by itself: a runner does it, for this room sees no rows."""
 
-    def sealed(
+    def write_sealed(
         self,
         coordinator: WriteCoordinator,
         intake: Intake,

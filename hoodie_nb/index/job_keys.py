@@ -71,9 +71,7 @@ class StateIndex:
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
         """Note where new keys were put."""
-        partitions = pa.array([partition], pa.string()).take(
-            pa.nulls(len(keys), "int32").fill_null(0)
-        )
+        partitions = pa.repeat(partition, len(keys))
         self._noted.append(pa.Table.from_arrays([partitions, keys, file_ids], schema=_SCHEMA))
 
     def save(self, name: str) -> None:

@@ -11,18 +11,14 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display
-from hoodie_nb.errors import (
-    WriteFailed,
-)
+from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.interrupts import stop_on_interrupt
-from hoodie_nb.runners.triggers import seconds
+from hoodie_nb.runners.triggers import POLL_S, seconds
 from hoodie_nb.runners.watched_query import WatchedQuery
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-_POLL_S = 0.05
 
 
 class Job(WatchedQuery):
@@ -66,7 +62,7 @@ class Job(WatchedQuery):
         """
         until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
         with stop_on_interrupt(self.stop):
-            while not self._ended.wait(_POLL_S):
+            while not self._ended.wait(POLL_S):
                 if until is not None and time.monotonic() > until:
                     return False
         self._raise()
@@ -83,7 +79,7 @@ class Job(WatchedQuery):
     async def _until_done(self, limit: float | None) -> None:
         until = None if limit is None else time.monotonic() + limit
         while self.active and (until is None or time.monotonic() < until):
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(POLL_S)
         self._raise()
 
     def process_all_available(self) -> None:
@@ -100,7 +96,7 @@ class Job(WatchedQuery):
             query.processAllAvailable()
             return True
         except Exception:
-            while not self._ended.wait(_POLL_S):
+            while not self._ended.wait(POLL_S):
                 if self.query is not query:
                     return False
             self._raise()

@@ -75,10 +75,9 @@ def redo(
     parts = [*_unwritten(storage, intake, records)]
     if not intake.rule.fills:  # else all rows of the instant are staged as they came
         parts.append(_winners(storage, intake, records))
-    for pending in coordinator.table.timeline.pending():
-        if pending.requested_time == old:
-            coordinator.prepared.note_undone(records[0])
-            coordinator.roll_back(pending, keep_staged=True)
+    for pending in coordinator.pending(old):
+        coordinator.prepared.note_undone(records[0])
+        coordinator.roll_back(pending, keep_staged=True)
     new: list[Prepared] = []
     instant = coordinator.begin(after=old)
     events.tell("instant_redone", instant=old, as_instant=instant.requested_time)
@@ -125,8 +124,8 @@ def _winners(storage: LocalStorage, intake: Intake, records: Sequence[Prepared])
         path = storage.local_path(status.staged_path)
         rows = pq.read_table(path, use_threads=False)
         mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), records[0].instant_time))
-        mine = mine.append_column(OP, pa.nulls(mine.num_rows, pa.int8()).fill_null(STORE))
-        mine = mine.append_column(SEQ, pa.nulls(mine.num_rows, pa.int64()).fill_null(0))
+        mine = mine.append_column(OP, pa.repeat(pa.scalar(STORE, pa.int8()), mine.num_rows))
+        mine = mine.append_column(SEQ, pa.repeat(pa.scalar(0, pa.int64()), mine.num_rows))
         parts.append(fitted(mine, keyed, path))
     return _in_order([keyed.empty_table(), *parts])
 

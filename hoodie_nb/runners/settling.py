@@ -4,20 +4,13 @@ from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import drop_torn
 from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.commit.rewriter import Rewriter
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners import rewriting
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 
-
-class InProcess:
-    """The rewriter of every job: what the protocol writes by itself is written in this process."""
-
-    sealed = staticmethod(rewriting.write_sealed)
-    redo = staticmethod(rewriting.redo)
-
-
-IN_PROCESS = InProcess()
+IN_PROCESS: Rewriter = rewriting  # of every job: what the protocol itself writes, this process does
 
 
 def settle(
@@ -32,11 +25,11 @@ def settle(
     What the query `sealing` has sealed stays for the end of its interval, if there is nothing else.
     `last` is the last checkpoint that has succeeded: if the table lacks it, nothing is touched.
     """
-    drop_torn(coordinator.table, {record.instant_time for record in coordinator.prepared.all()})
+    drop_torn(coordinator.table, coordinator.prepared.instant_times())
     coordinator.catch_up()
     intake = Intake(coordinator.table.config, coordinator.table.schema)
     checkpointing = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS)
     if last is not None:
         checkpointing.check_held(last)
-    checkpointing.recover()
+    coordinator.tidy_up()
     checkpointing.commit_prepared() if checkpointing.seals_of(sealing) else checkpointing.complete()

@@ -86,9 +86,7 @@ def instant_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
         pieces = _pieces(batches)
         for piece in waiting.on(pieces):
             time17 = time17 or generate_instant(plan)
-            instants = pa.array([time17], pa.string()).take(
-                pa.nulls(piece.num_rows, pa.int32()).fill_null(0)
-            )
+            instants = pa.repeat(time17, piece.num_rows)
             yield from piece.append_column(INSTANT, instants).to_batches()
         if waiting.rows:
             heard.tell("instant_inflight", instant=time17)

@@ -6,6 +6,8 @@ from typing import Any
 
 from hoodie_nb.errors import InvalidConfig
 
+POLL_S = 0.05  # how often a wait looks again
+
 _UNITS = {
     0.001: ("ms", "millisecond", "milliseconds"),
     1.0: ("", "s", "sec", "second", "seconds"),

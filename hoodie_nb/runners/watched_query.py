@@ -34,18 +34,14 @@ from hoodie_nb.errors import (
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.micro_batches import MicroBatches
 from hoodie_nb.runners.settings import StreamSettings
-from hoodie_nb.runners.spark import (
-    receiver,
-    stop_started,
-)
+from hoodie_nb.runners.spark import receiver, stop_started
 from hoodie_nb.runners.spark_files import sources_of, with_places
+from hoodie_nb.runners.triggers import POLL_S
 from hoodie_nb.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-
-_POLL_S = 0.05
 
 
 class _Stopping(Exception):
@@ -161,7 +157,7 @@ class WatchedQuery:
                 with self._hold.writing():
                     if last == self._last_batch:
                         self._notify(last)
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
     def _end_query(self) -> None:
         """End the query that was asked to stop, between two batches if it is not killed."""
@@ -172,7 +168,7 @@ class WatchedQuery:
             while self.query.isActive and last >= 0 and not self._folder.completed(last):
                 if self._killed.is_set() or time.monotonic() > until:
                     break
-                time.sleep(_POLL_S / 5)
+                time.sleep(POLL_S / 5)
         self._stop_query()
 
     def _stop_query(self) -> None:

@@ -14,7 +14,6 @@ of equal ones the one that was committed last. A table whose keys are unique los
 **Caveats**: the keys of one partition are in memory at a time.
 """
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 
@@ -27,7 +26,6 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit, completed
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.base_file import (
-    BaseFileWriter,
     index_objection,
     iterate_rows,
     open_base_file,
@@ -133,22 +131,15 @@ def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> Writ
     source = open_base_file(path) if path else None
     token, schema = TaskAttempt().token, stored_schema(plan.intake.schema)
     name = str(BaseFileName(piece.file_id, token, plan.instant_time))
+    kept = source.metadata.num_rows - len(lost) if source else 0
     with ChecksummedFile(plan.storage.open_new(staged)) as sink:
-        writer = BaseFileWriter(
-            sink,
-            plan.intake.schema,
-            table=plan.intake.config.name,
-            codec=plan.options.codec,
-            expected_rows=source.metadata.num_rows - len(lost) if source else 0,
-            bloom_fpp=plan.options.bloom_fpp,
-        )
+        writer = plan.base_file(sink, expected_rows=kept)
         for rows in iterate_rows(source, schema, path) if source else ():
             keep = ~np.isin(np.arange(position, position + rows.num_rows), lost)
             position += rows.num_rows
             writer.write(_renamed(rows.filter(pa.array(keep)), name))
         writer.close()
-        sink.flush()
-        os.fsync(sink.fileno())
+        sink.sync()
     stored = sink.stored(staged)
     return WriteStatus(
         partition_path=piece.partition_path,
@@ -168,5 +159,5 @@ def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> Writ
 
 
 def _renamed(rows: pa.Table, name: str) -> pa.Table:
-    names = pa.array([name], pa.string()).take(pa.nulls(rows.num_rows, pa.int32()).fill_null(0))
-    return rows.set_column(rows.schema.get_field_index(FILE_NAME), FILE_NAME, names)
+    position = rows.schema.get_field_index(FILE_NAME)
+    return rows.set_column(position, FILE_NAME, pa.repeat(name, rows.num_rows))

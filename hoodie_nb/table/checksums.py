@@ -12,6 +12,7 @@ is found by what names it, not here. *Source:* design of durable state, reliabil
 
 import io
 import json
+import os
 import re
 import zlib
 from collections.abc import Mapping
@@ -95,6 +96,11 @@ class ChecksummedFile(io.BufferedIOBase):
         """Hand everything to the operating system."""
         if not self._file.closed:
             self._file.flush()
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        self.flush()
+        os.fsync(self._file.fileno())
 
     def fileno(self) -> int:
         """Return the file's descriptor."""

@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
 from hoodie_nb.table.base_file import (
-    BaseFileWriter,
     iterate_rows,
     open_base_file,
     read_footer,
@@ -254,13 +253,9 @@ class BucketWriter:
         source = open_base_file(path) if old else None
         footer = read_footer(source) if source else None
         with ChecksummedFile(plan.storage.open_new(staged)) as sink:
-            writer = BaseFileWriter(
+            writer = plan.base_file(
                 sink,
-                plan.intake.schema,
-                table=plan.intake.config.name,
-                codec=plan.options.codec,
                 expected_rows=merge.incoming.num_rows + (footer.rows if footer else 0),
-                bloom_fpp=plan.options.bloom_fpp,
                 inherited=footer.bloom() if footer else None,
             )
             for rows, new_keys in merge.pieces(_old_rows(source, merge.stored, path)):
@@ -269,7 +264,7 @@ class BucketWriter:
             writer.close()
             sink.flush()
             failpoints.hit("writer.data", plan.storage.local_path(staged))
-            os.fsync(sink.fileno())
+            sink.sync()
         failpoints.hit("writer.data.post")
         return sink.stored(staged), writer.rows
 

@@ -153,13 +153,12 @@ class Intake:
     def _operations(self, rows: pa.Table) -> pa.Array:
         if self.operation == "delete":
             by_order = self.ordering is not None and self.ordering in rows.column_names
-            return pa.array([DELETE if by_order else DELETE_ALWAYS], pa.int8()).take(
-                pa.nulls(rows.num_rows, pa.int32()).fill_null(0)
-            )
+            delete = DELETE if by_order else DELETE_ALWAYS
+            return pa.repeat(pa.scalar(delete, pa.int8()), rows.num_rows)
         if IS_DELETED in rows.column_names:
             deleted = pc.fill_null(pc.cast(rows.column(IS_DELETED), pa.bool_()), False)
             return pc.cast(deleted, pa.int8()).combine_chunks()
-        return pa.nulls(rows.num_rows, pa.int8()).fill_null(STORE)
+        return pa.repeat(pa.scalar(STORE, pa.int8()), rows.num_rows)
 
 
 def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:

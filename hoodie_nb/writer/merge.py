@@ -136,7 +136,7 @@ class Merge:
 
     def _renamed(self, piece: pa.Table) -> pa.Table:
         position = piece.schema.get_field_index(FILE_NAME)
-        return piece.set_column(position, FILE_NAME, _constant(self.file_name, piece.num_rows))
+        return piece.set_column(position, FILE_NAME, pa.repeat(self.file_name, piece.num_rows))
 
     def _new_rows(self, rows: Rows) -> pa.Table:
         """Return incoming rows as they are stored, with meta columns of this instant."""
@@ -145,15 +145,11 @@ class Merge:
         first = self.next_row(count)
         numbers = pc.cast(pa.array(np.arange(first, first + count)), pa.string())
         meta = {
-            COMMIT_TIME: _constant(self.instant_time, count),
+            COMMIT_TIME: pa.repeat(self.instant_time, count),
             SEQNO: pc.binary_join_element_wise(self.seqno_prefix, numbers, ""),
             RECORD_KEY: chosen.column(RECORD_KEY),
             PARTITION_PATH: chosen.column(PARTITION_PATH),
-            FILE_NAME: _constant(self.file_name, count),
+            FILE_NAME: pa.repeat(self.file_name, count),
         }
         columns = [meta[f.name] if f.name in meta else chosen.column(f.name) for f in self.stored]
         return pa.Table.from_arrays(columns, schema=self.stored)
-
-
-def _constant(text: str, count: int) -> pa.Array:
-    return pa.array([text], pa.string()).take(pa.nulls(count, pa.int32()).fill_null(0))

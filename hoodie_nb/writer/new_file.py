@@ -8,13 +8,10 @@ memory.
 *Source:* RFC-24 STEP3, FlinkCreateHandle.
 """
 
-import os
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
-from hoodie_nb.table.base_file import BaseFileWriter
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.schema import RECORD_KEY
 from hoodie_nb.writer.columns import OP, STORE
@@ -32,13 +29,7 @@ class NewFile:
     def __init__(self, plan: WritePlan, staged: str, told: WrittenKeys) -> None:
         self._plan, self.staged, self.told = plan, staged, told
         self._sink = ChecksummedFile(plan.storage.open_new(staged))
-        self._writer = BaseFileWriter(
-            self._sink,
-            plan.intake.schema,
-            table=plan.intake.config.name,
-            codec=plan.options.codec,
-            bloom_fpp=plan.options.bloom_fpp,
-        )
+        self._writer = plan.base_file(self._sink)
         self._keys: list[pa.Array] = []
         self.rows = 0
 
@@ -67,7 +58,7 @@ class NewFile:
         self._writer.close()
         self._sink.flush()
         failpoints.hit("writer.data", self._plan.storage.local_path(self.staged))
-        os.fsync(self._sink.fileno())
+        self._sink.sync()
         self._sink.close()
         failpoints.hit("writer.data.post")
         return self._sink.stored(self.staged)

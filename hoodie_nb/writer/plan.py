@@ -7,6 +7,9 @@ import zlib
 from dataclasses import dataclass
 
 from hoodie_nb.config import WriteOptions
+from hoodie_nb.table.base_file import BaseFileWriter
+from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.file_groups import FileGroups
 from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.intake import Intake
@@ -36,6 +39,23 @@ class WritePlan:
     state_folder: str = ""
     manifest: str = ""
     ordinal: int = 0
+
+    def base_file(
+        self,
+        sink: ChecksummedFile,
+        expected_rows: int | None = None,
+        inherited: BloomFilter | None = None,
+    ) -> BaseFileWriter:
+        """Return a writer of one base file of this instant; see `BaseFileWriter`."""
+        return BaseFileWriter(
+            sink,
+            self.intake.schema,
+            table=self.intake.config.name,
+            codec=self.options.codec,
+            bloom_fpp=self.options.bloom_fpp,
+            expected_rows=expected_rows,
+            inherited=inherited,
+        )
 
     @property
     def id_tasks(self) -> int:

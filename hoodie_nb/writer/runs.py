@@ -4,8 +4,6 @@ The rows of sealed checkpoints and the deletes beside staged files are kept this
 verified before it is opened: Arrow maps what it reads, and damage would end the process.
 """
 
-import os
-
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidTable
@@ -31,8 +29,7 @@ def save_rows(
                 if kept is not None:
                     piece = piece.filter(pa.array(kept[start : start + _PIECE_ROWS]))
                 writer.write_table(piece)
-        sink.flush()
-        os.fsync(sink.fileno())
+        sink.sync()
     return sink.stored(path)
 
 

@@ -18,16 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from faults import Fault, FaultyStorage
-from lives import (
-    MODELS,
-    SCHEMA,
-    assert_at_rest,
-    assert_whole_prefix,
-    commits,
-    live,
-    make,
-    opened,
-)
+from lives import MODELS, SCHEMA, assert_at_rest, assert_whole_prefix, commits, live, make, opened
 from tables import LOCK, without_meta
 
 from hoodie_nb import Table

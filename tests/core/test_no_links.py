@@ -14,15 +14,7 @@ from pathlib import Path
 
 import pytest
 from faults import Crash, Fault, FaultyStorage
-from lives import (
-    MODELS,
-    assert_at_rest,
-    assert_finished,
-    assert_whole_prefix,
-    live,
-    make,
-    opened,
-)
+from lives import MODELS, assert_at_rest, assert_finished, assert_whole_prefix, live, make, opened
 from tables import timeline_names, without_meta
 
 from hoodie_nb import Table
