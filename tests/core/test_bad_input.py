@@ -379,7 +379,7 @@ NOT_MADE: dict[str, tuple[dict[str, Any], type[HoodieError], str]] = {
     "unknown merge mode": (
         {"merge_mode": "newest"},
         InvalidConfig,
-        "'event_time' or 'commit_time'",
+        "choose event_time, commit_time or partial",
     ),
     "event time of nothing": ({"merge_mode": "event_time"}, InvalidConfig, "give ordering="),
     "unknown option": ({"options": {"write.batch.sise": 1}}, InvalidConfig, "write.batch.size"),
