@@ -23,8 +23,14 @@ OPTIONS = BLOOM | {
     f"{_WRITE}payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload",
 }
 SCHEMA = pa.schema(
-    [("id", pa.string()), ("p", pa.string()), ("ts", pa.int64())]
-    + [("a", pa.int64()), ("b", pa.string()), ("l", pa.list_(pa.int64()))]
+    [
+        ("id", pa.string()),
+        ("p", pa.string()),
+        ("ts", pa.int64()),
+        ("a", pa.int64()),
+        ("b", pa.string()),
+        ("l", pa.list_(pa.int64())),
+    ]
 )
 
 
