@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.table.footer import FooterSink, open_verified
 from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.schema import (
     COMMIT_TIME,
@@ -63,12 +64,7 @@ class Footer:
 def open_base_file(path: str) -> pq.ParquetFile:
     """Open a base file, or raise InvalidTable naming it; its pages are verified when read."""
     with read_errors(path):
-        file = pq.ParquetFile(
-            path, memory_map=False, pre_buffer=False, page_checksum_verification=True
-        )
-        for text in (file.metadata.metadata or {}).values():
-            text.decode()
-        return file
+        return open_verified(path)
 
 
 @contextlib.contextmanager
@@ -196,7 +192,7 @@ class BaseFileWriter:
     ) -> None:
         self._schema = stored_schema(schema)
         self._avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
-        self._sink, self._codec = sink, codec
+        self._sink, self._codec = FooterSink(sink), codec
         self._fpp, self._late_keys = bloom_fpp, expected_rows is None
         self._keys: list[pa.ChunkedArray] = []
         bloom = _sized(expected_rows or 0, bloom_fpp)
@@ -265,7 +261,9 @@ class BaseFileWriter:
         if ends is not None:
             entries[MIN_KEY], entries[MAX_KEY] = ends
         self._writer.add_key_value_metadata(entries)
+        self._sink.hold()
         self._writer.close()
+        self._sink.seal()
 
     def abandon(self) -> None:
         """End a file that nobody will read, before its sink is closed."""

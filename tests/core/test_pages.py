@@ -12,7 +12,9 @@ from tables import hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.base_file import open_base_file
 from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.schema import RECORD_KEY
 
 SCHEMA = schema_of()
 ROWS = pa.Table.from_pylist(
@@ -64,3 +66,32 @@ def test_other_readers_take_files_with_checksums(table: Table) -> None:
     assert hudi_rows(table.path) == without_meta(ROWS)
     (file,) = Path(table.path, "x").glob("*.parquet")
     assert without_meta(pq.ParquetFile(file).read()) == without_meta(ROWS)
+
+
+def test_a_flipped_bit_in_the_footer_is_refused(table: Table) -> None:
+    """Every bit of the footer counts (one in 131 is tried): it names columns, types and pages."""
+    (file,) = Path(table.path, "x").glob("*.parquet")
+    whole = file.read_bytes()
+    begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for bit in {
+        *range(8 * begin, 8 * len(whole), 131),
+        *range(8 * len(whole) - 64, 8 * len(whole)),
+    }:
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(content)
+        with pytest.raises(InvalidTable, match=file.name):
+            open_base_file(str(file))
+    assert any(file.name in finding.what for finding in fsck(table.path))
+    for use in (Table.to_arrow, lambda table: table.upsert(ROWS.slice(0, 1))):
+        with pytest.raises(InvalidTable, match=file.name):
+            use(Table.open(table.path))
+
+
+def test_a_base_file_without_record_keys_is_refused(table: Table) -> None:
+    """A file of another engine has no checksum of its footer; its keys are never taken for none."""
+    (file,) = Path(table.path, "x").glob("*.parquet")
+    rows = pq.ParquetFile(file).read()
+    pq.write_table(rows.rename_columns({RECORD_KEY: "_hoodie_record_kez"}), file)
+    with pytest.raises(InvalidTable, match=f"{file.name}.*has no column {RECORD_KEY}"):
+        Table.open(table.path).upsert(ROWS.slice(0, 1))

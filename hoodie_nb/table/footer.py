@@ -1,0 +1,88 @@
+"""The checksum of a base file's footer, which Parquet itself does not have.
+
+Pages carry checksums; the footer does not, and one flipped bit there renames a column (it reads as
+nulls), changes a type, or hides the keys from the index. So the twelve bytes before the footer of a
+file of ours are `HNBFOOT1` and the CRC-32 of all that follows, little-endian. Readers find pages by
+their offsets and never look there. A file without them is another engine's, or older: its footer is
+believed.
+
+*Source:* the file layout of the Parquet format; PARQUET-1539 for the checksums of pages.
+"""
+
+import io
+import os
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hoodie_nb.table.schema import RECORD_KEY
+
+_MAGIC, _END = b"HNBFOOT1", b"PAR1"
+_SEAL = len(_MAGIC) + 4
+_TAIL = 4 + len(_END)  # the footer's length, and the mark that ends the file
+
+
+class FooterSink(io.RawIOBase):
+    """Hands what is written to `sink`; from `hold` on it is kept back, `seal` ends the file."""
+
+    def __init__(self, sink: Any) -> None:  # noqa: ANN401 -- whatever pyarrow writes to
+        self._sink, self._held, self._size = sink, bytearray(), 0
+        self._holds = False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self._size
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 -- whatever has a buffer
+        """Write bytes, or keep them."""
+        view = memoryview(data).cast("B")
+        if self._holds:
+            self._held += view
+        else:
+            self._sink.write(view)
+        self._size += view.nbytes
+        return view.nbytes
+
+    def hold(self) -> None:
+        """Keep what comes now, the footer."""
+        self._holds = True
+
+    def seal(self) -> None:
+        """Write what was kept, with the checksum in front of the footer."""
+        end = bytes(self._held)
+        begin = len(end) - _TAIL - int.from_bytes(end[-_TAIL:-4], "little")
+        self._sink.write(end[:begin] + _seal(end[begin:]) + end[begin:])
+
+
+def _seal(footer: bytes) -> bytes:
+    return _MAGIC + zlib.crc32(footer).to_bytes(4, "little")
+
+
+def open_verified(path: str) -> pq.ParquetFile:
+    """Open a base file whose footer is the one that was written, or raise ArrowInvalid."""
+    _verify(path)
+    file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, page_checksum_verification=True)
+    for text in (file.metadata.metadata or {}).values():
+        text.decode()
+    if RECORD_KEY not in file.schema_arrow.names:
+        raise pa.ArrowInvalid(f"it has no column {RECORD_KEY}")
+    return file
+
+
+def _verify(path: str) -> None:
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - _TAIL))
+        length = int.from_bytes(file.read(_TAIL)[:4], "little")
+        begin = size - _TAIL - length
+        if begin >= _SEAL:
+            file.seek(begin - _SEAL)
+            seal, footer = file.read(_SEAL), file.read()
+            if seal.startswith(_MAGIC) and seal != _seal(footer):
+                raise pa.ArrowInvalid("the checksum of its footer is another")
