@@ -1,7 +1,7 @@
 """Write, watch and understand Hudi's streaming write pipeline from Python (RFC-24 on Spark).
 
-The names below are loaded when they are first used: Spark's Python workers import this package for
-the operators alone, and should not wait for pandas or the laboratory.
+The names below are loaded on first use: Spark's Python workers import this package only for the
+operators, and should not wait for pandas or the lab package.
 """
 
 import importlib
@@ -87,7 +87,7 @@ def __getattr__(name: str) -> object:
 
 
 def _view(value: object) -> display.View | None:
-    """Return the laboratory's view of a value; None without the notebook packages."""
+    """Return the widget for a value; None without the notebook packages."""
     try:
         shows = importlib.import_module("hoodie_nb.lab.shows")
     except ImportError:

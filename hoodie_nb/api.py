@@ -1,7 +1,7 @@
-"""The words a user types: tables, streams, reads.
+"""The public API: tables, streams, reads.
 
-`Table` writes batches: a Spark DataFrame runs as Spark tasks, an Arrow table or pandas DataFrame in
-this process, without Spark. `write_stream` starts a `Job`. Everything else hangs on these two.
+`Table` writes batches: a Spark DataFrame is written by Spark tasks, an Arrow table or pandas
+DataFrame in this process, without Spark. `write_stream` starts a `Job`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A Hudi copy-on-write table on a local disk; make one with `create` or `open`."""
+    """A Hudi copy-on-write table on a local disk; get one with `create` or `open`."""
 
     def __init__(self, handle: TableHandle) -> None:
         self._handle = handle
@@ -73,7 +73,7 @@ class Table:
         global_index: bool = False,
         options: Mapping[str, object] | None = None,
     ) -> Table:
-        """Make an empty table at `path`.
+        """Create an empty table at `path`.
 
         `schema`: pyarrow, Spark StructType or DDL text (needs an active Spark session).
         `if_exists`: "error", "open" (must agree) or "replace". `merge_mode`: "event_time" (default
@@ -81,9 +81,9 @@ class Table:
         as it is. Raises InvalidConfig, InvalidInput, InvalidTable.
         """
         if table_version != 6:
-            raise InvalidConfig(f"table_version={table_version}: version 6 is written so far")
+            raise InvalidConfig(f"table_version={table_version}: only version 6 can be written")
         if global_index:
-            raise InvalidConfig("global_index=True is not there yet: keys are unique per partition")
+            raise InvalidConfig("global_index=True is not supported: keys are unique per partition")
         given, keys = arrow_schema_of(schema), names_of(record_key)
         stored = storable(given)
         refuse_not_null(given, keys[0] if len(keys) == 1 else None)
@@ -100,7 +100,7 @@ class Table:
         check_columns(config)
         storage = LocalStorage(path)
         exists = storage.exists(PROPERTIES)
-        held = if_exists == "replace" if exists else storage.exists(LOCK)  # being replaced, maybe
+        held = if_exists == "replace" if exists else storage.exists(LOCK)  # may be being replaced
         with writing(storage) if held else nullcontext():
             return cls(create_table(path, config, options=options, if_exists=if_exists))
 
@@ -125,7 +125,7 @@ class Table:
         return f"<Table {config.name}: key {', '.join(config.record_key)}{by}, {self.path}>"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return text and HTML without the path: a notebook that is shared should not tell it."""
+        """Return text and HTML without the path: a shared notebook should not reveal it."""
         config, groups = self._handle.config, self._handle.file_groups()
         commits = len(self._handle.timeline.completed_commits())
         size = sum(piece.size_bytes for piece in groups)
@@ -138,9 +138,9 @@ class Table:
             "file groups": sum(1 for _ in groups),
             "bytes": size,
         }
-        told = ", ".join(f"{k} {v}" for k, v in facts.items())
+        listed = ", ".join(f"{k} {v}" for k, v in facts.items())
         title = f"Table {config.name}"
-        return {"text/plain": f"<{title}: {told}>", "text/html": card(title, facts)}
+        return {"text/plain": f"<{title}: {listed}>", "text/html": card(title, facts)}
 
     # --- batch writes ---------------------------------------------------------------------------
 
@@ -149,11 +149,11 @@ class Table:
         return self._write(data, "upsert", on_bad_record)
 
     def insert(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
-        """Add rows without looking whether their keys exist."""
+        """Add rows without checking whether their keys exist."""
         return self._write(data, "insert", on_bad_record)
 
     def delete(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
-        """Delete the rows of these keys; given the ordering column, only those not newer."""
+        """Delete the rows with these keys; with an ordering column, only if they are not newer."""
         return self._write(data, "delete", on_bad_record)
 
     def _write(self, data: Any, operation: str, on_bad_record: str) -> Commit | None:  # noqa: ANN401
@@ -214,7 +214,7 @@ class Table:
         return self.to_arrow(columns, as_of, meta).to_pandas()
 
     def timeline(self) -> pd.DataFrame:
-        """Return the active timeline, one row an instant, oldest first."""
+        """Return the active timeline, one row per instant, oldest first."""
         rows = [
             (i.requested_time, i.action, str(i.state), i.completion_time)
             for i in self._handle.timeline.instants()
@@ -229,7 +229,7 @@ class Table:
         return pd.DataFrame([[getattr(c, n) for n in columns] for c in commits], columns=columns)
 
     def file_groups(self, as_of: object = None) -> pd.DataFrame:
-        """Return the file slices of the snapshot, one row a file group."""
+        """Return the file slices of the snapshot, one row per file group."""
         rows = [
             (s.partition_path, s.file_id, s.instant_time, s.file_name, s.size_bytes)
             for s in read.slices_as_of(self._handle, as_of)
@@ -238,24 +238,24 @@ class Table:
         return pd.DataFrame(rows, columns=columns)
 
     def index_status(self) -> IndexStatus:
-        """Return what the state index knows of the table: files loaded, entries, bytes."""
+        """Return the coverage of the state index: files loaded, entries, bytes."""
         return index_status(self._handle)
 
     def rebuild_index(self) -> IndexStatus:
-        """Make the state index anew from the key column of every file."""
+        """Rebuild the state index from the key column of every file."""
         with writing(self._handle.storage):
             return rebuild_index(self._handle)
 
     def repair(self, *, deduplicate: bool = False, accept_loss: bool = False) -> Commit | None:
-        """Recover the table and write files again whose index is wrong; None if there are none.
+        """Recover the table and rewrite files whose footer index is wrong; None if there are none.
 
-        `deduplicate`: of each key keep the row with the greatest ordering value, else the newest.
-        `accept_loss`: go on without the rows of base files that are lost.
+        `deduplicate`: keep the row with the greatest ordering value per key, else the newest.
+        `accept_loss`: continue without the rows of lost base files.
         """
         given = {"deduplicate": deduplicate, "accept_loss": accept_loss}
         with writing(self._handle.storage):
             return repair(self._handle, self.events, **given)
 
     def fsck(self) -> list[Finding]:
-        """Return what is wrong with the table, each with its cure; empty means clean."""
+        """Return the problems of the table, each with its fix; empty means clean."""
         return fsck(self.path)

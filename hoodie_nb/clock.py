@@ -1,4 +1,4 @@
-"""Time as a port: the system's clock, and one that a test moves by hand."""
+"""Time as an interface: the system clock, and one that a test moves by hand."""
 
 import time
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where instants get their time and retries their pauses."""
+    """The source of instant times and of the pauses between retries."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC."""
@@ -28,7 +28,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until told otherwise; sleeping moves it on at once."""
+    """A clock that moves only when it is set; sleeping advances it at once."""
 
     def __init__(self, start_ms: int = 1_767_225_600_000) -> None:
         self.ms = start_ms
@@ -38,7 +38,7 @@ class ManualClock:
         return self.ms
 
     def sleep(self, seconds: float) -> None:
-        """Move on by that long."""
+        """Advance by that long."""
         self.ms += round(seconds * 1000)
 
 
@@ -55,20 +55,20 @@ def instant_time(ms: int) -> str:
 def instant_ms(time17: str) -> int:
     """Return milliseconds since 1970 of 17 (or 14) digits; `ValueError` for anything else."""
     if not time17.isdigit() or len(time17) not in (14, 17):
-        raise ValueError(f"{time17!r} is not an instant time of 17 digits")
+        raise ValueError(f"{time17!r} is not a 17-digit instant time")
     moment = datetime.strptime(time17[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     return int(moment.timestamp()) * 1000 + int(time17[14:] or 0)
 
 
 class Age:
-    """How long something has waited by a clock that may be set back: steps back do not count."""
+    """An elapsed time on a clock that may be set back: backward steps do not count."""
 
     def __init__(self) -> None:
         self._since: int | None = None
         self._seen = self._elapsed = 0
 
     def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
-        """Return the milliseconds since `since_ms`, as far as this process has seen them pass."""
+        """Return the milliseconds since `since_ms` that have passed in this process."""
         if self._since != since_ms:
             self._since, self._seen, self._elapsed = since_ms, min(since_ms, now_ms), 0
         self._elapsed += max(0, now_ms - self._seen)

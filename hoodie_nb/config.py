@@ -1,17 +1,17 @@
-"""Options, validated once at the door: Hudi's names where Hudi has one, a Python name beside.
+"""Write options, validated on input: Hudi's names where they exist, each with a Python name.
 
 | Python name | Hudi's name | default |
 | --- | --- | --- |
 | max_file_bytes | hoodie.parquet.max.file.size | 120 MB |
-| small_file_bytes | hoodie.parquet.small.file.limit | 100 MB; 0 switches packing off |
+| small_file_bytes | hoodie.parquet.small.file.limit | 100 MB; 0 disables small-file filling |
 | record_size_bytes | hoodie.copyonwrite.record.size.estimate | 1024 |
 | record_size_threshold | hoodie.record.size.estimation.threshold | 1.0 |
 | bloom_fpp | hoodie.index.bloom.fpp | 1e-9 |
 | codec | hoodie.parquet.compression.codec | snappy (Hudi: gzip, 7.6 times slower to merge) |
-| batch_bytes | write.batch.size | 32 MB a bucket |
-| task_max_bytes | write.task.max.size | 256 MB a task |
-| index_load_budget | hoodie_nb.index.load.budget | 4 files a commit are read for the index |
-| index_max_bytes | hoodie_nb.index.max.bytes | 1 GB of state index; 0 keeps none |
+| batch_bytes | write.batch.size | 32 MB per bucket |
+| task_max_bytes | write.task.max.size | 256 MB per task |
+| index_load_budget | hoodie_nb.index.load.budget | 4 files read for the index per commit |
+| index_max_bytes | hoodie_nb.index.max.bytes | 1 GB of state index; 0 disables it |
 """
 
 import difflib
@@ -40,7 +40,7 @@ def parse_bytes(value: int | str, name: str = "size") -> int:
     unit = match[2].lower()
     size = float(match[1]) * _UNITS[unit if unit in _UNITS else unit + "b"]
     if size > _MOST:
-        raise InvalidConfig(f"{name}={str(value)[:40]!r} is more than any disk holds")
+        raise InvalidConfig(f"{name}={str(value)[:40]!r} is too large")
     return int(size)
 
 
@@ -59,7 +59,7 @@ def _size(value: object, name: str) -> int:
 
 def _count(value: object, name: str) -> int:
     if not re.fullmatch(r"\d+", str(value)):
-        raise InvalidConfig(f"{name}={value!r} must be a whole number from 0 on")
+        raise InvalidConfig(f"{name}={value!r} must be an integer of 0 or more")
     return int(str(value))
 
 
@@ -76,7 +76,7 @@ def _share(value: object, name: str) -> float:
 def _probability(value: object, name: str) -> float:
     share = _share(value, name)
     if share >= 1:
-        raise InvalidConfig(f"{name}={value!r} must lie between 0 and 1")
+        raise InvalidConfig(f"{name}={value!r} must be between 0 and 1")
     return share
 
 
@@ -103,7 +103,7 @@ _HUDI: dict[str, tuple[str, Callable[[object, str], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Everything a write needs to know beside the table's own configuration."""
+    """The options of a write, in addition to the table's own configuration."""
 
     max_file_bytes: int = 125_829_120
     small_file_bytes: int = 104_857_600
@@ -133,7 +133,7 @@ class WriteOptions:
         return changed
 
     def as_options(self) -> dict[str, object]:
-        """Return what differs from the defaults under Hudi's names; `updated` is the inverse."""
+        """Return the non-default options under Hudi's names; `updated` is the inverse."""
         names = {field_name: name for name, (field_name, _) in _HUDI.items()}
         default = WriteOptions()
         values = {f.name: getattr(self, f.name) for f in fields(self)}

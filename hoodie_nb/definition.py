@@ -1,4 +1,4 @@
-"""What a user asked for, checked: a table's definition, and options that are not there yet."""
+"""Checks of a table's definition, and of options that are not supported yet."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ _NOT_YET = {
 
 
 def check_supported(**given: object) -> None:
-    """Raise InvalidConfig for an option's value that is not there yet."""
+    """Raise InvalidConfig for an option value that is not supported yet."""
     for name, value in given.items():
         choices = _NOT_YET[name]
         if value not in choices:
-            raise InvalidConfig(f"{name}={value!r}: supported so far {list(choices)}")
+            raise InvalidConfig(f"{name}={value!r}is not supported: choose from {list(choices)}")
 
 
 def names_of(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return column names, given as one, several or none."""
+    """Return column names as a tuple, given one, several or none."""
     return () if names is None else (names,) if isinstance(names, str) else tuple(names)
 
 
 def table_name(path: str | os.PathLike[str]) -> str:
-    """Return the name of a table from its folder's."""
+    """Return the name of a table from the name of its folder."""
     base = os.path.basename(local_root(path))
     return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in base) or "table"
 
 
-def merge_mode_of(asked: str | None, ordering: str | None) -> str:
-    """Return the merge mode that was asked for, or the one that follows from the ordering."""
-    mode = asked or ("event_time" if ordering else "commit_time")
+def merge_mode_of(given: str | None, ordering: str | None) -> str:
+    """Return the given merge mode, or the default, which depends on the ordering column."""
+    mode = given or ("event_time" if ordering else "commit_time")
     if mode not in ("event_time", "commit_time", "partial"):
-        raise InvalidConfig(f"merge_mode={asked!r}: choose event_time, commit_time or partial")
+        raise InvalidConfig(f"merge_mode={given!r}: choose event_time, commit_time or partial")
     if mode == "event_time" and ordering is None:
         raise InvalidConfig("merge_mode='event_time' needs an ordering column: give ordering=")
     return mode

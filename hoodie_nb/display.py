@@ -1,8 +1,8 @@
-"""How a value of a lower floor shows itself in a notebook: by whoever can draw it.
+"""How a value from a lower package is displayed in a notebook.
 
-The lower floors know no widgets. The package's top puts a function into `maker` that returns the
-view of a value (the laboratory's, loaded when something is first shown); without the notebook
-packages there is none and the text remains.
+The lower packages do not import widgets. The top-level package sets `maker` to a function that
+returns the widget for a value (from `lab`, loaded on first display). Without the notebook packages
+there is no widget, and the value's text is shown.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,12 +24,12 @@ maker: Callable[[object], View | None] = lambda value: None  # noqa: E731 -- a s
 
 
 def view(value: object) -> View | None:
-    """Return a new view of the value, None if there is nobody to draw it."""
+    """Return a new view of the value; None without the notebook packages."""
     return maker(value)
 
 
 def shown(value: object, known: View | None = None) -> View | None:
-    """Show the value by the view known, or by a new one; return it. Without one print its text."""
+    """Show the value in the given or a new view and return it; without one, print the text."""
     found = known or view(value)
     if found is None:
         print(repr(value))
@@ -39,16 +39,16 @@ def shown(value: object, known: View | None = None) -> View | None:
 
 
 def bundle(value: object, known: View | None) -> dict[str, Any]:
-    """Return the value's forms by MIME type: its text at least."""
+    """Return the value's representations by MIME type, at least text."""
     return known._repr_mimebundle_() if known else {"text/plain": repr(value)}
 
 
 def card(title: str, facts: Mapping[str, object]) -> str:
     """Return a small HTML table of facts; numbers get their commas."""
-    told = {k: f"{v:,}" if isinstance(v, int) else str(v) for k, v in facts.items()}
+    texts = {k: f"{v:,}" if isinstance(v, int) else str(v) for k, v in facts.items()}
     rows = (
         f"<tr><th style='text-align:left'>{escape(k)}</th>"
         f"<td style='text-align:left'>{escape(v)}</td></tr>"
-        for k, v in told.items()
+        for k, v in texts.items()
     )
     return f"<table><caption><b>{escape(title)}</b></caption>{''.join(rows)}</table>"

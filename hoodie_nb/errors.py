@@ -1,19 +1,19 @@
-"""What went wrong, named by what the caller may do about it.
+"""The exceptions, named by what the caller can do about them.
 
     HoodieError
     ├── InvalidConfig      fix the options (or install what is missing)
     ├── InvalidInput       fix the rows, or quarantine them
-    ├── InvalidTable       the table needs a person; `fsck` says what
+    ├── InvalidTable       fix the table by hand; `fsck` says how
     ├── WriteFailed        rolled back: nothing was applied, write the data again
-    ├── CommitFailed       `retryable` tells whether the same commit may be tried again
+    ├── CommitFailed       `retryable` says whether the commit may be retried
     └── ConcurrentWriter   another writer holds the table; wait for it or stop it
 
-Every message says what, which (column, rows, instant, file) and what to do.
+Every message says what is wrong, where (column, rows, instant, file) and what to do.
 """
 
 
 class HoodieError(Exception):
-    """Root of everything this library raises on purpose."""
+    """Base class of all exceptions that this library raises on purpose."""
 
 
 class InvalidConfig(HoodieError):
@@ -25,15 +25,15 @@ class InvalidInput(HoodieError):
 
 
 class InvalidTable(HoodieError):
-    """What lies at the path is no table this library may write or read."""
+    """The path is not a table that this library can write or read."""
 
 
 class WriteFailed(HoodieError):
-    """The write was rolled back; the table is as before and the data may come again."""
+    """The write was rolled back; the table is unchanged and the data can be written again."""
 
 
 class CommitFailed(HoodieError):
-    """The commit did not go through; `retryable` says whether trying again can help."""
+    """The commit failed; `retryable` says whether a retry can help."""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
@@ -41,4 +41,4 @@ class CommitFailed(HoodieError):
 
 
 class ConcurrentWriter(HoodieError):
-    """Another writer works on the table; one writer at a time."""
+    """Another writer is using the table; only one may write at a time."""

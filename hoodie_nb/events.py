@@ -1,38 +1,38 @@
-"""What happened, as records: the one stream that widgets, scenarios and races read.
+"""Events as records: the one stream that widgets, scenarios and races read.
 
-An actor is given an `EventLog` (or its `tell`) and says what it did in the past tense. Events
-inform; nothing that must be right depends on one arriving. What operators in Spark tasks tell is
-sent while the task runs and comes once more, for sure, when it ends; the log has it once. `at_ms`
-is when it happened, by the clock of the machine where it did.
+Each actor gets an `EventLog` (or its `tell`) and records what it did, in the past tense. Events are
+informative: correctness never depends on their arrival. Events of operators in Spark tasks are sent
+while the task runs and again, reliably, when it ends; the log keeps each once. `at_ms` is the time
+of the event by the clock of the machine where it happened.
 
 | kind | its values |
 | --- | --- |
-| `job_started` (each query) | query, pipeline, index, tasks |
+| `job_started` (per query) | query, pipeline, index, tasks |
 | `job_stopped`, `job_failed`, `job_restarted` | why, and error (its class) |
-| `batch_started`, `batch_skipped` (the table holds it) | batch |
+| `batch_started`, `batch_skipped` (already in the table) | batch |
 | `batch_ended` | batch, instant (None: sealed, or nothing to write), seconds |
 | `checkpoint_sealed` (with `commit_interval`) | batch, runs, bytes |
 | `checkpoint_timed_out` | batch, seconds (its limit) |
-| `fault_injected` (the laboratory) | fault |
+| `fault_injected` (by the lab) | fault |
 | `instant_requested`, `instant_inflight`, `instant_abandoned` (nothing was written) | instant |
 | `instant_prepared` | instant, checkpoint (its number within the instant, from 0) |
 | `instant_committed` | instant, checkpoints, files, rows (in the files), inserts, updates, \
-deletes, bytes, seconds; told again when a completed instant is settled again |
-| `instant_rolled_back` | instant, published (whether files were) |
-| `partition_metadata_restored` (something had deleted the file) | partition |
+deletes, bytes, seconds; sent again when a completed instant is settled again |
+| `instant_rolled_back` | instant, published (whether files were published) |
+| `partition_metadata_restored` (the file had been deleted) | partition |
 | `instant_redone` | instant, as_instant |
 | `commit_failed` (stays prepared), `commit_retried`, `settling_postponed` | why, and instant |
 | `operator_progress` (while it runs, and at its end) | operator, task, rows, waiting (seconds so \
 far), all since its start |
-| `operator_ran` | operator, task, rows, seconds (of its own), waiting_seconds; of a BucketWriter \
-also blocked_seconds, peak_bytes, spilled_bytes |
+| `operator_ran` | operator, task, rows, seconds (of work), waiting_seconds; for a \
+BucketWriter also blocked_seconds, peak_bytes, spilled_bytes |
 | `index_looked_up` | task, index, and the counts of `LookupCounts` |
-| `index_saved` (what a commit tells the index), `index_postponed` | instant, partitions, \
-files, pure (is the whole table in the state), seconds, totals of the manifest; instant, why |
+| `index_saved` (what a commit adds to the index), `index_postponed` | instant, partitions, \
+files, pure (whether the state covers the table), seconds, totals of the manifest; instant, why |
 | `bucket_assigned` (a new file group) | partition, file_id, task |
-| `buffer_level` (while rows come, when they have come, when all is written) | task, bytes (what \
-is being flushed included), limit_bytes (None: buffers to the end), buckets: the 16 largest at \
-most, each [partition, file_id, bytes] |
+| `buffer_level` (while rows arrive, after the last row, after all files) | task, bytes \
+(including rows being flushed), limit_bytes (None: no flush before the end), buckets: the 16 \
+largest, each [partition, file_id, bytes] |
 | `buffer_flushed` | task, partition, file_id, rows, bytes, appended (to a new file), seconds |
 | `file_written` | task, partition, file_id, rows, bytes, seconds |
 | `task_failed`, `eager_rows_repeated` (the job in one process) | why; rows |
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened: its kind, when (ms since 1970) and plain values."""
+    """One event: its kind, its time (ms since 1970) and plain values."""
 
     kind: str
     at_ms: int
@@ -64,11 +64,11 @@ class Event:
 
 
 class EventLog:
-    """The newest `capacity` events, readable while others are told."""
+    """The newest `capacity` events, readable while new ones are recorded."""
 
     def __init__(self, capacity: int = 100_000) -> None:
         self._events: deque[Event] = deque(maxlen=capacity)
-        self._told = 0
+        self._recorded = 0
         self._listeners: list[Callable[[Event], None]] = []
         self._failed: list[Callable[[Event], None]] = []
         self._lock = threading.Lock()
@@ -76,15 +76,15 @@ class EventLog:
 
     @property
     def telling(self) -> bool:
-        """Whether this thread is in a listener: who waits for the teller then waits for ever."""
+        """Whether this thread is running a listener; waiting for the actor would then deadlock."""
         return getattr(self._here, "depth", 0) > 0
 
     def tell(self, kind: str, **values: object) -> None:
-        """Record that `kind` happened just now."""
+        """Record an event of this kind with the current time."""
         self.add(Event(kind, time.time_ns() // 1_000_000, values))
 
     def add(self, event: Event, once: tuple[str, set[str]] | None = None) -> None:
-        """Record an event that was made elsewhere; given its name, if that is not yet known."""
+        """Record an event created elsewhere; with `once`, only if its name is new."""
         with self._lock:
             if once is not None:
                 name, known = once
@@ -92,7 +92,7 @@ class EventLog:
                     return
                 known.add(name)
             self._events.append(event)
-            self._told += 1
+            self._recorded += 1
         self._here.depth = getattr(self._here, "depth", 0) + 1
         try:
             for listener in tuple(self._listeners):
@@ -101,13 +101,13 @@ class EventLog:
             self._here.depth -= 1
 
     def _hear(self, listener: Callable[[Event], None], event: Event) -> None:
-        """Call a listener; what it raises is logged at its first time, and harms no teller."""
+        """Call a listener; its first exception is logged, and none reaches the actor."""
         try:
             listener(event)
         except Exception:
             if listener not in self._failed:
                 self._failed.append(listener)
-                _log.exception("a listener failed at the event %s; the writer goes on", event)
+                _log.exception("a listener failed on the event %s; the writer continues", event)
 
     def extend(self, events: Iterable[Event]) -> None:
         """Record several events in order."""
@@ -119,36 +119,36 @@ class EventLog:
         return f"<EventLog: {len(self._events):,} events{newest}>"
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call `listener` with each event from now on, in the thread that tells it.
+        """Call `listener` with each event from now on, in the thread that records it.
 
-        What it raises is logged once and goes no further.
+        Its exceptions are logged once and not propagated.
         """
         self._listeners.append(listener)
 
     def records(self, kind: str | None = None) -> list[Event]:
-        """Return the events kept, oldest first, of one kind if asked."""
+        """Return the stored events, oldest first, optionally of one kind."""
         with self._lock:
             return [e for e in self._events if kind is None or e.kind == kind]
 
     def since(self, position: int) -> tuple[list[Event], int]:
-        """Return what was told after the first `position` events, as far as kept, and how many now.
+        """Return the stored events after the first `position` ones, and the current total.
 
-        A reader that comes back with that number misses nothing and makes no teller wait.
+        A reader that passes this total next time misses nothing, and never blocks an actor.
         """
         with self._lock:
-            new = max(0, min(self._told - position, len(self._events)))
-            return list(islice(self._events, len(self._events) - new, None)), self._told
+            new = max(0, min(self._recorded - position, len(self._events)))
+            return list(islice(self._events, len(self._events) - new, None)), self._recorded
 
 
 class Pace:
-    """A limit for what would be told too often: due at most once in `seconds`, first after them."""
+    """A rate limit for frequent events: due at most once per `seconds`, first after that time."""
 
     def __init__(self, seconds: float = 0.25) -> None:
         self._seconds = seconds
         self._next = time.perf_counter() + seconds
 
     def due(self) -> bool:
-        """Whether it may be told now; then it is not due again for a while."""
+        """Whether the event is due now; if so, it is not due again for `seconds`."""
         now = time.perf_counter()
         if now < self._next:
             return False

@@ -1,12 +1,12 @@
-"""Places where a test may break a run on purpose.
+"""Points in the code where a test can inject a failure.
 
 `hit(name)` costs one dictionary lookup when nothing is armed. Arm with
 `HOODIE_NB_FAILPOINTS="name=action[:arg][@hit]"` (several separated by `;`) in a process that also
-has `HOODIE_NB_TESTING=1`; without the latter an armed failpoint is refused.
+has `HOODIE_NB_TESTING=1`; without that variable an armed failpoint is refused.
 
 Actions: `kill` (SIGKILL to this process), `exit`, `raise:ENOSPC|EIO|EACCES|Timeout`, `stop`
-(SIGSTOP), `sleep:seconds`, `torn:fraction` (cut the file at hand, then SIGKILL). `@3` acts on the
-third hit only; without it every hit acts.
+(SIGSTOP), `sleep:seconds`, `torn:fraction` (truncate the current file, then SIGKILL). `@3` acts on
+the third hit only; without it every hit acts.
 """
 
 import errno
@@ -76,7 +76,9 @@ def _parse(text: str) -> dict[str, _Armed]:
             _ARGUMENTS.get(action, str)(argument)
             armed[name] = _Armed(action, argument, int(hit) if hit else None)
         except (ValueError, AttributeError):
-            raise InvalidConfig(f"failpoint {part!r} has an argument of no use") from None
+            raise InvalidConfig(
+                f"failpoint {part!r} has an argument that its action does not take"
+            ) from None
     return armed
 
 
@@ -131,7 +133,7 @@ _armed: dict[str, _Armed] = {}
 
 
 def arm(text: str) -> None:
-    """Arm the failpoints that `text` lists, in place of those armed before (testing only)."""
+    """Arm the failpoints listed in `text` and disarm all others (testing only)."""
     if text and os.environ.get("HOODIE_NB_TESTING") != "1":
         raise InvalidConfig("failpoints are for tests: set HOODIE_NB_TESTING=1 as well")
     _armed.clear()
@@ -139,7 +141,7 @@ def arm(text: str) -> None:
 
 
 def call(name: str, action: Callable[[], None], on_hit: int | None = None) -> None:
-    """Arm one more failpoint with an action of the test's own (testing only)."""
+    """Arm one more failpoint with a custom action (testing only)."""
     arm_nothing_else = dict(_armed)
     arm(f"{name}=exit")
     _ACTIONS[f"call {name}"] = lambda argument, path: action()
@@ -147,7 +149,7 @@ def call(name: str, action: Callable[[], None], on_hit: int | None = None) -> No
 
 
 def hit(name: str, path: str | None = None) -> None:
-    """Act if `name` is armed; `path` is the file at hand, for `torn`."""
+    """Act if `name` is armed; `path` is the current file, for `torn`."""
     armed = _armed.get(name)
     if armed is None:
         return

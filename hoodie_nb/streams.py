@@ -1,4 +1,4 @@
-"""Streams as a user starts them: `write_stream`."""
+"""The public function for streams: `write_stream`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_stream(
         raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
-        raise InvalidConfig("the DataFrame is no stream: use table.upsert for batches")
+        raise InvalidConfig("the DataFrame is not a stream: use table.upsert for batches")
     timeout = None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
     settings = StreamSettings(
         checkpoint=checkpoint_folder(checkpoint, table.path),
@@ -80,7 +80,7 @@ def _stream_handle(
     task_max_size: int | str,
     options: Mapping[str, object] | None,
 ) -> TableHandle:
-    """Return a handle of the job's own, with the options of this stream."""
+    """Return a separate handle for the job, with the options of this stream."""
     handle = open_table(table.path)
     sizes = {
         "batch_bytes": parse_bytes(batch_size, "batch_size"),
@@ -95,6 +95,8 @@ def _interval(value: int | str | None) -> Interval | None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
-            raise InvalidConfig(f"commit_interval={value}: 1 or more checkpoints, or '30 seconds'")
+            raise InvalidConfig(
+                f"commit_interval={value}: give 1 or more checkpoints, or '30 seconds'"
+            )
         return Interval(checkpoints=value)
     return Interval(duration_ms=round(seconds(value, "commit_interval") * 1000))

@@ -192,7 +192,7 @@ def test_an_order_that_differs_is_refused_with_the_remedy(tmp_path):
     prepare(Order(warehouse=tmp_path, days=2))
     prepare(Order(warehouse=tmp_path, days=2, cores=1))
     for other in ({"days": 3}, {"days": 2, "disorder": 0.1}, {"days": 2, "seed": 1}):
-        with pytest.raises(hn.InvalidConfig, match=r"holds a demo with .*--fresh"):
+        with pytest.raises(hn.InvalidConfig, match=r"contains a demo with .*--fresh"):
             prepare(Order(warehouse=tmp_path, **other))
 
 
@@ -222,7 +222,7 @@ def test_a_checkpoint_without_its_table_is_refused(tmp_path):
     order = Order(warehouse=tmp_path, days=2)
     prepare(order)
     order.folders[0].mkdir(parents=True)
-    with pytest.raises(hn.InvalidConfig, match="start anew with --fresh"):
+    with pytest.raises(hn.InvalidConfig, match="start again with --fresh"):
         prepare(order)
 
 

@@ -200,7 +200,7 @@ def test_a_start_after_the_end_only_checks(start):
     assert first.finish() == 0, first.told()
     second = start()
     assert second.finish() == 0, second.told()
-    assert "nothing new: all was there already" in "\n".join(second.lines)
+    assert "nothing new: all events were in the table already" in "\n".join(second.lines)
     assert f"{COMMITS} commits (0 now)" in "\n".join(second.lines)
 
 

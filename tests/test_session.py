@@ -183,7 +183,7 @@ def test_other_sessions_are_refused_with_the_cure():
     connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(InvalidConfig, match=r"Spark Connect.*hn\.spark\(\)"):
         session_room.require_classic(connect)
-    with pytest.raises(InvalidConfig, match="str is no SparkSession"):
+    with pytest.raises(InvalidConfig, match="str is not a SparkSession"):
         session_room.require_classic("local[2]")
 
 

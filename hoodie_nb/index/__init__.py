@@ -1,1 +1,1 @@
-"""Where a record key lies: blooms on files, the state index and its upkeep."""
+"""Which file group has a record key: bloom filters in files, the state index, its maintenance."""

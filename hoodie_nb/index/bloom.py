@@ -1,12 +1,12 @@
-"""The bloom index on files: range → bloom → key check.
+"""The bloom index on files: key range → bloom filter → key lookup.
 
 *Work flow* of `locate`: for each slice of the partition, keys outside the footer's key range are
-pruned, the bloom filter prunes most of the rest, and what is left is looked up in the file's key
-column. A slice without range or bloom (written by others, or emptied by deletes) is a candidate for
-every key: slower, same answer.
+pruned, the bloom filter prunes most of the others, and the remaining keys are looked up in the
+file's key column. A slice without key range or bloom filter (written by others, or emptied by
+deletes) is a candidate for every key: slower, with the same result.
 
-Footers are read once per file and process; key columns are kept within a task. Base files never
-change under a name, so that neither can be stale.
+Footers are read once per file and process; key columns are kept within a task. A base file with a
+given name never changes, so neither can be stale.
 
 *Source:* RFC-24 "new index", HoodieBloomIndex, HoodieKeyLookupHandle.
 """
@@ -41,7 +41,7 @@ class _FileIndex:
 
 
 class _Recent(Generic[V]):
-    """A small cache that forgets what was not asked for longest."""
+    """A small LRU cache."""
 
     def __init__(self, capacity: int) -> None:
         self._kept: OrderedDict[str, V] = OrderedDict()
@@ -71,7 +71,7 @@ class BloomIndex:
         self.counts = LookupCounts()
 
     def locate(self, partition: str, keys: pa.Array) -> pa.Array:
-        """File id of each key in that partition, null where the key is new."""
+        """Return the file id of each key in that partition, null for a new key."""
         slices: Mapping[str, FileSlice] = self._plan.groups.partition(partition)
         self.counts.keys += len(keys)
         numbers = np.full(len(keys), -1, dtype=np.int32)
@@ -87,13 +87,13 @@ class BloomIndex:
         return pa.array(ids, pa.string()).take(positions)
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
-        """Note nothing: the files themselves tell where keys are."""
+        """Do nothing: the files themselves contain the keys."""
 
     def save(self, name: str) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def _in_file(self, piece: FileSlice, keys: pa.Array) -> Positions:
-        """Return the positions of `keys` that the file holds."""
+        """Return the positions of the `keys` that are in the file."""
         maybe = self.candidates(piece, keys)
         if len(maybe) == 0:
             return maybe
@@ -102,7 +102,7 @@ class BloomIndex:
         return hits
 
     def candidates(self, piece: FileSlice, keys: pa.Array) -> Positions:
-        """Return the positions of `keys` that range and bloom let through."""
+        """Return the positions of the `keys` that pass the key range and the bloom filter."""
         index = self._file_index(self._plan.storage.local_path(piece.path))
         maybe = np.arange(len(keys))
         if index.min_key is not None and index.max_key is not None:
@@ -116,7 +116,7 @@ class BloomIndex:
         return maybe
 
     def holds(self, piece: FileSlice, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """Tell for each key whether it is in the file's key column."""
+        """Return for each key whether it is in the file's key column."""
         path = self._plan.storage.local_path(piece.path)
         found = pc.is_in(keys, value_set=self._file_keys(path))
         return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)

@@ -1,13 +1,15 @@
-"""The 64-bit hash of a record key, by which the state index knows it.
+"""The 64-bit hash that identifies a record key in the state index.
 
 MurmurHash64A with seed 0 over the key's UTF-8 bytes: the same on every machine and in every
-version, since hashes lie on disk. Words are read for many keys at once, at any byte position.
+version, since hashes are stored on disk. Words are read for many keys at once, at any byte
+position.
 
-**Caveats**: two keys may share a hash; the lookup settles that in the files. Keys can be made to
+**Caveats**: two keys may share a hash; the lookup then reads the files. Keys can be crafted to
 collide, and a secret seed would not prevent it: pairs of words exist whose differences cancel under
-every seed. So runs and lookups are built to cost no more for such keys; what remains is that new
-ones all join the group that has their hash, beyond its size limit. Tests cut `MASK` to
-eight bits to see it happen. *Source:* Austin Appleby's MurmurHash2, 64-bit variant A.
+every seed. Runs and lookups are built so that such keys cost no more than others. One effect
+remains: new keys with the same hash all go to the same file group, beyond its size limit. Tests
+reduce `MASK` to eight bits to provoke collisions. *Source:* Austin Appleby's MurmurHash2, 64-bit
+variant A.
 """
 
 from typing import Final, TypeAlias
@@ -21,7 +23,7 @@ from hoodie_nb.table.bloom import key_bytes
 Hashes: TypeAlias = NDArray[np.uint64]
 MASK = 0xFFFF_FFFF_FFFF_FFFF
 _M: Final = np.uint64(0xC6A4A7935BD1E995)
-_BLOCK_KEYS: Final = 32_768  # a block's numbers stay in the processor's cache
+_BLOCK_KEYS: Final = 32_768  # a block fits into the processor's cache
 _TAILS: Final = np.array([(1 << 8 * n) - 1 for n in range(8)], dtype=np.uint64)
 
 

@@ -1,17 +1,17 @@
 """The state index: the keys that this job itself has written, and no others.
 
-It is what Flink's writer ships: exact and quick for one job, but a second job, or the same job with
-its checkpoint folder lost, knows no key of the table and writes every one of them again (Hudi's
-oldest complaint: #9174, #12523). It is here to show that.
+This is the index of Flink's writer. It is exact and fast for one job, but a second job, or the same
+job after losing its checkpoint folder, knows no key of the table and writes all of them again (a
+frequent Hudi issue: #9174, #12523). It is included to demonstrate this.
 
-*On disk*: one Arrow file a task and checkpoint in the checkpoint folder, `hoodie_nb_state/`, with
-the columns partition path, record key and file id of each key that got a place. A run is saved
-before its instant completes: a key whose instant was rolled back leads to a file group that does
-not exist yet, and is simply written there. One whose group was replaced since (another engine
-overwrote or dropped its partition) is new again. `<task>.runs` lists the runs of a task, so that
-one that is gone is missed; the newest is added once it is saved. After each file's content come 16
-bytes, `HNBSTATE` and the CRC-32 of name and content in hexadecimal. What does not agree is refused:
-the keys in it would be written again as new rows.
+*On disk*: one Arrow file per task and checkpoint in the checkpoint folder, `hoodie_nb_state/`, with
+the columns partition path, record key and file id of each assigned key. A run is saved before its
+instant completes: a key whose instant was rolled back points to a file group that does not exist
+yet, and is simply written there. A key whose file group was replaced since (another engine
+overwrote or dropped its partition) is new again. `<task>.runs` lists the runs of a task, so that a
+missing run is detected; a run is added to the list after it is saved. Each file ends with 16 bytes,
+`HNBSTATE` and the CRC-32 of name and content in hexadecimal. A file that does not match is refused:
+its keys would be written again as new rows.
 
 *Source:* RFC-24 bottleneck 4, FlinkHoodieIndex, `index.type=FLINK_STATE`.
 """
@@ -39,7 +39,7 @@ _SCHEMA = pa.schema(
 class StateIndex:
     """The index of one task over a job's runs in `folder`; keys it has not seen are new.
 
-    So are those in groups that were `replaced`, given by partition path and file id.
+    So are keys in `replaced` file groups, given by partition path and file id.
     """
 
     def __init__(self, folder: str, replaced: Collection[tuple[str, str]] = ()) -> None:
@@ -56,7 +56,7 @@ class StateIndex:
         self.counts = LookupCounts()
 
     def locate(self, partition: str, keys: pa.Array) -> pa.Array:
-        """File id of each key in that partition, null where this job never wrote it."""
+        """Return the file id of each key in that partition, null if this job never wrote it."""
         if partition not in self._known:
             parts = [r.filter(pc.equal(r.column(PARTITION_PATH), partition)) for r in self._runs]
             known = pa.concat_tables([_SCHEMA.empty_table(), *parts])
@@ -70,12 +70,12 @@ class StateIndex:
         return known.column(FILE_ID).combine_chunks().take(found)
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
-        """Note where new keys were put."""
+        """Record the file ids of new keys."""
         partitions = pa.repeat(partition, len(keys))
         self._noted.append(pa.Table.from_arrays([partitions, keys, file_ids], schema=_SCHEMA))
 
     def save(self, name: str) -> None:
-        """Keep what was noted as one new run, whole or not at all."""
+        """Save the recorded keys as one new run, all or nothing."""
         if not self._noted:
             return
         sink, path = pa.BufferOutputStream(), f"{name}.arrow"
@@ -94,23 +94,23 @@ class StateIndex:
         self._storage.replace(name, content + _seal(name, content))
 
     def _content(self, name: str) -> pa.Buffer:
-        """Return what a file holds, mapped; InvalidTable if it is not what was written."""
+        """Return a file's content, memory-mapped; InvalidTable if it is not what was written."""
         try:
             data = pa.memory_map(self._storage.fetch(name)).read_buffer()
-        except OSError:  # it is gone or empty
+        except OSError:  # it is missing or empty
             data = pa.py_buffer(b"")
         size = max(0, data.size - len(_seal("", b"")))
         content = data.slice(0, size)
         if data.slice(size).to_pybytes() != _seal(name, memoryview(content)):
             raise InvalidTable(
-                f"{self._folder / name} is damaged or gone, and its keys would be written again as "
+                f"{self._folder / name} is damaged or missing; its keys would be written again as "
                 "new rows: restore the checkpoint folder from a backup, or start the job with "
-                "index='bloom+state', which asks the table"
+                "index='bloom+state', which reads the table"
             )
         return content
 
     def _check_lists(self) -> None:
-        """Raise InvalidTable if a run is missing that a task's list names, or a list is."""
+        """Raise InvalidTable if a list is missing, or a run that a list names."""
         lists = {n for n in self._files() if n.endswith(_LIST)} | set(map(_list_of, self._names))
         named = (str(self._content(name), "utf-8").splitlines() for name in sorted(lists))
         for run in (run for runs in named for run in runs if not self._storage.exists(run)):

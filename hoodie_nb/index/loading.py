@@ -1,9 +1,9 @@
-"""Loading a file: its key column read once, its hashes kept for all who ask.
+"""Loading a file: its key column is read once, and its hashes are shared by all tasks.
 
-The first task that needs a file's keys reads them and leaves the hashes in the instant's staging
-folder, with a note of where they lie; other tasks wait for it at a lock and map what it left. The
-coordinator lists what was loaded once the instant has completed; of an instant that did not, the
-sweep takes it.
+The first task that needs a file's keys reads them and saves the hashes in the instant's staging
+folder, with a note that locates them; other tasks wait for a lock and then memory-map the hashes.
+The coordinator adds the loaded files to the index after the instant has completed; if it does not
+complete, the cleanup deletes them.
 
 *Source:* RFC-24 "new index": every candidate file is looked up by one reader.
 """
@@ -23,11 +23,11 @@ from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.storage import LocalStorage
 
 _FOLDER, _NOTE, _DAMAGED = "loaded", ".json", ".damaged"
-_OPEN = "0" * 17  # what was read of an open instant's files is not what the instant ends with
+_OPEN = "0" * 17  # files of an open instant may still be replaced before it completes
 
 
 def read_hashes(storage: LocalStorage, piece: FileSlice) -> Entries:
-    """Return the hashes of all keys of a slice (nulls are none), by reading its key column."""
+    """Return the hashes of all non-null keys of a slice, by reading its key column."""
     keys = read_keys(storage.fetch(piece.path, piece.size_bytes))
     keys = keys.filter(pc.greater(pc.binary_length(keys), 0))
     return Entries.of(piece.partition_path, piece.file_id, hash64(keys))
@@ -40,7 +40,7 @@ def load(storage: LocalStorage, staged: str, piece: FileSlice) -> tuple[SectionV
     path = f"{staged}/{_FOLDER}/{name}"
     storage.touch(f"{path}.lock")
     with open(storage.fetch(f"{path}.lock"), "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a reader that dies lets go of it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released if the reader dies
         for view in _noted(storage, f"{path}{_NOTE}"):
             return view, False
         entries = read_hashes(storage, piece)
@@ -61,14 +61,14 @@ def _noted(storage: LocalStorage, path: str) -> Iterator[SectionView]:
 
 
 def loaded(storage: LocalStorage, staged: str) -> Iterator[SectionView]:
-    """Yield the hashes of each file that was loaded by the tasks of a run."""
+    """Yield the hashes of each file that the tasks of a run loaded."""
     for entry in storage.list_folder(f"{staged}/{_FOLDER}"):
         if entry.name.endswith(_NOTE):
             yield from _noted(storage, f"{staged}/{_FOLDER}/{entry.name}")
 
 
 def note_damage(storage: LocalStorage, staged: str, partition: str) -> None:
-    """Note for the coordinator that runs of a partition cannot be used."""
+    """Record for the coordinator that runs of a partition cannot be used."""
     name = uuid.uuid5(uuid.NAMESPACE_URL, partition).hex
     path = f"{staged}/{_FOLDER}/{name}{_DAMAGED}"
     storage.replace(path, json.dumps(partition).encode(), durable=False)

@@ -1,20 +1,21 @@
-"""The index of the RFC: state first, blooms for what the state does not know, then state only.
+"""The index of the RFC: state first, bloom filters for unloaded files, later the state only.
 
 *Work flow* of `locate` in a partition: (1) the hash of each key is looked up in the runs that the
-manifest lists; (2) each file that is not loaded yet, those of the open instant included, is asked
-by key range and bloom filter; (3) a file that may have a key is loaded: read once, and all its
-keys are known from then on; (4) a partition whose files are all loaded is in pure-state mode, where
-step 2 has nothing to ask.
+manifest lists; (2) each file that is not loaded yet, including files of the open instant, is
+checked by key range and bloom filter; (3) a file that may have a key is loaded: it is read once,
+and all its keys are known from then on; (4) a partition whose files are all loaded is in pure-state
+mode, without step 2.
 
-*Semantics*: exact. What the runs hold of a loaded file is at least its keys' hashes, and a bloom
-never says no to a key of its file, so that a key is in none but the file groups found: one is
-taken (a new key may go there as well as anywhere), several are asked for the key itself.
+*Semantics*: exact. The runs contain at least the hashes of a loaded file's keys, and a bloom filter
+never says no to a key of its file, so a key can only be in the file groups found. If there is one,
+it is used (any file group is correct for a new key); if there are several, their key columns are
+read.
 
-*Fault tolerance*: a cache. A run that is not the one the manifest means leaves its partition to the
-blooms, with a note for the coordinator, which forgets the partition.
+*Fault tolerance*: the index is a cache. If a run does not match the manifest, the bloom filters
+answer for its partition, and a note tells the coordinator to drop the partition.
 
-**Caveats**: keys that the state knows are asked for at unloaded files too: only that makes equal
-hashes of two keys harmless. *Source:* RFC-24 "new index"; HoodieBloomIndex for step 2.
+**Caveats**: keys that the state knows are looked up in unloaded files too; otherwise two keys with
+equal hashes could be confused. *Source:* RFC-24 "new index"; HoodieBloomIndex for step 2.
 """
 
 import os
@@ -47,9 +48,9 @@ def _view(path: str, section: Section) -> SectionView:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """Hashes that several groups have: `which` of them the key in each of `rows` has.
+    """Hashes that occur in several file groups; `which` gives the hash of each key in `rows`.
 
-    `hashes` and `groups` are the pairs of them; nothing here is longer than the keys or the state.
+    `hashes` and `groups` are the pairs; no array is longer than the keys or the state.
     """
 
     rows: Positions
@@ -58,7 +59,7 @@ class _Shared:
     groups: Positions
 
     def by_group(self) -> Iterator[tuple[int, Positions]]:
-        """Yield each group and the rows of the keys whose hash it has."""
+        """Yield each file group and the rows of the keys whose hash it contains."""
         for group in np.unique(self.groups):
             has = np.zeros(int(self.hashes.max()) + 1, dtype=bool)
             has[self.hashes[self.groups == group]] = True
@@ -67,9 +68,9 @@ class _Shared:
 
 @dataclass(slots=True)
 class _Known:
-    """What one task knows of a partition: file ids in order, runs, files that are not loaded.
+    """One task's view of a partition: file ids in order, runs, files that are not loaded.
 
-    A view's numbers lead to the position of the file id, or to -1 if the entry does not count.
+    A view's numbers map to the position of the file id, or to -1 for an outdated entry.
     """
 
     file_ids: list[str]
@@ -77,13 +78,13 @@ class _Known:
     views: list[tuple[SectionView, Positions]] = field(default_factory=list)
 
     def add(self, view: SectionView, counts: set[str]) -> None:
-        """Take a view's entries of those file groups."""
+        """Add a view's entries for those file groups."""
         number = {file_id: n for n, file_id in enumerate(self.file_ids)}
         told = [number.get(i, -1) if i in counts else -1 for i in view.file_ids]
         self.views.append((view, np.array([*told, -1], dtype=np.int64)))
 
     def choose(self, hashes: Hashes) -> tuple[Positions, "_Shared"]:
-        """Return one group that has each hash, -1 for none, and those that several have."""
+        """Return one file group per hash, -1 for none, and the hashes that are in several."""
         chosen: Positions = np.full(len(hashes), -1, dtype=np.int64)
         matches = np.zeros(len(hashes), dtype=np.int64)
         for view, numbers in self.views:
@@ -120,7 +121,7 @@ class _Known:
 
 
 class BloomStateIndex:
-    """The index of one task: the table's state, and the blooms of files that are not loaded."""
+    """The index of one task: the table's state, and the bloom filters of unloaded files."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan, self._bloom = plan, BloomIndex(plan)
@@ -129,7 +130,7 @@ class BloomStateIndex:
         self.counts: LookupCounts = self._bloom.counts
 
     def locate(self, partition: str, keys: pa.Array) -> pa.Array:
-        """File id of each key in that partition, null where the key is new."""
+        """Return the file id of each key in that partition, null for a new key."""
         slices = self._plan.groups.partition(partition)
         if partition not in self._known:
             self._known[partition] = self._open(partition, slices)
@@ -141,17 +142,17 @@ class BloomStateIndex:
         if any(asked):
             groups, shared = known.choose(hashes)
         groups[shared.rows] = -1
-        for group, rows in shared.by_group():  # the first that has the key, as blooms say
+        for group, rows in shared.by_group():  # the first that has the key, as in the bloom index
             rows, piece = rows[groups[rows] < 0], slices[known.file_ids[group]]
             groups[rows[self._bloom.holds(piece, keys.take(pa.array(rows)))]] = group
         self.counts.found += int((groups >= 0).sum())
         return pa.array(known.file_ids, pa.string()).take(pa.array(groups, mask=groups < 0))
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
-        """Note nothing: the writer reports the keys that are in its files."""
+        """Do nothing: the writer reports the keys in its files."""
 
     def save(self, name: str) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def _open(self, partition: str, slices: Mapping[str, FileSlice]) -> _Known:
         state = self._manifest.partition(partition) or PartitionState("")
@@ -170,7 +171,7 @@ class BloomStateIndex:
         return known
 
     def _ask(self, known: _Known, piece: FileSlice, keys: pa.Array, hashes: Hashes) -> bool:
-        """Load a file if its range and bloom say that it may have one of the keys."""
+        """Load a file if its key range and bloom filter say that it may have one of the keys."""
         maybe = self._bloom.candidates(piece, keys)
         if len(maybe) == 0:
             return False
@@ -184,7 +185,7 @@ class BloomStateIndex:
 
 
 def manifest_of(plan: WritePlan) -> Manifest:
-    """Return the manifest that a plan names, read once a process."""
+    """Return the manifest that a plan names, read once per process."""
     path = plan.storage.local_path(plan.manifest)
     try:
         version = os.stat(path).st_mtime_ns

@@ -1,17 +1,17 @@
-"""The manifest of the state index: which runs count, and which files they stand for.
+"""The manifest of the state index: its valid runs, and the files that they cover.
 
-*On disk*: `.hoodie/.hoodie_nb/index/manifest-<instant>`, one for each instant that has completed,
-written aside and renamed. A line a partition, and one for the manifest itself, each with its own
-CRC-32, so that a lookup reads the lines of its partitions only:
+*On disk*: `.hoodie/.hoodie_nb/index/manifest-<instant>`, one per completed instant, written under a
+temporary name and renamed. It has one line per partition, and one for the manifest itself, each
+with its own CRC-32, so that a lookup reads only the lines of its partitions:
 
     <crc> TAB "partition path" TAB [used, pure, {file id: [loaded group], …}, [[section], …]]
 
-*Semantics*: a group's entries stand for one slice, whose instant the line names. If the group's
-latest slice is another one, the file counts as not loaded and its entries are not used: this one
+*Semantics*: a file group's entries describe one slice, whose instant the line names. If the latest
+slice is another one, the file counts as not loaded and its entries are not used. This one
 comparison covers commits of others, rollbacks, restores, replaced groups and archived instants. A
-line or manifest that cannot be read is one that knows nothing.
+line or manifest that cannot be read counts as empty.
 
-*Source:* RFC-24 "new index"; design of a cache beside the table.
+*Source:* RFC-24 "new index"; a cache stored with the table.
 """
 
 import functools
@@ -35,15 +35,15 @@ _KIND = "hoodie_nb state index 1, murmur64a"
 
 def _typed(values: Sequence[Any], *kinds: type) -> Sequence[Any]:
     if [type(value) for value in values] != [*kinds]:
-        raise TypeError(f"{values} are not what this library writes")
+        raise TypeError(f"{values} were not written by this library")
     return values
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedGroup:
-    """A file group whose keys the runs hold: of the slice that `instant` wrote.
+    """A file group whose keys are in the runs, as of the slice that `instant` wrote.
 
-    Entries count from the run of instant `since` on, where all keys were told; `dead` of the
+    Entries are valid from the run of instant `since` on, which has all keys; `dead` of the
     `entries` are keys deleted since.
     """
 
@@ -55,9 +55,9 @@ class LoadedGroup:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What the index knows of one partition; `used` is the instant that last touched it.
+    """The index of one partition; `used` is the instant that last touched it.
 
-    `pure` says that all its files were loaded then.
+    `pure` means that all its files were loaded at that time.
     """
 
     used: str
@@ -66,19 +66,19 @@ class PartitionState:
     pure: bool = False
 
     def loaded(self, piece: FileSlice) -> LoadedGroup | None:
-        """Return what is known of a slice's keys, None if they are not loaded."""
+        """Return the entry for a slice; None if its keys are not loaded."""
         known = self.groups.get(piece.file_id)
         current = known is not None and known.instant == piece.instant_time
         return known if current and piece.staged_path is None else None
 
     def valid(self, file_id: str, section: Section) -> bool:
-        """Whether a group's entries in a section still count."""
+        """Whether a file group's entries in a section are still valid."""
         known = self.groups.get(file_id)
         return known is not None and known.since <= section.instant
 
     @property
     def totals(self) -> "Totals":
-        """Return what the partition adds to the manifest's totals."""
+        """Return the partition's share of the manifest's totals."""
         entries = sum(section.count for section in self.sections)
         size = sum(section.length for section in self.sections)
         return Totals(len(self.groups), entries, size, int(self.pure))
@@ -91,7 +91,7 @@ class PartitionState:
 
     @classmethod
     def parse(cls, text: bytes) -> "PartitionState | None":
-        """Return the state that `to_json` wrote; None for anything else, whatever it claims."""
+        """Return the state that `to_json` wrote; None for anything else."""
         try:
             used, pure, groups, sections = json.loads(text)
             known = {i: LoadedGroup(*_typed(v, str, str, int, int)) for i, v in groups.items()}
@@ -104,7 +104,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a manifest's partitions hold together, so that it need not be read to be told."""
+    """The totals over a manifest's partitions, stored so that they need not be computed."""
 
     loaded_files: int = 0
     entries: int = 0
@@ -121,21 +121,21 @@ _NOTHING = Totals()
 
 
 class Manifest:
-    """The partitions' states as of one instant; a line is found and read when it is asked for."""
+    """The partitions' states as of one instant; a line is read when it is needed."""
 
     def __init__(self, instant: str = "", content: bytes = b"", totals: Totals = _NOTHING) -> None:
         self.instant, self.totals = instant, totals
         self._content = content
-        self._read: dict[str, PartitionState | None] = {}  # writers ask once a file
+        self._read: dict[str, PartitionState | None] = {}  # writers look it up once per file
 
     @functools.cached_property
     def _lines(self) -> dict[bytes, bytes]:
-        """All lines by their partition, for those who need more than a few of them."""
+        """All lines by partition, for callers that need more than a few of them."""
         return {_name(line): line for line in self._content.split(b"\n") if line}
 
     def _line_of(self, path: str) -> bytes:
         name = json.dumps(path).encode()
-        if "_lines" in vars(self) or len(self._read) > 16:  # splitting pays
+        if "_lines" in vars(self) or len(self._read) > 16:  # splitting is faster
             return self._lines.get(name, b"")
         at = self._content.find(b"\t" + name + b"\t")
         begin, end = self._content.rfind(b"\n", 0, max(at, 0)) + 1, self._content.find(b"\n", at)
@@ -146,7 +146,7 @@ class Manifest:
         return (json.loads(name) for name, line in self._lines.items() if _body(line) is not None)
 
     def partition(self, path: str) -> PartitionState | None:
-        """Return what is known of a partition, None if nothing (or nothing readable)."""
+        """Return the state of a partition; None if unknown or not readable."""
         if path not in self._read:
             body = _body(self._line_of(path))
             text = b"" if body is None else body.partition(b"\t")[2]
@@ -154,7 +154,7 @@ class Manifest:
         return self._read[path]
 
     def with_states(self, instant: str, states: Mapping[str, PartitionState | None]) -> "Manifest":
-        """Return the manifest of a later instant: these partitions anew, None without a line."""
+        """Return the manifest of a later instant with these partitions set; None removes one."""
         manifest = Manifest(instant, totals=self.totals)
         manifest._lines = dict(self._lines)
         for path, state in states.items():
@@ -168,30 +168,30 @@ class Manifest:
         return manifest
 
     def save(self, storage: LocalStorage) -> None:
-        """Write the manifest whole or not at all; not synced, since a torn one only knows less."""
+        """Write the manifest atomically; not synced, since a torn one is merely not used."""
         head = json.dumps({"instant": self.instant, "totals": astuple(self.totals)})
         lines = (_line(_KIND, head), *self._lines.values(), b"")
         storage.replace(manifest_path(self.instant), b"\n".join(lines), durable=False)
 
 
 def manifest_path(instant: str) -> str:
-    """Return where the manifest of an instant lies, from the table's root."""
+    """Return the path of an instant's manifest, relative to the table's root."""
     return f"{FOLDER}/{_PREFIX}{instant}"
 
 
 def make_folders(storage: LocalStorage) -> None:
-    """Make the index's folders."""
+    """Create the index's folders."""
     storage.make_folder(RUNS)
 
 
 def manifest_paths(storage: LocalStorage) -> list[str]:
-    """Return the paths of the manifests there are, from the table's root, oldest first."""
+    """Return the paths of all manifests, relative to the table's root, oldest first."""
     names = [entry.name for entry in storage.list_folder(FOLDER) if not entry.is_folder]
     return sorted(f"{FOLDER}/{n}" for n in names if re.fullmatch(rf"{_PREFIX}\d{{14,17}}", n))
 
 
 def newest_manifest(storage: LocalStorage) -> str:
-    """Return the path of the newest manifest, from the table's root; empty if none is reached."""
+    """Return the path of the newest manifest, relative to the table's root; empty if none."""
     try:
         return (manifest_paths(storage) or [""])[-1]
     except (OSError, InvalidTable):
@@ -199,13 +199,13 @@ def newest_manifest(storage: LocalStorage) -> str:
 
 
 def last_manifest(storage: LocalStorage) -> Manifest:
-    """Return the newest manifest, read; one that knows nothing if there is none."""
+    """Return the newest manifest; an empty one if there is none."""
     path = newest_manifest(storage)
     return read_manifest(storage.local_path(path)) if path else Manifest()
 
 
 def read_manifest(path: str) -> Manifest:
-    """Return the manifest at the local `path`; what cannot be read is as if it had never been."""
+    """Return the manifest at the local `path`; an empty one if it cannot be read."""
     try:
         with open(path, "rb") as file:
             first, _, content = file.read().partition(b"\n")

@@ -1,8 +1,8 @@
-"""Keys placed earlier in the same checkpoint, in front of another index.
+"""A wrapper for an index that remembers keys assigned earlier in the same checkpoint.
 
-Where rows reach the assigner as they come, and not sorted by key at the end, a key can come twice
-before any file tells where it went. The inner index is asked for each key once: it may know more
-the second time, and then say otherwise of a key whose hash others have.
+If rows reach the assigner as they arrive, and not sorted by key at the end, a key can occur twice
+before any file contains it. The inner index is asked once per key: its second answer could differ
+for a key that shares its hash with others.
 """
 
 import pyarrow as pa
@@ -12,14 +12,14 @@ from hoodie_nb.writer.index_port import Index
 
 
 class RecentIndex:
-    """`inner`, but keys that were located or remembered since it was made stay where they are."""
+    """`inner`, but keys already located or remembered keep their file ids."""
 
     def __init__(self, inner: Index) -> None:
         self._inner, self.counts = inner, inner.counts
         self._placed: dict[str, list[tuple[pa.Array, pa.Array]]] = {}
 
     def locate(self, partition: str, keys: pa.Array) -> pa.Array:
-        """File id of each key in that partition, null where the key is new."""
+        """Return the file id of each key in that partition, null for a new key."""
         known = pa.nulls(len(keys), pa.string())
         for placed, file_ids in self._placed.get(partition, []):
             known = pc.coalesce(known, file_ids.take(pc.index_in(keys, value_set=placed)))
@@ -30,7 +30,7 @@ class RecentIndex:
         return pc.replace_with_mask(known, new, found)
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
-        """Note where new keys were put."""
+        """Record the file ids of new keys."""
         self._note(partition, keys, file_ids)
         self._inner.remember(partition, keys, file_ids)
 
@@ -38,5 +38,5 @@ class RecentIndex:
         self._placed.setdefault(partition, []).append((keys, file_ids))
 
     def save(self, name: str) -> None:
-        """Keep what was noted, as far as the inner index keeps it."""
+        """Save the inner index."""
         self._inner.save(name)

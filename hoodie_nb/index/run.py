@@ -1,7 +1,7 @@
-"""Runs: immutable files of sorted key hashes, the state index's only data.
+"""Runs: immutable files of sorted key hashes, the data of the state index.
 
-A run holds sections, one a partition; a section tells for each hash which file group had the key.
-Sections are found through the manifest, which names run, place, length and checksum of each.
+A run has one section per partition; a section maps each hash to the file group that had the key.
+The manifest gives the run, position, length and checksum of each section.
 
 *On disk*: `.hoodie/.hoodie_nb/index/runs/<instant>-<nonce>.run`, little endian, each part padded to
 8 bytes: the head `HNBRUN01`, instant (17 digits, padded to 24), then sections of
@@ -9,15 +9,15 @@ Sections are found through the manifest, which names run, place, length and chec
     meta        uint64 length, JSON: partition, file ids, number of hashes, bits
     hashes      uint64 each, sorted
     groups      uint32 each: position of the file id
-    directory   uint32 each, 2^bits + 1: where hashes with that prefix begin
-    filter      2^(bits + 4) bits: whether some hash has that longer prefix
+    directory   uint32 each, 2^bits + 1: start of the hashes with that prefix
+    filter      2^(bits + 4) bits: whether any hash has that longer prefix
 
-At most 15 bytes a key. A hash is there once for each group that has it, however many of the group's
-keys share it, and a lookup that meets many hashes of one prefix goes on by bisection: what somebody
-makes of his keys costs no more than theirs. The filter spares most hashes that are not there the
-way through the others, which makes several sections nearly as quick as one. Files are mapped, so
-that lookups touch the pages they need and nobody holds a run in memory or, whatever the number of
-sections, an open file; a section's checksum is compared when it is first opened.
+A key takes at most 15 bytes. A hash is stored once per file group that has it, however many of the
+group's keys share it, and a lookup with many hashes of one prefix continues by bisection, so
+crafted keys cost no more than others. The filter rejects most absent hashes early, which makes
+several sections nearly as fast as one. Files are memory-mapped: lookups touch only the pages they
+need, no run is held in memory, and no file stays open. A section's checksum is verified when it is
+first opened.
 
 *Source:* RFC-24 "new index"; the memtables of log-structured merge trees.
 """
@@ -37,21 +37,21 @@ from hoodie_nb.table.storage import LocalStorage
 
 HEAD = b"HNBRUN01"
 _HEAD_BYTES = 32
-_FINER = 4  # bits that the filter's prefixes are longer than the directory's
-_STEPS = 24  # entries of one prefix that a lookup walks past; four are usual
+_FINER = 4  # extra bits of the filter's prefixes, compared with the directory's
+_STEPS = 24  # entries of one prefix that a lookup scans linearly; four are usual
 Positions = NDArray[np.int64]
 Groups = NDArray[np.uint32]
 
 
 class DamagedRun(ValueError):
-    """A run that is not what the manifest says: the index does without it."""
+    """A run that does not match the manifest: the index does not use it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where one partition's hashes lie: run (path from the table's root), bytes, CRC-32, count.
+    """The location of one partition's hashes: run (path from the root), bytes, CRC-32, count.
 
-    `instant` is that of the commit which wrote the run.
+    `instant` is the commit that wrote the run.
     """
 
     run: str
@@ -79,7 +79,7 @@ class Entries:
 
     @classmethod
     def union(cls, parts: Sequence["Entries"], counts: Sequence[Collection[str]]) -> "Entries":
-        """Return what several entries of a partition hold of the file groups that count in each."""
+        """Return the union of several entries, limited to the file groups that count in each."""
         file_ids = sorted({i for part in parts for i in part.file_ids})
         number = {file_id: n for n, file_id in enumerate(file_ids)}
         hashes, groups = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
@@ -89,14 +89,14 @@ class Entries:
             hashes.append(part.hashes[kept])
             groups.append(numbers[part.groups[kept]])
         together, theirs = np.concatenate(hashes), np.concatenate(groups)
-        order = np.argsort(together, kind="stable")  # quick, since the parts are sorted
+        order = np.argsort(together, kind="stable")  # fast, since the parts are sorted
         return cls(parts[0].partition, file_ids, *_distinct(together[order], theirs[order]))
 
     def encoded(self) -> bytes:
         """Return the section's bytes; `SectionView` reads them."""
         count = len(self.hashes)
         bits = _bits(count)
-        prefixes = (self.hashes >> np.uint64(63 - bits)) >> np.uint64(1)  # a shift by 64 is none
+        prefixes = (self.hashes >> np.uint64(63 - bits)) >> np.uint64(1)  # never a shift by 64
         each = np.bincount(prefixes.astype(np.int64), minlength=1 << bits)
         directory = np.concatenate([[0], np.cumsum(each)]).astype("<u4")
         present = np.zeros(1 << bits + _FINER, dtype=bool)
@@ -123,9 +123,9 @@ def _distinct(hashes: Hashes, groups: Groups) -> tuple[Hashes, Groups]:
 def write_run(
     storage: LocalStorage, path: str, instant: str, entries: Iterable[Entries]
 ) -> list[Section]:
-    """Write a run, whose name must be new, and return where its sections lie.
+    """Write a run, whose name must be new, and return the locations of its sections.
 
-    It is not synced: what a power cut tears fails its checksum.
+    It is not synced: if a power failure tears it, its checksum fails.
     """
     found, offset = [], _HEAD_BYTES
     with storage.open_new(path) as sink:
@@ -148,7 +148,7 @@ def _padded(data: bytes) -> bytes:
 
 
 class SectionView:
-    """A section opened for lookups; raises DamagedRun if it is not the one that was written."""
+    """A section opened for lookups; raises DamagedRun if its content has changed."""
 
     def __init__(self, path: str, section: Section) -> None:
         body = _mapped(path, section)
@@ -158,7 +158,7 @@ class SectionView:
             self.partition, self.file_ids = str(meta["partition"]), list(meta["groups"])
             count, bits = int(meta["count"]), int(meta["bits"])
             if bits != _bits(count):
-                raise ValueError(f"{count} hashes do not take {bits} bits")
+                raise ValueError(f"{count} hashes do not match {bits} bits")
             at = 8 + -(-size // 8) * 8
             self.hashes: Hashes = np.frombuffer(body, "<u8", count, at)
             self.groups: Groups = np.frombuffer(body, "<u4", count, at + 8 * count)
@@ -171,13 +171,13 @@ class SectionView:
         self._bits, self.instant = bits, section.instant
 
     def entries(self) -> Entries:
-        """Return what the section holds; the numbers stay in the mapped file."""
+        """Return the section's entries; the arrays stay in the mapped file."""
         return Entries(self.partition, self.file_ids, self.hashes, self.groups)
 
     def first(self, hashes: Hashes) -> tuple[Positions, Groups, Positions]:
-        """Return the position of each hash that is here, one of its groups, and whose has several.
+        """Return the position of each hash found, one of its groups, and which have several.
 
-        Groups are positions of file ids; the work is linear in `hashes`, whatever they are.
+        Groups are positions of file ids; the work is linear in the number of `hashes`.
         """
         rows, at = self._matches(hashes)
         after = np.minimum(at + 1, len(self.hashes) - 1)
@@ -187,12 +187,12 @@ class SectionView:
     def find(self, hashes: Hashes) -> tuple[Positions, Groups]:
         """Return each match as (position among `hashes`, position of the file id).
 
-        A hash that several file groups have is matched several times: distinct hashes have no more
-        matches than there are entries.
+        A hash in several file groups is matched several times; distinct hashes have at most as many
+        matches as there are entries.
         """
         rows, at = self._matches(hashes)
         found = [(rows, self.groups[at])]
-        while len(rows):  # equal hashes lie side by side
+        while len(rows):  # equal hashes are adjacent
             at = at + 1
             inside = np.flatnonzero(at < len(self.hashes))
             again = inside[self.hashes[at[inside]] == hashes[rows[inside]]]
@@ -201,20 +201,20 @@ class SectionView:
         return np.concatenate([r for r, _ in found]), np.concatenate([g for _, g in found])
 
     def _matches(self, hashes: Hashes) -> tuple[Positions, Positions]:
-        """Return the position of each hash that is here, and where its first entry lies."""
+        """Return the position of each hash found, and of its first entry."""
         maybe = self._maybe(hashes)
         rows, at = self._first(hashes[maybe])
         return maybe[rows], at
 
     def _maybe(self, hashes: Hashes) -> Positions:
-        """Return the positions of the hashes that the filter lets through."""
+        """Return the positions of the hashes that pass the filter."""
         prefixes = hashes >> np.uint64(64 - self._bits - _FINER)
         bits = self._filter[(prefixes >> np.uint64(3)).astype(np.int64)]
         bits &= np.uint8(1) << (prefixes & np.uint64(7)).astype(np.uint8)
         return np.flatnonzero(bits)
 
     def _first(self, hashes: Hashes) -> tuple[Positions, Positions]:
-        """Return the positions of the hashes that are here, and where their first match lies."""
+        """Return the positions of the hashes found, and of their first match."""
         prefixes = ((hashes >> np.uint64(63 - self._bits)) >> np.uint64(1)).astype(np.int64)
         at = self._directory[prefixes].astype(np.int64)
         end = self._directory[prefixes + 1].astype(np.int64)
@@ -240,7 +240,7 @@ class SectionView:
 
 def _mapped(path: str, section: Section) -> memoryview:
     try:
-        if not os.path.isfile(path):  # opening a pipe would wait for its writer
+        if not os.path.isfile(path):  # opening a pipe would block
             raise FileNotFoundError(f"there is no file {path}")
         with pa.memory_map(path) as file:
             data = memoryview(file.read_buffer())

@@ -1,4 +1,4 @@
-"""The state of the index as a user sees it, and making it anew from the files.
+"""The status of the index for users, and its rebuild from the files.
 
 *Source:* RFC-24 "pure state mode"; Hudi's `index.bootstrap.enabled`, which is never needed here.
 """
@@ -26,9 +26,9 @@ from hoodie_nb.table.handle import TableHandle
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """What the state index knows of a table: counts of partitions, files, entries; bytes on disk.
+    """The coverage of the state index: counts of partitions, files, entries; bytes on disk.
 
-    In pure-state mode (`pure`) every file is loaded and no bloom is asked.
+    In pure-state mode (`pure`) every file is loaded and no bloom filter is used.
     """
 
     instant: str
@@ -56,7 +56,7 @@ class IndexStatus:
 
 
 def index_status(table: TableHandle) -> IndexStatus:
-    """Return what the newest manifest knows of the table's files as they are now."""
+    """Return the coverage of the table's current files by the newest manifest."""
     manifest, slices = last_manifest(table.storage), table.file_groups().slices
     states = {name: manifest.partition(name) or PartitionState("") for name in slices}
     unloaded = [
@@ -81,17 +81,17 @@ def index_status(table: TableHandle) -> IndexStatus:
 
 
 def rebuild_index(table: TableHandle) -> IndexStatus:
-    """Read the key column of every file and make the state anew, one run for all."""
+    """Read the key column of every file and rebuild the state, as a single run."""
     storage, groups = table.storage, table.file_groups()
     if not groups.instants:
         return index_status(table)
     instant = groups.instants[-1]
     states: dict[str, PartitionState] = {}
     make_folders(storage)
-    told: list[tuple[str, dict[str, LoadedGroup]]] = []
+    covered: list[tuple[str, dict[str, LoadedGroup]]] = []
     path = f"{RUNS}/{instant}-{uuid.uuid4().hex[:8]}.run"
-    sections = write_run(storage, path, instant, _entries(table, instant, told))
-    for section, (name, known) in zip(sections, told, strict=True):
+    sections = write_run(storage, path, instant, _entries(table, instant, covered))
+    for section, (name, known) in zip(sections, covered, strict=True):
         before = states.get(name, PartitionState(instant))
         together = {**before.groups, **known}
         pure = len(together) == len(groups.partition(name))
@@ -99,16 +99,16 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
         states[name] = PartitionState(instant, together, kept, pure)
     Manifest().with_states(instant, states).save(storage)
     for path in manifest_paths(storage):
-        if path > manifest_path(instant):  # of instants that were undone
+        if path > manifest_path(instant):  # of instants that were rolled back
             storage.remove(path)
     tidy(storage)
     return index_status(table)
 
 
 def _entries(
-    table: TableHandle, instant: str, told: list[tuple[str, dict[str, LoadedGroup]]]
+    table: TableHandle, instant: str, covered: list[tuple[str, dict[str, LoadedGroup]]]
 ) -> Iterator[Entries]:
-    """Yield sections of bounded size, noting in `told` which files each stands for."""
+    """Yield sections of bounded size, recording in `covered` the files that each covers."""
     for name, slices in table.file_groups().slices.items():
         for chunk in _chunks(table, list(slices.values())):
             known = {
@@ -117,7 +117,7 @@ def _entries(
                 )
                 for e in chunk
             }
-            told.append((name, known))
+            covered.append((name, known))
             yield Entries.union(chunk, [set(e.file_ids) for e in chunk])
 
 

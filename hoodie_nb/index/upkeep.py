@@ -1,17 +1,18 @@
-"""The upkeep of the state index: what a completed instant adds, and what keeps it small.
+"""Maintenance of the state index: adding the keys of a completed instant, and limiting its size.
 
-*Work flow* of `learn`, once an instant has completed: the keys that the writers told, the files
-that lookups loaded, and a few of the files that are still unknown in the touched partitions become
-one run with a section a partition; sections of like size are merged on the way; the manifest of the
-instant lists them; what no manifest lists is deleted.
+*Work flow* of `learn`, after an instant has completed: the keys reported by the writers, the files
+loaded by lookups, and a few of the files that are not loaded in the touched partitions become one
+run with a section per partition. Sections of similar size are merged at the same time, the
+instant's manifest lists all sections, and files that no manifest lists are deleted.
 
-*Semantics*: sections grow by the factor `FANOUT`, so that each entry is rewritten a few times only
-and a commit writes by the size of its batch. A merge leaves out what no longer counts: groups that
-are gone, told anew or changed by others. Above `max_bytes` the partitions that were not used for
-longest are forgotten: they fall back to their blooms.
+*Semantics*: sections grow by the factor `FANOUT`, so each entry is rewritten only a few times and
+the cost of a commit depends on the size of its batch. A merge drops outdated entries: of file
+groups that are gone, reported again or changed by others. Above `max_bytes` the least recently used
+partitions are dropped: they fall back to bloom filters.
 
-*Fault tolerance*: a crash before the manifest stands leaves the one before, which is still right;
-what it does not know is asked of the files. *Source:* RFC-24 "new index"; log-structured merges.
+*Fault tolerance*: a crash before the manifest is written leaves the previous one, which is still
+correct; keys that it does not cover are looked up in the files. *Source:* RFC-24 "new index";
+log-structured merges.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from hoodie_nb.index.manifest import (
     manifest_paths,
 )
 from hoodie_nb.index.run import DamagedRun, Entries, Section, SectionView, write_run
-from hoodie_nb.index.written_keys import told_keys
+from hoodie_nb.index.written_keys import reported_keys
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
@@ -46,7 +47,7 @@ MERGED_ENTRIES = 4_000_000  # a larger section is not merged again: bounds a com
 
 @dataclass(slots=True)
 class _Partition:
-    """One partition as an instant leaves it: its slices, what is known, what is to be written."""
+    """One partition after an instant: its slices, known keys, and entries to write."""
 
     storage: LocalStorage
     instant: str
@@ -63,8 +64,8 @@ class _Partition:
                 self.groups[file_id] = known
 
     def tell(self, status: WriteStatus) -> None:
-        """Take the keys of a file that the instant wrote."""
-        entries, file_id = told_keys(self.storage, status), status.file_id
+        """Add the keys of a file that the instant wrote."""
+        entries, file_id = reported_keys(self.storage, status), status.file_id
         piece, known = self.slices.get(file_id), self.old.groups.get(file_id)
         if entries is None or piece is None or piece.instant_time != self.instant:
             return
@@ -79,7 +80,7 @@ class _Partition:
         self.new.append(entries)
 
     def load(self, entries: Entries, slice_instant: str) -> None:
-        """Take the keys of a file that was read."""
+        """Add the keys of a file that was read."""
         piece = self.slices.get(entries.file_ids[0])
         if piece is not None and piece.instant_time == slice_instant:
             known = LoadedGroup(slice_instant, self.instant, len(entries.hashes))
@@ -92,7 +93,7 @@ class _Partition:
         return [piece for i, piece in sorted(self.slices.items()) if i not in self.groups]
 
     def merged(self) -> Entries | None:
-        """Return the entries to write: the new ones, with old sections of like size merged in."""
+        """Return the entries to write: the new ones, merged with old sections of similar size."""
         state = PartitionState("", self.groups)
         kept = [s for s in self.old.sections if self._counts(state, s)]
         count, parts = sum(len(e.hashes) for e in self.new), list(self.new)
@@ -115,7 +116,7 @@ class _Partition:
         return SectionView(self.storage.local_path(section.run), section).entries()
 
     def state(self) -> PartitionState:
-        """Return what the manifest says of the partition."""
+        """Return the partition's state for the manifest."""
         pure = not self.unloaded
         return PartitionState(self.instant, self.groups, tuple(self.sections), pure)
 
@@ -128,12 +129,12 @@ def _size_class(count: int) -> int:
 
 
 def learn(table: TableHandle, instant: str, statuses: Sequence[WriteStatus], tell: Tell) -> None:
-    """Save what a completed instant tells; a failure is told and costs the index that instant."""
+    """Add a completed instant to the index; a failure is logged and leaves the instant out."""
     failpoints.hit("coord.index.pre")
     began = time.perf_counter()
     try:
         saved = _learned(table, instant, statuses)
-    except Exception as error:  # the commit stands, whatever becomes of its cache
+    except Exception as error:  # the commit is valid even if its cache fails
         tell("index_postponed", instant=instant, why=str(error))
         return
     failpoints.hit("coord.index.post")
@@ -170,7 +171,7 @@ def _learned(table: TableHandle, instant: str, statuses: Sequence[WriteStatus]) 
     for view in views:
         parts[view.partition].load(view.entries(), view.instant)
     for piece in _next_files(parts.values(), table.options.index_load_budget):
-        with contextlib.suppress(Exception):  # whatever is wrong with the file, it stays unloaded
+        with contextlib.suppress(Exception):  # after any error the file stays unloaded
             parts[piece.partition_path].load(read_hashes(storage, piece), piece.instant_time)
     return _save(storage, manifest, parts, table.options.index_max_bytes)
 
@@ -182,12 +183,12 @@ def _next_files(parts: Iterable[_Partition], budget: int) -> list[FileSlice]:
 def _save(
     storage: LocalStorage, manifest: Manifest, parts: Mapping[str, _Partition], max_bytes: int
 ) -> Manifest:
-    """Write the run and the manifest; tidy up."""
+    """Write the run and the manifest; clean up."""
     instant, entries = next(iter(parts.values())).instant, {}
     for name, part in parts.items():
         try:
             merged = part.merged()
-        except DamagedRun:  # noticed late: the partition begins anew at its next use
+        except DamagedRun:  # detected late: the partition starts from empty at its next use
             part.groups, part.sections, merged = {}, [], None
         if merged is not None and len(merged.hashes):
             entries[name] = merged
@@ -205,12 +206,12 @@ def _save(
 
 
 def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
-    """Forget the partitions that were not used for longest, until the index is small enough."""
+    """Drop the least recently used partitions until the index is small enough."""
     if manifest.totals.bytes <= max_bytes:
         return manifest
     states = {name: manifest.partition(name) for name in manifest}
     by_use = sorted((s.used, name, s.totals.bytes) for name, s in states.items() if s is not None)
-    size = sum(its for _, _, its in by_use)  # the totals still count lines that were damaged
+    size = sum(its for _, _, its in by_use)  # the totals still include damaged lines
     forgotten = []
     for _, name, its in by_use:
         if size > max_bytes:
@@ -221,7 +222,7 @@ def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
 
 def tidy(storage: LocalStorage) -> None:
     """Delete manifests older than the last two, and runs that neither of those lists."""
-    for path in manifest_paths(storage)[:-2]:  # running tasks may still read the last but one
+    for path in manifest_paths(storage)[:-2]:  # running tasks may still read the second-last one
         storage.remove(path)
     listed: set[str] = set()
     for path in manifest_paths(storage):

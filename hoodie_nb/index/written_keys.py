@@ -1,11 +1,11 @@
-"""The keys of a new base file, as its writer tells them to the index.
+"""The keys of a new base file, as its writer reports them to the index.
 
-A file whose slice before is loaded needs only the keys that are new in it; any other file is told
-whole, and counts as loaded without being read. A group of which many keys were deleted is told
-whole again, so that their entries go at the next compaction, and so is one whose runs the lookup
-found damaged.
+If the previous slice is loaded, only the new keys are reported; otherwise all keys are, and the
+file counts as loaded without being read. All keys are also reported again for a file group with
+many deleted keys, so that their entries are dropped at the next merge, and for one whose runs are
+damaged.
 
-*Source:* RFC-24 "new index"; Hudi's IndexWriter, which gets its rows from the writers too.
+*Source:* RFC-24 "new index"; Hudi's IndexWriter, which also gets its rows from the writers.
 """
 
 import json
@@ -27,7 +27,7 @@ _DEAD_SHARE = 0.25
 
 
 class KeysToIndex:
-    """What the writer of one base file tells: the keys of the rows that it writes."""
+    """The keys that the writer of one base file reports."""
 
     def __init__(self, plan: WritePlan, partition: str, old: FileSlice | None) -> None:
         self._plan, self._partition = plan, partition
@@ -40,13 +40,13 @@ class KeysToIndex:
             self.complete = partition in damaged(plan.storage, plan.staged)
 
     def add(self, keys: pa.ChunkedArray, new_keys: pa.Array) -> None:
-        """Take the keys of a piece of the file, of which `new_keys` the slice before lacked."""
+        """Add the keys of a piece of the file; `new_keys` were not in the previous slice."""
         told = keys if self.complete else new_keys
         if self._listens and len(told):
             self._told.append(hash64(told))
 
     def stage(self, staged: str, file_id: str) -> str | None:
-        """Keep the keys beside the staged file; return where they lie, for the write status."""
+        """Save the keys with the staged file; return their path, for the write status."""
         if not self._listens:
             return None
         hashes = np.concatenate([np.empty(0, np.uint64), *self._told])
@@ -59,8 +59,8 @@ class KeysToIndex:
         return json.dumps(astuple(section))
 
 
-def told_keys(storage: LocalStorage, status: WriteStatus) -> Entries | None:
-    """Return the keys that a file's writer told, None if it told none or they are damaged."""
+def reported_keys(storage: LocalStorage, status: WriteStatus) -> Entries | None:
+    """Return the keys that a file's writer reported; None if there are none or they are damaged."""
     if status.keys is None:
         return None
     section = Section(*json.loads(status.keys))

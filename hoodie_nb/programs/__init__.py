@@ -1,1 +1,1 @@
-"""What `python -m hoodie_nb` runs: the demo, and the check of its table."""
+"""The programs of `python -m hoodie_nb`: the demo, and the check of its table."""

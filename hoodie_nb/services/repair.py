@@ -1,15 +1,15 @@
-"""Repair: what `fsck` finds and a rewrite of the files can cure.
+"""Repair: fix what `fsck` finds by rewriting files.
 
-*Work flow*: one commit rewrites each base file whose index in the footer is wrong (a bloom filter
-or key range that misses keys of its file would let an upsert store them again) and, if asked, each
-file that holds the losing row of a key that is there several times. All other rows stay as they
-are, their meta columns included. A group whose newest file is lost goes on, if that is accepted,
-with the rows of the file before it, or with none.
+*Work flow*: one commit rewrites each base file whose footer index is wrong (a bloom filter or key
+range that misses keys of its file would let an upsert store them again) and, with `deduplicate`,
+each file that has a losing row of a duplicated key. All other rows stay unchanged, including their
+meta columns. With `accept_loss`, a file group whose newest file is lost continues with the rows of
+the previous file, or with none.
 
-*Semantics*: of the rows of one key in a partition the one with the greatest ordering value stays,
-of equal ones the one that was committed last. A table whose keys are unique loses no row.
+*Semantics*: of the rows of one key in a partition, the one with the greatest ordering value is
+kept; of equal ones, the one committed last. A table with unique keys loses no row.
 
-*Fault tolerance*: as any write: it recovers the table first, and a crash rolls it back.
+*Fault tolerance*: like any write: it recovers the table first, and a crash rolls it back.
 
 **Caveats**: the keys of one partition are in memory at a time.
 """
@@ -109,7 +109,7 @@ def _losers(
 
 
 def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
-    """Return what decides between the rows of a file: key, commit time, ordering value."""
+    """Return the columns that decide between rows: key, commit time, ordering value."""
     names = [
         RECORD_KEY,
         COMMIT_TIME,
@@ -122,9 +122,9 @@ def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
 
 
 def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> WriteStatus:
-    """Write a file again without the rows at the positions `lost`, its index made new.
+    """Rewrite a file without the rows at the positions `lost`, with a new footer index.
 
-    A group that has no file any more gets one without rows.
+    A file group that has no file any more gets one without rows.
     """
     began, position = time.perf_counter(), 0
     path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""

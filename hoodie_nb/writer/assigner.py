@@ -1,16 +1,16 @@
-"""The FileIdAssigner: decides for every record which file group (bucket) it goes to.
+"""The FileIdAssigner: decides which file group (bucket) each record goes to.
 
-*Work flow*: keyed rows come sorted by partition and key. Each key is looked up once in the index:
+*Work flow*: keyed rows arrive sorted by partition and key. Each key is looked up once in the index:
 known → its file group; new → a small file of this task while it has room, else the task's open new
-bucket until that is full, else a new file id. The rows leave with `_hoodie_nb_file_id` and the
+bucket until that is full, else a new file id. The output rows have `_hoodie_nb_file_id` and the
 number of the task that writes that file group.
 
-*Semantics*: a pure function of (set of rows, write profile, instant, task). New file ids are drawn
-from the instant, partition, task and a counter until they hash to this task, so that no two tasks
-feed one file group and a repeated task makes the same choices; with random ids Spark aborts the job
-when it has to repeat a stage.
+*Semantics*: a pure function of (set of rows, write profile, instant, task). New file ids are
+generated from the instant, partition, task and a counter until one hashes to this task, so that no
+two tasks feed the same file group and a repeated task makes the same choices; with random ids Spark
+aborts the job when it has to repeat a stage.
 
-**Caveats**: a delete of an unknown key takes room like an insert and is dropped by the writer.
+**Caveats**: a delete of an unknown key takes up room like an insert; the writer drops it.
 *Source:* RFC-24 STEP2, BucketAssignFunction, BucketAssigner.
 """
 
@@ -35,7 +35,7 @@ _IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
 
 
 def assigned_schema(plan: WritePlan) -> pa.Schema:
-    """Return the columns that leave the assigner."""
+    """Return the output columns of the assigner."""
     extra = [pa.field(FILE_ID, pa.string()), pa.field(TASK, pa.int32())]
     return pa.schema([*plan.intake.keyed_schema, *extra])
 
@@ -49,7 +49,7 @@ class BucketAssigner:
         self._drawn = 0
 
     def take(self, partition: str, records: int) -> Iterator[tuple[str, int]]:
-        """Yield (file id, rows) until `records` new rows have a place."""
+        """Yield (file id, rows) until `records` new rows are assigned."""
         if partition not in self._open:
             self._open[partition] = list(self._small_files(partition))
         buckets = self._open[partition]
@@ -103,7 +103,7 @@ class FileIdAssigner:
         partitions = piece.column(PARTITION_PATH).combine_chunks()
         keys = piece.column(RECORD_KEY).combine_chunks()
         if self._plan.intake.operation == "insert":
-            first = np.ones(len(keys), dtype=bool)  # every row is a record of its own
+            first = np.ones(len(keys), dtype=bool)  # every row is a separate record
         else:
             first = first_of_run(partitions, keys)
         begins = np.flatnonzero(first)

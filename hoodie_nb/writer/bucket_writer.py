@@ -1,17 +1,17 @@
 """The BucketWriter: turns assigned rows into one staged base file per bucket.
 
-*Work flow*: rows go into the buffer, which spills sorted runs while input still comes; at the end
-every bucket is folded and merged onto the slice before, once, into a new base file in the staging
-folder. What leaves is one write status per file: the event that the coordinator commits.
+*Work flow*: rows go into the buffer, which spills sorted runs while input still arrives; at the end
+every bucket is folded and merged with the previous slice, once, into a new base file in the staging
+folder. The output is one write status per file, which the coordinator commits.
 
 *Semantics*: one base file per file group and instant. A new file group without rows is not written,
-but deletes that met no row are reported.
-*Fault tolerance*: staged names are made exclusively below a folder that only the driver makes, so
-that a task which outlives its job cannot touch another attempt's file. The writer knows no
-timeline: nothing it does is visible before the coordinator publishes it.
+but deletes that matched no row are reported. *Fault tolerance*: staged files are created
+exclusively, below a folder that only the driver creates, so a task that outlives its job cannot
+touch another attempt's file. The writer does not use the timeline: nothing is visible before the
+coordinator publishes it.
 
 **Caveats**: Flink rewrites the base file at every flush; here a flush is a spill, and a bucket is
-rewritten once a checkpoint. *Source:* RFC-24 STEP2/STEP3, StreamWriteFunction.
+rewritten once per checkpoint. *Source:* RFC-24 STEP2/STEP3, StreamWriteFunction.
 """
 
 import functools
@@ -74,7 +74,7 @@ class BucketWriter:
         failpoints.hit("writer.start")
 
     def write(self, pieces: Iterable[pa.Table]) -> Iterator[WriteStatus]:
-        """Yield the write status of each base file that the rows in `pieces` led to."""
+        """Yield the write status of each base file written for the rows in `pieces`."""
         buffer = WriteBuffer(self._plan, self._name, self._tell, self._append_new)
         try:
             for piece in pieces:
@@ -115,9 +115,9 @@ class BucketWriter:
         return f"{self._plan.staged}/{self._name}-{next(self._serial)}.staged"
 
     def _append_new(self, bucket: Bucket, folded: pa.Table) -> bool:
-        """Append rows to the bucket's new file; False if it has a slice or the rows a known key.
+        """Append rows to the bucket's new file; False if it has a slice or rows have a known key.
 
-        A bucket that finds `OPEN_FILES` files open gets no file yet: its rows are spilled.
+        If `OPEN_FILES` files are open, the bucket gets no file yet: its rows are spilled.
         """
         if self._old(bucket) is not None or self._plan.intake.rule.fills:
             return False  # of a partial rule all rows are staged as they came, for a redo
@@ -138,9 +138,9 @@ class BucketWriter:
         merge = self._merge(bucket, incoming)
         if new is not None and not bucket.runs and new.takes(incoming):
             new.append(merge)
-            staged, rows, deleted, told = self._close(new), new.rows, None, new.told
+            staged, rows, deleted, told = self._close(new), new.rows, None, new.written_keys
         else:
-            if new is not None:  # its rows are merged like those of a slice before
+            if new is not None:  # its rows are merged like those of a previous slice
                 old = self._as_slice(bucket, self._close(new))
             told = self._keys_of(bucket.partition_path, old)
             staged, rows = self._write_file(merge, old, told)
@@ -202,7 +202,7 @@ class BucketWriter:
         )
 
     def _stage_unwritten(self, staged: str, merge: Merge) -> StoredFile | None:
-        """Keep deletes and late rows beside the staged file: a redo on another base applies them.
+        """Save deletes and late rows with the staged file: a redo on another slice applies them.
 
         Sealed rows (composed) are not redone: their runs are applied again.
         """
@@ -222,7 +222,7 @@ class BucketWriter:
             return self._row - count
 
     def _folded(self, buffer: WriteBuffer, bucket: Bucket) -> pa.Table:
-        """Return the bucket's rows sorted by key, from memory or from a file that is mapped."""
+        """Return the bucket's rows sorted by key, from memory or from a memory-mapped file."""
         rest = [buffer.fold(pa.concat_tables(bucket.waiting))] if bucket.waiting else []
         bucket.waiting, bucket.waiting_bytes = [], 0
         if not bucket.runs:
@@ -247,7 +247,7 @@ class BucketWriter:
     def _write_file(
         self, merge: Merge, old: FileSlice | None, told: WrittenKeys
     ) -> tuple[StoredFile, int]:
-        """Write the merged rows to a staged file, durable; return it and how many there are."""
+        """Write the merged rows to a staged file, durable; return the file and the row count."""
         plan, staged = self._plan, self._staged_name()
         path = plan.storage.fetch(old.path, old.size_bytes) if old else ""
         source = open_base_file(path) if old else None
@@ -270,7 +270,7 @@ class BucketWriter:
 
 
 def _nothing_in(bucket: Bucket) -> WriteStatus:
-    """Return the status of deletes that met no row: on a base that has moved they may meet one."""
+    """Return the status of deletes that matched no row: in a redo they may match one."""
     return WriteStatus(bucket.partition_path, bucket.file_id, "", "", 0, 0, 0, 0, 0)
 
 

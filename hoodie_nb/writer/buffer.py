@@ -1,14 +1,14 @@
-"""The buffer of a bucket writer task: rows by bucket, flushed by size while input still comes.
+"""The buffer of a bucket writer task: rows by bucket, flushed by size while input still arrives.
 
-*Work flow*: `add` sorts rows into buckets. A bucket above `batch_bytes` is flushed; when all
-buckets together are above `task_max_bytes`, the largest one is. A flush folds the bucket's rows
-and, in a background thread, appends them to the open file of a new file group or spills them as a
-sorted run beside the staged files (always once `OPEN_FILES` new files are open); `drain` hands over
-what each bucket holds.
+*Work flow*: `add` sorts rows into buckets. A bucket above `batch_bytes` is flushed; if all buckets
+together exceed `task_max_bytes`, the largest one is flushed. A flush folds the bucket's rows and,
+in a background thread, appends them to the open file of a new file group or spills them as a sorted
+run in the staging folder (always once `OPEN_FILES` new files are open); `drain` returns the content
+of each bucket.
 
 *Semantics*: bytes count as buffered until their run is on disk, and `add` waits when the limit is
-reached, so that memory stays below it whatever the input. Deletes stay in the runs to the end of
-the checkpoint: what wins must not depend on where a buffer was flushed.
+reached, so memory stays below it for any input. Deletes stay in the runs until the end of the
+checkpoint: the winning row must not depend on when a buffer was flushed.
 
 *Source:* RFC-24 STEP3, StreamWriteFunction, `write.batch.size`, `write.task.max.size`.
 """
@@ -34,7 +34,7 @@ from hoodie_nb.writer.plan import WritePlan
 
 Tell = Callable[..., None]
 RUN_ROWS = 65_536
-OPEN_FILES = 64  # new files that a task keeps open; a process may often open 1,024, or 256, in all
+OPEN_FILES = 64  # new files that a task keeps open; a process can often open only 256 or 1,024
 NO_LIMIT = 1 << 62
 _TOLD_BUCKETS = 16
 AppendNew = Callable[["Bucket", pa.Table], bool]
@@ -42,7 +42,7 @@ AppendNew = Callable[["Bucket", pa.Table], bool]
 
 @dataclass(slots=True)
 class Bucket:
-    """The rows of one file group in this checkpoint; `runs` are local paths of spilled ones."""
+    """The rows of one file group in this checkpoint; `runs` are local paths of spilled rows."""
 
     partition_path: str
     file_id: str
@@ -67,12 +67,12 @@ class WriteBuffer:
 
     @property
     def buffered_bytes(self) -> int:
-        """Return the bytes in memory, those being flushed included."""
+        """Return the bytes in memory, including rows being flushed."""
         waiting = sum(bucket.waiting_bytes for bucket in self._buckets.values())
         return waiting + self._flushing_bytes
 
     def add(self, rows: pa.Table) -> None:
-        """Sort assigned rows into their buckets and flush what has grown too large."""
+        """Sort assigned rows into their buckets and flush buckets that are too large."""
         quarters = -(-4 * rows.nbytes // self._plan.options.task_max_bytes)
         step = max(1, -(-rows.num_rows // max(1, quarters)))  # a piece may be above the limit
         for start in range(0, rows.num_rows, step):
@@ -87,7 +87,7 @@ class WriteBuffer:
         begins = [*np.flatnonzero(first_of_run(partitions, ids)).tolist(), len(ids)]
         plain = rows.select(self._plan.intake.keyed_schema.names)
         for start, end in itertools.pairwise(begins):
-            mine = plain.take(order[start:end])  # a copy: a slice would hold the whole piece
+            mine = plain.take(order[start:end])  # a copy: a slice would keep the whole piece
             self._append((partitions[start].as_py(), ids[start].as_py()), mine)
         self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
         while self.buffered_bytes > self._plan.options.task_max_bytes:
@@ -120,7 +120,7 @@ class WriteBuffer:
             self._flush(max(self._buckets.values(), key=lambda b: b.waiting_bytes))
 
     def _flush(self, bucket: Bucket) -> None:
-        """Spill the bucket's rows in the background; they count as buffered until that is done."""
+        """Spill the bucket's rows in the background; they count as buffered until then."""
         folder = self._plan.storage.local_path(self._plan.staged)
         path = f"{folder}/{self._name}-run{self._flushed}.arrow"
         self._flushed += 1
@@ -133,7 +133,7 @@ class WriteBuffer:
         self._flushes.append((future, size))
 
     def _write_out(self, bucket: Bucket, rows: list[pa.Table], path: str) -> None:
-        """Append the rows to the bucket's open new file if that can be, else spill them."""
+        """Append the rows to the bucket's open new file if possible, else spill them."""
         failpoints.hit("writer.flush")
         began = time.perf_counter()
         run = self.fold(pa.concat_tables(rows))
@@ -165,7 +165,7 @@ class WriteBuffer:
         self._flushing_bytes -= size
 
     def fold(self, rows: pa.Table) -> pa.Table:
-        """Return rows sorted by key: one a key, but every one for the operation `insert`."""
+        """Return rows sorted by key: one per key, but all rows for the operation `insert`."""
         if self._plan.intake.operation == "insert":
             keys = [(RECORD_KEY, "ascending"), (SEQ, "ascending")]
             return rows.sort_by(keys).combine_chunks()

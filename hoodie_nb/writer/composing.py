@@ -1,19 +1,19 @@
 """Composing: the rows of several checkpoints as one set that one instant can write.
 
-The outcome is that of one commit a checkpoint. A delete at 5 followed by an insert at 3 in a later
-checkpoint must leave the insert, so rows are not simply folded: each key carries a threshold, the
-greatest ordering value its rows have beaten so far, and what is stored is replaced if it is not
-newer than that.
+The result equals that of one commit per checkpoint. A delete at 5 followed by an insert at 3 in a
+later checkpoint must keep the insert, so rows are not simply folded. Instead each key carries a
+threshold, the greatest ordering value that its rows have beaten so far; the stored row is replaced
+if it is not newer than the threshold.
 
-| before | then | becomes |
+| before | next row | result |
 | --- | --- | --- |
 | row at v, threshold t | row or delete at o >= v | that row or delete, threshold max(t, o) |
-| row at v, threshold t | row or delete at o < v | as before: it comes late |
+| row at v, threshold t | row or delete at o < v | unchanged: the row is late |
 | delete, threshold t | row or delete at o | that row or delete, threshold max(t, o) |
 
-All rows are sorted by key and arrival once. The table above is then applied to the second rows of
-all keys, to the third ones, and so on: the work grows with the rows, whatever the number of
-checkpoints. Ordering values are compared by their rank among all rows, null and NaN lowest.
+All rows are sorted once by key and arrival. The table above is then applied to the second row of
+each key, to the third row, and so on: the work grows with the number of rows, not of checkpoints.
+Ordering values are compared by their rank among all rows; null and NaN are lowest.
 
 **Caveats**: the rows of one interval are composed in the driver's memory.
 """
@@ -34,9 +34,9 @@ Kinds = npt.NDArray[np.int8]
 
 
 def composed(runs: Sequence[pa.Table], ordering: str | None) -> pa.Table:
-    """Return the keyed rows of checkpoints, in order of arrival, as one set with thresholds.
+    """Return the keyed rows of several checkpoints, given in order of arrival, with thresholds.
 
-    One row a key, in order of partition and key; each run has one row a key.
+    The result has one row per key, in order of partition and key; so does each run.
     """
     rows = _by_key_and_arrival(runs)
     kinds: Kinds = np.asarray(rows.column(OP).to_numpy(), dtype=np.int8)
@@ -60,7 +60,7 @@ def composed(runs: Sequence[pa.Table], ordering: str | None) -> pa.Table:
 
 
 class _State:
-    """For each key the row that counts, the row with its threshold, and what to do with it."""
+    """For each key: the winning row, the row with its threshold, and the operation."""
 
     def __init__(self, begins: Numbers, kinds: Kinds) -> None:
         self.row, self.threshold, self.kind = begins.copy(), begins.copy(), kinds.copy()
@@ -75,7 +75,7 @@ class _State:
         keys, rows = keys[wins], rows[wins]
         always = np.isin(self.kind[keys], (DELETE_ALWAYS, STORE_ALWAYS))
         stores = np.isin(kinds[rows], (STORE, STORE_ALWAYS))
-        lasting = np.where(stores, STORE_ALWAYS, DELETE_ALWAYS)  # what was beaten stays beaten
+        lasting = np.where(stores, STORE_ALWAYS, DELETE_ALWAYS)  # rows that lost once stay replaced
         self.kind[keys] = np.where(always, lasting, kinds[rows])
         higher = ranks[rows] >= ranks[self.threshold[keys]]
         self.threshold[keys] = np.where(higher, rows, self.threshold[keys])
@@ -83,7 +83,7 @@ class _State:
 
 
 def _by_key_and_arrival(runs: Sequence[pa.Table]) -> pa.Table:
-    """Return all rows by partition, key and arrival; the sequence becomes the arrival."""
+    """Return all rows by partition, key and arrival; the sequence is set to the arrival."""
     rows = pa.concat_tables(runs)
     position = rows.schema.get_field_index(SEQ)
     rows = rows.set_column(position, SEQ, pa.array(np.arange(rows.num_rows, dtype=np.int64)))
@@ -92,7 +92,7 @@ def _by_key_and_arrival(runs: Sequence[pa.Table]) -> pa.Table:
 
 
 def _ranks(rows: pa.Table, ordering: str | None) -> Numbers:
-    """Return the rank of each row's ordering value: equal values share one, no value is lowest."""
+    """Return the rank of each row's ordering value; equal values share a rank, null is lowest."""
     if ordering is None:
         return np.zeros(rows.num_rows, dtype=np.int64)
     values = comparable(rows.column(ordering).combine_chunks())
@@ -104,7 +104,7 @@ def _ranks(rows: pa.Table, ordering: str | None) -> Numbers:
 
 
 def _rounds(begins: Numbers, count: int) -> list[tuple[Numbers, Numbers]]:
-    """Return the second rows of all keys that have one, then the third ones, …, with the keys."""
+    """Return the second row of each key that has one, then the third, …, with the keys."""
     lengths = np.diff(np.append(begins, count))
     rounds, keys = [], np.flatnonzero(lengths > 1)
     step = 1

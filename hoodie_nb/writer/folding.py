@@ -1,7 +1,7 @@
-"""Folding: many rows in, one row a key out, by the table's merge rule.
+"""Folding: reduce the rows of each key to one row, by the table's merge rule.
 
-Sorted runs that were spilled to disk are folded again by walking them side by side, one range of
-keys after the other, so that memory holds one piece of each run and not the whole.
+Sorted runs that were spilled to disk are folded again by reading them in parallel, one key range
+after another, so that only one piece of each run is in memory.
 
 *Source:* HoodieWriteHelper.deduplicateRecords, ExternalSpillableMap.
 """
@@ -18,7 +18,7 @@ from hoodie_nb.writer.merge_rule import MergeRule, first_of_run
 
 
 def fold_partitions(rows: pa.Table, rule: MergeRule) -> pa.Table:
-    """Return one row a key, partition by partition, for rows that come sorted by partition."""
+    """Return one row per key, partition by partition, for rows sorted by partition."""
     partitions = rows.column(PARTITION_PATH).combine_chunks()
     begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), rows.num_rows]
     pieces = [rule.fold(rows.slice(a, b - a)) for a, b in itertools.pairwise(begins)]

@@ -1,4 +1,4 @@
-"""The index port: what assigner and bucket writer ask of an index, whatever it is.
+"""The index interface that assigner and bucket writer use.
 
 *Source:* RFC-24 STEP2, HoodieIndex.
 """
@@ -13,18 +13,18 @@ from hoodie_nb.table.file_groups import FileSlice
 
 
 class Index(Protocol):
-    """Where keys lie already."""
+    """Finds the file group of each known key."""
 
     counts: "LookupCounts"
 
     def locate(self, partition: str, keys: pa.Array) -> pa.Array:
-        """File id of each key in that partition, null where the key is new."""
+        """Return the file id of each key in that partition, null for a new key."""
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
-        """Note where new keys were put."""
+        """Record the file ids of new keys."""
 
     def save(self, name: str) -> None:
-        """Keep what was noted, under a name that a repeated task uses again."""
+        """Save the recorded keys, under a name that a repeated task uses again."""
 
 
 class WrittenKeys(Protocol):
@@ -33,19 +33,19 @@ class WrittenKeys(Protocol):
     complete: bool
 
     def add(self, keys: pa.ChunkedArray, new_keys: pa.Array) -> None:
-        """Take the keys of a piece of the file, of which `new_keys` the slice before lacked."""
+        """Add the keys of a piece of the file; `new_keys` were not in the previous slice."""
 
     def stage(self, staged: str, file_id: str) -> str | None:
-        """Keep the keys beside the staged file; return where they lie, for the write status."""
+        """Save the keys with the staged file; return their path, for the write status."""
 
 
 KeysOf = Callable[[str, FileSlice | None], WrittenKeys]
-"""Makes the keys of a new file from its partition path and the slice before it."""
+"""Creates the `WrittenKeys` of a new file, given its partition path and previous slice."""
 
 
 @dataclass(slots=True)
 class LookupCounts:
-    """What the lookups of one task cost, in keys, files and partitions."""
+    """The cost of one task's lookups, in keys, files and partitions."""
 
     keys: int = 0
     state_hits: int = 0

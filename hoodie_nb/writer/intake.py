@@ -1,15 +1,15 @@
-"""Intake: from the user's rows to keyed rows that every operator understands.
+"""Intake: turns the user's rows into the keyed rows that all operators use.
 
-A keyed row has the record key and partition path as text, a sequence number (its place in the
-input: among equal ordering values the newer arrival wins), what to do with it, and the table's own
-columns, cast. Everything that can be wrong with input is found here, before anything is written.
+A keyed row has the record key and partition path as text, a sequence number (its position in the
+input: among equal ordering values the newer arrival wins), the operation, and the table's own
+columns, cast. All invalid input is detected here, before anything is written.
 
 | column | type | meaning |
 | --- | --- | --- |
 | `_hoodie_record_key`, `_hoodie_partition_path` | string | as in the base file |
 | `_hoodie_nb_seq` | int64 | order of arrival within the batch |
-| `_hoodie_nb_op` | int8 | 0 store, 1 delete (if not older), 2 delete, 3 store whatever is there |
-| `_hoodie_nb_threshold` | as the ordering | in composed rows: what they beat (see `sealing`) |
+| `_hoodie_nb_op` | int8 | 0 store, 1 delete (if not older), 2 delete, 3 store always |
+| `_hoodie_nb_threshold` | as the ordering | composed rows only (see `composing`) |
 
 *Source:* HoodieKey, RowDataToHoodieFunction, Hudi's `_hoodie_is_deleted`.
 """
@@ -44,10 +44,9 @@ _KEYED = [
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What a batch must look like for one table and operation.
+    """The requirements on a batch, for one table and operation.
 
-    `optional` are columns that may be missing: those that the table may have got after the query
-    began to write it.
+    `optional` columns may be missing: the table may have gained them after the query started.
     """
 
     config: TableConfig
@@ -65,12 +64,12 @@ class Intake:
 
     @property
     def ordering(self) -> str | None:
-        """Return the column that decides between versions of a row, None: the newer arrival."""
+        """Return the column that decides between versions of a row; None: the newer arrival."""
         return self.rule.ordering
 
     @property
     def keyed_schema(self) -> pa.Schema:
-        """Return the columns of keyed rows; composed ones carry a threshold too."""
+        """Return the columns of keyed rows; composed rows also have a threshold."""
         fields = [*_KEYED, *self.schema]
         if self.composed:
             kind = self.schema.field(self.ordering).type if self.ordering else pa.int8()
@@ -78,7 +77,7 @@ class Intake:
         return pa.schema(fields)
 
     def on(self, config: TableConfig, schema: pa.Schema) -> "Intake":
-        """Return the intake for the table as it is now; columns it has gained are optional."""
+        """Return the intake for the current table; columns that it has gained are optional."""
         gained = frozenset(schema.names) - frozenset(self.schema.names)
         return replace(self, config=config, schema=schema, optional=self.optional | gained)
 
@@ -92,7 +91,7 @@ class Intake:
         objection = ordering_objection(self.ordering, self.schema) if self.ordering else None
         if objection:
             raise InvalidTable(
-                f"{objection}: leave writing to the engine that made the table, or let it name "
+                f"{objection}: write the table with the engine that created it, or let that set "
                 "another column in hoodie.table.precombine.field"
             )
         self._check_presence(stored)
@@ -106,7 +105,7 @@ class Intake:
                     )
 
     def storable(self, given: pa.Schema) -> pa.Schema:
-        """Return `given` as it is stored; columns of nothing but nulls get the table's type."""
+        """Return `given` as it is stored; columns with only nulls get the table's type."""
         known = {**{f.name: f.type for f in self.schema}, IS_DELETED: pa.bool_()}
         empty = [f.name for f in given if pa.types.is_null(f.type) and f.name in known]
         return storable(
@@ -169,7 +168,7 @@ def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
             continue
         try:
             column = rows.column(field.name)
-            column.validate(full=True)  # text from raw bytes may be no UTF-8
+            column.validate(full=True)  # text from raw bytes may not be UTF-8
             columns.append(pc.cast(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidInput(
@@ -194,7 +193,7 @@ def arrow_rows(data: object, schema: pa.Schema) -> pa.Table:
 
 
 def _from_pandas(data: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """Return a DataFrame as Arrow; whole numbers that nulls made floats become integers again."""
+    """Return a DataFrame as Arrow; integers that pandas turned into floats are converted back."""
     rows = pa.Table.from_pandas(data, preserve_index=False)
     for position, field in enumerate(rows.schema):
         wanted = schema.field(field.name).type if field.name in schema.names else field.type
@@ -202,6 +201,6 @@ def _from_pandas(data: pd.DataFrame, schema: pa.Schema) -> pa.Table:
             try:
                 whole = rows.column(position).cast(wanted)
             except pa.ArrowInvalid:
-                continue  # the intake tells of the wrong type
+                continue  # the intake reports the wrong type
             rows = rows.set_column(position, pa.field(field.name, wanted), whole)
     return rows

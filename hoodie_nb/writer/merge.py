@@ -1,8 +1,8 @@
-"""Merging: the rows of one bucket onto the slice before, as a stream of pieces.
+"""Merging: the rows of one bucket with the previous slice, as a stream of pieces.
 
 Rows of the old slice keep their order, with updates in place and deleted rows left out; new rows
-follow in key order. Rows that were not touched keep their commit time and sequence number; every
-row gets the new file's name.
+follow in key order. Unchanged rows keep their commit time and sequence number; every row gets the
+new file's name.
 
 *Source:* HoodieMergeHandle, HoodieCreateHandle.
 """
@@ -33,7 +33,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class MergeCounts:
-    """Rows that a merge stored anew, changed, took out."""
+    """The rows that a merge inserted, updated and deleted."""
 
     inserts: int = 0
     updates: int = 0
@@ -44,7 +44,7 @@ class MergeCounts:
 class Merge:
     """One bucket's merge. `incoming` is folded and sorted by key; `stored` the file's schema.
 
-    `late` are the numbers of the incoming rows that lost against a row of the old slice.
+    `late` are the positions of the incoming rows that lost against a row of the old slice.
     """
 
     incoming: pa.Table
@@ -59,7 +59,7 @@ class Merge:
     late: list[Rows] = field(default_factory=list)
 
     def pieces(self, old: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, pa.Array]]:
-        """Yield pieces of the new file, each with the keys in it that the old slice lacked."""
+        """Yield pieces of the new file, each with the keys that were not in the old slice."""
         seen = np.zeros(self.incoming.num_rows, dtype=bool)
         none = pa.array([], pa.string())
         for piece in old:
@@ -72,7 +72,7 @@ class Merge:
             yield rows, rows.column(RECORD_KEY).combine_chunks()
 
     def _onto(self, piece: pa.Table, seen: Mask) -> pa.Table:
-        """Return an old piece with its updates in place and its deleted rows gone."""
+        """Return an old piece with updates in place and without deleted rows."""
         renamed = self._renamed(piece)
         if self.keep_all:
             return renamed
@@ -139,7 +139,7 @@ class Merge:
         return piece.set_column(position, FILE_NAME, pa.repeat(self.file_name, piece.num_rows))
 
     def _new_rows(self, rows: Rows) -> pa.Table:
-        """Return incoming rows as they are stored, with meta columns of this instant."""
+        """Return incoming rows in stored form, with the meta columns of this instant."""
         chosen = self.incoming.take(pa.array(rows))
         count = chosen.num_rows
         first = self.next_row(count)

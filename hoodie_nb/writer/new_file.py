@@ -1,8 +1,8 @@
-"""A new file group's staged file, open while the checkpoint's input still comes.
+"""A new file group's staged file, open while the checkpoint's input still arrives.
 
-A flush of a bucket without a slice before appends a row group here instead of spilling a run, as
-long as it brings only new rows of keys that the file does not hold yet. What it refuses is spilled
-and merged onto this file at the end. Its bloom is made at the end from the keys, which stay in
+A flush of a bucket without a previous slice appends a row group here instead of spilling a run, if
+it has no deletes and only keys that the file does not have yet. Other flushes are spilled and
+merged with this file at the end. The bloom filter is built at the end from the keys, which stay in
 memory.
 
 *Source:* RFC-24 STEP3, FlinkCreateHandle.
@@ -23,18 +23,18 @@ from hoodie_nb.writer.plan import WritePlan
 class NewFile:
     """The open staged file `staged` (path from the table's root) of one new file group.
 
-    `told` hears the keys that are written to it.
+    `written_keys` receives the keys that are written to it.
     """
 
-    def __init__(self, plan: WritePlan, staged: str, told: WrittenKeys) -> None:
-        self._plan, self.staged, self.told = plan, staged, told
+    def __init__(self, plan: WritePlan, staged: str, written_keys: WrittenKeys) -> None:
+        self._plan, self.staged, self.written_keys = plan, staged, written_keys
         self._sink = ChecksummedFile(plan.storage.open_new(staged))
         self._writer = plan.base_file(self._sink)
         self._keys: list[pa.Array] = []
         self.rows = 0
 
     def takes(self, folded: pa.Table) -> bool:
-        """Whether rows can be appended: no deletes, no key that the file holds."""
+        """Whether rows can be appended: no deletes, and no key that is in the file already."""
         if self._plan.intake.operation == "insert" or folded.num_rows == 0:
             return True
         if not pc.all(pc.equal(folded.column(OP), STORE)).as_py():
@@ -43,13 +43,13 @@ class NewFile:
         return not any(pc.any(pc.is_in(keys, value_set=seen)).as_py() for seen in self._keys)
 
     def append(self, merge: Merge) -> None:
-        """Write rows (a merge without a slice before) as a row group of their own."""
+        """Write rows (a merge without a previous slice) as a separate row group."""
         if merge.incoming.num_rows == 0:
             return
         for rows, keys in merge.pieces(iter(())):
             self._writer.write(rows)
             self._keys.append(keys)
-            self.told.add(rows.column(RECORD_KEY), keys)
+            self.written_keys.add(rows.column(RECORD_KEY), keys)
         self._writer.write_group()
         self.rows = self._writer.rows
 
@@ -64,6 +64,6 @@ class NewFile:
         return self._sink.stored(self.staged)
 
     def abandon(self) -> None:
-        """Close the file as it is, when its task fails."""
+        """Close the file unfinished, after its task has failed."""
         self._writer.abandon()
         self._sink.close()

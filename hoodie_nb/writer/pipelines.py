@@ -1,17 +1,17 @@
-"""The RFC's pipelines as compositions: one set of parts, four ways to put them together.
+"""The RFC's pipelines as compositions: one set of parts, combined in four ways.
 
-| pipeline | instant made by | shuffle by | index and buckets | flush |
+| pipeline | instant created by | shuffle by | index and buckets | flush |
 | --- | --- | --- | --- | --- |
 | `current` | a task of parallelism 1 that every record passes | partition | writing task | at end |
 | `step1` | the coordinator when the checkpoint starts | partition | writing task | at end |
-| `step2` | the coordinator | file id | a stage of its own | at end |
-| `step3` | the coordinator | file id | a stage of its own | while input comes |
+| `step2` | the coordinator | file id | a separate stage | at end |
+| `step3` | the coordinator | file id | a separate stage | while input arrives |
 
-`current` has the RFC's bottlenecks 1 (the serial task), 2 (one task a partition) and 3 (all I/O at
-the end); step 1, 2 and 3 each take one away.
+`current` has the RFC's bottlenecks 1 (the serial task), 2 (one task per partition) and 3 (all I/O
+at the end); step 1, 2 and 3 each remove one.
 
-A `Pipeline` is data: the runners read it, `operators` draws it. Bottleneck 4 belongs to the index:
-`state` knows the keys of one job only, `bloom` those of the table.
+A `Pipeline` is data: the runners read it, and `diagram` draws it. Bottleneck 4 is the index:
+`state` knows only the keys of one job, `bloom` those of the table.
 
 *Source:* RFC-24, "Current Pipeline" and STEP1 to STEP3.
 """
@@ -24,7 +24,7 @@ from hoodie_nb.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of a pipeline; `sends_by` is what its output is shuffled by."""
+    """One operator of a pipeline; `sends_by` is the shuffle key of its output."""
 
     name: str
     parallelism: str
@@ -34,7 +34,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Which part does what, and when."""
+    """The parts of a pipeline and their settings."""
 
     name: str
     serial_instant: bool
@@ -60,7 +60,7 @@ class Pipeline:
         if self.shuffle == "partition":
             return (coordinator, replace(source, sends_by="partition"), self._writes_all(flush))
         assigner = Operator("FileIdAssigner", "n", f"{self.index} index, buckets", "file id")
-        writer = Operator("BucketWriter", "n", f"{flush}, one file a bucket", "statuses")
+        writer = Operator("BucketWriter", "n", f"{flush}, one file per bucket", "statuses")
         return (coordinator, replace(source, sends_by="record key"), assigner, writer)
 
     def _writes_all(self, flush: str) -> Operator:
@@ -95,7 +95,7 @@ PIPELINES = {
 
 
 def pipeline_named(name: str) -> Pipeline:
-    """Return a pipeline, or raise InvalidConfig naming those there are."""
+    """Return a pipeline, or raise InvalidConfig with the known names."""
     if name not in PIPELINES:
         raise InvalidConfig(f"pipeline={name!r}: choose one of {list(PIPELINES)}")
     return PIPELINES[name]

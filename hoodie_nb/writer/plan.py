@@ -1,6 +1,6 @@
 """The plan of one write: the values that assigner, writer and runners share.
 
-It is made on the driver once an instant stands, never changes, and travels to every task.
+It is created on the driver after the instant, is immutable, and is sent to every task.
 """
 
 import zlib
@@ -18,12 +18,12 @@ from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """One instant's write: where, what, onto which slices, by how many tasks.
+    """One instant's write: table, schema, slices to merge with, number of tasks.
 
-    `record_bytes` is the average size of a stored row; `staged` the folder for this run's files,
-    which only the driver makes and deletes. `index` is "bloom+state", which knows what `manifest`
-    lists, "bloom", or "state", kept in `state_folder`; `ordinal` counts the checkpoints of the
-    instant before this one.
+    `record_bytes` is the average size of a stored row; `staged` is the folder for this run's files,
+    which only the driver creates and deletes. `index` is "bloom+state" (using `manifest`), "bloom",
+    or "state" (kept in `state_folder`); `ordinal` is the number of earlier checkpoints of the
+    instant.
     """
 
     storage: LocalStorage
@@ -59,13 +59,13 @@ class WritePlan:
 
     @property
     def id_tasks(self) -> int:
-        """Return among how many tasks file groups are dealt out; by partition each has its own."""
+        """Return the number of tasks that share file groups; 1 if shuffled by partition."""
         return self.tasks if self.pipeline.shuffle == "file id" else 1
 
 
 @dataclass(frozen=True, slots=True)
 class SealPlan:
-    """A checkpoint that only keeps its records: as runs in `folder`."""
+    """A checkpoint that only saves its records, as runs in `folder`."""
 
     storage: LocalStorage
     intake: Intake
@@ -75,7 +75,7 @@ class SealPlan:
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """Which attempt of which task writes: the write token in the names of its files."""
+    """A task attempt, which gives the write token in the names of its files."""
 
     task: int = 0
     stage: int = 0
@@ -88,5 +88,5 @@ class TaskAttempt:
 
 
 def task_of(file_id: str, tasks: int) -> int:
-    """Return the task that assigns to and writes a file group: one task a group, always."""
+    """Return the one task that assigns rows to a file group and writes it."""
     return zlib.crc32(file_id.encode()) % tasks

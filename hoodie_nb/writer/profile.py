@@ -1,9 +1,9 @@
-"""The write profile: what the assigner knows of the table before a checkpoint.
+"""The write profile: what the assigner knows about the table before a checkpoint.
 
-The average record size comes from the newest commit that wrote enough to tell (more than the
-threshold times the small file limit), else from the estimate. The newest `LOOKED_BACK` commits are
-read for it, as many as Hudi leaves on a timeline before it archives. A small file is a slice below
-the small file limit; it has room for (max size - size) // average size more rows.
+The average record size comes from the newest commit that is large enough (more than the threshold
+times the small file limit), else from the estimate. The newest `LOOKED_BACK` commits are read, as
+many as Hudi keeps on a timeline before it archives. A small file is a slice below the small file
+limit; it has room for (max size - size) // average size more rows.
 
 *Source:* WriteProfile, AverageRecordSizeUtils; formulas and defaults as in Flink.
 """
@@ -21,7 +21,7 @@ LOOKED_BACK = 30
 
 
 def average_record_bytes(newest_first: Iterable[CommitMetadata], options: WriteOptions) -> int:
-    """Return the average size of a row in bytes, by the newest commit that is large enough."""
+    """Return the average size of a row in bytes, from the newest commit that is large enough."""
     enough = options.record_size_threshold * options.small_file_bytes
     for commit in itertools.islice(newest_first, LOOKED_BACK):
         written, rows = commit.total("totalWriteBytes"), commit.total("numWrites")

@@ -1,7 +1,7 @@
-"""Runs: keyed rows as Arrow files of ours, durable, with length and CRC-32.
+"""Runs: keyed rows in durable Arrow files, with length and CRC-32.
 
-The rows of sealed checkpoints and the deletes beside staged files are kept this way. A run is
-verified before it is opened: Arrow maps what it reads, and damage would end the process.
+The rows of sealed checkpoints and the deletes of staged files are kept this way. A run is verified
+before it is opened: Arrow memory-maps it, and damage could end the process.
 """
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ _PIECE_ROWS = 65_536
 def save_rows(
     storage: LocalStorage, path: str, rows: pa.Table, kept: Mask | None = None
 ) -> StoredFile:
-    """Write rows, or those that are `kept`, to a new file, durable, and return it."""
+    """Write rows, or only those in `kept`, to a new durable file, and return it."""
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with ChecksummedFile(storage.open_new(path)) as sink:
         with pa.ipc.new_file(sink, rows.schema, options=options) as writer:
@@ -34,14 +34,14 @@ def save_rows(
 
 
 def save_run(storage: LocalStorage, path: str, keyed: pa.Table, rule: MergeRule) -> StoredFile:
-    """Write keyed rows (in order of partition) as a run, one a key, durable."""
+    """Write keyed rows (in order of partition) as a durable run with one row per key."""
     return save_rows(storage, path, fold_partitions(keyed, rule))
 
 
 def load_rows(storage: LocalStorage, run: StoredFile, schema: pa.Schema) -> pa.Table:
-    """Return a run's rows in the schema of now.
+    """Return a run's rows in the current schema.
 
-    Raises InvalidTable if the file is damaged, or has values that the table has no place for.
+    Raises InvalidTable if the file is damaged, or has values that the table cannot store.
     """
     run.verify(storage)
     rows = pa.ipc.open_file(pa.memory_map(storage.local_path(run.path))).read_all()
@@ -49,10 +49,10 @@ def load_rows(storage: LocalStorage, run: StoredFile, schema: pa.Schema) -> pa.T
 
 
 def fitted(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
-    """Return rows of ours with exactly the columns of `schema`: cast, missing ones null.
+    """Return saved rows with exactly the columns of `schema`: cast, missing columns null.
 
-    Raises InvalidTable if `schema` lacks a column, or a field inside one, that has values, or
-    values do not fit it.
+    Raises InvalidTable if values do not fit `schema`, or if it lacks a column or inner field that
+    has values.
     """
     given = [n for n in rows.column_names if n not in META_COLUMNS and n not in schema.names]
     lost = [name for name in given if rows.column(name).null_count < rows.num_rows]
@@ -62,7 +62,7 @@ def fitted(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
                 lost += lost_fields(chunk, field.type, field.name)
     if lost:
         raise InvalidTable(
-            f"{where} holds rows with columns {sorted({*lost})}, which another engine has dropped "
-            "from the table since: add the columns again, or restore the table to before that"
+            f"{where} has rows with columns {sorted({*lost})}, which another engine has dropped "
+            "from the table: add the columns again, or restore an earlier state of the table"
         )
     return conform(rows, schema, where)

@@ -167,7 +167,7 @@ def test_a_state_that_lost_a_file_is_refused(tmp_path: Path, gone: str) -> None:
     index.save("2.0-0")
     index.save("3.0-1")
     (tmp_path / FOLDER / gone).unlink()
-    with pytest.raises(InvalidTable, match=rf"{gone} is damaged or gone.*index='bloom\+state'"):
+    with pytest.raises(InvalidTable, match=rf"{gone} is damaged or missing.*index='bloom\+state'"):
         StateIndex(str(tmp_path))
 
 
