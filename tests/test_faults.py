@@ -36,7 +36,7 @@ def run_with(spark, folder, *faults, **settings):
     job.process_all_available()
     job.stop()
     told = [event.values["fault"] for event in job.events.records("fault_injected")]
-    assert told == list(faults) and job.checkpointing.faults == []
+    assert told == list(faults) and hn.faults.pending(job) == []
     same_as_board(table, DAYS)
     assert set(table.timeline()["state"]) == {"completed"}
     return job

@@ -32,7 +32,7 @@ class Admission:
         given: pa.Schema | None,
     ) -> None:
         self._coordinator, self.intake, self._events = coordinator, intake, events
-        self._sealed, self._given = coordinator.sealed, given
+        self.table, self._sealed, self._given = coordinator.table, coordinator.sealed, given
         self._noted: str | None = None
 
     def recover(self) -> None:
@@ -42,14 +42,14 @@ class Admission:
 
     def take_over(self) -> None:
         """Read the table's properties, and let the intake follow what has changed in them."""
-        table = self._coordinator.table
-        table.reload()
-        refuse_neighbours(table, self._coordinator.prepared.instant_times())
+        self._coordinator.look_again()
+        self.table.reload()
+        refuse_neighbours(self.table, self._coordinator.prepared.instant_times())
         self._adopt()
 
     def _adopt(self) -> None:
         """Let the intake have the table's configuration and schema, as they were last read."""
-        table = self._coordinator.table
+        table = self.table
         intake = self.intake.on(table.config, table.schema)
         if intake != self.intake and self._given is not None:
             intake.check(self._given)
@@ -57,7 +57,7 @@ class Admission:
 
     def holds(self, checkpoint: Checkpoint) -> bool:
         """Whether the table holds this checkpoint already: committed, prepared or sealed."""
-        table = self._coordinator.table
+        table = self.table
         known = table.timeline.listing.commit_times
         return self._coordinator.progress.holds(checkpoint, known) or checkpoint in self._kept()
 
@@ -95,7 +95,7 @@ class Admission:
     def check_held(self, checkpoint: Checkpoint) -> None:
         """Raise InvalidTable if a checkpoint that has succeeded is not in the table."""
         if checkpoint.batch_id >= 0:
-            table, kept = self._coordinator.table, checkpoint in self._kept()
+            table, kept = self.table, checkpoint in self._kept()
             known = table.timeline.listing.commit_times
             try:
                 self._coordinator.progress.check_position(checkpoint, known, kept=kept)

@@ -11,9 +11,6 @@ its staged files (the overlay), and the next notification commits both. One base
 With a `commit_interval` a checkpoint is only *sealed* (see `sealing`), and the interval's end
 writes, prepares and commits all of them as one instant.
 
-Properties, schema and timeline are those of the checkpoint, never those of the job's start: another
-engine may change the table in between. Columns that it has added are null in rows that lack them.
-
 *Fault tolerance*: nothing prepared is ever rolled back. Before the first file is published the
 timeline is compared with the one the files were built on; if another writer moved it, the instant
 is written again (see `redo`). All files are verified before they are published or read again.
@@ -21,10 +18,12 @@ is written again (see `redo`). All files are verified before they are published 
 *Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
 """
 
+import functools
 import itertools
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -57,6 +56,23 @@ class Interval:
     duration_ms: int | None = None
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _listed_once(
+    step: Callable[Concatenate["Checkpointing", P], R],
+) -> Callable[Concatenate["Checkpointing", P], R]:
+    """Let a step see one listing of the timeline; what must not miss a commit lists again."""
+
+    @functools.wraps(step)
+    def once(self: "Checkpointing", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.table.timeline.listed_once():
+            return step(self, *args, **kwargs)
+
+    return once
+
+
 class Checkpointing(Admission):
     """The checkpoints of one query into one table; its caller holds the table's mutex.
 
@@ -79,10 +95,11 @@ class Checkpointing(Admission):
         self._shape, self._rewriter = shape, rewriter
         self._commit_on, self._interval, self._age = commit_on, interval, Age()
         self._lost: set[int] = set()
-        self.faults: list[str] = []  # put in by the laboratory; each strikes once
+        self.strikes: Callable[[str], bool] = lambda fault: False  # the laboratory has others
 
     # --- commit_interval ------------------------------------------------------------------------
 
+    @_listed_once
     def seal(self, checkpoint: Checkpoint, previous: str | None, seal: Seal) -> bool:
         """Keep a checkpoint's records for the interval's end; False if the table holds it already.
 
@@ -97,7 +114,7 @@ class Checkpointing(Admission):
 
     def keep(self, checkpoint: Checkpoint, seal: Seal) -> None:
         """Make a checkpoint's records durable as runs."""
-        storage, table = self._coordinator.table.storage, self._coordinator.table
+        storage, table = self.table.storage, self.table
         folder = f"{STAGED}/seal{uuid.uuid4().hex}"
         storage.make_folder(folder)
         runs = seal(folder)
@@ -120,7 +137,7 @@ class Checkpointing(Admission):
             return False
         if interval.checkpoints is not None:
             return len(records) >= interval.checkpoints
-        now = self._coordinator.table.clock.now_ms()
+        now = self.table.clock.now_ms()
         return self._age.elapsed_ms(records[0].sealed_at_ms, now) >= (interval.duration_ms or 0)
 
     def _apply_sealed(self) -> Instant | None:
@@ -149,6 +166,7 @@ class Checkpointing(Admission):
 
     # --- a checkpoint ----------------------------------------------------------------------------
 
+    @_listed_once
     def run(self, checkpoint: Checkpoint, previous: str | None, write: Write) -> Instant | None:
         """Run one checkpoint; return its instant, None if it was empty or held already.
 
@@ -177,15 +195,6 @@ class Checkpointing(Admission):
             self._lost.add(checkpoint.batch_id)
         return Instant(result.instant_time, "commit", State.INFLIGHT)
 
-    # --- faults of the laboratory -----------------------------------------------------------------
-
-    def strikes(self, fault: str) -> bool:
-        """Whether that fault was put in; it is gone then."""
-        if fault not in self.faults:
-            return False
-        self.faults.remove(fault)
-        return True
-
     def _crash(self, fault: str) -> None:
         """Let the coordinator die as its process would, tidying nothing up, if it was put in."""
         if self.strikes(fault):
@@ -205,7 +214,7 @@ class Checkpointing(Admission):
 
         Those of a completed instant may still lie there, if tidying up has failed.
         """
-        done = self._coordinator.table.timeline.listing.commit_times
+        done = self.table.timeline.listing.commit_times
         return [r for r in self._coordinator.prepared.all() if r.instant_time not in done]
 
     def held_open(self) -> bool:
@@ -214,7 +223,7 @@ class Checkpointing(Admission):
         On a table that has moved a key may have two places, one of them in the open instant.
         """
         records = self.open_records()
-        done = self._coordinator.table.timeline.listing.commit_times
+        done = self.table.timeline.listing.commit_times
         lost = bool(records) and records[-1].checkpoints[-1].batch_id in self._lost
         return lost and records[-1].base == done
 
@@ -229,6 +238,7 @@ class Checkpointing(Admission):
         waits = self._interval is not None and not self.due()
         return None if waits or batch_id in self._lost else self.complete()
 
+    @_listed_once
     def complete(self) -> Instant | None:
         """Commit everything that is prepared or sealed; may be repeated."""
         instant = self.commit_prepared()
@@ -239,6 +249,7 @@ class Checkpointing(Admission):
         queries = {record.checkpoint.query_id for record in self._sealed.all()}
         return queries == {query_id}
 
+    @_listed_once
     def commit_prepared(self) -> Instant | None:
         """Commit everything that is prepared; may be repeated."""
         self._lost.clear()
@@ -267,7 +278,7 @@ class Checkpointing(Admission):
     def _is_whole(self, records: list[Prepared]) -> bool:
         """Whether all staged files of an instant are as they were written."""
         try:
-            verify(merged(records), self._coordinator.table.storage)
+            verify(merged(records), self.table.storage)
         except InvalidTable:
             return False
         return True

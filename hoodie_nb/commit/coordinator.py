@@ -36,7 +36,7 @@ from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
 from hoodie_nb.table.commits import WriteStatus, encode_commit
 from hoodie_nb.table.names import refuse_twins
-from hoodie_nb.table.publish import staged_folder, sweep
+from hoodie_nb.table.publish import staged_folder, staged_of, sweep
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
@@ -162,7 +162,7 @@ class WriteCoordinator(Recovery):
             )
         if instant is not None and not records:
             self.table.timeline.remove(instant)
-            sweep(self.table.storage, instant.requested_time)
+            sweep(self.table.storage, {instant.requested_time})
             self._events.tell("instant_abandoned", instant=instant.requested_time)
         if checkpoint is not None:
             self.progress.record([checkpoint], None)
@@ -282,12 +282,14 @@ class WriteCoordinator(Recovery):
         try:
             self.progress.record(checkpoints_of(records), time17)
             failpoints.hit("coord.progress.post")
-            learn(table, time17, statuses, self._events.tell)
+            times = {time17, records[0].replaces or time17}
+            staged = staged_of(table.storage, times)
+            learn(table, time17, statuses, staged, self._events.tell)
             self.sealed.remove(checkpoints_of(records))
             failpoints.hit("coord.unseal.post")
             self.prepared.remove(time17)
-            for swept in {time17, records[0].replaces or time17}:
-                sweep(table.storage, swept)
+            sweep(table.storage, times, staged)
+            table.note_swept()
             failpoints.hit("coord.sweep.post")
         except OSError as error:  # the commit stands; what is left is done by whoever comes next
             self._events.tell("settling_postponed", instant=time17, why=str(error))

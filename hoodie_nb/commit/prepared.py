@@ -19,11 +19,13 @@ ordinals of its instant, or by the position of its query.
 """
 
 import itertools
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 
 from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.commit.record_folder import RecordFolder
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.table.checksums import LOST, decode_record, encode_record
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
@@ -33,6 +35,7 @@ from hoodie_nb.table.storage import META, OURS, STAGED, LocalStorage
 from hoodie_nb.table.timeline import Instant, State
 
 FOLDER = f"{OURS}/prepared"
+_NAME = re.compile(r"\d.*\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class PreparedRecords:
 
     def __init__(self, storage: LocalStorage) -> None:
         self._storage = storage
+        self._records = RecordFolder(storage, FOLDER, _NAME.fullmatch, Prepared.parse)
+        self.refresh = self._records.refresh
 
     def all(self) -> list[Prepared]:
         """Return the records that count, by instant and in the order of their checkpoints.
@@ -102,24 +107,20 @@ class PreparedRecords:
         return {record.instant_time for record in self.all()}
 
     def _found(self) -> Iterator[Prepared]:
-        for entry in self._storage.list_folder(FOLDER):
-            path = f"{FOLDER}/{entry.name}"
-            if entry.name.endswith(".json") and entry.name[0].isdigit():
-                yield Prepared.parse(self._storage.read_bytes(path), path)
+        return map(self._records.read, self._records.paths())
 
     def put(self, record: Prepared) -> None:
         """Make a record durable; FileExistsError if there is one of that instant and ordinal."""
         staged = [path for s in record.statuses for path in (s.staged_path, s.deleted_path) if path]
         for folder in sorted({str(PurePosixPath(path).parent) for path in staged}):
             self._storage.sync_folder(folder)  # the names of the files that the record is about
-        self._storage.make_folder(FOLDER)
-        for folder in (STAGED, OURS):
-            self._storage.sync_folder(folder)
-        self._storage.put_if_absent(record.path, record.to_bytes())
+        self._storage.sync_folder(STAGED)
+        self._records.put(record.path, record, record.to_bytes())
 
     def note_undone(self, record: Prepared) -> None:
         """Note that a record's instant leaves the timeline without having completed."""
-        self._storage.replace(record.path, replace(record, undone=True).to_bytes())
+        undone = replace(record, undone=True)
+        self._records.replace(record.path, undone, undone.to_bytes())
 
     def remove(self, instant_time: str) -> None:
         """Delete all records of an instant, and those of instants it replaced."""
@@ -130,10 +131,8 @@ class PreparedRecords:
                 names.add(record.replaces)
         gone = [record for record in found if record.instant_time in names]
         # one that is replaced must not outlive the other, nor a later ordinal an earlier one
-        for record in sorted(gone, key=lambda r: (r.instant_time, -r.ordinal)):
-            self._storage.remove(record.path)
-        if self._storage.exists(FOLDER):
-            self._storage.sync_folder(FOLDER)
+        gone.sort(key=lambda r: (r.instant_time, -r.ordinal))
+        self._records.remove([record.path for record in gone])
 
 
 def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
@@ -162,7 +161,7 @@ def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
     Archiving takes the oldest commits first, so it took those that the instant was built on, too.
     Raises InvalidTable if an archived instant cannot be told from one that was rolled back.
     """
-    time17, base, listing = records[0].instant_time, records[0].base, table.timeline.refresh()
+    time17, base, listing = records[0].instant_time, records[0].base, table.timeline.listing
     pending = any(i.requested_time == time17 for i in listing.pending)
     if (
         pending

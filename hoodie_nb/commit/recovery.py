@@ -45,16 +45,21 @@ class Recovery:
         pending = self.table.timeline.pending()
         return [instant for instant in pending if instant.requested_time == instant_time]
 
+    def look_again(self) -> None:
+        """Forget which records there are; whoever holds the lock may have changed them since."""
+        self.prepared.refresh()
+        self.sealed.refresh()
+
     def catch_up(self) -> None:
         """Read the table's properties, and record the progress that a crash kept out."""
         table = self.table
         table.reload(to_write=True)
-        table.timeline.refresh()
         refuse_neighbours(table, self.prepared.instant_times())
         self.notes.catch_up()
 
     def recover(self) -> None:
         """Bring the table to rest: nothing is pending or staged but what is prepared or sealed."""
+        self.look_again()
         self.catch_up()
         self.tidy_up()
 
@@ -70,8 +75,9 @@ class Recovery:
                 refuse_vanished(table, pending)
                 self.roll_back(pending)
         table.make_writable(self._events.tell)
-        others = (pending.requested_time for pending in table.timeline.pending())
-        sweep_all(table.storage, keep={*kept, *others, *sealed})
+        if not table.is_swept():
+            others = (pending.requested_time for pending in table.timeline.pending())
+            sweep_all(table.storage, keep={*kept, *others, *sealed})
 
     def finish_rollbacks(self) -> None:
         """Complete the rollbacks that somebody began."""

@@ -25,6 +25,7 @@ from pathlib import PurePosixPath
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.commit.record_folder import RecordFolder
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.checksums import LOST, StoredFile, decode_record, encode_record
 from hoodie_nb.table.storage import OURS, STAGED, LocalStorage
@@ -76,17 +77,14 @@ class SealedRecords:
 
     def __init__(self, storage: LocalStorage) -> None:
         self._storage = storage
+        self._records = RecordFolder(storage, FOLDER, _NAME.fullmatch, Sealed.parse)
+        self.refresh = self._records.refresh
         self.applied = -1
-
-    def _paths(self) -> dict[str, int]:
-        """Return the paths of all records with their arrival, also of those that are applied."""
-        names = filter(None, map(_NAME.fullmatch, self._storage.names(FOLDER)))
-        return {f"{FOLDER}/{name[0]}": int(name[1]) for name in names}
 
     def all(self) -> list[Sealed]:
         """Return the sealed checkpoints by arrival, or raise InvalidTable if one is lost."""
-        paths = [path for path, arrival in self._paths().items() if arrival > self.applied]
-        found = [Sealed.parse(self._storage.read_bytes(path), path) for path in paths]
+        paths = [path for path in self._records.paths() if _arrival(path) > self.applied]
+        found = [self._records.read(path) for path in paths]
         known = {record.checkpoint for record in found}
         for record in found:
             follows_applied = record.arrival <= self.applied + 1
@@ -111,10 +109,8 @@ class SealedRecords:
         arrival = max([self.applied, *(s.arrival for s in present)]) + 1
         before = [s.checkpoint for s in present if s.checkpoint not in applied]
         record = Sealed(checkpoint, tuple(runs), now_ms, arrival, before[-1] if before else None)
-        self._storage.make_folder(FOLDER)
-        for folder in (STAGED, OURS):
-            self._storage.sync_folder(folder)
-        self._storage.put_if_absent(record.path, encode_record(asdict(record)))
+        self._storage.sync_folder(STAGED)
+        self._records.put(record.path, record, encode_record(asdict(record)))
         failpoints.hit("coord.seal.post")
 
     def take_mark(self, extra: Mapping[str, str], where: str) -> None:
@@ -134,19 +130,18 @@ class SealedRecords:
 
     def drop_applied(self) -> None:
         """Remove the records of applied seals that came back; their runs are swept."""
-        back = [path for path, arrival in self._paths().items() if arrival <= self.applied]
-        for path in back:
-            self._storage.remove(path)
-        if back:
-            self._storage.sync_folder(FOLDER)
+        back = [path for path in self._records.paths() if _arrival(path) <= self.applied]
+        self._records.remove(back)
 
     def remove(self, checkpoints: Collection[Checkpoint]) -> None:
         """Forget checkpoints that are applied, the newest first, and delete their runs."""
         records = [s for s in self.all() if s.checkpoint in checkpoints]
-        for record in reversed(records):  # what a crash leaves is an unbroken beginning
-            self._storage.remove(record.path)
-        if records:
-            self._storage.sync_folder(FOLDER)
+        newest_first = [record.path for record in reversed(records)]
+        self._records.remove(newest_first)  # what a crash leaves is an unbroken beginning
         for record in records:
             for run in record.runs:
                 self._storage.remove_tree(str(PurePosixPath(run.path).parent))
+
+
+def _arrival(path: str) -> int:
+    return int(PurePosixPath(path).name.partition("-")[0])

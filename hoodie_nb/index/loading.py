@@ -60,22 +60,25 @@ def _noted(storage: LocalStorage, path: str) -> Iterator[SectionView]:
         return
 
 
-def loaded(storage: LocalStorage, staged: str) -> Iterator[SectionView]:
-    """Yield the hashes of each file that the tasks of a run loaded."""
-    for entry in storage.list_folder(f"{staged}/{_FOLDER}"):
-        if entry.name.endswith(_NOTE):
-            yield from _noted(storage, f"{staged}/{_FOLDER}/{entry.name}")
+def loaded(storage: LocalStorage, staged: str) -> tuple[list[SectionView], set[str]]:
+    """Return the hashes of the files that a run's tasks loaded, and the damaged partitions."""
+    paths = [f"{staged}/{_FOLDER}/{name}" for name in storage.names(f"{staged}/{_FOLDER}")]
+    views = [v for path in paths if path.endswith(_NOTE) for v in _noted(storage, path)]
+    return views, {
+        json.loads(storage.read_bytes(path)) for path in paths if path.endswith(_DAMAGED)
+    }
 
 
 def note_damage(storage: LocalStorage, staged: str, partition: str) -> None:
     """Record for the coordinator that runs of a partition cannot be used."""
-    name = uuid.uuid5(uuid.NAMESPACE_URL, partition).hex
-    path = f"{staged}/{_FOLDER}/{name}{_DAMAGED}"
+    path = _damage_note(staged, partition)
     storage.replace(path, json.dumps(partition).encode(), durable=False)
 
 
-def damaged(storage: LocalStorage, staged: str) -> set[str]:
-    """Return the partitions whose runs could not be used."""
-    folder = f"{staged}/{_FOLDER}"
-    names = [e.name for e in storage.list_folder(folder) if e.name.endswith(_DAMAGED)]
-    return {json.loads(storage.read_bytes(f"{folder}/{name}")) for name in names}
+def is_damaged(storage: LocalStorage, staged: str, partition: str) -> bool:
+    """Whether that was noted of a partition."""
+    return storage.exists(_damage_note(staged, partition))
+
+
+def _damage_note(staged: str, partition: str) -> str:
+    return f"{staged}/{_FOLDER}/{uuid.uuid5(uuid.NAMESPACE_URL, partition).hex}{_DAMAGED}"

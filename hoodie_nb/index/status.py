@@ -101,7 +101,7 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
     for path in manifest_paths(storage):
         if path > manifest_path(instant):  # of instants that were rolled back
             storage.remove(path)
-    tidy(storage)
+    tidy(storage, manifest_paths(storage))
     return index_status(table)
 
 

@@ -23,15 +23,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from hoodie_nb import failpoints
-from hoodie_nb.index.loading import damaged, loaded, read_hashes
+from hoodie_nb.index.loading import loaded, read_hashes
 from hoodie_nb.index.manifest import (
     RUNS,
     LoadedGroup,
     Manifest,
     PartitionState,
-    last_manifest,
     make_folders,
+    manifest_path,
     manifest_paths,
+    read_manifest,
 )
 from hoodie_nb.index.run import DamagedRun, Entries, Section, SectionView, write_run
 from hoodie_nb.index.written_keys import reported_keys
@@ -128,12 +129,21 @@ def _size_class(count: int) -> int:
     return size
 
 
-def learn(table: TableHandle, instant: str, statuses: Sequence[WriteStatus], tell: Tell) -> None:
-    """Add a completed instant to the index; a failure is logged and leaves the instant out."""
+def learn(
+    table: TableHandle,
+    instant: str,
+    statuses: Sequence[WriteStatus],
+    staged: Iterable[str],
+    tell: Tell,
+) -> None:
+    """Add to the index what a completed instant wrote and loaded; `staged` are its folders.
+
+    A failure is logged and leaves the instant out.
+    """
     failpoints.hit("coord.index.pre")
     began = time.perf_counter()
     try:
-        saved = _learned(table, instant, statuses)
+        saved = _learned(table, instant, statuses, staged)
     except Exception as error:  # the commit is valid even if its cache fails
         tell("index_postponed", instant=instant, why=str(error))
         return
@@ -152,14 +162,18 @@ def learn(table: TableHandle, instant: str, statuses: Sequence[WriteStatus], tel
         )
 
 
-def _learned(table: TableHandle, instant: str, statuses: Sequence[WriteStatus]) -> Manifest | None:
+def _learned(
+    table: TableHandle, instant: str, statuses: Sequence[WriteStatus], staged: Iterable[str]
+) -> Manifest | None:
     storage, groups = table.storage, table.file_groups()
-    manifest = last_manifest(storage)
+    paths = manifest_paths(storage)
+    manifest = read_manifest(storage.local_path(paths[-1])) if paths else Manifest()
     if manifest.instant >= instant or not any(status.keys for status in statuses):
         return None
-    names = [e.name for e in storage.list_folder(STAGED) if e.name.startswith(f"{instant}-")]
-    views = [view for name in names for view in loaded(storage, f"{STAGED}/{name}")]
-    broken = {p for name in names for p in damaged(storage, f"{STAGED}/{name}")}
+    ours = [f for f in staged if f.startswith(f"{STAGED}/{instant}-")]
+    found = [loaded(storage, folder) for folder in ours]
+    views = [view for some, _ in found for view in some]
+    broken = {partition for _, some in found for partition in some}
     touched = broken | {s.partition_path for s in statuses} | {v.partition for v in views}
     parts = {}
     for name in sorted(touched):
@@ -173,7 +187,9 @@ def _learned(table: TableHandle, instant: str, statuses: Sequence[WriteStatus]) 
     for piece in _next_files(parts.values(), table.options.index_load_budget):
         with contextlib.suppress(Exception):  # after any error the file stays unloaded
             parts[piece.partition_path].load(read_hashes(storage, piece), piece.instant_time)
-    return _save(storage, manifest, parts, table.options.index_max_bytes)
+    saved = _save(storage, manifest, parts, table.options.index_max_bytes)
+    tidy(storage, [*paths, manifest_path(instant)])
+    return saved
 
 
 def _next_files(parts: Iterable[_Partition], budget: int) -> list[FileSlice]:
@@ -183,7 +199,7 @@ def _next_files(parts: Iterable[_Partition], budget: int) -> list[FileSlice]:
 def _save(
     storage: LocalStorage, manifest: Manifest, parts: Mapping[str, _Partition], max_bytes: int
 ) -> Manifest:
-    """Write the run and the manifest; clean up."""
+    """Write the run and the manifest."""
     instant, entries = next(iter(parts.values())).instant, {}
     for name, part in parts.items():
         try:
@@ -201,7 +217,6 @@ def _save(
     states = {name: part.state() for name, part in parts.items()}
     saved = _bounded(manifest.with_states(instant, states), max_bytes)
     saved.save(storage)
-    tidy(storage)
     return saved
 
 
@@ -220,12 +235,12 @@ def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
     return manifest.with_states(manifest.instant, dict.fromkeys(forgotten))
 
 
-def tidy(storage: LocalStorage) -> None:
-    """Delete manifests older than the last two, and runs that neither of those lists."""
-    for path in manifest_paths(storage)[:-2]:  # running tasks may still read the second-last one
+def tidy(storage: LocalStorage, paths: Sequence[str]) -> None:
+    """Delete manifests but the last two of `paths`, and the runs that neither of those lists."""
+    listed = set[str]()
+    for path in paths[:-2]:  # running tasks may still read the second-last one
         storage.remove(path)
-    listed: set[str] = set()
-    for path in manifest_paths(storage):
+    for path in paths[-2:]:
         text = storage.read_bytes(path).decode(errors="replace")
         listed.update(re.findall(rf"{re.escape(RUNS)}/[^\"]+\.run", text))
     for entry in storage.list_folder(RUNS):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from hoodie_nb.index.hashing import Hashes, hash64
-from hoodie_nb.index.loading import damaged
+from hoodie_nb.index.loading import is_damaged
 from hoodie_nb.index.lookup import manifest_of
 from hoodie_nb.index.run import DamagedRun, Entries, Section, SectionView, write_run
 from hoodie_nb.table.commits import WriteStatus
@@ -37,7 +37,7 @@ class KeysToIndex:
         known = state.loaded(old) if state is not None and old is not None else None
         self.complete = known is None or known.dead > _DEAD_SHARE * known.entries
         if not self.complete and self._listens:
-            self.complete = partition in damaged(plan.storage, plan.staged)
+            self.complete = is_damaged(plan.storage, plan.staged, partition)
 
     def add(self, keys: pa.ChunkedArray, new_keys: pa.Array) -> None:
         """Add the keys of a piece of the file; `new_keys` were not in the previous slice."""

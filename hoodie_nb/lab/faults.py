@@ -1,6 +1,7 @@
 """Faults to put into a running job, to watch what recovery makes of them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.runners.job import Job
@@ -14,6 +15,31 @@ _FAULTS = {
     "kill": "end the job as a crash would, in the middle of a batch",
 }
 _AT_ONCE: dict[str, Callable[[Job], None]] = {"kill": Job.kill, "time_out_checkpoint": Job.time_out}
+
+
+@dataclass(frozen=True, slots=True)
+class _Once:
+    """The faults that wait in one job, each to strike once."""
+
+    waiting: list[str] = field(default_factory=list)
+
+    def __call__(self, fault: str) -> bool:
+        if fault not in self.waiting:
+            return False
+        self.waiting.remove(fault)
+        return True
+
+
+def _waiting(job: Job) -> list[str]:
+    checkpointing = job.checkpointing
+    if not isinstance(checkpointing.strikes, _Once):
+        checkpointing.strikes = _Once()
+    return checkpointing.strikes.waiting
+
+
+def pending(job: Job) -> list[str]:
+    """Return the faults that were put into a job and have not struck yet."""
+    return [*_waiting(job)]
 
 
 def names() -> dict[str, str]:
@@ -31,6 +57,6 @@ def inject(job: Job, name: str) -> None:
     job.events.tell("fault_injected", fault=name)
     at_once = _AT_ONCE.get(name)
     if at_once is None:
-        job.checkpointing.faults.append(name)
+        _waiting(job).append(name)
     else:
         at_once(job)

@@ -108,11 +108,12 @@ class LocalJob:
         if self._process is None:
             self._fed = self._next
         if self._fed < end and self._process is None:
-            if self.checkpointing.held_open():
-                self.checkpointing.take_over()
-            else:
-                self.checkpointing.complete()
-            self._process = ProcessThread(self, self.checkpointing.open_records())
+            with self.coordinator.table.timeline.listed_once():
+                if self.checkpointing.held_open():
+                    self.checkpointing.take_over()
+                else:
+                    self.checkpointing.complete()
+                self._process = ProcessThread(self, self.checkpointing.open_records())
         while self._fed < end and self._process is not None:
             if self._process.intake != self.intake:
                 self.task_fails("another engine has changed the table's columns")

@@ -25,6 +25,7 @@ def settle(
     What the query `sealing` has sealed stays for the end of its interval, if there is nothing else.
     `last` is the last checkpoint that has succeeded: if the table lacks it, nothing is touched.
     """
+    coordinator.look_again()
     drop_torn(coordinator.table, coordinator.prepared.instant_times())
     coordinator.catch_up()
     intake = Intake(coordinator.table.config, coordinator.table.schema)
@@ -32,4 +33,7 @@ def settle(
     if last is not None:
         checkpointing.check_held(last)
     coordinator.tidy_up()
-    checkpointing.commit_prepared() if checkpointing.seals_of(sealing) else checkpointing.complete()
+    if coordinator.sealed.all() and not checkpointing.seals_of(sealing):
+        checkpointing.complete()
+    elif coordinator.prepared.all():
+        checkpointing.commit_prepared()

@@ -29,7 +29,7 @@ from hoodie_nb.table.lost import lost_files, lost_message, note_written
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.publish import mark_partition
 from hoodie_nb.table.storage import META, OURS, LocalStorage
-from hoodie_nb.table.timeline import Instant, Timeline
+from hoodie_nb.table.timeline import Instant, Listing, Timeline
 
 COMMITS_KEPT = 64
 
@@ -48,6 +48,7 @@ class TableHandle:
         self._complete: FileGroups | None = None
         self.accepts_loss = False
         self._commits: dict[str, CommitMetadata] = {}
+        self._swept: Listing | None = None
 
     @property
     def options(self) -> WriteOptions:
@@ -111,6 +112,15 @@ class TableHandle:
                         f"readers would show its rows after the next commit. Restore {META} from "
                         "a backup, or delete the base files if their rows are not wanted"
                     )
+
+    def note_swept(self) -> None:
+        """Note that no write has left anything behind on the timeline of now."""
+        self._swept = self.timeline.listing
+
+    def is_swept(self) -> bool:
+        """Whether that was noted, and nothing has been written since; ask before each write."""
+        swept, self._swept = self._swept, None
+        return swept is not None and swept.names == self.timeline.listing.names
 
     def list_again(self) -> None:
         """Forget the view of the file groups: files may have been deleted by hand."""

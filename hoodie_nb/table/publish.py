@@ -11,7 +11,7 @@ target is compared, never replaced: a file of the same name with other bytes is 
 *Source:* RFC-24 "commit", HoodieTable.finalizeWrite, TransactionUtils.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 
@@ -75,12 +75,23 @@ def mark_partition(storage: LocalStorage, folder: str, instant_time: str) -> boo
     return True
 
 
-def sweep(storage: LocalStorage, instant_time: str) -> None:
-    """Delete the staged files and markers of an instant that has completed or was rolled back."""
-    for entry in storage.list_folder(STAGED):
-        if entry.name.startswith(f"{instant_time}-"):
-            storage.remove_tree(f"{STAGED}/{entry.name}")
-    storage.remove_tree(marker_folder(instant_time))
+def staged_of(storage: LocalStorage, instant_times: Collection[str]) -> list[str]:
+    """Return the folders, from the table's root, in which files of these instants are staged."""
+    names = (entry.name for entry in storage.list_folder(STAGED))
+    return [f"{STAGED}/{name}" for name in names if name.partition("-")[0] in instant_times]
+
+
+def sweep(
+    storage: LocalStorage, instant_times: Collection[str], staged: Iterable[str] | None = None
+) -> None:
+    """Delete staged files and markers of instants that have completed or were rolled back.
+
+    `staged` are their folders, if they are known.
+    """
+    for folder in staged_of(storage, instant_times) if staged is None else staged:
+        storage.remove_tree(folder)
+    for instant_time in instant_times:
+        storage.remove_tree(marker_folder(instant_time))
 
 
 def sweep_all(storage: LocalStorage, *, keep: Collection[str] = ()) -> None:

@@ -61,7 +61,7 @@ def roll_back(
     if keep_staged:
         storage.remove_tree(marker_folder(instant.requested_time))
     else:
-        sweep(storage, instant.requested_time)
+        sweep(storage, {instant.requested_time})
     return bool(paths)
 
 

@@ -150,10 +150,10 @@ class Timeline:
 
     @contextmanager
     def listed_once(self) -> Iterator[None]:
-        """List the timeline now and, for this thread, not again in here but by `refresh`."""
+        """List the timeline once in here, for this thread: when first asked, or by `refresh`."""
         outer = getattr(self._scope, "inside", False)
         if not outer:
-            self.refresh()
+            self._forget()
         self._scope.inside = True
         try:
             yield

@@ -1,0 +1,78 @@
+"""A folder of JSON records, which only the holder of the table's lock changes.
+
+It is listed and read once a checkpoint: `refresh` at its start, and after a change that has failed.
+"""
+
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Generic, TypeVar
+
+from hoodie_nb.table.storage import LocalStorage
+
+R = TypeVar("R")
+
+
+class RecordFolder(Generic[R]):
+    """The records in `folder` whose names `counts`; `parse` reads one from its bytes and path."""
+
+    def __init__(
+        self,
+        storage: LocalStorage,
+        folder: str,
+        counts: Callable[[str], object],
+        parse: Callable[[bytes, str], R],
+    ) -> None:
+        self._storage, self._folder = storage, folder
+        self._counts, self._parse = counts, parse
+        self._known: dict[str, R | None] | None = None  # by path; None has not been read
+
+    def refresh(self) -> None:
+        """List and read the folder again when it is asked next."""
+        self._known = None
+
+    @property
+    def _at_hand(self) -> dict[str, R | None]:
+        if self._known is None:
+            names = filter(self._counts, self._storage.names(self._folder))
+            self._known = {f"{self._folder}/{name}": None for name in names}
+        return self._known
+
+    def paths(self) -> list[str]:
+        """Return the records' paths from the table's root, in order."""
+        return sorted(self._at_hand)
+
+    def read(self, path: str) -> R:
+        """Return one of the records."""
+        record = self._at_hand[path]
+        if record is None:
+            record = self._parse(self._storage.read_bytes(path), path)
+            self._at_hand[path] = record
+        return record
+
+    def put(self, path: str, record: R, content: bytes) -> None:
+        """Make a record durable; FileExistsError if there is one of that name."""
+        known = self._taken()
+        self._storage.make_folder(self._folder)
+        self._storage.sync_folder(str(PurePosixPath(self._folder).parent))
+        self._storage.put_if_absent(path, content)
+        self._known = {**known, path: record}
+
+    def replace(self, path: str, record: R, content: bytes) -> None:
+        """Put another record in the place of one, durable."""
+        known = self._taken()
+        self._storage.replace(path, content)
+        self._known = {**known, path: record}
+
+    def remove(self, paths: list[str]) -> None:
+        """Delete records in this order, durable."""
+        known = self._taken()
+        for path in paths:
+            self._storage.remove(path)
+        if paths:
+            self._storage.sync_folder(self._folder)
+        self._known = {path: record for path, record in known.items() if path not in paths}
+
+    def _taken(self) -> dict[str, R | None]:
+        """Return what is known, which nobody else believes until the change has succeeded."""
+        known, self._known = self._at_hand, None
+        return known
