@@ -75,7 +75,7 @@ def test_a_write_lists_the_timeline_twice(tmp_path):
     found = [upserted(table, number) for number in range(60)]
     early, late = found[10], found[59]
     assert late == early
-    assert late["listed timeline"] == 2 and late["listed a folder of ours"] == 8
+    assert late["listed timeline"] == 2 and late["listed a folder of ours"] <= 8
     assert not [n for n in late if n in ("listed p0", "listed t")]
     assert late["commits read"] <= 1
 
