@@ -66,7 +66,7 @@ def test_every_pipeline_has_a_recording(name):
     assert path.stat().st_size <= 200_000
     assert {event.kind for event in events} <= known_kinds()
     assert [event.at_ms for event in events] == sorted(event.at_ms for event in events)
-    told = recordings.told(name)
+    told = recordings.description(name)
     assert told["pipeline"] == name and told["partitions"] == 31
     assert told["operators"] == [operator.name for operator in PIPELINES[name].operators]
     text = gzip.decompress(path.read_bytes()).decode()

@@ -371,4 +371,4 @@ def test_doctor_asks_fsck_about_a_table(tmp_path):
     """A folder that is no table is told with fsck's words."""
     report = doctor(table=tmp_path)
     assert not report.ok
-    assert "no Hudi table" in str(report)
+    assert "not a Hudi table" in str(report)

@@ -329,7 +329,7 @@ def test_bad_rows_on_spark_are_told_before_anything_is_written(spark, tmp_path):
         r"flight_id.*is null or empty in \d+ rows.*one Spark task": good.withColumn(
             "flight_id", F.lit(None).cast("string")
         ),
-        "flight_date.*would leave the table": good.withColumn("flight_date", F.lit("..")),
+        "flight_date.*outside the table": good.withColumn("flight_date", F.lit("..")),
         "flight_date.*unsafe": good.withColumn("flight_date", F.lit("a/b")),
         "flight_id.*missing": good.drop("flight_id"),
         "extra.*not in the table": good.withColumn("extra", F.lit(1)),

@@ -80,8 +80,8 @@ class _Known:
     def add(self, view: SectionView, counts: set[str]) -> None:
         """Add a view's entries for those file groups."""
         number = {file_id: n for n, file_id in enumerate(self.file_ids)}
-        told = [number.get(i, -1) if i in counts else -1 for i in view.file_ids]
-        self.views.append((view, np.array([*told, -1], dtype=np.int64)))
+        positions = [number.get(i, -1) if i in counts else -1 for i in view.file_ids]
+        self.views.append((view, np.array([*positions, -1], dtype=np.int64)))
 
     def choose(self, hashes: Hashes) -> tuple[Positions, "_Shared"]:
         """Return one file group per hash, -1 for none, and the hashes that are in several."""

@@ -31,7 +31,7 @@ class KeysToIndex:
 
     def __init__(self, plan: WritePlan, partition: str, old: FileSlice | None) -> None:
         self._plan, self._partition = plan, partition
-        self._told: list[Hashes] = []
+        self._hashes: list[Hashes] = []
         self._listens = plan.index == "bloom+state"
         state = manifest_of(plan).partition(partition) if self._listens and old else None
         known = state.loaded(old) if state is not None and old is not None else None
@@ -41,15 +41,15 @@ class KeysToIndex:
 
     def add(self, keys: pa.ChunkedArray, new_keys: pa.Array) -> None:
         """Add the keys of a piece of the file; `new_keys` were not in the previous slice."""
-        told = keys if self.complete else new_keys
-        if self._listens and len(told):
-            self._told.append(hash64(told))
+        reported = keys if self.complete else new_keys
+        if self._listens and len(reported):
+            self._hashes.append(hash64(reported))
 
     def stage(self, staged: str, file_id: str) -> str | None:
         """Save the keys with the staged file; return their path, for the write status."""
         if not self._listens:
             return None
-        hashes = np.concatenate([np.empty(0, np.uint64), *self._told])
+        hashes = np.concatenate([np.empty(0, np.uint64), *self._hashes])
         entries = Entries.of(self._partition, file_id, hashes)
         plan, path = self._plan, f"{staged}-keys"
         try:

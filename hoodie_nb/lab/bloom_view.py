@@ -1,7 +1,7 @@
-"""A small bloom filter to play with: the one that lies in every base file's footer.
+"""A small interactive bloom filter, of the kind in every base file's footer.
 
-Add keys until it is full and beyond, ask it for a key, and see which bits answer. The rates on the
-right are measured with real filters of growing size.
+Add keys until the filter is full or overfull, look up a key, and see which bits are checked. The
+rates on the right are measured with real filters of increasing size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _keys(first: int, count: int, prefix: str = "key") -> pa.Array:
 
 @lru_cache(maxsize=32)
 def rates(keys: int) -> tuple[RatePoint, ...]:
-    """Return the measured false-positive rate of filters sized for `keys` at several rates."""
+    """Return the measured false-positive rates of filters sized for `keys` at several rates."""
     found = []
     for asked in _RATES:
         made = BloomFilter.sized(keys, asked)
@@ -47,7 +47,7 @@ def rates(keys: int) -> tuple[RatePoint, ...]:
 
 
 class BloomView(Frame):
-    """A filter sized for `keys` at the rate `fpp`, holding `held` of them; `ask(key)` probes it."""
+    """A filter sized for `keys` at the rate `fpp`, with `held` keys in it; `ask(key)` probes it."""
 
     def __init__(self, keys: int = 32, fpp: float = 0.01, held: int | None = None) -> None:
         self._size = W.IntSlider(keys, 4, 64, description="sized for", continuous_update=False)
@@ -65,7 +65,7 @@ class BloomView(Frame):
         self._show()
 
     def ask(self, key: str) -> bool:
-        """Ask the filter for a key: False is certain."""
+        """Look up a key in the filter: False is certain."""
         self._key.value = key
         return self.maybe
 
@@ -83,8 +83,10 @@ class BloomView(Frame):
         probe = BloomFilter.sized(keys, self._fpp.value)
         probe.add(key)
         held = self._key.value in {f"key-{n}" for n in range(self._held.value)}
-        said = "maybe: " + ("it is here" if held else "a false positive") if self.maybe else "no"
+        said = (
+            "maybe: " + ("a true positive" if held else "a false positive") if self.maybe else "no"
+        )
         self._answer.value = f"<b>{said}</b>"
-        title = f"{self.filter.bits} bits, {self.filter.hashes} hashes a key"
+        title = f"{self.filter.bits} bits, {self.filter.hashes} hashes per key"
         drawn = bloom(bits_of(self.filter), bits_of(probe), title, rates(keys))
         self.pictures.show("bloom", drawn)

@@ -1,4 +1,4 @@
-"""Knobs for a run, and the last run beside the new one.
+"""Settings for a run, and a comparison of the last run with the new one.
 
 Nothing runs until Run is pressed. With a Spark session a run is a real stream; without one it is an
 in-process job: one task, the same operators, the same events.
@@ -30,9 +30,9 @@ _PACES = {"none": 0.0, "0.5 s": 0.5, "1 s": 1.0, "2 s": 2.0}
 
 
 class Controls(Frame):
-    """Choose, press Run, compare: the last run stands left, the new one right.
+    """Choose settings, press Run, compare: the last run is on the left, the new one on the right.
 
-    `spark`: a session to run on; `rows`: rows of a run, in `batches` micro-batches.
+    `spark`: the session to run on; `rows`: rows per run, in `batches` micro-batches.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class Controls(Frame):
 
     @property
     def trial(self) -> Trial:
-        """Return what Run would run."""
-        told: dict[str, Any] = {name: knob.value for name, knob in self.knobs.items()}
+        """Return the trial for the current settings."""
+        chosen: dict[str, Any] = {name: knob.value for name, knob in self.knobs.items()}
         names = ("partitions", "skew", "update_share", "record_bytes")
-        made = Generated(self._rows, self._batches, **{name: told.pop(name) for name in names})
-        return Trial(**told, input=made)
+        made = Generated(self._rows, self._batches, **{name: chosen.pop(name) for name in names})
+        return Trial(**chosen, input=made)
 
     @property
     def summary(self) -> str:
-        """Return one line a run."""
-        told = [f"{title}: {_figures(state)}" for title, state in self._runs[-2:]]
-        return "; ".join(told) or "Controls: nothing has run yet"
+        """Return a summary of each run."""
+        lines = [f"{title}: {_figures(state)}" for title, state in self._runs[-2:]]
+        return "; ".join(lines) or "Controls: nothing has run yet"
 
     def run(self) -> None:
-        """Start a run with the knobs as they stand; the one before moves to the left."""
+        """Start a run with the current settings; the previous run moves to the left."""
         if self.button.disabled:
             return
         self.button.disabled = True
@@ -97,8 +97,8 @@ class Controls(Frame):
             trial.run(started, self._spark)
         except Exception as error:
             drawn = svg.words(1, 30, f"{type(error).__name__}: {error}", fill=svg.RED, most=70)
-            told = svg.picture(_TITLE, [drawn], label="error", width=progress.HALF)
-            self.pictures.show("new title", told)
+            picture = svg.picture(_TITLE, [drawn], label="error", width=progress.HALF)
+            self.pictures.show("new title", picture)
         finally:
             self.button.disabled = False
             self._ended.set()
@@ -110,9 +110,9 @@ class Controls(Frame):
     def _show(self, side: str, run: tuple[str, RunState] | None) -> None:
         title, state = run or ("no run yet", RunState())
         first, _, second = title.partition("; ")
-        told = [svg.heading(f"{side.capitalize()}: {first}"), svg.note(1, 30, second)]
-        told.append(svg.words(1, 52, _figures(state), size=14, fill=svg.BLUE))
-        drawn = svg.picture(_TITLE, told, label=f"{side} run: {title}", width=progress.HALF)
+        parts = [svg.heading(f"{side.capitalize()}: {first}"), svg.note(1, 30, second)]
+        parts.append(svg.words(1, 52, _figures(state), size=14, fill=svg.BLUE))
+        drawn = svg.picture(_TITLE, parts, label=f"{side} run: {title}", width=progress.HALF)
         self.pictures.show(f"{side} title", drawn)
         self.pictures.show(f"{side} throughput", progress.throughput(state))
         self.pictures.show(f"{side} buffers", buffers.buffers(state))
@@ -124,7 +124,7 @@ def _figures(state: RunState) -> str:
     seconds = (state.now_ms - state.began_ms) / 1000
     rate = svg.short(state.written.total / max(seconds, 0.001))
     peak = svg.size_of(state.buffers.peak)
-    return f"{state.status}: {seconds:.1f} s, {rate} rows/s, {peak} buffered at most"
+    return f"{state.status}: {seconds:.1f} s, {rate} rows/s, peak buffer {peak}"
 
 
 def _knobs(*, on_spark: bool) -> dict[str, W.Widget]:

@@ -1,9 +1,9 @@
-"""The live picture of a running job, drawn by a `Follower` of its event log.
+"""The live dashboard of a job, drawn by a `Follower` of its event log.
 
-*Fault tolerance.* The dashboard only reads; its Stop button calls `job.stop` in a thread of its
-own. An error while it is drawn ends the drawing; the job does not notice.
+*Fault tolerance.* The dashboard only reads; its Stop button calls `job.stop` in a separate thread.
+An error while drawing ends the drawing and does not affect the job.
 
-**Caveats.** Until a kernel is idle or awaits (`await job`), clicks are not handled.
+**Caveats.** Clicks are handled only while the kernel is idle or awaits (`await job`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RunPictures(Pictures):
         self._drawn = (-1, -1)
 
     def draw(self, state: RunState, done: float | None = None) -> None:
-        """Draw what may have changed since the last time."""
+        """Draw the pictures again; unchanged ones are not sent."""
         if self._drawn != (state.seen, state.now_ms // 500):
             self._drawn = (state.seen, state.now_ms // 500)
             for name, drawn in _PICTURES.items():
@@ -61,10 +61,10 @@ class RunPictures(Pictures):
 
 
 class Dashboard(Frame):
-    """The dashboard of a job; `close()` ends it, the end of the job does, too.
+    """The dashboard of a job; it ends with `close()` or with the job.
 
-    `hz`: drawings a second, at most 10. `total_rows`: how many rows the input has, for the progress
-    bar; with `trigger="available_now"` over files it is told from the files taken.
+    `hz`: redraws per second, at most 10. `total_rows`: the number of input rows, for the progress
+    bar; with `trigger="available_now"` over files, progress is computed from the files read.
     """
 
     def __init__(self, job: Any, *, hz: float = 4, total_rows: int | None = None) -> None:  # noqa: ANN401 -- a Job or a LocalJob
@@ -82,7 +82,7 @@ class Dashboard(Frame):
 
     @property
     def state(self) -> RunState:
-        """Return the run as it is drawn."""
+        """Return the state of the run that is drawn."""
         return self._live.state
 
     @property
@@ -111,7 +111,7 @@ class Dashboard(Frame):
 
 
 def _quietly(stop: Callable[[], None]) -> None:
-    with contextlib.suppress(Exception):  # what went wrong stands in the error panel
+    with contextlib.suppress(Exception):  # errors are shown in the error panel
         stop()
 
 
@@ -121,10 +121,10 @@ def _pipeline(job: Any) -> str:  # noqa: ANN401 -- a Job or a LocalJob
 
 
 class _FileShare:
-    """The share of its files that a job over all files present has committed.
+    """The committed share of the input files, for a job over all existing files.
 
-    Spark notes in `sources/0` of the checkpoint which files each batch takes; where those lie, the
-    others lie, too.
+    Spark records in `sources/0` of the checkpoint which files each batch reads; the other input
+    files are in the same folder.
     """
 
     def __init__(self, job: Any) -> None:  # noqa: ANN401 -- a Job or a LocalJob
@@ -136,7 +136,7 @@ class _FileShare:
         self._known: float | None = None
 
     def done(self, commits: int) -> float | None:
-        """Return the share, None if it cannot be told; looked up anew after each commit."""
+        """Return the share, None if unknown; computed again after each commit."""
         if self._log is not None and commits != self._asked:
             self._asked = commits
             with contextlib.suppress(OSError, ValueError, KeyError):

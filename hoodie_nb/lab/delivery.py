@@ -1,14 +1,14 @@
-"""The folder that keeps the input of a stream: written once, found unchanged by a restart.
+"""The folder with the input of a stream: written once, and unchanged after a restart.
 
-*Fault tolerance.* Parquet files are written aside and renamed into place as one folder. Spark
-delivers them by modification time; that rises.
+*Fault tolerance.* Parquet files are written to a temporary folder that is then renamed. Spark
+delivers them by modification time, which increases from file to file.
 
-    On disk                         holds
+    On disk                         contents
     <path>/_flights.json            days, disorder, seed, rows, files (Spark skips such names)
     <path>/000-2012-12-31.parquet   the events of one delivery day (UTC), in delivery order
 
-**Caveats.** The folder is not fsynced: a power cut may spoil it, a killed process cannot. A copy
-must keep the modification times (`cp -a`).
+**Caveats.** The folder is not fsynced: a power failure may damage it, a killed process cannot. A
+copy must preserve the modification times (`cp -a`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from hoodie_nb.errors import InvalidConfig
 Ints = npt.NDArray[np.int64]
 _DAY_US = 86_400_000_000
 _MANIFEST = "_flights.json"
-_FIRST_MTIME = 1_356_998_400  # 2013-01-01: any second would do, only the order matters
+_FIRST_MTIME = 1_356_998_400  # 2013-01-01: any time works, only the order matters
 
 
 def folder_of(path: str | os.PathLike[str] | None) -> Path:
-    """Read `path` as a local folder; None is one that goes with this process."""
+    """Return `path` as a local folder; None gives a folder that is deleted with this process."""
     if path is None:
         path = Path(tempfile.mkdtemp(prefix="hoodie_nb-flights-"), "events")
         atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
@@ -47,11 +47,11 @@ def folder_of(path: str | os.PathLike[str] | None) -> Path:
 
 
 def is_present(folder: Path, parameters: dict[str, Any]) -> bool:
-    """Tell whether `folder` holds this stream; refuse it if it holds anything else."""
+    """Return whether `folder` has this stream; refuse it if it has anything else."""
     manifest = folder / _MANIFEST
     if not manifest.exists():
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise InvalidConfig(f"{folder} holds something else: give another path")
+            raise InvalidConfig(f"{folder} has other files: give another path")
         return False
     files = sum(1 for _ in folder.glob("*.parquet"))
     if differs := differences(manifest, parameters | {"files": files}):
@@ -61,14 +61,14 @@ def is_present(folder: Path, parameters: dict[str, Any]) -> bool:
 
 
 def differences(manifest: Path, wanted: dict[str, Any]) -> str:
-    """Return how the parameters that a folder was written with differ from those wanted."""
+    """Return the differences between a folder's parameters and the wanted ones."""
     found = json.loads(manifest.read_text())
     differs = [f"{k}={found.get(k)!r}, not {v!r}" for k, v in wanted.items() if found.get(k) != v]
     return "; ".join(differs)
 
 
 def write(folder: Path, parameters: dict[str, Any], events: pa.Table, clock: Ints) -> None:
-    """Write the stream aside and rename it into place; a rival that was first wins."""
+    """Write the stream to a temporary folder and rename it, unless it exists by then."""
     stage = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     stage.mkdir(parents=True)
     days, starts = np.unique(clock // _DAY_US, return_index=True)

@@ -1,12 +1,12 @@
-"""What is installed, what is missing or damaged, and the cure for each; no Spark is started.
+"""Report what is installed, missing or damaged, each with its fix; Spark is not started.
 
-A finding is `ok`, `missing` or `damaged`. What only part of the library needs is told as missing,
-but does not spoil `report.ok`.
+A finding is `ok`, `missing` or `damaged`. Optional packages are reported as missing, but do not
+make `report.ok` false.
 
 *A checkpoint* is Spark's folder of a stream: `metadata` (the query's id), `offsets/N` (what batch N
-reads), `commits/N` (batch N is done), `sources/*/N` (what a source noted). After a crash of the
+reads), `commits/N` (batch N is done), `sources/*/N` (a source's own log). After a crash of the
 machine one of the newest files may be empty or torn, and the query then refuses to start ("Failed
-to read log file"). Older files are not looked at: Spark does not read them either.
+to read log file"). Older files are not checked: Spark does not read them either.
 
 *Source:* Spark's `HDFSMetadataLog`, `CommitLog`, `OffsetSeqLog`.
 """
@@ -29,7 +29,7 @@ _LEAST_FREE_BYTES = 3 << 30
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: `state` is ok, missing or damaged; `cure` is empty if ok."""
+    """One checked item: `state` is ok, missing or damaged; `cure` is empty if ok."""
 
     what: str
     state: str = "ok"
@@ -43,13 +43,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All findings; `ok` if nothing that is needed is missing or damaged."""
+    """All findings; `ok` if nothing required is missing or damaged."""
 
     findings: tuple[Finding, ...] = field(default=())
 
     @property
     def ok(self) -> bool:
-        """Return whether everything needed is in order."""
+        """Return whether everything required is ok."""
         return all(f.state == "ok" for f in self.findings if f.needed)
 
     def __iter__(self) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ class Report:
 def doctor(
     checkpoint: str | os.PathLike[str] | None = None, table: str | os.PathLike[str] | None = None
 ) -> Report:
-    """Look at this environment, and at a stream's checkpoint and a table if given."""
+    """Check this environment, and a stream's checkpoint and a table if given."""
     findings = [*_environment(), *_packages()]
     if checkpoint is not None:
         findings += _checkpoint(Path(checkpoint))
@@ -96,7 +96,7 @@ def _worker_python() -> Finding:
     worker = os.environ.get("PYSPARK_PYTHON")
     if worker in (None, sys.executable):
         return Finding(f"PYSPARK_PYTHON={worker or 'unset'}: hn.spark() sets it to this Python")
-    cure = "hn.spark() sets it to this Python; for a session of your own: unset PYSPARK_PYTHON"
+    cure = "hn.spark() sets it to this Python; for your own session: unset PYSPARK_PYTHON"
     return Finding(f"PYSPARK_PYTHON={worker}", "damaged", cure, needed=False)
 
 
@@ -113,7 +113,7 @@ def _memory() -> Iterator[Finding]:
 
 
 def _free_bytes() -> int | None:
-    """Return what Linux says is available, within the control group's limit; else None."""
+    """Return the available memory on Linux, within the control group's limit; else None."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(ln.split()[1]) << 10 for ln in lines if ln.startswith("MemAvailable"))
@@ -123,7 +123,7 @@ def _free_bytes() -> int | None:
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text())
         return min(free, limit - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):  # no group, or "max": no limit
+    except (OSError, ValueError):  # no control group, or "max": no limit
         return free
 
 
@@ -131,7 +131,7 @@ def _free_bytes() -> int | None:
 
 
 def _packages() -> Iterator[Finding]:
-    """Compare what is installed with what this package declares, the test tools aside."""
+    """Compare the installed packages with the declared ones, except test tools."""
     try:
         declared = [Requirement(text) for text in requires("hoodie-nb") or ()]
     except PackageNotFoundError:
@@ -176,14 +176,14 @@ def _metadata(folder: Path) -> Iterator[Finding]:
     if (path.exists() or started) and not _holds(path, _is_query):
         state = "damaged" if path.exists() else "missing"
         cure = (
-            f"put {path} back from a copy, or remove the whole checkpoint folder: the stream then "
-            "starts at its source's beginning, and upserts of the same rows end in the same table"
+            f"restore {path} from a copy, or remove the whole checkpoint folder: the stream then "
+            "starts at its source's beginning, and upserts of the same rows give the same table"
         )
         yield Finding(f"checkpoint file {path}", state, cure)
 
 
 def _offsets(folder: Path) -> Iterator[Finding]:
-    """Look at the two newest offsets, which Spark reads first, and at the sources' own notes."""
+    """Check the two newest offsets, which Spark reads first, and the sources' own logs."""
     offsets = _batches(folder / "offsets")
     newest = max([*offsets, *_batches(folder / "commits")], default=-1)
     for n in range(max(newest - 1, 0), newest + 1):
@@ -198,31 +198,31 @@ def _offsets(folder: Path) -> Iterator[Finding]:
 
 def _lost(path: Path, n: int, state: str) -> Finding:
     cure = (
-        f"remove from offsets/, commits/ and sources/*/ the file {n}, all of higher number and "
-        f"their .crc files: the stream goes on after batch {n - 1}, and upserts of the same rows "
+        f"remove from offsets/, commits/ and sources/*/ the file {n}, all with higher numbers and "
+        f"their .crc files: the stream continues after batch {n - 1}, and upserts of the same rows "
         "change nothing"
     )
     return Finding(f"checkpoint file {path}", state, cure)
 
 
 def _commits(folder: Path) -> Iterator[Finding]:
-    """Look at the newest commit, the only one that Spark reads."""
+    """Check the newest commit, the only one that Spark reads."""
     commits = _batches(folder / "commits")
     n = max(commits, default=-1)
     if n >= 0 and not _holds(commits[n], _is_commit):
-        cure = f"remove commits/{n} and .{n}.crc beside it: the newest batch runs again, safely"
+        cure = f"remove commits/{n} and commits/.{n}.crc: the newest batch then runs again, safely"
         yield Finding(f"checkpoint file {commits[n]}", "damaged", cure)
 
 
 def _position(folder: Path) -> str:
     begun, done = (max(_batches(folder / name), default=-1) for name in ("offsets", "commits"))
     if begun < 0:
-        return "no batch begun"
+        return "no batch started"
     return f"batch {begun} is done" if done >= begun else f"batch {begun} runs again at the start"
 
 
 def _batches(folder: Path) -> dict[int, Path]:
-    """Return the files that are named by a batch number."""
+    """Return the files whose names are batch numbers."""
     if not folder.is_dir():
         return {}
     return {int(path.name): path for path in folder.iterdir() if path.name.isdigit()}
@@ -231,7 +231,7 @@ def _batches(folder: Path) -> dict[int, Path]:
 def _holds(path: Path, claim: Callable[[list[str]], bool]) -> bool:
     try:
         return claim(path.read_text().splitlines())
-    except (OSError, ValueError, IndexError):  # ValueError: no UTF-8, or no JSON
+    except (OSError, ValueError, IndexError):  # ValueError: not UTF-8, or not JSON
         return False
 
 
@@ -244,7 +244,7 @@ def _is_commit(lines: list[str]) -> bool:
 
 
 def _is_offsets(lines: list[str]) -> bool:
-    json.loads(lines[1])  # the batch's watermark and settings; then one line a source
+    json.loads(lines[1])  # the batch's watermark and settings; then one line per source
     return lines[0].startswith("v") and len(lines) > 2
 
 

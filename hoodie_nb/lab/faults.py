@@ -1,4 +1,4 @@
-"""Faults to put into a running job, to watch what recovery makes of them."""
+"""Fault injection into a running job, to watch the recovery."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.runners.job import Job
 
 _FAULTS = {
-    "lose_success": "hide the next success notification: its instant spans",
-    "kill_writer": "let the next batch's writer tasks die: the batch is rolled back and run again",
+    "lose_success": "lose the next success notification: its instant spans checkpoints",
+    "kill_writer": "kill the next batch's writer tasks: the batch is rolled back and run again",
     "time_out_checkpoint": "cancel the running or next batch: it is rolled back and run again",
-    "crash_after_files": "let the coordinator die before it prepares what was written: rolled back",
-    "crash_before_commit": "let the coordinator die after that: the restart commits",
-    "kill": "end the job as a crash would, in the middle of a batch",
+    "crash_after_files": "crash the coordinator before prepare: the batch is rolled back",
+    "crash_before_commit": "crash the coordinator after prepare: the restart commits",
+    "kill": "end the job like a crash, in the middle of a batch",
 }
 _AT_ONCE: dict[str, Callable[[Job], None]] = {"kill": Job.kill, "time_out_checkpoint": Job.time_out}
 
@@ -43,17 +43,17 @@ def pending(job: Job) -> list[str]:
 
 
 def names() -> dict[str, str]:
-    """Return the faults there are, and what each does."""
+    """Return the names of the faults with their descriptions."""
     return dict(_FAULTS)
 
 
 def inject(job: Job, name: str) -> None:
-    """Put a fault into a running job, to strike once; raise InvalidConfig if there is none such.
+    """Inject a fault into a running job, to fire once; raise InvalidConfig for an unknown name.
 
-    After a crash the job goes on as its next process would; after `kill` it has ended.
+    After a crash the job continues like its next process would; after `kill` it has ended.
     """
     if name not in _FAULTS:
-        raise InvalidConfig(f"fault {name!r} is unknown: there are {', '.join(_FAULTS)}")
+        raise InvalidConfig(f"fault {name!r} is unknown: choose from {', '.join(_FAULTS)}")
     job.events.tell("fault_injected", fault=name)
     at_once = _AT_ONCE.get(name)
     if at_once is None:

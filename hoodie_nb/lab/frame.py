@@ -1,11 +1,11 @@
-"""The frame of every widget: SVG pictures in boxes of fixed height, and what a notebook keeps.
+"""The frame of every widget: SVG pictures in boxes of fixed height, and the saved PNG.
 
-*Work flow.* `Pictures` holds one `HTML` widget a picture and sends only what has changed. `Frame`
-puts controls around them. Its MIME bundle has the live view, a PNG of the pictures and a line of
-text, so that a notebook tells its story on GitHub, too. It is shown under a display id: `keep`
-replaces the PNG once, when a run has ended.
+*Work flow.* `Pictures` has one `HTML` widget per picture and sends only changes. `Frame` adds
+controls around them. Its MIME bundle has the live view, a PNG of the pictures and a line of text,
+so that a notebook is also readable on GitHub. It is displayed under a display id: `keep` replaces
+the PNG once, when a run has ended.
 
-**Caveats**: a Frame that is shown inside another widget is live but keeps no PNG of its own.
+**Caveats**: a Frame inside another widget is live but saves no PNG.
 """
 
 import base64
@@ -43,12 +43,12 @@ class Pictures:
         self.box = W.VBox(boxes, layout={"max_width": f"{self.width + 4}px"})
 
     def show(self, name: str, picture: str) -> None:
-        """Show a picture; nothing is sent if it is the one shown already."""
+        """Show a picture; nothing is sent if it has not changed."""
         if self._htmls[name].value != picture:
             self._htmls[name].value = picture
 
     def shown(self, name: str) -> str:
-        """Return the picture that is shown."""
+        """Return the current picture."""
         return str(self._htmls[name].value)
 
     def png(self) -> bytes:
@@ -70,7 +70,7 @@ def _row(children: Sequence[W.Widget], height: int) -> W.HBox:
 
 
 class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
-    """Controls and pictures that know their still form; `summary` is the text form."""
+    """Controls and pictures with a static form (PNG); `summary` is the text form."""
 
     def __init__(
         self, pictures: Pictures, *, above: Sequence[W.Widget] = (), below: Sequence[W.Widget] = ()
@@ -84,11 +84,11 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
 
     @property
     def summary(self) -> str:
-        """Return one line that says what is shown."""
+        """Return one line that describes the content."""
         return type(self).__name__
 
     def follow(self, source: Any, draw: Callable[[RunState], None], *, hz: float = 4) -> None:  # noqa: ANN401 -- has events, or is some
-        """Draw a run while it goes on, or recorded events as of their end."""
+        """Draw a run while it is running, or recorded events as of their end."""
         log = getattr(source, "events", None)
         if log is None:
             draw(RunState.of(source))
@@ -96,8 +96,8 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
             self.follower = Follower(log, draw, self.keep, hz=hz)
 
     def close(self) -> None:
-        """Stop drawing and take the widget off the page."""
-        follower = getattr(self, "follower", None)  # none if it was refused as it was made
+        """Stop drawing and remove the widget from the page."""
+        follower = getattr(self, "follower", None)  # missing if the constructor failed
         if follower is not None:
             follower.close()
         super().close()
@@ -122,7 +122,7 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
         )
 
     def keep(self) -> None:
-        """Replace the picture that the notebook keeps by the one shown now."""
+        """Replace the PNG saved in the notebook by the current pictures."""
         if self._displayed:
             from IPython.display import update_display
 

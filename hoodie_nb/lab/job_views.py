@@ -1,4 +1,4 @@
-"""Views of one side of a job: its index, and what it makes of faults."""
+"""Views of one aspect of a job: its index, and its recovery from faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hoodie_nb.lab.run_state import RunState, Trouble
 
 
 class IndexView(Frame):
-    """The index at work: of a job, of a table's batch writes, or of recorded events."""
+    """The index lookups of a job, of a table's batch writes, or of recorded events."""
 
     def __init__(self, source: Any, *, hz: float = 4) -> None:  # noqa: ANN401 -- has events, or is some
         super().__init__(Pictures({"index": (WIDTH, index.TALL)}))
@@ -28,14 +28,14 @@ class IndexView(Frame):
 
     @property
     def summary(self) -> str:
-        """Return one line: how the keys were answered so far."""
+        """Return one line: how the keys have been looked up so far."""
         found = index.totals(self.state)
-        told = ", ".join(f"{name} {count:,.0f}" for name, count in found.items())
-        return f"IndexView {self.state.index}: {told}"
+        counts = ", ".join(f"{name} {count:,.0f}" for name, count in found.items())
+        return f"IndexView {self.state.index}: {counts}"
 
 
 class FaultPanel(Frame):
-    """A button for each fault of `hn.faults`, and what recovery made of the last one.
+    """A button for each fault of `hn.faults`, and the recovery from the last one.
 
     Recorded events are shown without buttons.
     """
@@ -43,21 +43,21 @@ class FaultPanel(Frame):
     def __init__(self, job: Any, *, hz: float = 4) -> None:  # noqa: ANN401 -- a Job, or recorded events
         self._job, self.state = job, RunState()
         live = hasattr(job, "events")
-        self.buttons = {n: self._button(n, told) for n, told in faults.names().items() if live}
+        self.buttons = {n: self._button(n, does) for n, does in faults.names().items() if live}
         row = W.HBox(list(self.buttons.values()), layout={"flex_flow": "row wrap"})
         pictures = Pictures({"recovery": (WIDTH, recovery.HEIGHT)})
         super().__init__(pictures, above=[row] if live else [])
         self.follow(job, self._draw, hz=hz)
 
-    def _button(self, name: str, told: str) -> W.Button:
-        button = W.Button(description=name.replace("_", " "), tooltip=told, icon="bolt")
+    def _button(self, name: str, tooltip: str) -> W.Button:
+        button = W.Button(description=name.replace("_", " "), tooltip=tooltip, icon="bolt")
         button.add_class(f"hoodie-fault-{name}")
         button.layout = {"width": "auto"}
         button.on_click(lambda _: self.inject(name))
         return button
 
     def inject(self, name: str) -> None:
-        """Put a fault into the job, in a thread of its own: some wait for the job."""
+        """Inject a fault into the job, in a separate thread, since some wait for the job."""
         threading.Thread(target=self._inject, args=(name,), daemon=True).start()
 
     def _inject(self, name: str) -> None:

@@ -1,13 +1,13 @@
 """The race: the RFC's pipelines on the same input, interleaved and repeated.
 
-Each run streams the same files, one a checkpoint, into a fresh table through real Structured
-Streaming. Everything that is shown comes from the job's events: the operators tell rows, their own
-seconds, seconds spent waiting for input, and the seconds for which the checkpoint was left waiting
-for files after the last row had come.
+Each run streams the same files, one per checkpoint, into a new table through real Structured
+Streaming. All results come from the job's events: the operators report rows, their own seconds,
+seconds spent waiting for input, and the seconds that the checkpoint waited for files after the last
+row had arrived.
 
-`storage="local"` is the plain disk. `storage="simulated"` is the same disk behind a simulated
-object store (latency and bandwidth of each stream; its figures are labelled so): on few cores,
-writers in parallel pay only where writing waits.
+`storage="local"` is the plain disk. `storage="simulated"` is the same disk with the delays of an
+object store (latency and bandwidth of each stream; its results are labelled): on few cores,
+parallel writers are faster only if writing waits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """An input made to measure: `skew` is the share of rows in the first of the partitions."""
+    """A generated input: `skew` is the share of rows in the first of the partitions."""
 
     rows: int = 200_000
     batches: int = 2
@@ -60,7 +60,7 @@ class Generated:
 
     @property
     def config(self) -> TableConfig:
-        """Return the table that these rows go into."""
+        """Return the configuration of the table for these rows."""
         fields = [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())]
         schema = pa.schema([*fields, ("payload", pa.string())])
         return TableConfig("race", ("id",), ("part",), "ts", merge_mode="event_time", schema=schema)
@@ -93,13 +93,13 @@ class Generated:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RaceResult:
-    """What came out: `frame` has one row a run (seconds, rows, bytes as the columns say)."""
+    """The result: `frame` has one row per run (units are in the column names)."""
 
     frame: pd.DataFrame
     storage: str
 
     def medians(self) -> pd.DataFrame:
-        """Return the median of every figure by pipeline, in the RFC's order."""
+        """Return the median of every measurement by pipeline, in the RFC's order."""
         found = self.frame.drop(columns="repeat").groupby("pipeline", sort=False).median()
         return found.loc[[name for name in PIPELINES if name in found.index]]
 
@@ -107,18 +107,18 @@ class RaceResult:
         return f"Race on {self.storage} storage, medians:\n{self.medians()}"
 
     def _repr_html_(self) -> str:
-        told = self.medians().round(2).to_html(border=0)
-        return f"<b>Race on {self.storage} storage, medians</b>{told}"
+        table = self.medians().round(2).to_html(border=0)
+        return f"<b>Race on {self.storage} storage, medians</b>{table}"
 
     def figure(self) -> Figure:
-        """Return bars of the figures that tell the pipelines apart."""
+        """Return bar charts of the measurements in which the pipelines differ."""
         from matplotlib.figure import Figure
 
         shown = {
-            "records_per_s": "records a second",
+            "records_per_s": "records per second",
             "write_s": "seconds in the longest writer",
             "blocked_s": "seconds the checkpoint waits for files",
-            "peak_buffer_mb": "MB buffered at most",
+            "peak_buffer_mb": "peak buffer, MB",
         }
         medians = self.medians()
         figure = Figure(figsize=(10, 2.8), layout="constrained")
@@ -135,7 +135,7 @@ class RaceResult:
 
 @dataclass(slots=True)
 class _Course:
-    """One input on disk, and where the runs go."""
+    """One input on disk, and the folder for the runs."""
 
     spark: SparkSession
     folder: Path
@@ -146,7 +146,7 @@ class _Course:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def run(self, pipeline: str, number: int) -> dict[str, float]:
-        """Stream the input through a pipeline into a fresh table and return the figures."""
+        """Stream the input through a pipeline into a new table and return the measurements."""
         here = self.folder / f"{pipeline}-{number}"
         made = create_table(here / "table", self.config, options=self.options)
         table = TableHandle(LocalStorage(made.storage.root, self.link), SystemClock(), made.config)
@@ -180,7 +180,7 @@ def race(
 ) -> RaceResult:
     """Race pipelines on flights (`days` of them) or a generated input.
 
-    `existing` fills the table with the input by another job first; `options` are the table's.
+    `existing`: another job writes the input into the table first; `options` are the table's.
     """
     from hoodie_nb.session import spark as make_session
 
@@ -230,7 +230,7 @@ def _flight_batches(days: int) -> list[pa.Table]:
 
 
 def write_input(folder: Path, tables: list[pa.Table]) -> None:
-    """Write each table as one Parquet file, in the order in which a stream takes them."""
+    """Write each table as one Parquet file, in the order in which a stream reads them."""
     folder.mkdir()
     for number, table in enumerate(tables):
         path = folder / f"{number:04d}.parquet"
@@ -239,13 +239,13 @@ def write_input(folder: Path, tables: list[pa.Table]) -> None:
 
 
 def stream_input(spark: SparkSession, folder: Path) -> DataFrame:
-    """Return the stream over the files of `write_input`, one a trigger."""
+    """Return the stream over the files of `write_input`, one per trigger."""
     reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     return reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
 def _figures(job: Job, table: TableHandle) -> dict[str, float]:
-    """Return the figures of one run from its events and its table."""
+    """Return the measurements of one run from its events and its table."""
 
     def records(kind: str) -> pd.DataFrame:
         return pd.DataFrame([dict(event.values) for event in job.events.records(kind)])

@@ -1,8 +1,8 @@
-"""Recordings: what a job told, as a file, to look at again without Spark.
+"""Recordings: the events of a job as a file, to view again without Spark.
 
-*On disk*: JSON lines, gzip. The first line tells what ran (`pipeline`, `operators`, `partitions` of
-the table, `run` in words), each further one is an event: kind, ms since 1970, values. One recording
-of each pipeline comes with the package; `benchmarks/recordings.py` makes them.
+*On disk*: JSON lines, gzip. The first line describes the run (`pipeline`, `operators`, `partitions`
+of the table, `run` in words); each other line is an event: kind, ms since 1970, values. One
+recording of each pipeline ships with the package; `benchmarks/recordings.py` creates them.
 
     >>> [event.kind for event in recorded("step3")[:2]]
     ['job_started', 'batch_started']
@@ -23,17 +23,17 @@ _SUFFIX = ".jsonl.gz"
 
 
 def names() -> list[str]:
-    """Return the names of the recordings that come with the package."""
+    """Return the names of the recordings in the package."""
     return sorted(path.name.removesuffix(_SUFFIX) for path in _FOLDER.glob(f"*{_SUFFIX}"))
 
 
 def recorded(name: str) -> list[Event]:
-    """Return the events of a recording of the package, or raise InvalidConfig naming them."""
+    """Return the events of a recording in the package; InvalidConfig for an unknown name."""
     return load(_shipped(name))
 
 
-def told(name: str) -> dict[str, Any]:
-    """Return what ran in a recording of the package: its first line."""
+def description(name: str) -> dict[str, Any]:
+    """Return the description of a recording in the package: its first line."""
     return _read(_shipped(name))[0]
 
 
@@ -53,7 +53,7 @@ def load(path: str | os.PathLike[str]) -> list[Event]:
 
 def _shipped(name: str) -> Path:
     if name not in names():
-        raise InvalidConfig(f"recording {name!r} is unknown: there are {', '.join(names())}")
+        raise InvalidConfig(f"recording {name!r} is unknown: choose from {', '.join(names())}")
     return _FOLDER / f"{name}{_SUFFIX}"
 
 
@@ -64,4 +64,4 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Event]]:
     except (OSError, EOFError, ValueError, TypeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise InvalidInput(f"{path} is no recording of a job's events: {error}") from error
+        raise InvalidInput(f"{path} is not a recording of a job's events: {error}") from error

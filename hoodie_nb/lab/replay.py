@@ -1,7 +1,7 @@
-"""A recorded run, played, stepped and scrubbed without Spark.
+"""Replay of a recorded run, with play, step and a slider, without Spark.
 
-The slider is the time since the first event; a step goes to the next event. Going forward folds the
-events in between, going back folds from the start.
+The slider is the time since the first event; a step goes to the next event. Moving forward applies
+the events in between; moving back applies them again from the start.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _TICK_MS = 100
 
 
 class Replay(Frame):
-    """The dashboard of a recording: `play`, `step`, `back`, `go(ms)`; it begins at the end.
+    """The dashboard of a recording: `play`, `step`, `back`, `go(ms)`; it starts at the end.
 
-    `events` in the order in which they were told; `pipeline` if they do not tell it.
+    `events` in the order in which they were recorded; `pipeline` if the events do not name it.
     """
 
     def __init__(self, events: Iterable[Event], pipeline: str = "") -> None:
@@ -47,16 +47,16 @@ class Replay(Frame):
         W.jslink((self._play, "value"), (self._slider, "value"))
         self._slider.observe(lambda change: self._move(change["new"]), "value")
         W.dlink((self._speed, "value"), (self._play, "step"))
-        self._told = W.HTML(layout={"height": "24px", "overflow": "hidden"})
+        self._line = W.HTML(layout={"height": "24px", "overflow": "hidden"})
         buttons = [_button("step-backward", self.back), _button("step-forward", self.step)]
         above = W.HBox([self._play, *buttons, self._slider, self._speed])
         self._run = RunPictures()
-        super().__init__(self._run, above=[above], below=[self._told])
+        super().__init__(self._run, above=[above], below=[self._line])
         self.go(self.duration_ms)
 
     @property
     def summary(self) -> str:
-        """Return one line: where the replay stands."""
+        """Return one line: the position of the replay."""
         state = self.state
         return (
             f"Replay {self._pipeline}: {self.position_ms / 1000:.1f} of "
@@ -70,7 +70,7 @@ class Replay(Frame):
         return int(self._slider.value)
 
     def play(self) -> None:
-        """Play on from here, or from the start if this is the end (in the browser)."""
+        """Play from here, or from the start if this is the end (in the browser)."""
         if self.position_ms >= self.duration_ms:
             self.go(0)
         self._play.playing = True
@@ -102,7 +102,9 @@ class Replay(Frame):
         self.state.take(self._events[self._taken : taken], now_ms=now)
         self._taken = taken
         self._run.draw(self.state)
-        self._told.value = _told(self._events[self._taken - 1], self._taken, len(self._events))
+        self._line.value = _event_line(
+            self._events[self._taken - 1], self._taken, len(self._events)
+        )
 
 
 def _button(icon: str, does: Any) -> W.Button:  # noqa: ANN401 -- a method without arguments
@@ -111,6 +113,6 @@ def _button(icon: str, does: Any) -> W.Button:  # noqa: ANN401 -- a method witho
     return button
 
 
-def _told(event: Event, taken: int, of: int) -> str:
+def _event_line(event: Event, taken: int, of: int) -> str:
     text = escape(str(event)[:220])
     return f'<code style="color:{INK};font-size:11px;white-space:nowrap">{taken}/{of} {text}</code>'

@@ -1,15 +1,15 @@
-"""What a run looks like as of a moment: its events so far, reduced to what is drawn.
+"""The state of a run at one moment: its events so far, reduced to what is drawn.
 
-*Work flow.* `RunState.take` is the one reducer: the dashboard of a running job, a replay up to any
-moment and a test give it the next events, in the order in which they were recorded. An event costs
-a few microseconds; drawing reads the parts.
+*Work flow.* `RunState.take` is the only reducer: the dashboard of a running job, a replay and a
+test pass it the next events, in the order in which they were recorded. An event costs a few
+microseconds; drawing reads the parts.
 
-*Semantics.* Nothing relies on an event or on one of its values being there: an older recording
-lacks some, and a killed job breaks off anywhere. A checkpoint is a column: it begins with its
-batch, or with its instant where a job has no batches, and a batch that is run again is a new one.
+*Semantics.* Every event and every value may be missing: older recordings lack some, and a killed
+job can end anywhere. A checkpoint is a column: it begins with its batch, or with its instant if a
+job has no batches; a batch that runs again is a new column.
 
-**Caveats.** Kept are the newest 40 checkpoints and instants and two minutes of rates. Rows told
-only at the end of a task are spread over the time that it took.
+**Caveats.** Only the newest 40 checkpoints and instants and two minutes of rates are kept. Rows
+reported only at the end of a task are spread over its duration.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _KEPT = 40
 _CURES = {
     "InvalidConfig": "Fix the options, then start the stream again.",
     "InvalidInput": "Fix the rows at the source; nothing of the batch was written.",
-    "InvalidTable": "Look at the table with table.fsck(): it names each finding's cure.",
-    "WriteFailed": "Rolled back; start the stream again and the data comes again.",
-    "CommitFailed": "Nothing is lost: what is prepared is committed at the next start.",
+    "InvalidTable": "Check the table with table.fsck(): it names the fix of each finding.",
+    "WriteFailed": "Rolled back; start the stream again, and the data is read again.",
+    "CommitFailed": "Nothing is lost: the prepared instant is committed at the next start.",
     "ConcurrentWriter": "Stop the other writer, or wait for it, then start the stream again.",
     **dict.fromkeys(
         ("job_restarted", "checkpoint_timed_out", "task_failed"),
-        "The batch is rolled back and runs again by itself.",
+        "The batch is rolled back and runs again automatically.",
     ),
     **dict.fromkeys(
         ("commit_failed", "settling_postponed"),
@@ -51,7 +51,7 @@ _CURES = {
 
 @dataclass(slots=True)
 class Trouble:
-    """What went wrong last, and the cure."""
+    """The last error, and its fix."""
 
     what: str
     cure: str = ""
@@ -59,7 +59,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One line of a run's story: when (ms), the event's kind, what it means."""
+    """One line of a run's history: time (ms), the event's kind, its meaning."""
 
     at_ms: int
     kind: str
@@ -68,7 +68,7 @@ class Note:
 
 @dataclass(slots=True)
 class RunState:
-    """A run as of the last event seen."""
+    """A run as of the last event."""
 
     pipeline: str = ""
     tasks: int = 0
@@ -156,7 +156,7 @@ class RunState:
         name = str(event.values.get("operator", "?"))
         self.operators.setdefault(name, OperatorSeen()).see(event)
         self.tasks = max(self.tasks, int(number(event.values.get("task"))) + 1)
-        if name == "InstantGenerator":  # only this pipeline has one
+        if name == "InstantGenerator":  # only `current` has one
             self.pipeline = self.pipeline or "current"
         if name == "BucketWriter" and event.kind == "operator_ran":
             self.buffers.emptied(event)
@@ -173,7 +173,7 @@ class RunState:
             del self.lookups[:-_KEPT]
             self._new_lookup = False
         self.lookups[-1].tasks.add(task)
-        self.lookups[-1].told.update({k: number(v) for k, v in event.values.items()})
+        self.lookups[-1].values.update({k: number(v) for k, v in event.values.items()})
 
     def _saved(self, event: Event) -> None:
         self.saved = dict(event.values)
@@ -214,11 +214,11 @@ class RunState:
         instant.at_ms.setdefault(state, event.at_ms)
         self._columns(time17, event)
         if state == "completed":
-            instant.told = dict(event.values)
+            instant.values = dict(event.values)
             if not again:
                 self.committed += 1
                 self.trouble = None
-                self.rows += sum(int(number(instant.told.get(k))) for k in ("inserts", "updates"))
+                self.rows += sum(int(number(instant.values.get(k))) for k in ("inserts", "updates"))
 
     def _columns(self, time17: str, event: Event) -> None:
         """Give the instant its checkpoints, and them their state."""
@@ -246,7 +246,7 @@ class RunState:
 
 
 def _nothing(state: RunState, event: Event) -> None:
-    """Take an event that changes no picture."""
+    """Ignore an event that changes no picture."""
 
 
 _STATES = {
@@ -265,16 +265,16 @@ _NOTES = {
     "job_failed": "The job has failed: {why}",
     "task_failed": "A task failed: {why}",
     "batch_started": "Batch {batch} begins",
-    "batch_skipped": "Batch {batch} is skipped, the table holds it already",
+    "batch_skipped": "Batch {batch} is skipped: it is already in the table",
     "eager_rows_repeated": "{rows} rows come again",
     "checkpoint_timed_out": "Checkpoint {batch} timed out after {seconds} s",
-    "instant_prepared": "Instant {instant} is prepared: from here on it is always completed",
+    "instant_prepared": "Instant {instant} is prepared: from now on it is always completed",
     "instant_rolled_back": "Instant {instant} is rolled back",
-    "instant_redone": "Instant {instant} is applied anew as {as_instant}",
+    "instant_redone": "Instant {instant} is applied again as {as_instant}",
     "instant_committed": "Instant {instant} is committed, checkpoints: {checkpoints}",
-    "commit_failed": "The commit failed and stays prepared: {why}",
-    "commit_retried": "The commit of {instant} is tried again: {why}",
-    "settling_postponed": "Tidying up behind {instant} is left to the next checkpoint",
+    "commit_failed": "The commit failed; the instant stays prepared: {why}",
+    "commit_retried": "The commit of {instant} is retried: {why}",
+    "settling_postponed": "Cleanup after {instant} is left to the next checkpoint",
 }
 _REDUCERS: dict[str, Callable[[RunState, Event], None]] = {
     **dict.fromkeys(_STATES, RunState._instant),

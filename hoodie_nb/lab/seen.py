@@ -13,7 +13,7 @@ _STEPS = 240
 
 
 def number(value: object) -> float:
-    """Return a value of an event as a number, 0 if it is none."""
+    """Return a value of an event as a number, 0 if it is not one."""
     return value if isinstance(value, int | float) else 0
 
 
@@ -25,7 +25,7 @@ class Flow:
     steps: dict[int, float] = field(default_factory=dict)
 
     def add(self, rows: float, begin_ms: float, end_ms: float) -> None:
-        """Spread rows evenly over a time."""
+        """Spread rows evenly over a time span."""
         self.total += rows
         last = int(end_ms // STEP_MS)
         first = min(last, max(int(begin_ms // STEP_MS), last - _STEPS + 1))
@@ -35,20 +35,20 @@ class Flow:
             del self.steps[min(self.steps)]
 
     def rates(self, now_ms: float, window_ms: int) -> list[tuple[float, float]]:
-        """Return (ms, rows a second) of every step that is over and in the window."""
+        """Return (ms, rows per second) of every finished step in the window."""
         last = int(now_ms // STEP_MS)
         steps = range(last - window_ms // STEP_MS, last)
         return [(s * STEP_MS, self.steps.get(s, 0.0) * 1000 / STEP_MS) for s in steps]
 
     def rate(self, now_ms: float, window_ms: int = 3000) -> float:
-        """Return the rows a second of the last few seconds."""
+        """Return the rows per second of the last few seconds."""
         rates = self.rates(now_ms + STEP_MS, window_ms)
         return sum(rate for _, rate in rates) / len(rates)
 
 
 @dataclass(slots=True)
 class OperatorSeen:
-    """What passed an operator: `tasks` counts the rows of each task in the newest batch."""
+    """The rows of an operator: `tasks` counts the rows of each task in the newest batch."""
 
     flow: Flow = field(default_factory=Flow)
     tasks: dict[int, float] = field(default_factory=dict)
@@ -57,13 +57,13 @@ class OperatorSeen:
     ended: set[int] = field(default_factory=set)
 
     def see(self, event: Event) -> None:
-        """Count the rows since the task last told of itself."""
+        """Count the rows since the task's last event."""
         values, at_ms = event.values, event.at_ms
         if self.stale:
             self.tasks, self.told_ms, self.stale = {}, {}, False
         task, rows = int(number(values.get("task"))), number(values.get("rows"))
         before = self.tasks.get(task, 0.0)
-        if task in self.ended or rows < before:  # an attempt of its own
+        if task in self.ended or rows < before:  # a new attempt
             before = 0.0
             self.ended.discard(task)
             self.told_ms.pop(task, None)
@@ -110,36 +110,36 @@ class BuffersSeen:
         return self.buckets.setdefault(str(file_id), BucketSeen(str(partition), str(file_id)))
 
     def level(self, event: Event) -> None:
-        """Note how full the buffer of a task is."""
+        """Record the fill level of a task's buffer."""
         values = event.values
-        task, told = int(number(values.get("task"))), number(values.get("bytes"))
+        task, level = int(number(values.get("task"))), number(values.get("bytes"))
         self.limit = max(self.limit, number(values.get("limit_bytes")))
-        self._set(task, told, event.at_ms)
+        self._set(task, level, event.at_ms)
         for bucket in self.buckets.values():
-            if bucket.written or not told:
+            if bucket.written or not level:
                 bucket.bytes = 0.0
         for partition, file_id, size in values.get("buckets") or ():
             self.bucket(partition, file_id).bytes = number(size)
 
-    def _set(self, task: int, told: float, at_ms: int) -> None:
-        self.levels[task] = told
+    def _set(self, task: int, level: float, at_ms: int) -> None:
+        self.levels[task] = level
         self.history.append((at_ms, sum(self.levels.values())))
         self.peak = max(self.peak, self.history[-1][1])
 
     def flushed(self, event: Event) -> None:
-        """Note that a bucket was flushed."""
+        """Record that a bucket was flushed."""
         bucket = self.bucket(**event.values)
         bucket.flushes, bucket.bytes = bucket.flushes + 1, 0.0
         size = number(event.values.get("bytes"))
         self.flushes.append((event.at_ms, bucket.file_id, size))
 
     def written(self, event: Event) -> None:
-        """Note that a bucket's file is written."""
+        """Record that a bucket's file is written."""
         bucket = self.bucket(**event.values)
         bucket.bytes, bucket.written = 0.0, number(event.values.get("bytes"))
 
     def emptied(self, event: Event) -> None:
-        """Note that a writer has ended."""
+        """Record that a writer has ended."""
         self.peak = max(self.peak, number(event.values.get("peak_bytes")))
         task = int(number(event.values.get("task")))
         if self.levels.get(task):
@@ -148,12 +148,12 @@ class BuffersSeen:
 
 @dataclass(slots=True)
 class InstantSeen:
-    """An instant, when it came to each state (ms), and what its commit told."""
+    """An instant, the time of each of its states (ms), and its commit event."""
 
     time: str
     state: str = "requested"
     at_ms: dict[str, int] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -167,11 +167,11 @@ class CheckpointSeen:
 
 @dataclass(slots=True)
 class Lookups:
-    """What the index did for one checkpoint, summed over its tasks."""
+    """The index lookups of one checkpoint, summed over its tasks."""
 
-    told: Counter[str] = field(default_factory=Counter)
+    values: Counter[str] = field(default_factory=Counter)
     tasks: set[int] = field(default_factory=set)
 
     def count(self, name: str) -> float:
         """Return one of the counts, 0 if no event had it."""
-        return self.told[name]
+        return self.values[name]

@@ -6,5 +6,5 @@ from hoodie_nb.runners.job import Job
 
 
 def view(value: object) -> View | None:
-    """Return a new widget that shows the value, None if none does."""
+    """Return a new widget that shows the value; None if there is none."""
     return Dashboard(value) if isinstance(value, Job) else None

@@ -1,7 +1,7 @@
-"""Views of a table that need no job: its timeline, and its file groups as of any instant.
+"""Views of a table without a job: its timeline, and its file groups as of any instant.
 
-*Source*: the active timeline and the listed base files alone, so that any table this library opens
-can be looked at, whoever wrote it.
+*Source*: only the active timeline and the listed base files, so that any table that this library
+can open can be shown, whichever engine wrote it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 
 def handle_of(table: Any) -> TableHandle:  # noqa: ANN401 -- a Table, a handle or a path
-    """Return a fresh handle of a table, so that looking at it disturbs nobody."""
+    """Return a separate handle of a table, so that a view does not affect other users."""
     if isinstance(table, str | os.PathLike):
         return open_table(table)
     return open_table(getattr(table, "path", None) or table.storage.root)
 
 
 def instant_facts(table: TableHandle, instant: Instant) -> InstantFacts:
-    """Return what the timeline tells of an instant."""
+    """Return the facts about an instant from the timeline."""
     known = (instant.requested_time, instant.action, str(instant.state), instant.completion_time)
     if instant.action not in COMMITS or instant.state is not State.COMPLETED:
         return InstantFacts(*known)
-    told = table.commit_metadata(instant)
-    rows, size = told.total("numWrites"), told.total("totalWriteBytes")
-    return InstantFacts(*known, told.operation.lower(), len(told.paths), rows, size)
+    metadata = table.commit_metadata(instant)
+    rows, size = metadata.total("numWrites"), metadata.total("totalWriteBytes")
+    return InstantFacts(*known, metadata.operation.lower(), len(metadata.paths), rows, size)
 
 
 def group_facts(table: TableHandle, as_of: str | None) -> list[GroupFacts]:
@@ -58,7 +58,7 @@ def group_facts(table: TableHandle, as_of: str | None) -> list[GroupFacts]:
 
 
 class Timeline(Frame):
-    """A table's instants as bars from requested to completed; `refresh()` looks again."""
+    """A table's instants as bars from requested to completed; `refresh()` reads it again."""
 
     def __init__(self, table: Any) -> None:  # noqa: ANN401 -- a Table, a handle or a path
         self._table = handle_of(table)
@@ -100,7 +100,7 @@ class FileGroups(Frame):
         self._show(self._slider.value)
 
     def go(self, commit: int) -> None:
-        """Show the table as of a commit, by its place from 0; -1 is the newest."""
+        """Show the table as of a commit, by its position from 0; -1 is the newest."""
         self._slider.value = self._times[commit]
 
     def _show(self, time17: str) -> None:

@@ -1,4 +1,4 @@
-"""One run of a pipeline on an input made to measure: on Spark, or in this process without it."""
+"""One run of a pipeline on a generated input: on Spark, or in this process without it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Started = Callable[[EventLog], None]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is tried; `pace_s` is the time from one micro-batch to the next, 0 for none."""
+    """The settings of a run; `pace_s` is the time between micro-batches, 0 for none."""
 
     pipeline: str = "step3"
     index: str = ""
@@ -52,7 +52,7 @@ class Trial:
         return self.index or pipeline_named(self.pipeline).index
 
     def run(self, started: Started, spark: SparkSession | None = None) -> None:
-        """Run it in a folder of its own to the end; `started` is given the events as it begins."""
+        """Run it to the end in a temporary folder; `started` gets the event log at the start."""
         with tempfile.TemporaryDirectory(prefix="hoodie-trial-") as folder:
             size = parse_bytes(self.batch_size)
             options = {"write.batch.size": size, "write.task.max.size": 4 * size}

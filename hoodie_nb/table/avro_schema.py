@@ -1,8 +1,8 @@
-"""Arrow ↔ Avro schemas, as Hudi keeps them in its commits.
+"""Arrow ↔ Avro schemas, as stored in Hudi's commits.
 
 | Arrow | Avro |
 | --- | --- |
-| string, binary, bool, int32, int64, float, double | the same words (`boolean`, `int`, `long`) |
+| string, binary, bool, int32, int64, float, double | the same (`boolean`, `int`, `long`) |
 | date32 | int, date |
 | timestamp[us, UTC] / timestamp[us] | long, timestamp-micros / local-timestamp-micros |
 | decimal(p, s) | fixed, decimal |
@@ -22,13 +22,13 @@ from hoodie_nb.table.schema import LOGICAL, LOGICAL_OF, META_COLUMNS, META_FIELD
 
 
 def record_name(table: str) -> str:
-    """Return the Avro record's name for a table: letters, digits and `_`, no digit in front."""
+    """Return the Avro record name for a table: letters, digits and `_`, no leading digit."""
     name = re.sub(r"\W", "_", table, flags=re.ASCII)
     return f"{'_' if name[:1].isdigit() else ''}{name}_record"
 
 
 def to_avro(schema: pa.Schema, table: str, *, meta: bool = False) -> dict[str, Any]:
-    """Return the Avro record for `schema`, with Hudi's five meta columns in front if asked."""
+    """Return the Avro record for `schema`; `meta` puts Hudi's five meta columns first."""
     name = record_name(table)
     namespace = f"hoodie.{name.removesuffix('_record')}"
     fields = [*(META_FIELDS if meta else []), *schema]
@@ -80,7 +80,7 @@ def _decimal_bytes(precision: int) -> int:
 
 
 def parse_avro(text: str, where: str) -> pa.Schema:
-    """Return the Arrow schema that Avro JSON stands for, or raise InvalidTable naming its place."""
+    """Return the Arrow schema of Avro JSON, or raise InvalidTable naming its location."""
     try:
         schema = from_avro(json.loads(text))
         if len({*schema.names}) < len(schema.names):
@@ -89,12 +89,12 @@ def parse_avro(text: str, where: str) -> pa.Schema:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidTable(
             f"{where}: the table's schema cannot be read ({error!r:.200}): restore the file from a "
-            "backup, or leave the table to the engine that made it"
+            "backup, or use the engine that created the table"
         ) from None
 
 
 def from_avro(avro: dict[str, Any]) -> pa.Schema:
-    """Return the Arrow schema of an Avro record, Hudi's meta columns left out."""
+    """Return the Arrow schema of an Avro record, without Hudi's meta columns."""
     own = [f for f in avro["fields"] if f["name"] not in META_COLUMNS]
     return pa.schema([(f["name"], _column_type(f)) for f in own])
 

@@ -7,11 +7,12 @@
 | `org.apache.hudi.bloomfilter` | base64 of the bloom filter over the record keys |
 | `hoodie_bloom_filter_type_code` | `SIMPLE` or `DYNAMIC_V0` |
 | `hoodie_min_record_key`, `hoodie_max_record_key` | key range (see `key_range`); may be absent |
-| `parquet.avro.schema`, `writer.model.name` | as Hudi's own writer leaves them |
+| `parquet.avro.schema`, `writer.model.name` | as in files of Hudi's own writer |
 
-Rows arrive in pieces and leave in row groups of `ROW_GROUP` rows, so that a file grows in few of
-them however often it is rewritten. The bloom is sized for the expected rows, rounded up to a power
-of two: a file that is extended keeps its filter while that has room, and only new keys are hashed.
+Rows arrive in pieces and are written in row groups of `ROW_GROUP` rows, so a file has few row
+groups however often it is rewritten. The bloom filter is sized for the expected rows, rounded up to
+a power of two: a file that grows keeps its filter while there is room, and only new keys are
+hashed.
 
 *Source:* HoodieAvroParquetWriter, HoodieBloomFilterWriteSupport.
 """
@@ -48,7 +49,7 @@ _SMALLEST_BLOOM = 1024
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The index that a base file carries: key range (None: unknown) and bloom text."""
+    """The footer index of a base file: key range (None: unknown) and bloom text."""
 
     min_key: str | None
     max_key: str | None
@@ -69,13 +70,13 @@ def open_base_file(path: str) -> pq.ParquetFile:
 
 @contextlib.contextmanager
 def read_errors(path: str) -> Iterator[None]:
-    """Raise InvalidTable naming the base file for what Arrow says about its content."""
+    """Turn Arrow's errors about a base file's content into InvalidTable, naming the file."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
         raise InvalidTable(
-            f"base file {path} cannot be read ({str(error)[:120]}): `fsck` tells which instant "
-            "wrote it; restore it from a backup or roll back to the instant before"
+            f"base file {path} cannot be read ({str(error)[:120]}): `fsck` says which instant "
+            "wrote it; restore it from a backup or roll back to the previous instant"
         ) from None
 
 
@@ -93,9 +94,9 @@ def read_footer(file: pq.ParquetFile) -> Footer:
 
 
 def index_objection(footer: Footer, keys: pa.Array) -> str | None:
-    """Return what is wrong with the index of a file that holds `keys`, None if it finds them all.
+    """Return what is wrong with the index of a file with these `keys`; None if it finds all.
 
-    A file without rows needs none; one without range or bloom is asked for every key.
+    A file without rows needs no index; one without range or bloom is read for every key.
     """
     try:
         bloom = footer.bloom()
@@ -105,7 +106,7 @@ def index_objection(footer: Footer, keys: pa.Array) -> str | None:
         return "its bloom filter misses keys"
     held, low, high = KeyRange.of(keys), footer.min_key, footer.max_key
     if held and low is not None and high is not None and not held.within(low, high):
-        return "its key range leaves out some of its keys"
+        return "its key range excludes some of its keys"
     return None
 
 
@@ -117,14 +118,14 @@ def read_keys(path: str) -> pa.Array:
 
 
 def verify_pages(path: str) -> None:
-    """Read a base file as a whole, or raise InvalidTable naming it."""
+    """Read a whole base file, or raise InvalidTable naming it."""
     with read_errors(path):
         for _ in open_base_file(path).iter_batches(ROW_GROUP, use_threads=False):
             pass
 
 
 def partition_path_in(path: str) -> str | None:
-    """Return the partition path that the first row of a base file names, None without rows."""
+    """Return the partition path in the first row of a base file; None without rows."""
     file = open_base_file(path)
     if PARTITION_PATH in file.schema_arrow.names:
         with read_errors(path):
@@ -134,7 +135,7 @@ def partition_path_in(path: str) -> str | None:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the table's schema as it lies in base files: meta columns first, all nullable."""
+    """Return the table's schema as stored in base files: meta columns first, all nullable."""
     return pa.schema([*META_FIELDS, *(pa.field(f.name, f.type) for f in schema)])
 
 
@@ -157,9 +158,9 @@ def _fitting(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.Chunked
         return column if column.type == field.type else as_type(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidTable(
-            f"{where} holds column {field.name!r} as {column.type}, which does not fit "
-            f"the table's type of now, {field.type} ({str(error)[:120]}): restore the table to "
-            "before that change, or let the engine that made it write the file again"
+            f"{where} has column {field.name!r} as {column.type}, which does not fit "
+            f"the table's current type, {field.type} ({str(error)[:120]}): restore the table to "
+            "before that change, or rewrite the file with the engine that changed it"
         ) from None
 
 
@@ -172,16 +173,16 @@ def iterate_rows(file: pq.ParquetFile, schema: pa.Schema, path: str) -> Iterator
 
 
 class BaseFileWriter:
-    """Writes one base file from pieces of rows that have their meta columns already.
+    """Writes one base file from pieces of rows that already have their meta columns.
 
-    `expected_rows` is an upper bound that sizes the bloom; without it the keys are kept and the
-    bloom is made at the end. `inherited` is the previous slice's filter, kept if it has room, in
-    which case only `new_keys` are hashed.
+    `expected_rows` is an upper bound that sizes the bloom filter; without it the keys are kept and
+    the filter is built at the end. `inherited` is the previous slice's filter, reused if it has
+    room; then only `new_keys` are hashed.
     """
 
     def __init__(
         self,
-        sink: Any,  # noqa: ANN401 -- whatever pyarrow writes to
+        sink: Any,  # noqa: ANN401 -- any sink of pyarrow
         schema: pa.Schema,
         *,
         table: str,
@@ -205,7 +206,7 @@ class BaseFileWriter:
         self.rows = 0
 
     def write(self, rows: pa.Table, new_keys: pa.Array | None = None) -> None:
-        """Add rows; `new_keys` are those the inherited bloom may not hold (None: all)."""
+        """Add rows; `new_keys` are those that may not be in the inherited bloom (None: all)."""
         if rows.num_rows == 0:
             return
         keys = rows.column(RECORD_KEY)
@@ -223,7 +224,7 @@ class BaseFileWriter:
             self.write_group()
 
     def write_group(self) -> None:
-        """Write what waits as a row group."""
+        """Write the pending rows as a row group."""
         rows = pa.concat_tables(self._waiting) if self._waiting else self._schema.empty_table()
         self._waiting, self._waiting_rows = [], 0
         self._open(rows).write_table(rows, row_group_size=2 * ROW_GROUP)
@@ -243,7 +244,7 @@ class BaseFileWriter:
         return self._writer
 
     def close(self) -> None:
-        """Write what waits and the footer; the sink stays open."""
+        """Write the pending rows and the footer; the sink stays open."""
         if self._waiting or self._writer is None:
             self.write_group()
         assert self._writer is not None
@@ -266,7 +267,7 @@ class BaseFileWriter:
         self._sink.seal()
 
     def abandon(self) -> None:
-        """End a file that nobody will read, before its sink is closed."""
+        """Abandon an unfinished file, before its sink is closed."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -278,13 +279,13 @@ def _sized(rows: int, fpp: float) -> BloomFilter:
 
 
 def _still_fits(inherited: BloomFilter, wanted: BloomFilter) -> bool:
-    """Whether the previous filter has room for the expected rows at the asked error rate."""
+    """Whether the previous filter has room for the expected rows at the wanted error rate."""
     same = (inherited.type_code, inherited.hashes) == (wanted.type_code, wanted.hashes)
     return same and inherited.bits >= wanted.bits
 
 
 def _repetitive(rows: pa.Table) -> list[str]:
-    """Return the columns worth a dictionary: constant meta columns, and text that repeats."""
+    """Return the columns to encode with a dictionary: constant meta columns, repetitive text."""
     sample = rows.slice(0, 4096)
     names = [COMMIT_TIME, PARTITION_PATH, FILE_NAME]
     for field in rows.schema:

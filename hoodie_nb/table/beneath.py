@@ -1,13 +1,13 @@
-"""Folders that lie beneath a table's root, and renames that replace nothing.
+"""Access to folders below a table's root, and renames that never replace a file.
 
-A table of unknown origin may hold links: if `.hoodie/.temp` leads to somebody's home folder, a
-sweep would delete there. So each folder is opened from the one above it, starting at the root, and
-a link on the way is refused (only the root itself may be one). What is then done goes through the
-open folder, so that nobody can slip a link in between.
+A table of unknown origin may contain links: if `.hoodie/.temp` points to a home folder, a cleanup
+would delete files there. So each folder is opened from its parent, starting at the root, and a link
+on the way is refused (only the root itself may be a link). All later operations use the open
+folder, so no link can be inserted in between.
 
-**Caveats**: where the kernel or the file system has no `renameat2(RENAME_NOREPLACE)`, a rename
-looks first whether the name is taken. Between the two another engine could take it; writers of this
-library cannot, since they hold the table's lock.
+**Caveats**: if the kernel or the file system has no `renameat2(RENAME_NOREPLACE)`, a rename first
+checks whether the name exists. Another engine could create it in between; writers of this library
+cannot, since they hold the table's lock.
 """
 
 import ctypes
@@ -29,9 +29,9 @@ Place = tuple[int, str]  # an open folder and a name in it
 
 @contextmanager
 def folder_beneath(root: str, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """Open a folder of the table (made if asked) without following a link; InvalidTable if one is.
+    """Open a folder of the table without following links; InvalidTable if there is a link.
 
-    Yields its descriptor.
+    Yields its descriptor; `make` creates missing folders.
     """
     if make:
         os.makedirs(root, exist_ok=True)
@@ -57,7 +57,7 @@ def _opened(folder: int, name: str, make: bool) -> int:
     except FileNotFoundError:
         if not make:
             raise
-    with suppress(FileExistsError):  # somebody was faster, or it is a link that leads nowhere
+    with suppress(FileExistsError):  # created in the meantime, or a dangling link
         os.mkdir(name, dir_fd=folder)
     return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
 
@@ -69,10 +69,10 @@ def is_link(place: Place) -> bool:
 
 
 def link_refused(root: str, path: str) -> InvalidTable:
-    """Return the error for a link of which nobody knows where it leads."""
+    """Return the error for a link inside the table."""
     return InvalidTable(
-        f"{path!r} is a link and would leave the table at {root}, outside of which nothing is "
-        "listed, written or deleted: delete the link, or put the folder or file itself in its place"
+        f"{path!r} is a link and may point outside the table at {root}, where nothing may be "
+        "listed, written or deleted: delete the link, or replace it by the folder or file itself"
     )
 
 
@@ -85,7 +85,7 @@ def rename_new(source: Place, target: Place) -> None:
         if rename(*names, _NO_REPLACE) == 0:
             return
         number = ctypes.get_errno()
-        if number not in (errno.EINVAL, errno.ENOSYS):  # neither is about these two files
+        if number not in (errno.EINVAL, errno.ENOSYS):  # these two mean: not supported
             raise OSError(number, os.strerror(number), old, None, new)
     try:
         os.stat(new, dir_fd=new_folder, follow_symlinks=False)
@@ -97,9 +97,9 @@ def rename_new(source: Place, target: Place) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a folder; size in bytes, time of change in ms since 1970.
+    """One name in a folder; size in bytes, modification time in ms since 1970.
 
-    A link has the size and time of the file it leads to; it is never a folder.
+    A link has the size and time of its target; it is never a folder.
     """
 
     name: str
@@ -110,20 +110,20 @@ class Entry:
 
 
 def entry_of(found: "os.DirEntry[str]") -> Entry | None:
-    """Return what was found in a folder, None if it is gone by now."""
+    """Return a directory entry; None if it has been deleted in the meantime."""
     try:
         status = found.stat(follow_symlinks=False)
         if found.is_symlink():
-            with suppress(OSError):  # it leads nowhere, or in a circle
+            with suppress(OSError):  # a dangling or circular link
                 status = found.stat()
-    except FileNotFoundError:  # deleted while we looked
+    except FileNotFoundError:  # deleted in the meantime
         return None
     size, changed = status.st_size, status.st_mtime_ns // 1_000_000
     return Entry(found.name, found.is_dir(follow_symlinks=False), size, changed, found.is_symlink())
 
 
 def file_name_of(found: "os.DirEntry[str]") -> str | None:
-    """Return the name of what was found, None if it is a folder."""
+    """Return the name of a directory entry; None if it is a folder."""
     return None if found.is_dir(follow_symlinks=False) else found.name
 
 
@@ -137,7 +137,7 @@ def create_new(folder: int, name: str, path: str) -> BinaryIO:
 
 
 def same_content(first: str, second: str) -> bool:
-    """Whether two files hold the same bytes."""
+    """Whether two files have the same bytes."""
     if os.path.getsize(first) != os.path.getsize(second):
         return False
     with open(first, "rb") as a, open(second, "rb") as b:

@@ -1,32 +1,32 @@
 """The bloom filter in a data file's footer: "this key is certainly not in this file".
 
-Hudi's BLOOM index asks a file's key range, then this filter (which never says no to a key it was
-given), and last the key column, which settles the few false positives.
+Hudi's BLOOM index checks a file's key range, then this filter (which never says no to a key that
+was added), and last the key column, which rules out the few false positives.
 
-*On disk*: footer key `org.apache.hudi.bloomfilter` holds standard base64 (no line breaks) of the
+*On disk*: footer key `org.apache.hudi.bloomfilter` is standard base64 (no line breaks) of the
 bytes below, big endian; `hoodie_bloom_filter_type_code` names the layout.
 
     header      int32 version = -1 | int32 hashes | int8 hash type = 1 (murmur) | int32 bits
     row         header | ceil(bits / 8) bytes; bit i is byte i >> 3, mask 1 << (i & 7)
     SIMPLE      one row
-    DYNAMIC_V0  header | int32 keys a row is for | int32 keys in the last row | int32 rows | rows
+    DYNAMIC_V0  header | int32 keys per row | int32 keys in the last row | int32 rows | rows
 
 *Size*: n keys at false-positive rate p take ceil(n * -ln p / ln² 2) bits and ceil(ln 2 * bits / n)
-hashes: 43 bits and 30 hashes a key at Hudi's 1e-9. Java's defaults (60 000 keys, DYNAMIC_V0) put
-431 380 characters into every file, however small. A writer that knows how many records a file will
-hold needs neither the room nor the growing, so `sized(n)` is SIMPLE; Hudi reads both.
+hashes: 43 bits and 30 hashes per key at Hudi's 1e-9. Java's defaults (60 000 keys, DYNAMIC_V0) put
+431 380 characters into every file, however small. A writer that knows its number of records needs
+no growth, so `sized(n)` is SIMPLE; Hudi reads both.
 
-*Semantics*: a key stands for bits |h| mod bits, h running through a chain of hashes: h = murmur2 of
-the key's UTF-8 with the h before as its seed, 0 at first; |h| as of an int32. Hadoop's murmur2 is
-not the textbook's: bytes behind the last whole word count from the end and are sign-extended. A
-DYNAMIC_V0 key goes into the last row; when that is full comes a new row or, once there are rows for
-`max_entries` keys, all rows take turns. Words are mixed without the seed, so here once and only the
-chain repeats; keys go by falling word count, so that word j belongs to a prefix of them.
+*Semantics*: a key sets the bits |h| mod bits, for each h in a chain of hashes: h = murmur2 of the
+key's UTF-8 with the previous h as its seed, initially 0; |h| as an int32. Hadoop's murmur2 differs
+from the textbook: bytes after the last whole word count from the end and are sign-extended. A
+DYNAMIC_V0 key goes into the last row; when that is full, a new row is added or, once there are rows
+for `max_entries` keys, all rows are used in turn. Words are mixed without the seed, so only the
+chain is repeated; keys are sorted by descending word count, so word j belongs to a prefix of them.
 
-**Caveats**: a filter given more keys than it was sized for stays right but says "maybe" too often;
-size a new one. A parsed filter no longer knows `max_entries` and opens no more rows (as in Java).
-Cost goes with the longest key: one of a megabyte takes some 15 seconds. Refused, as Hudi
-never writes them: jenkins hashing, Hadoop's unversioned header.
+**Caveats**: a filter with more keys than it was sized for stays correct but says "maybe" too often;
+create a new one. A parsed filter does not know `max_entries` and adds no more rows (as in Java).
+A key of one megabyte takes about 15 seconds. Jenkins hashing and Hadoop's unversioned header are
+refused: Hudi never writes them.
 
 *Source:* Hudi `BloomFilterFactory`, `InternalDynamicBloomFilter`; Hadoop `util.hash.MurmurHash`.
 """
@@ -52,8 +52,8 @@ _COUNTS: Final = struct.Struct(">iibiiii")  # the header again, then DYNAMIC_V0'
 _VERSION, _MURMUR = -1, 1
 _INT32_MAX: Final = 2**31 - 1
 _MAX_HASHES: Final = 256  # p = 1e-77; bounds the work an untrusted header can ask for
-_FIRST_ROUNDS: Final = 3  # leave an eighth of the keys that a full filter does not hold
-_BLOCK_KEYS: Final = 16_384  # a block's words stay in the processor's cache
+_FIRST_ROUNDS: Final = 3  # an eighth of the absent keys pass these rounds in a full filter
+_BLOCK_KEYS: Final = 16_384  # a block fits into the processor's cache
 _BLOCK_CELLS: Final = 1 << 20  # rows x keys of one probe: many tiny rows must not cost memory
 _M: Final = np.uint32(0x5BD1E995)
 _SEED: Final = np.zeros(1, dtype=np.uint32)
@@ -66,7 +66,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """Keys cut into mixed words, most words first: column j is word j of the first keys."""
+    """Keys as mixed words, by descending word count: column j is word j of the first keys."""
 
     columns: list[Words]
     tail: Words
@@ -75,7 +75,7 @@ class _Chain:
 
     @classmethod
     def cut(cls, data: Bytes, starts: Ints, lengths: Ints) -> _Chain:
-        """Take the keys `data[start : start + length]`."""
+        """Build the words of the keys `data[start : start + length]`."""
         whole = lengths >> 2
         counts = np.searchsorted(-whole, -np.arange(whole[0]))
         columns = [_mixed_words(data, starts[:n] + 4 * j) for j, n in enumerate(counts)]
@@ -88,7 +88,7 @@ class _Chain:
         return cls(columns, tail, factor, lengths.astype(np.uint32))
 
     def next(self, seed: Words) -> Words:
-        """Hash every key with the seed (one for all, or one a key)."""
+        """Hash every key with the seed (one for all, or one per key)."""
         h = self.length ^ seed
         for column in self.columns:
             part = h[: len(column)]
@@ -108,19 +108,19 @@ class BloomFilter:
 
     bits: int
     hashes: int
-    entries: int  # keys a row is for; 0 in SIMPLE, which does not say
+    entries: int  # keys per row; 0 in SIMPLE, which does not store it
     _rows: Bytes
     max_entries: int = 0
     _in_last_row: int = 0
-    _spilled: int = 0  # keys added when no row was left to fill
+    _spilled: int = 0  # keys added after all rows were full
 
     @classmethod
     def sized(cls, entries: int, fpp: float = 1e-9, max_entries: int | None = None) -> BloomFilter:
-        """Make an empty SIMPLE, or DYNAMIC_V0 up to `max_entries`. Raises: InvalidConfig."""
+        """Return an empty SIMPLE, or DYNAMIC_V0 up to `max_entries`. Raises: InvalidConfig."""
         if entries < 0 or not 0 < fpp < 1 or (max_entries is not None and max_entries < 1):
             asked = f"entries={entries}, fpp={fpp}, max_entries={max_entries}"
-            raise InvalidConfig(f"no bloom filter has {asked}; at least 0, inside 0..1, at least 1")
-        entries = max(entries, 1)  # a file that deletes have emptied still carries a filter
+            raise InvalidConfig(f"bloom filter with {asked}; allowed: >= 0, in 0..1, >= 1")
+        entries = max(entries, 1)  # a file emptied by deletes still has a filter
         bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
         hashes = math.ceil(math.log(2) * bits / entries)
         if bits > _INT32_MAX or hashes > _MAX_HASHES:
@@ -137,7 +137,7 @@ class BloomFilter:
         try:
             data = base64.b64decode(text, validate=True)
         except ValueError as error:
-            raise InvalidTable(f"the bloom filter is no base64: {error}") from error
+            raise InvalidTable(f"the bloom filter is not base64: {error}") from error
         layout = _HEADER if code == SIMPLE else _COUNTS
         _demand(len(data) >= layout.size, f"cut short at {len(data)} bytes")
         version, hashes, hash_type, bits = _HEADER.unpack_from(data)
@@ -154,7 +154,7 @@ class BloomFilter:
 
     @property
     def type_code(self) -> str:
-        """Say what the footer's `hoodie_bloom_filter_type_code` must say."""
+        """Return the value for the footer's `hoodie_bloom_filter_type_code`."""
         return DYNAMIC if self.entries else SIMPLE
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
@@ -170,7 +170,7 @@ class BloomFilter:
         self._rows = np.packbits(flat, bitorder="little").reshape(len(self._rows), -1)
 
     def might_contain(self, keys: pa.Array | pa.ChunkedArray) -> Bools:
-        """Tell for each key whether it may have been added (no is certain). Raises: as `add`."""
+        """Return for each key whether it may have been added (no is certain). Raises: as `add`."""
         data, starts, lengths = key_bytes(keys)
         size = max(1, min(_BLOCK_KEYS, _BLOCK_CELLS // len(self._rows)))
         alive = np.arange(len(starts))
@@ -182,7 +182,7 @@ class BloomFilter:
         return np.bincount(alive, minlength=len(starts)) > 0
 
     def to_text(self) -> str:
-        """Write the filter as the footer has it; the inverse of `parse`."""
+        """Return the filter as text for the footer; the inverse of `parse`."""
         header = (_VERSION, self.hashes, _MURMUR, self.bits)
         parts = [_HEADER.pack(*header) + row.tobytes() for row in self._rows]
         if self.entries:
@@ -191,13 +191,13 @@ class BloomFilter:
         return base64.b64encode(b"".join(parts)).decode("ascii")
 
     def same_shape(self, other: BloomFilter) -> bool:
-        """Tell whether both agree in type, bits, hashes, keys a row and number of rows."""
+        """Return whether type, bits, hashes, keys per row and number of rows are equal."""
         return self._shape() == other._shape()
 
     def union(self, other: BloomFilter) -> BloomFilter:
-        """Make the filter of both key sets. Raises: ValueError unless `same_shape`."""
+        """Return the filter of both key sets. Raises: ValueError unless `same_shape`."""
         if not self.same_shape(other):
-            raise ValueError(f"bloom filters of different shape do not unite: {self}, {other}")
+            raise ValueError(f"bloom filters of different shapes cannot be merged: {self}, {other}")
         both = BloomFilter(self.bits, self.hashes, self.entries, self._rows | other._rows)
         both.max_entries = max(self.max_entries, other.max_entries)
         both._in_last_row = self._in_last_row + other._in_last_row
@@ -217,7 +217,7 @@ class BloomFilter:
             return np.zeros(count, dtype=np.int64)
         last, order = len(self._rows) - 1, np.arange(count, dtype=np.int64)
         free = max(0, -(-self.max_entries // self.entries) - len(self._rows))
-        ahead = (self._in_last_row + order) // self.entries  # rows past the last, were there no end
+        ahead = (self._in_last_row + order) // self.entries  # rows after the last one, if unlimited
         opened, placed = min(free, int(ahead[-1])), int((ahead <= free).sum())
         self._rows = np.pad(self._rows, ((0, opened), (0, 0)))
         around = np.maximum(self._spilled + order - placed - 1, 0)  # Java starts with row 0 twice
@@ -226,7 +226,7 @@ class BloomFilter:
         return np.where(ahead <= free, last + ahead, around % len(self._rows))
 
     def _hits(self, chain: _Chain, rounds: int) -> Ints:
-        """Find the keys of which some row has the bits of the first `rounds` hashes."""
+        """Find the keys for which some row has the bits of the first `rounds` hashes."""
         hit, h = np.ones((len(self._rows), len(chain.length)), dtype=np.bool_), _SEED
         for _ in range(rounds):
             h = chain.next(h)
@@ -253,7 +253,7 @@ def _mixed_words(data: Bytes, at: Ints) -> Words:
 
 
 def _blocks(data: Bytes, starts: Ints, lengths: Ints, size: int) -> Iterator[tuple[Ints, _Chain]]:
-    """Cut the keys, most words first, into blocks of (row numbers, chain)."""
+    """Split the keys, by descending word count, into blocks of (row numbers, chain)."""
     most = (lengths >> 2).max(initial=0)
     fewer = (most - (lengths >> 2)).astype(np.min_scalar_type(most))  # small ints sort by radix
     order = np.argsort(fewer, kind="stable")
@@ -263,7 +263,7 @@ def _blocks(data: Bytes, starts: Ints, lengths: Ints, size: int) -> Iterator[tup
 
 
 def key_bytes(keys: pa.Array | pa.ChunkedArray) -> tuple[Bytes, Ints, Ints]:
-    """Give the keys' bytes, each key's start in them, and its length."""
+    """Return the keys' bytes, and the start and length of each key."""
     kind = keys.type.value_type if pa.types.is_dictionary(keys.type) else keys.type
     if kind not in (pa.string(), pa.large_string(), pa.string_view()):
         raise InvalidInput(f"record keys must be strings, not {keys.type}; cast them first")
@@ -271,7 +271,7 @@ def key_bytes(keys: pa.Array | pa.ChunkedArray) -> tuple[Bytes, Ints, Ints]:
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     _refuse("null", np.asarray(array.is_null()))
     _, offsets, data = array.buffers()
-    if not len(array):  # such an array may have no buffers at all
+    if not len(array):  # an empty array may have no buffers
         return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
     edges = np.frombuffer(offsets, dtype=np.int64)[array.offset :][: len(array) + 1]
     _refuse("empty", edges[1:] == edges[:-1])
@@ -290,7 +290,7 @@ def _demand(met: bool, otherwise: str) -> None:
 
 
 def _parsed_rows(data: bytes, start: int, count: int, bits: int) -> Bytes:
-    """Read `count` rows from byte `start` on, each behind a copy of the header."""
+    """Read `count` rows from byte `start` on, each after a copy of the header."""
     width, rest = _HEADER.size + -(-bits // 8), len(data) - start
     _demand(rest == count * width, f"of {rest} bytes where {count} rows take {count * width}")
     table = np.frombuffer(data, dtype=np.uint8, offset=start).reshape(count, width)

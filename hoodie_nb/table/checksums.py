@@ -1,13 +1,13 @@
-"""Checksums: what this library keeps for itself is verified before it is used.
+"""Checksums: this library verifies its own files before it uses them.
 
 Sealed runs, prepared records, staged files, staged deletes and progress may be the only copy of
-rows that a stream counts as done, or of the fact that it does. None of them is believed as it is.
+rows that a stream considers written, or of the fact that it does. None is used without a check.
 
 *On disk*: a record is `{"crc32": "<8 hex digits>", "record": {...}}`, the CRC-32 over the bytes of
-the inner object. A file is named by such a record, with its length and its own CRC-32.
+the inner object. Such a record names a file together with its length and CRC-32.
 
-**Caveats**: a CRC finds damage, not forgery. A file that is replaced by an older version of itself
-is found by what names it, not here. *Source:* design of durable state, reliability §2.3.
+**Caveats**: a CRC detects damage, not forgery. A file replaced by an older version of itself is
+detected by the record that names it.
 """
 
 import io
@@ -25,7 +25,7 @@ from hoodie_nb.table.storage import LocalStorage
 _RECORD = re.compile(rb'\{"crc32": "([0-9a-f]{8})", "record": (.*)\}', re.DOTALL)
 _PIECE = 1 << 20
 LOST = (
-    "a stream counts its rows as done. Restore it from a backup; if there is none, delete the "
+    "a stream considers its rows written. Restore it from a backup; without one, delete the "
     "folders sealed, prepared and staged in .hoodie/.hoodie_nb and start the stream with a new "
     "checkpoint folder, so that it reads its source again (upserts converge)"
 )
@@ -33,16 +33,16 @@ LOST = (
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of ours as it was written: path from the table's root, length in bytes, CRC-32."""
+    """A file as this library wrote it: path from the table's root, length in bytes, CRC-32."""
 
     path: str
     size_bytes: int
     crc: int
 
     def verify(self, storage: LocalStorage, stake: str = LOST) -> None:
-        """Raise InvalidTable if the file is missing or not the one that was written.
+        """Raise InvalidTable if the file is missing or has changed.
 
-        `stake` completes the message: what is at stake, and what to do.
+        `stake` completes the message: which data are at risk, and what to do.
         """
         try:
             size = storage.size(self.path)
@@ -56,8 +56,8 @@ class StoredFile:
             )
         if found != self.crc:
             raise InvalidTable(
-                f"{storage.root}/{self.path} is damaged (its checksum is not that of what was "
-                f"written); {stake}"
+                f"{storage.root}/{self.path} is damaged (its checksum differs from that of the "
+                f"written file); {stake}"
             )
 
 
@@ -70,7 +70,7 @@ def _crc_of(path: str) -> int:
 
 
 class ChecksummedFile(io.BufferedIOBase):
-    """A file that is being written, with the length and CRC-32 of what went through."""
+    """A file being written, with the length and CRC-32 of the bytes so far."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -84,7 +84,7 @@ class ChecksummedFile(io.BufferedIOBase):
         """Return the bytes written so far."""
         return self.size_bytes
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 -- whatever has a buffer
+    def write(self, data: Any) -> int:  # noqa: ANN401 -- any buffer
         """Write bytes, counting them."""
         view = memoryview(data).cast("B")
         self._file.write(view)
@@ -93,7 +93,7 @@ class ChecksummedFile(io.BufferedIOBase):
         return view.nbytes
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Flush everything to the operating system."""
         if not self._file.closed:
             self._file.flush()
 
@@ -112,7 +112,7 @@ class ChecksummedFile(io.BufferedIOBase):
         super().close()
 
     def stored(self, path: str) -> StoredFile:
-        """Return the file under its path, as it is now."""
+        """Return the file's description under its path."""
         return StoredFile(path, self.size_bytes, self.crc)
 
 

@@ -1,9 +1,9 @@
-"""Commit metadata: what one instant wrote, as the completed file tells it.
+"""Commit metadata: what one instant wrote, as stored in its completed file.
 
 *On disk* (table version 6): JSON. `partitionToWriteStats` maps a partition path (`""` without
-partitions) to one entry per base file; `extraMetadata.schema` holds the Avro schema without meta
-fields; `operationType` is Hudi's word for the operation. The previous commit of a new file group
-is the string `"null"`.
+partitions) to one entry per base file; `extraMetadata.schema` is the Avro schema without meta
+fields; `operationType` is Hudi's name of the operation. The previous commit of a new file group is
+the string `"null"`.
 
 *Source:* HoodieCommitMetadata, HoodieWriteStat, HoodieReplaceCommitMetadata.
 """
@@ -25,15 +25,14 @@ _ZEROS += ["totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks"]
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """One base file that a bucket writer made: where it is staged, what it holds, what it replaces.
+    """One base file of a bucket writer: its staged path, its contents, the file it replaces.
 
     Counts are rows, `bytes_written` is the file's size and `crc` its CRC-32; `previous_file` is the
-    base file name of the slice it was built on, None for a new file group; `deleted_path` is a
-    staged Arrow file with the rows of this checkpoint that are not in the base file: its deletes,
-    and rows that lost against the slice; if deletes met no row, there is no base file and
-    `file_name` is empty. `part` counts the writes of an instant that was redone. `keys` says where
-    the keys lie that the index is to learn: all of the file, or those new in it.
-    *Source:* RFC-24 "write status".
+    base file of the previous slice, None for a new file group. `deleted_path` is a staged Arrow
+    file with the rows of this checkpoint that are not in the base file: deletes, and rows that lost
+    against the slice. If deletes matched no row, there is no base file and `file_name` is empty.
+    `part` counts the writes of an instant that was redone. `keys` is the path of the keys for the
+    index: all keys of the file, or only the new ones. *Source:* RFC-24 "write status".
     """
 
     partition_path: str
@@ -58,19 +57,19 @@ class WriteStatus:
 
     @property
     def path(self) -> str:
-        """Return where the file belongs, from the table's root."""
+        """Return the final path of the file, relative to the table's root."""
         return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
 
     @property
     def staged_file(self) -> StoredFile | None:
-        """Return the staged base file as it was written, None if there is none."""
+        """Return the staged base file as written; None if there is none."""
         if not self.file_name:
             return None
         return StoredFile(self.staged_path, self.bytes_written, self.crc)
 
     @property
     def staged_deletes(self) -> StoredFile | None:
-        """Return the staged deletes as they were written, None if there are none."""
+        """Return the staged deletes as written; None if there are none."""
         if self.deleted_path is None:
             return None
         return StoredFile(self.deleted_path, self.deleted_bytes, self.deleted_crc)
@@ -115,8 +114,8 @@ class CommitMetadata:
             )
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidTable(
-                f"{where} is no readable commit ({error}): restore it from a backup, or roll the "
-                "table back to the instant before it"
+                f"{where} is not a readable commit ({error}): restore it from a backup, or roll "
+                "the table back to the previous instant"
             ) from None
 
     def total(self, name: str) -> int:
@@ -125,18 +124,18 @@ class CommitMetadata:
 
     @property
     def paths(self) -> list[str]:
-        """Return the base files this commit names, from the table's root."""
+        """Return the base files that this commit names, relative to the table's root."""
         return [stat["path"] for stats in self.stats.values() for stat in stats]
 
 
 def _typed(value: Any, kind: type) -> Any:  # noqa: ANN401 -- JSON
     if type(value) is not kind:
-        raise TypeError(f"{str(value)[:40]!r} is no {kind.__name__}")
+        raise TypeError(f"{str(value)[:40]!r} is not of type {kind.__name__}")
     return value
 
 
 def _checked(stat: Any) -> Mapping[str, Any]:  # noqa: ANN401 -- JSON
-    """Return a file's statistics if its path is text and its counters are whole numbers."""
+    """Return a file's statistics if its path is text and its counters are integers."""
     _typed(_typed(stat, dict).get("path"), str)
     for name in _COUNTERS:
         _typed(stat.get(name) or 0, int)

@@ -1,13 +1,14 @@
-"""File groups and their slices: which base file holds the rows of a group as of an instant.
+"""File groups and their slices: which base file has the rows of a group as of an instant.
 
 A base file counts if its instant is a completed commit, or is older than the first completed commit
-and not pending (its commit was archived, which may leave older rollbacks and cleans behind); the
-newest such file of a group is its slice. Groups that a replacecommit replaced are gone from that
-instant on, with whatever is written into them later: every engine leaves out their file ids.
+and not pending (its commit was archived, while older rollbacks and cleans may remain). The newest
+such file of a group is its slice. Groups replaced by a replacecommit are gone from that instant on,
+with anything written into them later: every engine ignores their file ids.
 
-A partition is a folder with a metadata file, as for every Hudi reader, or one that has lost it: its
-base files count and their rows name this very folder. Such rows are read, so that no upsert takes
-them for new, and the next write puts the file back. Copies of base files elsewhere are not read.
+A partition is a folder with a metadata file, as for every Hudi reader, or one that has lost the
+file but has base files that count and whose rows name this folder. Such rows are read, so that no
+upsert treats them as new, and the next write restores the metadata file. Copies of base files in
+other folders are not read.
 
 *On disk*: `<partition>/<fileId>_<writeToken>_<instant>.parquet`, exactly two `_`.
 
@@ -44,14 +45,14 @@ class BaseFileName:
 
     @classmethod
     def parse(cls, name: str) -> "BaseFileName | None":
-        """Return the parts of `name`, None if it is no base file's name."""
+        """Return the parts of `name`; None if it is not the name of a base file."""
         match = _NAME.fullmatch(name)
         return None if match is None else cls(match[1], match[2], match[3])
 
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Which instants' files count: commits on the active timeline, and those that were archived."""
+    """The instants whose files count: commits on the active timeline, and archived ones."""
 
     completed: frozenset[str]
     pending: frozenset[str]
@@ -70,7 +71,7 @@ class Commits:
         return instant_time < self.start and instant_time not in self.pending
 
     def count(self, instant_time: str) -> bool:
-        """Whether a file of that instant is to be read."""
+        """Whether a file of that instant counts."""
         return instant_time in self.completed or self.archived(instant_time)
 
 
@@ -78,8 +79,8 @@ class Commits:
 class FileSlice:
     """One version of a file group: its base file (size in bytes) and the instant that wrote it.
 
-    `staged_path` is where the file lies while its instant is open: the overlay that index, assigner
-    and writer of the instant's next checkpoint see.
+    `staged_path` is the file's path while its instant is open: the index, assigner and writer of
+    the instant's next checkpoint use it.
     """
 
     partition_path: str
@@ -91,7 +92,7 @@ class FileSlice:
 
     @property
     def path(self) -> str:
-        """Return the base file's path from the table's root."""
+        """Return the base file's path, relative to the table's root."""
         if self.staged_path is not None:
             return self.staged_path
         return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
@@ -99,10 +100,10 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class FileGroups:
-    """The latest slices by partition path and file id, as of the instants that have completed.
+    """The latest slices by partition path and file id, as of the completed instants.
 
     `unmarked` are the partitions that have lost their metadata file; `replaced` the file groups, by
-    partition path and file id, that a replacecommit has taken out of the table.
+    partition path and file id, that a replacecommit removed from the table.
     """
 
     slices: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
@@ -121,9 +122,9 @@ class FileGroups:
     def with_commit(
         self, instant_time: str, statuses: Iterable[WriteStatus], *, staged: bool = False
     ) -> "FileGroups":
-        """Return the view after a commit of `statuses`, without looking at the disk.
+        """Return the view after a commit of `statuses`, without reading the disk.
 
-        With `staged` the commit is still open: the files lie staged, the instants stay as they are.
+        With `staged` the commit is still open: the files are staged, the instants do not change.
         """
         slices = dict(self.slices)
         for status in statuses:
@@ -144,7 +145,7 @@ class FileGroups:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder that holds base files or a metadata file, and whether it is a partition."""
+    """A folder with base files or a metadata file, and whether it is a partition."""
 
     path: str
     entries: Sequence[Entry]
@@ -167,7 +168,7 @@ def table_folders(
 
 
 def _counted(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry, BaseFileName]]:
-    """Yield the base files that are to be read, with the parts of their names."""
+    """Yield the base files that count, with the parts of their names."""
     for entry in entries:
         name = None if entry.is_folder else BaseFileName.parse(entry.name)
         if name is not None and commits.count(name.instant_time):
@@ -231,10 +232,10 @@ def _replaced(timeline: Timeline, instants: Iterable[Instant]) -> frozenset[tupl
 
 
 def walk_folders(storage: LocalStorage) -> Iterator[tuple[str, list[Entry]]]:
-    """Yield every folder of the table but Hudi's own, each with what lies in it.
+    """Yield every folder of the table except Hudi's own, each with its entries.
 
-    Links are not followed. One that leads to a folder outside the table is refused, so that rows
-    which another engine reads there are not missed.
+    Links are not followed. A link to a folder outside the table is refused, so that rows which
+    another engine reads there are not missed.
     """
     folders = [""]
     while folders:

@@ -1,10 +1,10 @@
-"""The checksum of a base file's footer, which Parquet itself does not have.
+"""A checksum for the footer of base files, which Parquet itself does not have.
 
 Pages carry checksums; the footer does not, and one flipped bit there renames a column (it reads as
-nulls), changes a type, or hides the keys from the index. So the twelve bytes before the footer of a
-file of ours are `HNBFOOT1` and the CRC-32 of all that follows, little-endian. Readers find pages by
-their offsets and never look there. A file without them is another engine's, or older: its footer is
-believed.
+nulls), changes a type, or hides the keys from the index. So in files of this library the twelve
+bytes before the footer are `HNBFOOT1` and the CRC-32 of all following bytes, little-endian. Readers
+find pages by their offsets and ignore these bytes. A file without them comes from another engine or
+an older version: its footer is not checked.
 
 *Source:* the file layout of the Parquet format; PARQUET-1539 for the checksums of pages.
 """
@@ -25,9 +25,9 @@ _TAIL = 4 + len(_END)  # the footer's length, and the mark that ends the file
 
 
 class FooterSink(io.RawIOBase):
-    """Hands what is written to `sink`; from `hold` on it is kept back, `seal` ends the file."""
+    """Passes bytes on to `sink`; after `hold` it buffers them, and `seal` ends the file."""
 
-    def __init__(self, sink: Any) -> None:  # noqa: ANN401 -- whatever pyarrow writes to
+    def __init__(self, sink: Any) -> None:  # noqa: ANN401 -- any sink of pyarrow
         self._sink, self._held, self._size = sink, bytearray(), 0
         self._holds = False
 
@@ -39,8 +39,8 @@ class FooterSink(io.RawIOBase):
         """Return the bytes written so far."""
         return self._size
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 -- whatever has a buffer
-        """Write bytes, or keep them."""
+    def write(self, data: Any) -> int:  # noqa: ANN401 -- any buffer
+        """Write bytes, or buffer them."""
         view = memoryview(data).cast("B")
         if self._holds:
             self._held += view
@@ -50,11 +50,11 @@ class FooterSink(io.RawIOBase):
         return view.nbytes
 
     def hold(self) -> None:
-        """Keep what comes now, the footer."""
+        """Buffer everything from now on: the footer."""
         self._holds = True
 
     def seal(self) -> None:
-        """Write what was kept, with the checksum in front of the footer."""
+        """Write the buffered footer, with the checksum before it."""
         end = bytes(self._held)
         begin = len(end) - _TAIL - int.from_bytes(end[-_TAIL:-4], "little")
         self._sink.write(end[:begin] + _seal(end[begin:]) + end[begin:])
@@ -65,7 +65,7 @@ def _seal(footer: bytes) -> bytes:
 
 
 def open_verified(path: str) -> pq.ParquetFile:
-    """Open a base file whose footer is the one that was written, or raise ArrowInvalid."""
+    """Open a base file and verify its footer, or raise ArrowInvalid."""
     _verify(path)
     file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, page_checksum_verification=True)
     for text in (file.metadata.metadata or {}).values():
@@ -85,4 +85,4 @@ def _verify(path: str) -> None:
             file.seek(begin - _SEAL)
             seal, footer = file.read(_SEAL), file.read()
             if seal.startswith(_MAGIC) and seal != _seal(footer):
-                raise pa.ArrowInvalid("the checksum of its footer is another")
+                raise pa.ArrowInvalid("the checksum of its footer does not match")

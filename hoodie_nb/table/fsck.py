@@ -1,9 +1,9 @@
-"""fsck: what is wrong with a table, and the cure.
+"""fsck: the problems of a table, and how to fix them.
 
-Checked: every base file of the snapshot is there with the size and rows that its commit says; no
-file in a partition that no completed commit names; no pending instant, marker or staged file left;
-every partition is known to listings; the index in every footer finds every key of its file; no key
-is in a partition twice. Nothing is changed: `Table.repair` does that where a rewrite can cure.
+Checks: every base file of the snapshot exists with the size and row count in its commit; every file
+in a partition is named by a completed commit; there are no pending instants, leftover markers or
+staged files; every partition has its metadata file; every footer index finds all keys of its file;
+no partition has duplicate keys. Nothing is changed: `Table.repair` fixes what a rewrite can fix.
 """
 
 import os
@@ -41,12 +41,12 @@ DEDUPLICATE = (
 )
 _RESTORE = f"restore it from a backup; without one its rows are lost: delete it, then {ACCEPT}"
 _THEIRS = "let the engine that planned it complete or cancel it"
-Told = tuple[int | None, int | None]  # the bytes and rows that a commit tells of a file
+InCommit = tuple[int | None, int | None]  # the bytes and rows of a file in its commit
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong with a table, and what to do about it."""
+    """A problem of a table, and how to fix it."""
 
     what: str
     cure: str
@@ -56,16 +56,16 @@ class Finding:
 
 
 def fsck(path: str | os.PathLike[str]) -> list[Finding]:
-    """Return all findings, none if the table is clean."""
+    """Return all findings; empty if the table is clean."""
     try:
         table = open_table(path)
         return [*_leftovers(table), *_files(table), *_keys(table)]
     except HoodieError as error:
-        return [Finding(str(error), "nothing more could be checked")]
+        return [Finding(str(error), "fix this first; no other check was possible")]
 
 
 def _leftovers(table: TableHandle) -> Iterator[Finding]:
-    next_write = f"unless something is writing now: {REPAIR}"
+    next_write = f"unless a write is running: {REPAIR}"
     for instant in table.timeline.pending():
         lost = vanished(table, instant) if instant.action in COMMITS else None
         cure = next_write if instant.action in ("commit", "rollback") else _THEIRS
@@ -76,13 +76,13 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
 
 
 def _files(table: TableHandle) -> Iterator[Finding]:
-    """Compare the partitions with what the commits of the active timeline tell."""
-    told: dict[str, Told] = {}
+    """Compare the partitions with the commits of the active timeline."""
+    named: dict[str, InCommit] = {}
     commits = table.timeline.completed_commits()
     for instant in commits:
         for stats in table.commit_metadata(instant).stats.values():
             for stat in stats:
-                told[stat["path"]] = (stat.get("fileSizeInBytes"), stat.get("numWrites"))
+                named[stat["path"]] = (stat.get("fileSizeInBytes"), stat.get("numWrites"))
     replaced = {
         (partition, file_id): instant.requested_time
         for instant in commits
@@ -91,12 +91,12 @@ def _files(table: TableHandle) -> Iterator[Finding]:
     }
     known = Commits.of(table.timeline.instants())
     for folder in table_folders(table.storage, known):
-        yield from _one_folder(table, folder, known, set(told))
+        yield from _one_folder(table, folder, known, set(named))
     latest = {s.path for s in table.file_groups()}
-    newest = dict.fromkeys(replaced, "9")  # a file of theirs may have been cleaned
+    newest = dict.fromkeys(replaced, "9")  # their files may have been cleaned
     newest |= {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
-    for path in sorted(told):
-        yield from _one_file(table, path, told[path], latest, newest)
+    for path in sorted(named):
+        yield from _one_file(table, path, named[path], latest, newest)
         yield from _revived(path, replaced)
 
 
@@ -108,22 +108,22 @@ def _revived(path: str, replaced: Mapping[tuple[str, str], str]) -> Iterator[Fin
         yield Finding(
             f"{path} was written after replacecommit {since} replaced its file group: no reader "
             "shows its rows",
-            "write its rows again from the source, or read the file and upsert what it holds",
+            "write its rows again from the source, or read the file and upsert its rows",
         )
 
 
 def _one_folder(
-    table: TableHandle, folder: Folder, known: Commits, told: set[str]
+    table: TableHandle, folder: Folder, known: Commits, named: set[str]
 ) -> Iterator[Finding]:
     if not folder.is_partition:
         yield Finding(
-            f"folder {folder.path!r} holds copies of base files that belong elsewhere",
+            f"folder {folder.path!r} has copies of base files of another partition",
             "move it out of the table: other readers may show their rows",
         )
         return
     if not folder.marked:
         yield Finding(
-            f"partition {folder.path!r} lost its {PARTITION_METADATA}: Java reads no rows there",
+            f"partition {folder.path!r} has no {PARTITION_METADATA}: Java reads no rows there",
             REPAIR,
         )
     for entry in folder.entries:
@@ -131,41 +131,41 @@ def _one_folder(
         name = BaseFileName.parse(entry.name)
         archived = name is not None and known.archived(name.instant_time)
         data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
-        if data and path not in told and not archived:
+        if data and path not in named and not archived:
             yield Finding(f"{path} is in no commit", _cure_of_orphan(table, name, known))
 
 
 def _cure_of_orphan(table: TableHandle, name: BaseFileName | None, known: Commits) -> str:
     if name is not None and name.instant_time in known.pending:
-        return f"see what is said of its instant {name.instant_time}"
+        return f"see the finding about its instant {name.instant_time}"
     other = name is not None and name.instant_time not in known.completed
     if name is not None and not other:
         return (
-            f"if {META}/{name.instant_time}.commit is not the file that was written, restore it "
-            "from a backup; else a failed attempt left it: delete it, readers may show its rows"
+            f"if {META}/{name.instant_time}.commit is missing or damaged, restore it "
+            "from a backup; else a failed write left this file: delete it, readers may show it"
         )
     found = trace(table, name.instant_time) if name is not None and other else None
     if name is None or found is None:
         return "delete it: readers may show its rows"
     return (
         f"restore the files {META}/{name.instant_time}.* from a backup, for {found}; if the commit "
-        "was taken back on purpose, delete it: its rows are lost then"
+        "was removed on purpose, delete this file: its rows are lost then"
     )
 
 
 def _one_file(
     table: TableHandle,
     path: str,
-    told: Told,
+    named: InCommit,
     latest: set[str],
     newest: dict[tuple[str, str], str],
 ) -> Iterator[Finding]:
-    (size, rows) = told
+    (size, rows) = named
     folder, _, file_name = path.rpartition("/")
     name = BaseFileName.parse(file_name)
     if not table.storage.exists(path):
         if name is not None and newest.get((folder, name.file_id), "") <= name.instant_time:
-            what = f"{path} is missing, readers show an older slice or no rows"
+            what = f"{path} is missing: readers show an older slice or no rows"
             yield Finding(what, f"restore it from a backup, or {ACCEPT}")
         return
     found = table.storage.size(path)
@@ -175,7 +175,7 @@ def _one_file(
         try:
             stored = open_base_file(table.storage.local_path(path)).metadata.num_rows
         except HoodieError:
-            return  # told with its keys
+            return  # reported with its keys
         if rows is not None and stored != rows:
             yield Finding(f"{path} has {stored} rows, its commit says {rows}", _RESTORE)
 
@@ -193,9 +193,9 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
         seen.setdefault(piece.partition_path, []).append(keys)
         objection = index_objection(footer, keys)
         if objection:
-            yield Finding(f"{piece.path}: {objection}, so that an upsert would double them", REPAIR)
+            yield Finding(f"{piece.path}: {objection}, so an upsert would duplicate them", REPAIR)
     for partition, parts in seen.items():
         keys = pa.concat_arrays(parts)
         doubled = len(keys) - len(pc.unique(keys))
         if doubled:
-            yield Finding(f"partition {partition!r} has {doubled} keys twice", DEDUPLICATE)
+            yield Finding(f"partition {partition!r} has {doubled} duplicate keys", DEDUPLICATE)

@@ -1,7 +1,7 @@
-"""A table at hand: its storage, clock, configuration, timeline and file groups in one value.
+"""An open table: its storage, clock, configuration, timeline and file groups in one object.
 
-The view of the file groups is kept between calls and listed again whenever the completed commits on
-the timeline are not those it was made from, so that a commit of another writer is never missed.
+The view of the file groups is cached between calls and listed again whenever the completed commits
+on the timeline have changed, so that a commit of another writer is never missed.
 """
 
 import json
@@ -35,7 +35,7 @@ COMMITS_KEPT = 64
 
 
 class TableHandle:
-    """One table as the library sees it; made by `open_table` and `create_table`."""
+    """One open table; created by `open_table` and `create_table`."""
 
     def __init__(self, storage: LocalStorage, clock: Clock, config: TableConfig) -> None:
         self.storage = storage
@@ -52,7 +52,7 @@ class TableHandle:
 
     @property
     def options(self) -> WriteOptions:
-        """Return the table's write options (InvalidTable); readers can do without."""
+        """Return the table's write options (InvalidTable if damaged); readers do not need them."""
         if self._options is None:
             self._options = properties.load_options(self.storage)
         return self._options
@@ -64,7 +64,7 @@ class TableHandle:
     def reload(self, *, to_write: bool = False) -> None:
         """Read the properties again: another engine may have changed the table (InvalidTable).
 
-        Who is going to write needs the options, too: their damage is reported before anything else.
+        A writer also needs the options: damage to them is reported before anything else.
         """
         if to_write:
             property_file.restore(self.storage)
@@ -73,14 +73,14 @@ class TableHandle:
             self._options = self.options
 
     def file_groups(self) -> FileGroups:
-        """Return the latest slices, listed from disk only if the timeline moved."""
+        """Return the latest slices, listed from disk only if the timeline has changed."""
         if not self._listed or self.timeline.listing.commit_times != self._groups.instants:
             self._groups = load_file_groups(self.storage, self.timeline)
             self._listed = True
         return self._groups
 
     def make_writable(self, tell: Callable[..., None]) -> None:
-        """Raise InvalidTable if we would spoil the table, and put lost metadata files back.
+        """Raise InvalidTable if a write would damage the table; restore lost metadata files.
 
         Java reads no rows in a partition without its metadata file.
         """
@@ -88,7 +88,7 @@ class TableHandle:
         why = None if self._fits else foreign.objection(self.storage, self.config, groups)
         if why:
             raise InvalidTable(
-                f"{self.storage.root} {why}: leave writing to the engine that made the table"
+                f"{self.storage.root} {why}: write it with the engine that created it"
             )
         if not groups.instants:
             self._refuse_uncommitted()
@@ -99,7 +99,7 @@ class TableHandle:
                 tell("partition_metadata_restored", partition=folder)
 
     def _refuse_uncommitted(self) -> None:
-        """Raise InvalidTable if files would count again, as archived ones, after a first commit."""
+        """Raise InvalidTable if files would count as archived after a first commit."""
         pending = {i.requested_time for i in self.timeline.pending()}
         later = Commits(frozenset(), frozenset(pending), "9")
         for folder in table_folders(self.storage, later):
@@ -108,7 +108,7 @@ class TableHandle:
                 if name is not None and later.count(name.instant_time):
                     path = f"{folder.path}/{name}" if folder.path else str(name)
                     raise InvalidTable(
-                        f"the timeline of {self.storage.root} has no commit, but {path} is there: "
+                        f"the timeline of {self.storage.root} has no commit, but {path} exists: "
                         f"readers would show its rows after the next commit. Restore {META} from "
                         "a backup, or delete the base files if their rows are not wanted"
                     )
@@ -123,32 +123,32 @@ class TableHandle:
         return swept is not None and swept.names == self.timeline.listing.names
 
     def list_again(self) -> None:
-        """Forget the view of the file groups: files may have been deleted by hand."""
+        """Drop the cached view of the file groups: files may have been deleted by hand."""
         self._listed = False
 
     @property
     def file_groups_at_hand(self) -> FileGroups:
-        """Return the view as it was last listed or remembered, without asking the timeline."""
+        """Return the cached view, without reading the timeline."""
         return self._groups
 
     def groups_to_write(self) -> FileGroups:
-        """Return the latest slices; InvalidTable if one that a commit wrote is lost."""
+        """Return the latest slices; InvalidTable if a file that a commit wrote is lost."""
         groups = self.file_groups()
         if groups is not self._complete and not self.accepts_loss:
             lost = self.lost_files()
             if lost:
-                self._listed = False  # the file may be put back
+                self._listed = False  # the file may be restored
                 raise InvalidTable(lost_message(self.storage.root, lost))
             self._complete = groups
         return groups
 
     def lost_files(self) -> list[tuple[str, BaseFileName]]:
-        """Return folder and name of base files that commits wrote and that are not there."""
+        """Return folder and name of base files that commits wrote and that are missing."""
         commits = self.timeline.completed_commits()
         return lost_files(self.storage.root, self.file_groups(), commits, self.commit_metadata)
 
     def remember(self, instant_time: str, statuses: Sequence[WriteStatus]) -> None:
-        """Keep the view that a commit of ours led to."""
+        """Cache the view after a commit of this process."""
         complete = self._groups is self._complete
         note_written(self.storage.root, instant_time, [status.path for status in statuses])
         self._groups = self._groups.with_commit(instant_time, statuses)
@@ -189,7 +189,7 @@ def create_table(
     if_exists: str = "error",
     clock: Clock | None = None,
 ) -> TableHandle:
-    """Make an empty table; `if_exists` is "error", "open" (must agree) or "replace"."""
+    """Create an empty table; `if_exists` is "error", "open" (must agree) or "replace"."""
     if if_exists not in ("error", "open", "replace"):
         raise InvalidConfig(f"if_exists={if_exists!r}: choose 'error', 'open' or 'replace'")
     wanted = WriteOptions().updated(options or {})
@@ -198,8 +198,8 @@ def create_table(
     if storage.exists(property_file.PATH) or storage.exists(property_file.BACKUP):
         if if_exists == "error":
             raise InvalidTable(
-                f"{storage.root} holds a table already: use Table.open, if_exists='open', "
-                "or if_exists='replace' to start anew"
+                f"{storage.root} has a table already: use Table.open, if_exists='open', "
+                "or if_exists='replace' to delete it first"
             )
         found = properties.load(storage)
         if if_exists == "open":
@@ -233,7 +233,7 @@ def _make(
 def _clear(storage: LocalStorage) -> None:
     """Delete a table: base files of its own partitions, then `.hoodie`, its properties last.
 
-    Cut off anywhere, what is left is still a table that can be replaced; the lock stays.
+    If interrupted, the remains are still a table that can be replaced; the lock is kept.
     """
     commits = Commits.of(Timeline(storage, SystemClock()).instants())
     for folder in [f for f in table_folders(storage, commits) if f.is_partition]:
@@ -263,9 +263,9 @@ def _must_be_free(storage: LocalStorage) -> None:
     names = [e.name for e in storage.list_folder("")]
     inside = {e.name for e in storage.list_folder(META)}
     leftover = names == [META] and inside <= {OURS.removeprefix(f"{META}/")}
-    if names and not leftover:  # a create that was cut off leaves only our own folder
+    if names and not leftover:  # an interrupted create leaves only our own folder
         raise InvalidTable(
-            f"{target} holds something that is no Hudi table ({', '.join(names[:3])}): choose an "
+            f"{target} has files that are not a Hudi table ({', '.join(names[:3])}): choose an "
             "empty or new folder"
         )
 
@@ -284,7 +284,7 @@ def _must_agree(found: TableConfig, wanted: TableConfig, root: str) -> None:
 
     ours, theirs = facts(wanted), facts(found)
     different = [
-        f"{k}: table {theirs[k]!r}, asked {ours[k]!r}" for k in ours if ours[k] != theirs[k]
+        f"{k}: table {theirs[k]!r}, requested {ours[k]!r}" for k in ours if ours[k] != theirs[k]
     ]
     if different:
-        raise InvalidConfig(f"{root} is another table than asked for: {'; '.join(different)}")
+        raise InvalidConfig(f"{root} is a different table: {'; '.join(different)}")

@@ -1,12 +1,12 @@
 """Key ranges: the smallest and greatest record key of a base file, in two orders of text.
 
 Java compares strings by UTF-16 code units, Arrow (and Hudi's row writer) by the bytes of UTF-8. The
-orders differ for one kind of pair only: characters beyond U+FFFF, which are surrogates in UTF-16,
-sort before U+E000 to U+FFFF there and after them in UTF-8.
+orders differ in one case only: characters beyond U+FFFF, which are surrogates in UTF-16, sort
+before U+E000 to U+FFFF in UTF-16 and after them in UTF-8.
 
 A range in a footer does not name its order. So a key counts as inside if it is inside in either
-order, and a range is written only if its ends are the same in both: then no reader leaves out a key
-of the file. Hudi's bloom index asks a file without a range for every key.
+order, and a range is written only if its ends are the same in both: then no reader excludes a key
+of the file. Hudi's bloom index checks a file without a range for every key.
 
 *Source:* HoodieBloomFilterWriteSupport, BloomIndexFileInfo.isKeyInRange, String.compareTo.
 """
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 Mask = npt.NDArray[np.bool_]
 _DIFFER = 0xEE  # the first byte, in UTF-8, of U+E000 and of everything after it
-# as bytes, U+E000 to U+FFFF (0xEE, 0xEF) move after what lies beyond U+FFFF (0xF0 to 0xF4)
+# as bytes, U+E000 to U+FFFF (0xEE, 0xEF) move after those beyond U+FFFF (0xF0 to 0xF4)
 _SWAPPED = np.arange(256, dtype=np.uint8)
 _SWAPPED[0xEE:0xF0] = (0xFE, 0xFF)
 _BACK = bytes([*range(0xFE), 0xEE, 0xEF])
@@ -37,7 +37,7 @@ class KeyRange:
 
     @classmethod
     def of(cls, keys: pa.Array | pa.ChunkedArray) -> "KeyRange | None":
-        """Return the range of `keys` (nulls left out), None if there is none."""
+        """Return the range of the non-null `keys`; None if there are none."""
         ends = pc.min_max(keys).as_py()
         if ends["min"] is None:
             return None
@@ -63,17 +63,17 @@ class KeyRange:
         return (self.low, self.high) if agree else None
 
     def within(self, low: str, high: str) -> bool:
-        """Whether all the keys lie between `low` and `high` in one of the orders."""
+        """Whether all keys are between `low` and `high` in one of the orders."""
         plain = low.encode() <= self.low.encode() and self.high.encode() <= high.encode()
         ends = java_order(pa.array([low, self.java_low, self.java_high, high])).to_pylist()
         return plain or bool(ends[0] <= ends[1] and ends[2] <= ends[3])
 
 
 def inside(keys: pa.Array, low: str, high: str) -> Mask:
-    """Return which keys lie between `low` and `high`, in UTF-8 order or in UTF-16 order."""
+    """Return which keys are between `low` and `high`, in UTF-8 order or in UTF-16 order."""
     ends = pa.array([low, high])
     found = _between(keys, ends)
-    if _bytes(ends).max(initial=0) >= _DIFFER:  # else both orders compare a key with them alike
+    if _bytes(ends).max(initial=0) >= _DIFFER:  # else both orders give the same result
         found |= _between(java_order(keys), java_order(ends))
     return found
 

@@ -1,20 +1,20 @@
-"""Record keys and partition paths: their text, and which values may not become one.
+"""Record keys and partition paths: their text, and the values that are not allowed.
 
 | table | record key | partition path |
 | --- | --- | --- |
 | no partition column | the value; several columns: `a:1,b:2` | `""` |
 | one key, one partition column (SIMPLE) | the value | the value, or `column=value` in Hive style |
-| else (COMPLEX) | `a:1,b:2`, also for one key column | values joined by `/` |
+| otherwise (COMPLEX) | `a:1,b:2`, also for one key column | values joined by `/` |
 
 A null or empty partition value becomes `__HIVE_DEFAULT_PARTITION__`, a null or empty value in a
-composite key `__null__` or `__empty__`. These texts are the one answer to "the same record":
-shuffles, folds, index and merge compare them byte by byte and nothing else. So that no two records
-share a text, values that could be read as another key are refused. So are values that would leave
-the table, hide from readers or break another engine's paths. The error names the column, the first
-five values and how many rows hold one.
+composite key `__null__` or `__empty__`. These texts define record identity: shuffles, folds, index
+and merge compare only them, byte by byte. To prevent two records with the same text, values that
+could be read as another key are refused. So are values that point outside the table, are hidden
+from readers or break another engine's paths. The error names the column, the first five values and
+the number of rows.
 
-*Source:* KeyGenUtils, PartitionPathEncodeUtils. Hudi's own writer loses the rows of a partition
-value `..` without a word; here the batch is refused.
+*Source:* KeyGenUtils, PartitionPathEncodeUtils. Hudi's own writer silently loses the rows of a
+partition value `..`; here the batch is refused.
 """
 
 import datetime
@@ -31,14 +31,14 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _NULL, _EMPTY = "__null__", "__empty__"  # in composite keys
 _DATES = (datetime.date.min, datetime.date.max)
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-_LONGEST = 65_536  # bytes; a filter hashes a key once for each of its functions
+_LONGEST = 65_536  # bytes; a filter hashes a key once per hash function
 _KEY_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.date32(), pa.bool_())
 
 
 def check_key_types(config: TableConfig, schema: pa.Schema) -> None:
     """Raise InvalidInput if a key or partition column is missing or has no stable text.
 
-    Raises InvalidTable if the table's own keys have another text than ours would have.
+    Raises InvalidTable if the table's own keys have a different text than ours.
     """
     if config.unwritable:
         raise InvalidTable(config.unwritable)
@@ -77,26 +77,27 @@ def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
 
 
 def _short(keys: pa.Array, config: TableConfig) -> pa.Array:
-    """Return the keys, or raise InvalidInput if one is longer than filters are made for."""
+    """Return the keys, or raise InvalidInput if one is too long for a bloom filter."""
     long = pc.greater(pc.binary_length(keys), _LONGEST)
-    _refuse(keys, long, ", ".join(config.record_key), "has a key of more than 64 KiB")
+    _refuse(keys, long, ", ".join(config.record_key), "has a key longer than 64 KiB")
     return keys
 
 
 def _refuse_ambiguous(texts: list[pa.Array], names: tuple[str, ...]) -> None:
     """Refuse composite keys whose text could be that of another key.
 
-    No value holds the `,name:` that follows it, and no such mark overlaps itself (its only comma is
-    in front), so a text is cut into values at the first marks, in one way; each placeholder then
-    has one meaning. The mark before a value is refused too, so that neither of two rivals gets in.
+    No value contains the `,name:` that follows it, and such a separator cannot overlap itself (its
+    only comma is first), so a text can be split into values in only one way, and each placeholder
+    has one meaning. The separator before a value is refused too, so that both of two conflicting
+    keys are refused.
     """
     for position, (text, name) in enumerate(zip(texts, names, strict=True)):
         for word, meaning in ((_NULL, "null"), (_EMPTY, "an empty value")):
-            why = f"holds {word!r}, which is how the key of {meaning} is written,"
+            why = f"has {word!r}, which is how the key of {meaning} is written,"
             _refuse(text, pc.fill_null(pc.equal(text, word), False), name, why)
         for other in names[max(1, position) : position + 2]:
             mark = f",{other}:"
-            why = f"holds {mark!r}, which separates the values of a composite key,"
+            why = f"has {mark!r}, which separates the values of a composite key,"
             _refuse(text, pc.fill_null(pc.match_substring(text, mark), False), name, why)
 
 
@@ -132,7 +133,7 @@ def _part_text(value: str, config: TableConfig, name: str) -> str:
 
 
 def escape(value: str) -> str:
-    """Return `value` with Hudi's own set of characters as `%XX`.
+    """Return `value` with Hudi's set of special characters as `%XX`.
 
     >>> escape("a/b: c")
     'a%2Fb%3A c'
@@ -142,16 +143,16 @@ def escape(value: str) -> str:
 
 def _objection(value: str, config: TableConfig, name: str) -> str | None:
     if value == NULL_PARTITION:
-        return "is the name that Hudi gives to null"
+        return "is Hudi's name for null"
     if value in (".", ".."):
-        return "would leave the table"
+        return "points outside the table"
     if _UNSAFE.search(value) and not config.url_encode:
         return (
-            "has a character that is unsafe in a path (make the table with url_encode=True, "
+            "has a character that is unsafe in a path (create the table with url_encode=True, "
             "or clean the values)"
         )
     if value[:1] in (".", "_") and not config.hive_style:
-        return "starts with '.' or '_', which readers take for hidden"
+        return "starts with '.' or '_', which readers treat as hidden"
     if len(_part_text(value, config, name).encode()) > 255:
         return "is longer than 255 bytes"
     return None
@@ -181,7 +182,7 @@ def _text(column: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:
     if pa.types.is_date(column.type):
         first, last = (pa.scalar(day, pa.date32()) for day in _DATES)
         other = pc.or_(pc.less(column, first), pc.greater(column, last))
-        why = "holds dates outside 0001-01-01 to 9999-12-31, whose text differs between engines,"
+        why = "has dates outside 0001-01-01 to 9999-12-31, whose text differs between engines,"
         _refuse(pc.cast(column, pa.string()), pc.fill_null(other, False), name, why)
     return _one_array(pc.cast(column, pa.string()))
 

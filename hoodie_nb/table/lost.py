@@ -1,14 +1,14 @@
-"""Lost base files: what commits have written and the partitions do not hold any more.
+"""Lost base files: files that commits wrote and that are no longer in the partitions.
 
 A write builds on the newest slice of each file group. If that file is gone (deleted by hand, a lost
-block of the disk), the slice before it looks like the newest, and the next version of the group
-would lack what the lost file held, for ever. So each write compares the listing with the commits of
-the active timeline: the newest slice that a commit wrote for a group is there, or the group was
-replaced. Hudi's cleaner never removes the newest slice of a live group, and what was rolled back or
-restored away has left the timeline.
+disk block), the previous slice looks like the newest, and the next version of the group would
+permanently lack the rows of the lost file. So each write compares the listing with the commits of
+the active timeline: the newest slice that a commit wrote for a group must exist, unless the group
+was replaced. Hudi's cleaner never removes the newest slice of a live group, and instants that were
+rolled back or restored are no longer on the timeline.
 
-*Cost*: a process reads each commit once and keeps one path a file group, for the last `_TABLES`
-tables. **Caveats**: readers do not look; commits of the archived timeline are not asked.
+*Cost*: a process reads each commit once and keeps one path per file group, for the last `_TABLES`
+tables. **Caveats**: readers do not check; archived commits are not read.
 
 *Source:* CleanPlanner, HoodieTimelineArchiver.
 """
@@ -24,8 +24,8 @@ from hoodie_nb.table.timeline import Instant
 Group = tuple[str, str]
 _TABLES = 16
 ACCEPT = (
-    "call Table.open(path).repair(accept_loss=True), which goes on with the rows that other files "
-    "still hold"
+    "call Table.open(path).repair(accept_loss=True), which continues with the rows in the other "
+    "files"
 )
 
 
@@ -37,7 +37,7 @@ class Written:
     files: dict[Group, BaseFileName] = field(default_factory=dict)
 
     def add(self, instant_time: str, paths: Iterable[str]) -> None:
-        """Take in the base files of a commit."""
+        """Add the base files of a commit."""
         self.commits.add(instant_time)
         for path in paths:
             folder, _, file_name = path.rpartition("/")
@@ -47,7 +47,7 @@ class Written:
                 self.files[folder, name.file_id] = name
 
     def missing(self, groups: FileGroups) -> list[tuple[str, BaseFileName]]:
-        """Return folder and name of each file that is not there, or not the group's newest."""
+        """Return folder and name of each file that is missing, or not the group's newest."""
         found = []
         for (folder, file_id), name in self.files.items():
             piece = groups.partition(folder).get(file_id)
@@ -66,7 +66,7 @@ def lost_files(
     commits: Iterable[Instant],
     read: Callable[[Instant], CommitMetadata],
 ) -> list[tuple[str, BaseFileName]]:
-    """Return folder and name of the base files that `commits` wrote and that `groups` lacks."""
+    """Return folder and name of the base files that `commits` wrote and `groups` does not have."""
     listed = [i for i in commits if i.requested_time in groups.instants]
     for written in (_written.setdefault(root, Written()), Written()):
         for instant in listed:
@@ -75,24 +75,24 @@ def lost_files(
         _written[root] = written
         _written.move_to_end(root)
         if not written.missing(groups):
-            break  # else commits were taken back, or it is another table by now: read all again
+            break  # else commits were removed, or the table was replaced: read all again
     while len(_written) > _TABLES:
         _written.popitem(last=False)
     return sorted(written.missing(groups), key=str)
 
 
 def note_written(root: str, instant_time: str, paths: Iterable[str]) -> None:
-    """Take in a commit of this process, so that its metadata need not be read."""
+    """Add a commit of this process, so that its metadata need not be read."""
     if root in _written:
         _written[root].add(instant_time, paths)
 
 
 def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]]) -> str:
-    """Return what an InvalidTable says of lost files."""
+    """Return the message of an InvalidTable for lost files."""
     (folder, name), count = lost[0], len(lost)
     others = f" (and {count - 1} more)" if count > 1 else ""
     return (
-        f"{root}/{folder + '/' if folder else ''}{name}{others} is missing, which commit "
-        f"{name.instant_time} wrote: a write would build on an older file, and the rows of the "
-        f"missing one would be lost for ever. Restore it from a backup, or {ACCEPT}"
+        f"{root}/{folder + '/' if folder else ''}{name}{others}, written by commit "
+        f"{name.instant_time}, is missing: a write would build on an older file, and the rows of "
+        f"the missing one would be lost permanently. Restore it from a backup, or {ACCEPT}"
     )

@@ -1,9 +1,9 @@
 """Markers: which data files an instant may have left in the partitions.
 
 *On disk*: an empty file `.hoodie/.temp/<T>/<partition>/<data file>.marker.CREATE` (new file group)
-or `.marker.MERGE` (rewrite), there before the data file is, and nothing else in that folder: any
-other name makes Java's rollback give up on the markers and leave the data files behind. Java's
-timeline server keeps the same lines in files `MARKERS0`…; both kinds are read here.
+or `.marker.MERGE` (rewrite), created before the data file. The folder has nothing else: any other
+name makes Java's rollback ignore the markers and leave the data files. Java's timeline server keeps
+the same lines in files `MARKERS0`…; both kinds are read here.
 
 Names read from disk are not trusted: only well-formed base file names of the instant itself, inside
 the table, are ever returned. *Source:* WriteMarkers, MarkerUtils.
@@ -27,9 +27,9 @@ def marker_folder(instant_time: str) -> str:
 def write_markers(
     storage: LocalStorage, instant_time: str, statuses: Iterable[WriteStatus]
 ) -> None:
-    """Make a marker for each file, durable before any file is published."""
+    """Create a marker for each file, durable before any file is published."""
     folder = marker_folder(instant_time)
-    storage.make_folder(folder)  # an instant that was redone may have no file at all
+    storage.make_folder(folder)  # a redone instant may have no files
     folders = {META, MARKERS, folder}
     for status in statuses:
         path = f"{folder}/{status.marker}"
@@ -41,7 +41,7 @@ def write_markers(
 
 
 def marked_files(storage: LocalStorage, instant_time: str) -> list[str]:
-    """Return the data files that the markers of an instant name, from the table's root."""
+    """Return the data files in an instant's markers, relative to the table's root."""
     folder = marker_folder(instant_time)
     found = {path for path in _lines(storage, folder) if is_data_file(path, instant_time)}
     return sorted(found)
@@ -64,7 +64,7 @@ def _without_kind(marker: str) -> str:
 
 
 def is_data_file(path: str, instant_time: str) -> bool:
-    """Whether a path read from disk is that of a base file of the instant, inside the table."""
+    """Whether a path read from disk is a base file of the instant, inside the table."""
     pure = PurePosixPath(path)
     name = BaseFileName.parse(pure.name)
     inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)

@@ -1,12 +1,11 @@
-"""Names that one file system takes for one and another one for two.
+"""Partition names that are equal on some file systems and different on others.
 
-On a file system that does not tell capital letters from small ones (macOS, Windows, some network
-disks) the partitions `NY` and `ny` would be one folder: readers would find the rows of both in the
-one that was there first, and no upsert would find those of the other one. So the second name is
-refused before anything is published. Such file systems do not tell the two texts of an accented
-letter from each other either.
+On a case-insensitive file system (macOS, Windows, some network disks) the partitions `NY` and `ny`
+would be one folder: readers would find the rows of both in the first folder, and no upsert would
+find those of the second one. So the second name is refused before anything is published. Such file
+systems also treat the two Unicode forms of an accented letter as equal.
 
-**Caveats**: asked of the table's own folder; folders beneath may differ where they are mounted.
+**Caveats**: only the table's own folder is checked; mounted subfolders may differ.
 """
 
 import unicodedata
@@ -28,9 +27,9 @@ def refuse_twins(
         other = known.setdefault(_alike(path), path)
         if other != path:
             raise InvalidInput(
-                f"the partitions {other!r} and {path!r} are one folder on the file system of "
-                f"{storage.root}, which does not tell capital letters from small ones: let the "
-                "values differ by more than that; nothing of the batch was written"
+                f"the partitions {other!r} and {path!r} are one folder on the case-insensitive "
+                f"file system of {storage.root}: let the "
+                "values differ in more than case; nothing of the batch was written"
             )
 
 

@@ -2,12 +2,12 @@
 
 *On disk*: a Java properties file `.hoodie/hoodie.properties`. The checksum is the CRC-32 of
 `<database>.<table>`. `hoodie.table.ordering.fields` (Hudi 1.x) and `hoodie.table.precombine.field`
-(0.x) name the same thing. Options of our own lie in `.hoodie/.hoodie_nb/options.json`, so that the
-properties hold nothing Hudi does not know.
+(0.x) mean the same. This library's own options are in `.hoodie/.hoodie_nb/options.json`, so the
+properties have nothing that Hudi does not know.
 
 **Caveats**: table version 6 only; one ordering column; composite keys need Hudi's COMPLEX form. A
-table whose keys or merging we would not keep as its own engine does is read and not written.
-*Source:* HoodieTableConfig.
+table with other keys or another merge mode can be read but not written. *Source:*
+HoodieTableConfig.
 """
 
 import json
@@ -27,7 +27,7 @@ from hoodie_nb.table.storage import META, LocalStorage
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 _KEYGEN = "org.apache.hudi.keygen."
 _PAYLOAD = "org.apache.hudi.common.model."
-_READ = {  # what a table must say, or leave out, to be read as its own engine reads it
+_READ = {  # allowed values for reading the table like its own engine
     "hoodie.table.type": ("COPY_ON_WRITE",),
     "hoodie.table.base.file.format": ("PARQUET",),
     "hoodie.timeline.layout.version": ("1",),
@@ -35,7 +35,7 @@ _READ = {  # what a table must say, or leave out, to be read as its own engine r
     "hoodie.datasource.write.drop.partition.columns": ("false",),
     "hoodie.bootstrap.base.path": (),
 }
-_WRITTEN = {  # and this to be written as well
+_WRITTEN = {  # allowed values for writing it
     "hoodie.table.cdc.enabled": ("false",),
     "hoodie.index.type": ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE", "INMEMORY"),
     "hoodie.datasource.write.slash.separated.date.partitioning": ("false",),
@@ -59,7 +59,7 @@ _OTHER_LAYOUT = ("hoodie.bucket.index.", "hoodie.keygen.timebased.")  # any prop
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """What a table is: names, key, partitioning, ordering, and the schema it was made with."""
+    """A table's definition: names, key, partitioning, ordering, and the initial schema."""
 
     name: str
     record_key: tuple[str, ...]
@@ -70,7 +70,7 @@ class TableConfig:
     merge_mode: str = "commit_time"
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     metadata_partitions: str = ""
-    unwritable: str = ""  # why we would spoil the table, if we would
+    unwritable: str = ""  # the reason if a write would damage the table
 
     @property
     def keygen(self) -> str:
@@ -118,16 +118,16 @@ class TableConfig:
 
     @classmethod
     def parse(cls, text: str, where: str) -> "TableConfig":
-        """Return the configuration a properties file holds, or raise InvalidTable."""
+        """Return the configuration in a properties file, or raise InvalidTable."""
         values = parse_properties(text)
         _check(values, where)
         config = cls._of(values, where)
         reason = _unsupported(values, _WRITTEN) or _other_keys(values, config)
         reason = reason or _other_clock(values)
-        why = f"{where} {reason}: leave writing to the engine that made the table" if reason else ""
+        why = f"{where} {reason}: write it with the engine that created it" if reason else ""
         if not values.get("hoodie.table.checksum"):  # every engine ends the file with it
             why = (
-                f"{where} has no hoodie.table.checksum, so that other lines may be lost too: "
+                f"{where} has no hoodie.table.checksum: other lines may be lost too; "
                 "restore it from a backup"
             )
         return replace(config, unwritable=why)
@@ -177,47 +177,47 @@ def _check(values: dict[str, str], where: str) -> None:
         )
     reason = _unsupported(values, _READ)
     if reason:
-        raise InvalidTable(f"{where} {reason}: read it with the engine that made it")
+        raise InvalidTable(f"{where} {reason}: read it with the engine that created it")
     if values.get("hoodie.table.checksum") not in (None, "", checksum(values)):
-        raise InvalidTable(f"{where}: the checksum does not fit: restore it from a backup")
+        raise InvalidTable(f"{where}: the checksum does not match: restore it from a backup")
     if len(_split(values.get("hoodie.table.ordering.fields", ""))) > 1:
         raise InvalidTable(f"{where} names several ordering columns; one is supported")
 
 
 def _unsupported(values: dict[str, str], supported: Mapping[str, tuple[str, ...]]) -> str | None:
-    """Return which property says what we do not support, None if there is none."""
+    """Return the first unsupported property; None if there is none."""
     for key, allowed in supported.items():
         if values.get(key) and values[key] not in allowed:
-            return f"says {key}={values[key]}; supported is {' or '.join(allowed) or 'none'}"
+            return f"has {key}={values[key]}; supported is {' or '.join(allowed) or 'none'}"
     return None
 
 
 def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
-    """Return why the table's own record keys have, or may have, another text than ours."""
+    """Return why the table's own record keys may have a different text than ours."""
     if not config.record_key:
         return "names no hoodie.table.recordkey.fields: its keys are generated"
     other = [key for key in values if key.startswith(_OTHER_LAYOUT)]
     if other:
-        return f"says {other[0]}={values[other[0]]}: its rows are laid out by other rules"
+        return f"has {other[0]}={values[other[0]]}: its rows are laid out differently"
     generator = values.get("hoodie.table.keygenerator.class", "")
     short = generator.removeprefix(_KEYGEN).removesuffix("KeyGenerator").removesuffix("Avro")
     kind = values.get("hoodie.table.keygenerator.type", "").removesuffix("_AVRO")
     of_class = {"NONPARTITIONED": "NON_PARTITION"}.get(short.upper(), short.upper())
     if kind and kind != config.keygen:
-        return f"says hoodie.table.keygenerator.type={kind}; supported is {config.keygen}"
+        return f"has hoodie.table.keygenerator.type={kind}; supported is {config.keygen}"
     if of_class and of_class != config.keygen and (not kind or generator.startswith(_KEYGEN)):
-        return f"says hoodie.table.keygenerator.class={generator}; supported is {config.keygen}"
+        return f"has hoodie.table.keygenerator.class={generator}; supported is {config.keygen}"
     if config.keygen == "COMPLEX" and len(config.record_key) == 1:
-        return "says hoodie.table.keygenerator.type=COMPLEX for one key column (HUDI-7001)"
+        return "has hoodie.table.keygenerator.type=COMPLEX for one key column (HUDI-7001)"
     return None
 
 
 def _other_clock(values: dict[str, str]) -> str | None:
-    """Return why our instants, in UTC, could be older than the table's own; None if they cannot."""
+    """Return why our instants, in UTC, could be older than the table's; None if they cannot."""
     zone = values.get("hoodie.table.timeline.timezone", "LOCAL").upper()
     if zone == "UTC" or time.localtime().tm_gmtoff == 0:
         return None
-    return f"says hoodie.table.timeline.timezone={zone} and this machine is not on UTC"
+    return f"has hoodie.table.timeline.timezone={zone}, and this machine is not on UTC"
 
 
 def load(storage: LocalStorage) -> TableConfig:
@@ -227,13 +227,13 @@ def load(storage: LocalStorage) -> TableConfig:
 
 
 def load_options(storage: LocalStorage) -> WriteOptions:
-    """Return the write options that were given when the table was made."""
+    """Return the write options that were given when the table was created."""
     if not storage.exists(OPTIONS):
         return WriteOptions()
     try:
         return WriteOptions().updated(dict(json.loads(storage.read_bytes(OPTIONS))))
     except (ValueError, TypeError, RecursionError, OSError, InvalidConfig) as error:
         raise InvalidTable(
-            f"{storage.root}/{OPTIONS} cannot be read ({error}): delete it, then the default "
-            "options hold"
+            f"{storage.root}/{OPTIONS} cannot be read ({error}): restore it, or delete it to use "
+            "the default options"
         ) from None

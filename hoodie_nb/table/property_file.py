@@ -1,7 +1,7 @@
 """The file `hoodie.properties`: Java's syntax, its checksum, its backup.
 
 Java changes the file in place: it writes `hoodie.properties.backup` first and deletes it last. If
-the file is gone or cut off, readers take the backup, and the next writer puts it back.
+the file is missing or truncated, readers use the backup, and the next writer restores the file.
 
 *Source:* HoodieTableConfig, java.util.Properties.
 """
@@ -18,7 +18,7 @@ BACKUP = f"{PATH}.backup"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the keys and values of a Java properties file, its escapes undone."""
+    """Return the keys and values of a Java properties file, unescaped."""
     found = {}
     for line in text.splitlines():
         line = line.strip()
@@ -39,7 +39,7 @@ def _unescape(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a value as a Java properties file has it."""
+    """Return a value escaped for a Java properties file."""
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     units = memoryview(text.encode("utf-16-le")).cast("H")  # Java's characters
     return "".join(chr(unit) if 31 < unit < 127 else f"\\u{unit:04x}" for unit in units)
@@ -52,21 +52,21 @@ def checksum(values: dict[str, str]) -> str:
 
 
 def restore(storage: LocalStorage) -> None:
-    """Put the properties back from their backup if an engine that changed them has died."""
+    """Restore the properties from their backup if an engine died while changing them."""
     path, text = read_text(storage)
     if path == BACKUP:
         content = text.encode("latin-1")
         if storage.exists(PATH):
             storage.replace(PATH, content)
         else:
-            with contextlib.suppress(FileExistsError):  # that engine is alive
+            with contextlib.suppress(FileExistsError):  # the engine is still running
                 storage.put_if_absent(PATH, content)
         storage.remove(BACKUP)
 
 
 def read_text(storage: LocalStorage) -> tuple[str, str]:
     """Return path and text of the properties: the backup's if they are damaged or missing."""
-    for _ in range(2):  # an engine may be at work between the two
+    for _ in range(2):  # another engine may change them between the two reads
         for path in (PATH, BACKUP):
             text = _text(storage, path)
             values = parse_properties(text or "")
@@ -75,7 +75,7 @@ def read_text(storage: LocalStorage) -> tuple[str, str]:
     text = _text(storage, PATH)
     if text is None:
         raise InvalidTable(
-            f"{storage.root} is no Hudi table (it has no {PATH}): make one with Table.create, "
+            f"{storage.root} is not a Hudi table (it has no {PATH}): create one with Table.create, "
             "or check the path"
         )
     return PATH, text

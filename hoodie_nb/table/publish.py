@@ -1,12 +1,12 @@
-"""Publishing: how staged files become a commit, one durable step after the other.
+"""Publishing: how staged files become a commit, in a sequence of durable steps.
 
 *Work flow* of `publish_commit`: markers → `.hoodie_partition_metadata` → hard links of the accepted
 files into the partitions → the partitions' folders → completed file. The completed file is the
 point of no return.
 
-*Fault tolerance*: each step may be repeated; a crash before the completed file leaves links that
-the markers name, and readers do not see them because their instant is not completed. An existing
-target is compared, never replaced: a file of the same name with other bytes is an error.
+*Fault tolerance*: each step is idempotent. A crash before the completed file leaves links that the
+markers name; readers do not see them because their instant is not completed. An existing target is
+compared, never replaced: a file of the same name with other bytes is an error.
 
 *Source:* RFC-24 "commit", HoodieTable.finalizeWrite, TransactionUtils.
 """
@@ -25,7 +25,7 @@ from hoodie_nb.table.timeline import Instant, Timeline
 
 
 def staged_folder(instant_time: str, nonce: str) -> str:
-    """Return the folder in which the tasks of one run stage the files of an instant."""
+    """Return the folder where the tasks of one run stage the files of an instant."""
     return f"{STAGED}/{instant_time}-{nonce}"
 
 
@@ -53,7 +53,7 @@ def publish_commit(
 
 
 def mark_partition(storage: LocalStorage, folder: str, instant_time: str) -> bool:
-    """Make the partition known to listings: without this file Java reads none of its rows.
+    """Write the partition's metadata file: without it Java reads none of its rows.
 
     Returns whether it was missing.
     """
@@ -76,7 +76,7 @@ def mark_partition(storage: LocalStorage, folder: str, instant_time: str) -> boo
 
 
 def staged_of(storage: LocalStorage, instant_times: Collection[str]) -> list[str]:
-    """Return the folders, from the table's root, in which files of these instants are staged."""
+    """Return the staging folders of these instants, relative to the table's root."""
     names = (entry.name for entry in storage.list_folder(STAGED))
     return [f"{STAGED}/{name}" for name in names if name.partition("-")[0] in instant_times]
 
@@ -84,9 +84,9 @@ def staged_of(storage: LocalStorage, instant_times: Collection[str]) -> list[str
 def sweep(
     storage: LocalStorage, instant_times: Collection[str], staged: Iterable[str] | None = None
 ) -> None:
-    """Delete staged files and markers of instants that have completed or were rolled back.
+    """Delete the staged files and markers of completed or rolled back instants.
 
-    `staged` are their folders, if they are known.
+    `staged` are their staging folders, if known.
     """
     for folder in staged_of(storage, instant_times) if staged is None else staged:
         storage.remove_tree(folder)
@@ -95,7 +95,7 @@ def sweep(
 
 
 def sweep_all(storage: LocalStorage, *, keep: Collection[str] = ()) -> None:
-    """Delete staged files, markers and scratch that dead runs left, but for instants in `keep`."""
+    """Delete staged files, markers and scratch of dead runs, except for instants in `keep`."""
     for folder in (STAGED, MARKERS):
         for entry in storage.list_folder(folder):
             if entry.name.split("-")[0] not in keep:

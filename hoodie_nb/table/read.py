@@ -1,7 +1,7 @@
 """Reading a snapshot without Spark: the latest slices as one Arrow table.
 
-Files are read in parallel and cast to the table's schema, so that slices written before a column
-was added come back with nulls in it.
+Files are read in parallel and cast to the table's schema, so slices written before a column was
+added have nulls in it.
 """
 
 import os
@@ -19,7 +19,7 @@ from hoodie_nb.table.schema import META_COLUMNS
 
 
 def parse_time(moment: object) -> str:
-    """Return 17 digits for 17 digits, ISO text or a datetime (naive ones are UTC)."""
+    """Return the 17 digits of 17 digits, ISO text or a datetime (naive datetimes are UTC)."""
     from datetime import UTC, datetime
 
     try:
@@ -29,7 +29,7 @@ def parse_time(moment: object) -> str:
     except ValueError:
         when = None
     if not isinstance(when, datetime):
-        raise InvalidConfig(f"{moment!r} is no time: give 17 digits, ISO text or a datetime")
+        raise InvalidConfig(f"{moment!r} is not a time: give 17 digits, ISO text or a datetime")
     when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
     seconds = int(when.replace(microsecond=0).timestamp())
     return instant_time(seconds * 1000 + when.microsecond // 1000)
@@ -38,8 +38,8 @@ def parse_time(moment: object) -> str:
 def slices_as_of(
     table: TableHandle, as_of: object = None, partitions: Sequence[str] | None = None
 ) -> FileGroups:
-    """Return the slices of the snapshot as of a moment (None: now), of some partitions if asked."""
-    table.reload()  # another engine may have upgraded the table, and moved its timeline
+    """Return the slices of the snapshot as of a moment (None: now), of all or some partitions."""
+    table.reload()  # another engine may have upgraded the table and its timeline
     time17 = None if as_of is None else parse_time(as_of)
     return load_file_groups(table.storage, table.timeline, as_of=time17, partitions=partitions)
 
@@ -51,7 +51,7 @@ def to_arrow(
     *,
     meta: bool = True,
 ) -> pa.Table:
-    """Return the snapshot as one Arrow table (rows in no promised order)."""
+    """Return the snapshot as one Arrow table (row order is not defined)."""
     schema = _selected(stored_schema(table.schema), columns, meta=meta)
     slices = slices_as_of(table, as_of)
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:

@@ -1,13 +1,13 @@
 """Rolling back an instant that did not complete.
 
 *Work flow*: plan (`R.rollback.requested`, Avro) → `R.rollback.inflight` → delete the data files
-that the markers name → take T off the timeline → `R.rollback` (Avro) → delete the markers. An
-instant that published nothing just leaves the timeline.
+that the markers name → remove T from the timeline → `R.rollback` (Avro) → delete the markers. An
+instant that published nothing is only removed from the timeline.
 
-*Fault tolerance*: a crash at any point leaves either T with its markers (rolled back anew) or a
-pending rollback with its plan, which `finish_rollbacks` completes; both may be repeated, by this
-library or by Java Hudi. Files named on disk are deleted only if they are base files of T inside the
-table.
+*Fault tolerance*: a crash at any point leaves either T with its markers (rolled back again) or a
+pending rollback with its plan, which `finish_rollbacks` completes; both are idempotent, in this
+library and in Java Hudi. Files named on disk are deleted only if they are base files of T inside
+the table.
 
 *Source:* RFC-24 "Fault Tolerance", BaseRollbackPlanActionExecutor, MarkerBasedRollbackStrategy.
 """
@@ -43,10 +43,10 @@ _PLAN, _METADATA = _schema("HoodieRollbackPlan"), _schema("HoodieRollbackMetadat
 def roll_back(
     storage: LocalStorage, timeline: Timeline, instant: Instant, *, keep_staged: bool = False
 ) -> bool:
-    """Undo a pending commit; return whether files had been published (then Avro tells of it).
+    """Roll back a pending commit; return whether files had been published.
 
-    Staged files are deleted too, unless they are kept to be applied anew. Raises InvalidTable for a
-    completed instant: its files belong to readers.
+    Staged files are deleted too, unless they are kept to be applied again. Raises InvalidTable for
+    a completed instant: readers use its files.
     """
     if timeline_has_completed(timeline, instant):
         raise InvalidTable(f"{instant} has completed and cannot be rolled back as pending")
@@ -66,7 +66,7 @@ def roll_back(
 
 
 def finish_rollbacks(storage: LocalStorage, timeline: Timeline) -> list[Instant]:
-    """Complete the rollbacks that somebody began; return the instants they undid."""
+    """Complete all pending rollbacks; return the instants that they rolled back."""
     undone = []
     for rollback in timeline.pending():
         if rollback.action == "rollback":
@@ -74,7 +74,7 @@ def finish_rollbacks(storage: LocalStorage, timeline: Timeline) -> list[Instant]
             if timeline_has_completed(timeline, instant):
                 raise InvalidTable(
                     f"rollback {rollback.requested_time} is pending for the completed instant "
-                    f"{instant.requested_time}: let the engine that began it finish it"
+                    f"{instant.requested_time}: let the engine that started it finish it"
                 )
             _finish(storage, timeline, rollback, instant, files)
             undone.append(instant)
@@ -82,10 +82,10 @@ def finish_rollbacks(storage: LocalStorage, timeline: Timeline) -> list[Instant]
 
 
 def was_rolled_back(storage: LocalStorage, timeline: Timeline, requested_time: str) -> bool:
-    """Whether a completed rollback on the timeline names an instant; unreadable ones do not."""
+    """Whether a readable completed rollback on the timeline names an instant."""
     for done in timeline.listing.instants:
         if done.action == "rollback" and done.state is State.COMPLETED:
-            with suppress(Exception):  # broken Avro ends in errors of many kinds
+            with suppress(Exception):  # broken Avro raises many kinds of errors
                 (record,) = fastavro.reader(io.BytesIO(storage.read_bytes(done.path)))
                 named: Any = record
                 if requested_time in named["commitsRollback"]:
@@ -94,7 +94,7 @@ def was_rolled_back(storage: LocalStorage, timeline: Timeline, requested_time: s
 
 
 def timeline_has_completed(timeline: Timeline, instant: Instant) -> bool:
-    """Whether the instant's completed file is there."""
+    """Whether the instant's completed file exists."""
     done = timeline.completed(instant.requested_time)
     return done is not None and done.action == instant.action
 
@@ -186,16 +186,16 @@ def _read_plan(storage: LocalStorage, rollback: Instant) -> tuple[Instant, list[
         target = raw["instantToRollback"]
         instant = Instant(target["commitTime"], target["action"], State.INFLIGHT)
         if Instant.parse(instant.file_name) != instant:
-            raise ValueError(f"it is for {instant}, which is none")
+            raise ValueError(f"it names {instant}, which is not an instant")
         named = [
             (str(request["partitionPath"]), PurePosixPath(str(path)).name)
             for request in raw["RollbackRequests"] or []
             for path in request["filesToBeDeleted"]
         ]
-    except Exception as error:  # broken Avro ends in errors of many kinds
+    except Exception as error:  # broken Avro raises many kinds of errors
         raise InvalidTable(
             f"the plan of the pending rollback {requested.path} cannot be read ({error!r:.200}): "
-            "delete its .requested and .inflight files, the rollback will be planned anew"
+            "delete its .requested and .inflight files; the rollback will be planned again"
         ) from None
     paths = {f"{partition}/{name}" if partition else name for partition, name in named}
     paths |= set(marked_files(storage, instant.requested_time))

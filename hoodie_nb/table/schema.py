@@ -1,4 +1,4 @@
-"""Which columns and types may be stored, which type may become which, and the meta columns.
+"""The columns and types that can be stored, allowed type changes, and the meta columns.
 
 Int8 and int16 are stored as int32. See `avro_schema` for what Hudi keeps in its commits.
 """
@@ -50,7 +50,7 @@ _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
 def storable(schema: pa.Schema) -> pa.Schema:
     """Return `schema` with each type as it is stored, or raise InvalidInput naming the column.
 
-    Spark ignores case: a name that is Hudi's own in another case belongs to Hudi too.
+    Spark ignores case: Hudi's own names are reserved in any case.
     """
     lower = {name: name.lower() for name in schema.names}
     reserved = [n for n, k in lower.items() if k in META_COLUMNS or k.startswith("_hoodie_nb_")]
@@ -61,14 +61,14 @@ def storable(schema: pa.Schema) -> pa.Schema:
     flags = [name for name, key in lower.items() if key == IS_DELETED != name]
     if flags:
         raise InvalidInput(
-            f"columns {flags} are Hudi's flag of a delete but for case: rename them, to "
+            f"columns {flags} differ from Hudi's delete flag only in case: rename them, to "
             f"{IS_DELETED!r} if they are that flag"
         )
     return pa.schema(_stored_fields(schema, ""))
 
 
 def ordering_objection(column: str, schema: pa.Schema) -> str | None:
-    """Return why a column cannot decide between two versions of a row, None if it can."""
+    """Return why a column cannot decide between two versions of a row; None if it can."""
     if column not in schema.names:
         return f"ordering column {column!r} is not in the schema {schema.names}"
     kind = schema.field(column).type
@@ -78,12 +78,12 @@ def ordering_objection(column: str, schema: pa.Schema) -> str | None:
 
 
 def refuse_not_null(schema: pa.Schema, key: str | None) -> None:
-    """Raise InvalidInput for fields that must not be null, but for a `key` column, which cannot."""
+    """Raise InvalidInput for NOT NULL fields, except for a `key` column, which is never null."""
     strict = [n for f in schema if f.name != key for n in _not_null(f, f.name)]
     if strict:
         raise InvalidInput(
-            f"columns {strict} are not null, but every column of the table may hold nulls: say so "
-            "(field.with_nullable(True) in Arrow, nullable=True or no NOT NULL in Spark)"
+            f"columns {strict} are NOT NULL, but all columns of the table must be nullable: change "
+            "them (field.with_nullable(True) in Arrow, nullable=True or no NOT NULL in Spark)"
         )
 
 
@@ -105,12 +105,12 @@ def _stored_fields(fields: Iterable[pa.Field], inside: str, depth: int = 0) -> l
         if not _AVRO_NAME.fullmatch(field.name):
             raise InvalidInput(
                 f"column {inside + field.name!r} has a name that Avro does not allow: rename it "
-                "(letters, digits and _, no digit in front)"
+                "(letters, digits and _, no leading digit)"
             )
     names = [field.name.lower() for field in fields]
     twice = sorted(inside + f.name for f in fields if names.count(f.name.lower()) > 1)
     if twice:
-        raise InvalidInput(f"columns {twice} have the same name but for case: rename one")
+        raise InvalidInput(f"columns {twice} have the same name, ignoring case: rename one")
     return [pa.field(f.name, _stored_type(f.type, inside + f.name, depth)) for f in fields]
 
 
@@ -144,7 +144,7 @@ def _stored_type(kind: pa.DataType, column: str, depth: int = 0) -> pa.DataType:
 
 
 def may_become(given: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether values of `given` go into a column of `stored` without loss."""
+    """Whether values of `given` fit into a column of `stored` without loss."""
     if given == stored or stored in _WIDER.get(given, ()) or pa.types.is_null(given):
         return True
     if pa.types.is_decimal128(given) and pa.types.is_decimal128(stored):
@@ -154,15 +154,15 @@ def may_become(given: pa.DataType, stored: pa.DataType) -> bool:
 
 
 def as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """Return a column in the type that its table has now, or raise ArrowInvalid.
+    """Return a column in its table's current type, or raise ArrowInvalid.
 
-    Whole numbers that became floats are rounded to the nearest, as other engines read them.
+    Integers that became floats are rounded to the nearest, as in other engines.
     """
     return pc.cast(column, kind, safe=not _only_floats(column.type, kind))
 
 
 def _only_floats(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether the types are the same but for numbers that became floats."""
+    """Whether the types are equal except for numbers that became floats."""
     if pa.types.is_struct(given) and pa.types.is_struct(kind):
         both = {f.name for f in given} & {f.name for f in kind}
         return all(_only_floats(given.field(n).type, kind.field(n).type) for n in both)
@@ -176,7 +176,7 @@ def _only_floats(given: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def lost_fields(column: pa.Array, kind: pa.DataType, path: str) -> list[str]:
-    """Return the fields inside a column that have values and that `kind` has no place for."""
+    """Return the inner fields of a column that have values and are missing in `kind`."""
     given = column.type
     if pa.types.is_struct(given) and pa.types.is_struct(kind):
         known = {f.name: f.type for f in kind}

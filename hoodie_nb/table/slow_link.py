@@ -1,4 +1,4 @@
-"""A simulated object store: what a slow connection to the storage costs, on a local disk."""
+"""A simulated object store: a local disk with the delays of a slow connection."""
 
 import io
 import time
@@ -8,18 +8,18 @@ from typing import Any, BinaryIO
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A simulated object store: seconds before each request, bytes a second in each stream."""
+    """A simulated object store: latency per request, bytes per second in each stream."""
 
     latency_s: float = 0.0
     bytes_per_s: float = float("inf")
 
     def wait(self, size_bytes: int) -> None:
-        """Take as long as a request of that size takes."""
+        """Wait as long as a request of that size takes."""
         time.sleep(self.latency_s + size_bytes / self.bytes_per_s)
 
 
 class LinkedFile(io.BufferedIOBase):
-    """A file whose writes travel over a link; the latency is paid once, at the end."""
+    """A file that is written over a link; the latency is paid once, at the end."""
 
     def __init__(self, file: BinaryIO, link: Link) -> None:
         self._file, self._link = file, link
@@ -28,13 +28,13 @@ class LinkedFile(io.BufferedIOBase):
         """Return True."""
         return True
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 -- whatever has a buffer
-        """Take as long as the bytes take."""
+    def write(self, data: Any) -> int:  # noqa: ANN401 -- any buffer
+        """Wait as long as the bytes take."""
         time.sleep(memoryview(data).nbytes / self._link.bytes_per_s)
         return self._file.write(data)
 
     def flush(self) -> None:
-        """Pass on what is buffered."""
+        """Flush the buffer."""
         if not self._file.closed:
             self._file.flush()
 
@@ -43,7 +43,7 @@ class LinkedFile(io.BufferedIOBase):
         return self._file.fileno()
 
     def close(self) -> None:
-        """Wait for the answer of the store, once."""
+        """Wait for the store's response, once."""
         if not self._file.closed:
             time.sleep(self._link.latency_s)
             self._file.close()

@@ -1,19 +1,19 @@
-"""The one port through which bytes reach the disk.
+"""The only interface to the disk.
 
-All paths are relative to the table's root, `/` between the parts, `""` for the root itself; a path
-that would leave the root is refused. Three promises carry the protocols:
+All paths are relative to the table's root, with `/` between the parts and `""` for the root itself;
+a path that points outside the root is refused. The protocols rely on three guarantees:
 
-- `put_if_absent`: the whole content appears under the name, or the name is taken already
-  (temporary file, fsync, hard link: Hudi's own rename silently replaces on POSIX). Where there are
-  no hard links the temporary file is renamed, in a way that replaces nothing;
-- `publish`: a staged file appears under its final name without being copied, never in place of
+- `put_if_absent`: the whole content appears under the name, or the name exists already
+  (temporary file, fsync, hard link: Hudi's own rename silently replaces on POSIX). Without hard
+  links the temporary file is renamed, without ever replacing a file;
+- `publish`: a staged file appears under its final name without being copied, and never replaces
   another file;
-- after `sync_folder` the names in a folder survive a loss of power.
+- after `sync_folder` the names in a folder survive a power failure.
 
 No folder is reached through a link: not to write or delete, and not to list (see `beneath.py`).
 
 **Caveats**: one local file system only. Object stores need conditional puts instead of links; until
-that side exists their addresses are refused.
+that is implemented their addresses are refused.
 """
 
 import errno
@@ -58,12 +58,12 @@ def local_root(path: str | os.PathLike[str]) -> str:
     if scheme == "file":
         text = unquote(urlparse(text).path)
     elif len(scheme) > 1:
-        raise InvalidConfig(f"{text!r}: only local paths can be written so far, not {scheme}://")
+        raise InvalidConfig(f"{text!r}: only local paths are supported, not {scheme}://")
     if not text or "\0" in text:
-        raise InvalidConfig("the table's path is empty or holds a NUL character")
+        raise InvalidConfig("the table's path is empty or has a NUL character")
     home = os.path.expanduser(text)
     if text.startswith("~") and home == text:
-        raise InvalidConfig(f"{text!r}: there is no such home folder (write ./~… for a name)")
+        raise InvalidConfig(f"{text!r}: no such home folder (write ./~… for a folder of that name)")
     return str(Path(home).absolute())
 
 
@@ -71,12 +71,12 @@ _fences: dict[str, Callable[[], None]] = {}
 
 
 def fence(root: str, check: Callable[[], None]) -> None:
-    """Let `check` run before each change of the table at the real path `root`; it may raise."""
+    """Run `check` before each change of the table at the real path `root`; it may raise."""
     _fences[root] = check
 
 
 class LocalStorage:
-    """A table's folder on a local disk, seen over a simulated link if one is given."""
+    """A table's folder on a local disk, accessed over a simulated link if one is given."""
 
     def __init__(
         self,
@@ -91,56 +91,56 @@ class LocalStorage:
     def _parts(self, path: str) -> tuple[str, ...]:
         parts = PurePosixPath(path).parts
         if path.startswith("/") or ".." in parts or "\0" in path:
-            raise InvalidTable(f"path {path!r} would leave the table at {self.root}: refused")
+            raise InvalidTable(f"path {path!r} points outside the table at {self.root}: refused")
         return parts
 
     def local_path(self, path: str) -> str:
-        """Return the absolute path, or raise InvalidTable if `path` would leave the table."""
+        """Return the absolute path, or raise InvalidTable if `path` points outside the table."""
         return os.path.join(self.root, *self._parts(path))
 
-    # --- looking --------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------
 
     def list_folder(self, folder: str) -> list[Entry]:
-        """Names in `folder` in order, none if it is missing; InvalidTable if it cannot be read."""
+        """Return the entries of `folder` in order, [] if missing; InvalidTable if unreadable."""
         return sorted(self._scan(folder, entry_of), key=lambda e: e.name)
 
     def names(self, folder: str) -> list[str]:
-        """Names of the files in `folder`, in order: a long listing that asks nothing of each."""
+        """Return the names of the files in `folder`, in order, without their metadata."""
         return sorted(self._scan(folder, file_name_of))
 
     def _scan(self, folder: str, made: Callable[["os.DirEntry[str]"], T | None]) -> list[T]:
-        """Return what is made of each name, but for None."""
+        """Return the results of `made` for each name, without None."""
         try:
             parts = self._parts(folder)
             with folder_beneath(self.root, parts) as opened, os.scandir(opened) as found:
                 return [value for value in map(made, found) if value is not None]
         except FileNotFoundError:
             return []
-        except (NotADirectoryError, PermissionError) as error:  # what is in there would be missed
+        except (NotADirectoryError, PermissionError) as error:  # its content would be missed
             raise InvalidTable(
                 f"folder {folder!r} of the table at {self.root} cannot be listed "
-                f"({error.strerror}): put the folder back, or let this user read it"
+                f"({error.strerror}): restore the folder, or let this user read it"
             ) from None
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Whether a file or folder with that name exists."""
         return os.path.lexists(self.local_path(path))
 
     def size(self, path: str) -> int:
-        """Bytes of a file; FileNotFoundError if it is missing."""
+        """Return the bytes of a file; FileNotFoundError if it is missing."""
         return os.path.getsize(self.local_path(path))
 
     def modified_ms(self, path: str) -> int:
-        """Time of a file's change in ms since 1970; FileNotFoundError if it is missing."""
+        """Return a file's modification time in ms since 1970; FileNotFoundError if missing."""
         return os.stat(self.local_path(path)).st_mtime_ns // 1_000_000
 
     def read_bytes(self, path: str) -> bytes:
-        """The whole content of a file."""
+        """Return the whole content of a file."""
         with open(self.local_path(path), "rb") as file:
             return file.read()
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
-        """Return the local path of a file of which so many bytes are about to be read."""
+        """Return the local path of a file from which so many bytes will be read."""
         self._travel(size_bytes)
         return self.local_path(path)
 
@@ -148,7 +148,7 @@ class LocalStorage:
 
     @contextmanager
     def _parent(self, path: str, *, make: bool = False) -> Iterator[Place]:
-        """Open the folder that holds `path`; every change of the table passes here."""
+        """Open the parent folder of `path`; every change of the table uses this function."""
         parts = self._parts(path)
         self._check()
         with folder_beneath(self.root, parts[:-1], make=make) as folder:
@@ -160,7 +160,7 @@ class LocalStorage:
             check()
 
     def put_if_absent(self, path: str, content: bytes) -> None:
-        """Make the file with all its content, durable; FileExistsError if the name is taken."""
+        """Create a durable file with its whole content; FileExistsError if the name exists."""
         self._travel(len(content))
         with self._parent(path) as target, self._scratch(io.BytesIO(content)) as source:
             try:
@@ -172,7 +172,7 @@ class LocalStorage:
         self.sync_folder(str(PurePosixPath(path).parent))
 
     def publish(self, staged: str, target: str) -> None:
-        """Let a staged file appear under `target`; an equal one there is fine, another is not."""
+        """Publish a staged file as `target`; an equal file there is fine, another is an error."""
         self._travel(0)
         with self._parent(staged) as source, self._parent(target) as final:
             try:
@@ -204,7 +204,7 @@ class LocalStorage:
 
     @contextmanager
     def _scratch(self, content: BinaryIO, *, durable: bool = True) -> Iterator[Place]:
-        """Keep content under a temporary name; it is gone after, unless it was renamed."""
+        """Write content under a temporary name; it is deleted afterwards unless renamed."""
         with folder_beneath(self.root, self._parts(self._temporary), make=True) as folder:
             name = uuid.uuid4().hex
             try:
@@ -219,7 +219,7 @@ class LocalStorage:
                     os.unlink(name, dir_fd=folder)
 
     def replace(self, path: str, content: bytes, *, durable: bool = True) -> None:
-        """Make or replace the file as a whole, and its folders; durable unless a cache."""
+        """Create or replace a file atomically, with its folders; `durable` syncs it."""
         with (
             self._parent(path, make=True) as (folder, name),
             self._scratch(io.BytesIO(content), durable=durable) as (scratch, temporary),
@@ -229,7 +229,7 @@ class LocalStorage:
                 os.fsync(folder)
 
     def touch(self, path: str) -> None:
-        """Make an empty file and its folders if it is not there yet."""
+        """Create an empty file and its folders if missing."""
         with self._parent(path, make=True) as (folder, name):
             try:
                 os.close(os.open(name, _TOUCH, 0o666, dir_fd=folder))
@@ -239,7 +239,7 @@ class LocalStorage:
                 raise
 
     def make_folder(self, path: str) -> None:
-        """Make the folder and those above it."""
+        """Create the folder and its parents."""
         parts = self._parts(path)
         self._check()
         with folder_beneath(self.root, parts, make=True):
@@ -251,7 +251,7 @@ class LocalStorage:
             os.fsync(folder)
 
     def remove(self, path: str) -> bool:
-        """Delete a file and the checksum that Java keeps beside it; False if it was not there.
+        """Delete a file and the checksum file that Java adds; False if it did not exist.
 
         A folder is deleted if it is empty.
         """
@@ -268,7 +268,7 @@ class LocalStorage:
         return True
 
     def remove_tree(self, path: str) -> None:
-        """Delete a folder of ours and all in it, or a file; of a link only the link itself."""
+        """Delete one of our folders with its content, or a file; of a link, only the link."""
         if not path.startswith(f"{META}/"):
             raise InvalidTable(f"{path!r} is not below {META}: not deleted")
         with suppress(FileNotFoundError), self._parent(path) as (folder, name):

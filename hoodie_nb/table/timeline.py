@@ -1,4 +1,4 @@
-"""The timeline: which instants exist and how far each has come.
+"""The timeline: which instants exist, and their states.
 
 *On disk* (table version 6, timeline layout 1, in `.hoodie/`):
 
@@ -8,12 +8,12 @@
 | inflight | `T.inflight` (no "commit" in the name) | `T.<action>.inflight` |
 | completed | `T.commit` | `T.<action>` |
 
-A completed instant keeps its earlier files beside it. `T` is 17 digits, UTC, unique over all
+A completed instant keeps its earlier files. `T` is 17 digits, UTC, unique over all
 actions; the completed file is the point of no return.
 
-A listing costs a name for each file there, so that a long timeline is listed only where something
-may depend on what another engine has just done. `listed_once` is for the steps in between: inside
-it what was listed at first counts, with what this process has changed since.
+A listing reads one name per file, so a long timeline is listed only where recent changes of another
+engine matter. `listed_once` is for the steps in between: inside it the first listing is reused,
+updated with the changes of this process.
 
 **Caveats**: the archived timeline is not read; an instant older than the first active one counts
 as completed, as in Hudi. *Source:* HoodieActiveTimeline, ActiveTimelineV1.
@@ -36,7 +36,7 @@ from hoodie_nb.table.storage import META, LocalStorage
 
 
 class State(StrEnum):
-    """How far an instant has come, in that order."""
+    """The states of an instant, in their order."""
 
     REQUESTED = "requested"
     INFLIGHT = "inflight"
@@ -69,12 +69,12 @@ class Instant:
 
     @property
     def path(self) -> str:
-        """Return the file's path from the table's root."""
+        """Return the file's path, relative to the table's root."""
         return f"{META}/{self.file_name}"
 
     @classmethod
     def parse(cls, name: str) -> "Instant | None":
-        """Return the instant that a file name stands for, None if it is no instant's name.
+        """Return the instant of a file name; None if it is not the name of an instant.
 
         >>> Instant.parse("20261121024346363.inflight").state
         <State.INFLIGHT: 'inflight'>
@@ -93,13 +93,13 @@ _KEY = operator.attrgetter("requested_time", "action")
 
 @dataclass(frozen=True)
 class Listing:
-    """The instants that a folder's file names stand for: each once, in its furthest state."""
+    """The instants of a folder's file names: each once, in its latest state."""
 
     names: frozenset[str] = frozenset()
     latest: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
 
     def of(self, names: Collection[str]) -> "Listing":
-        """Return the listing of these names; only what differs from this one is parsed."""
+        """Return the listing of these names; only new names are parsed."""
         found = frozenset(names)
         if found == self.names:
             return self
@@ -123,7 +123,7 @@ class Listing:
 
     @functools.cached_property
     def commit_times(self) -> tuple[str, ...]:
-        """Return the times of the completed commits: what a view of the table is made from."""
+        """Return the times of the completed commits, which identify a view of the table."""
         return tuple(i.requested_time for i in self.commits)
 
     @functools.cached_property
@@ -142,7 +142,7 @@ class Timeline:
         self._scope = threading.local()
 
     def refresh(self) -> Listing:
-        """List the timeline, whatever was listed before."""
+        """List the timeline again."""
         with self._lock:
             self._known = self._known.of(self._storage.names(META))
             self._stale = False
@@ -150,7 +150,7 @@ class Timeline:
 
     @contextmanager
     def listed_once(self) -> Iterator[None]:
-        """List the timeline once in here, for this thread: when first asked, or by `refresh`."""
+        """List the timeline once in this context and thread: on first use, or by `refresh`."""
         outer = getattr(self._scope, "inside", False)
         if not outer:
             self._forget()
@@ -162,7 +162,7 @@ class Timeline:
 
     @property
     def listing(self) -> Listing:
-        """Return what is on the timeline."""
+        """Return the current listing."""
         once = getattr(self._scope, "inside", False) and not self._stale
         return self._known if once else self.refresh()
 
@@ -171,12 +171,12 @@ class Timeline:
             self._stale = True
 
     def instants(self) -> list[Instant]:
-        """Return each instant once, in its furthest state, oldest first, with completion times."""
+        """Return each instant once, in its latest state, oldest first, with completion times."""
         found = self.listing.instants
         return [replace(i, completion_time=self.completion_time(i)) for i in found]
 
     def completion_time(self, instant: Instant) -> str | None:
-        """Return when an instant completed, in 17 digits; None if it has not, or is gone."""
+        """Return the completion time of an instant, in 17 digits; None if pending or gone."""
         if instant.state is not State.COMPLETED:
             return None
         try:
@@ -209,14 +209,14 @@ class Timeline:
             return instant_ms(instant.requested_time)
         except (ValueError, OverflowError) as error:
             raise InvalidTable(
-                f"{self._storage.root}/{instant.path} is at no time after which another can be "
-                f"({error}): move the file away if no engine of yours wrote it"
+                f"{self._storage.root}/{instant.path} has a time that no later instant can follow "
+                f"({error}): move the file away unless one of your engines wrote it"
             ) from None
 
     def request(self, action: str = "commit", plan: bytes = b"", *, after: str = "") -> Instant:
         """Put a new requested instant on the timeline, its time unique across actions.
 
-        `after` is the time of one that was rolled back but must not be mistaken for the new one.
+        `after` is the time of a rolled back instant, which the new one must follow.
         """
         for _ in range(100):
             instant = Instant(self.next_time(after), action)
@@ -225,12 +225,10 @@ class Timeline:
             except FileExistsError:
                 continue
             return instant
-        raise InvalidTable(
-            f"no free instant time was found on the timeline of {self._storage.root}"
-        )
+        raise InvalidTable(f"no free instant time on the timeline of {self._storage.root}")
 
     def begin(self, instant: Instant) -> Instant:
-        """Let a requested instant become inflight."""
+        """Move a requested instant to inflight."""
         inflight = Instant(instant.requested_time, instant.action, State.INFLIGHT)
         self._put(inflight, b"")
         return inflight
@@ -247,13 +245,13 @@ class Timeline:
         try:
             self._storage.put_if_absent(instant.path, content)
         except BaseException:
-            self._forget()  # the name may be there for all that
+            self._forget()  # the name may exist nevertheless
             raise
         with self._lock:
             self._known = self._known.of(self._known.names | {instant.file_name})
 
     def remove(self, instant: Instant) -> None:
-        """Take a pending instant off the timeline: inflight first, then requested."""
+        """Remove a pending instant from the timeline: inflight first, then requested."""
         for state in (State.INFLIGHT, State.REQUESTED):
             self._storage.remove(Instant(instant.requested_time, instant.action, state).path)
         self._forget()
@@ -265,6 +263,6 @@ class Timeline:
 
 
 def _file_time(modified_ms: int) -> str | None:
-    with contextlib.suppress(ValueError, OverflowError, OSError):  # a file may claim any time
+    with contextlib.suppress(ValueError, OverflowError, OSError):  # a file may have any time
         return instant_time(modified_ms)
     return None

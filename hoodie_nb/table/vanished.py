@@ -1,15 +1,15 @@
-"""Vanished commits: what says that an instant had completed, though its completed file is gone.
+"""Vanished commits: evidence that an instant was completed although its completed file is gone.
 
-An instant that is pending is rolled back, and a base file that no commit names is to be deleted.
-Both would be wrong if the instant had completed and only its completed file was lost: its rows
-would be gone for ever. The evidence for that is looked for wherever a commit leaves a trace:
+A pending instant is rolled back, and a base file that no commit names should be deleted. Both would
+be wrong if the instant was completed and only its completed file is lost: its rows would be lost
+permanently. Evidence is searched wherever a commit leaves a trace:
 
-- a newer commit is built on it (`prevCommit`), or carries it as the instant of a checkpoint;
-- a record or the index of ours names it: both are written after the completed file only;
-- base files of it lie in the partitions without markers: markers are made before the files and are
+- a newer commit builds on it (`prevCommit`), or names it as the instant of a checkpoint;
+- one of our records or the index names it: both are written only after the completed file;
+- its base files are in the partitions without markers: markers are created before the files and
   deleted after the completed file, or after the files.
 
-*Cost*: asked for instants only that are about to be rolled back, and by `fsck`.
+*Cost*: checked only for instants that are about to be rolled back, and by `fsck`.
 
 *Source:* HoodieWriteStat.prevCommit, WriteMarkers.
 """
@@ -28,29 +28,29 @@ _RECORDS = tuple(f"{OURS}/{name}" for name in ("progress", "prepared", "index"))
 
 
 def trace(table: TableHandle, time17: str) -> str | None:
-    """Return which commit or record says that an instant had completed, None if none does."""
+    """Return the commit or record that shows that an instant was completed; None if none does."""
     return next(_in_commits(table, time17), None) or next(_in_records(table, time17), None)
 
 
 def refuse_vanished(table: TableHandle, pending: Instant) -> None:
-    """Raise InvalidTable if a pending commit had completed: it must not be rolled back."""
+    """Raise InvalidTable if a pending commit was completed: it must not be rolled back."""
     objection = vanished(table, pending) if pending.action in COMMITS else None
     if objection:
         what, cure = objection
-        raise InvalidTable(f"{what}; to roll it back would delete its rows for ever. {cure}")
+        raise InvalidTable(f"{what}; a rollback would delete its rows permanently. {cure}")
 
 
 def vanished(table: TableHandle, pending: Instant) -> tuple[str, str] | None:
-    """Return what is wrong with a pending instant that had completed, and the cure; else None."""
+    """Return the problem and the fix if a pending instant was completed; else None."""
     time17 = pending.requested_time
     found = trace(table, time17) or next(_in_partitions(table, time17), None)
     if found is None:
         return None
     done = f"{table.storage.root}/{META}/{time17}.{pending.action}"
     return (
-        f"instant {pending} had completed, for {found}, but {done} is gone: it was lost, or "
-        "somebody deleted it to take the commit back",
-        "Restore it from a backup. If the commit was taken back on purpose, delete the other files "
+        f"instant {pending} was completed ({found}), but {done} is missing: it was lost, or "
+        "it was deleted to remove the commit",
+        "Restore it from a backup. If the commit was removed on purpose, delete the other files "
         f"{META}/{time17}.* and its base files *_{time17}.parquet, too: its rows are lost then",
     )
 
@@ -61,7 +61,7 @@ def _in_commits(table: TableHandle, time17: str) -> Iterator[str]:
             commit = table.commit_metadata(newer)
             stats = (stat for stats in commit.stats.values() for stat in stats)
             if any(stat.get("prevCommit") == time17 for stat in stats):
-                yield f"commit {newer.requested_time} is built on it"
+                yield f"commit {newer.requested_time} builds on it"
             if any(f'"{time17}"' in text for text in commit.extra.values()):
                 yield f"commit {newer.requested_time} names it"
 
@@ -70,9 +70,9 @@ def _in_records(table: TableHandle, time17: str) -> Iterator[str]:
     for folder in _RECORDS:
         for entry in table.storage.list_folder(folder):
             path = f"{folder}/{entry.name}"
-            if entry.is_folder or entry.name.startswith(time17):  # its own, prepared
+            if entry.is_folder or entry.name.startswith(time17):  # its own prepared record
                 continue
-            with contextlib.suppress(FileNotFoundError):  # somebody writes while `fsck` looks
+            with contextlib.suppress(FileNotFoundError):  # a writer may be running during `fsck`
                 if f'"{time17}"'.encode() in table.storage.read_bytes(path):
                     yield f"{path} names it"
 

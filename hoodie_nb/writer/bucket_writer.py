@@ -59,12 +59,12 @@ class BucketWriter:
         plan: WritePlan,
         attempt: TaskAttempt,
         tell: Tell,
-        keys_of: KeysOf,
+        written_keys: KeysOf,
         *,
         threads: int = 1,
     ) -> None:
         self._plan, self._attempt, self._threads = plan, attempt, threads
-        self._keys_of = keys_of
+        self._keys_of = written_keys
         self._tell = functools.partial(tell, task=attempt.task)
         self._name = f"{attempt.token}-{uuid.uuid4().hex[:12]}"
         self._row, self._row_lock = plan.ordinal << 32, threading.Lock()
@@ -120,12 +120,12 @@ class BucketWriter:
         If `OPEN_FILES` files are open, the bucket gets no file yet: its rows are spilled.
         """
         if self._old(bucket) is not None or self._plan.intake.rule.fills:
-            return False  # of a partial rule all rows are staged as they came, for a redo
+            return False  # a partial rule stages all rows unchanged, for a redo
         if bucket.new_file is None:
             if len(self._open_files) >= OPEN_FILES:
                 return False
-            told = self._keys_of(bucket.partition_path, None)
-            bucket.new_file = NewFile(self._plan, self._staged_name(), told)
+            written_keys = self._keys_of(bucket.partition_path, None)
+            bucket.new_file = NewFile(self._plan, self._staged_name(), written_keys)
             self._open_files.add(bucket.new_file)
         if not bucket.new_file.takes(folded):
             return False
@@ -138,12 +138,12 @@ class BucketWriter:
         merge = self._merge(bucket, incoming)
         if new is not None and not bucket.runs and new.takes(incoming):
             new.append(merge)
-            staged, rows, deleted, told = self._close(new), new.rows, None, new.written_keys
+            staged, rows, deleted, written_keys = self._close(new), new.rows, None, new.written_keys
         else:
             if new is not None:  # its rows are merged like those of a previous slice
                 old = self._as_slice(bucket, self._close(new))
-            told = self._keys_of(bucket.partition_path, old)
-            staged, rows = self._write_file(merge, old, told)
+            written_keys = self._keys_of(bucket.partition_path, old)
+            staged, rows = self._write_file(merge, old, written_keys)
             deleted = self._stage_unwritten(staged.path, merge)
         for run in bucket.runs:
             os.unlink(run)
@@ -154,8 +154,8 @@ class BucketWriter:
             self._plan.storage.remove(staged.path)
             return None if deleted is None else _with_deletes(_nothing_in(bucket), deleted)
         status = self._status(bucket, merge, staged, old, rows, began)
-        keys = told.stage(staged.path, bucket.file_id)
-        status = replace(status, keys=keys, keys_complete=told.complete)
+        keys = written_keys.stage(staged.path, bucket.file_id)
+        status = replace(status, keys=keys, keys_complete=written_keys.complete)
         status = _with_deletes(status, deleted)
         self._tell(
             "file_written",
@@ -245,7 +245,7 @@ class BucketWriter:
         return folded
 
     def _write_file(
-        self, merge: Merge, old: FileSlice | None, told: WrittenKeys
+        self, merge: Merge, old: FileSlice | None, written_keys: WrittenKeys
     ) -> tuple[StoredFile, int]:
         """Write the merged rows to a staged file, durable; return the file and the row count."""
         plan, staged = self._plan, self._staged_name()
@@ -260,7 +260,7 @@ class BucketWriter:
             )
             for rows, new_keys in merge.pieces(_old_rows(source, merge.stored, path)):
                 writer.write(rows, new_keys)
-                told.add(rows.column(RECORD_KEY), new_keys)
+                written_keys.add(rows.column(RECORD_KEY), new_keys)
             writer.close()
             sink.flush()
             failpoints.hit("writer.data", plan.storage.local_path(staged))

@@ -1,4 +1,4 @@
-"""The columns that keyed rows have besides the table's own; see `intake`."""
+"""The additional columns of keyed rows; see `intake`."""
 
 SEQ, OP = "_hoodie_nb_seq", "_hoodie_nb_op"
 FILE_ID, TASK = "_hoodie_nb_file_id", "_hoodie_nb_task"

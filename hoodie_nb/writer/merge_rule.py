@@ -1,16 +1,16 @@
-"""Merge rules: of the rows of one key, which one counts, and what it keeps of the others.
+"""Merge rules: which row of a key wins, and which values of the other rows are kept.
 
 | merge mode | rule |
 | --- | --- |
-| `event_time` | the row with the greater ordering value; among equal ones the newer arrival |
+| `event_time` | the row with the greater ordering value; among equal values, the newer arrival |
 | `commit_time` | the newer arrival |
-| `partial` | as above, but a column that is null in the row that counts keeps the other's value |
+| `partial` | as above, but a column that is null in the winning row keeps the other row's value |
 
-Null is lower than any ordering value, so that an update without one loses, and NaN counts as null.
-A delete takes part with its own ordering value: a late one loses. Within a batch rows that came
-before a delete fill nothing; on the stored row the row after it does, as in Hudi.
+Null is lower than any ordering value, so an update without one loses; NaN counts as null. A delete
+is compared by its own ordering value: a late delete loses. Within a batch, rows before a delete do
+not fill nulls; the row after a delete is filled from the stored row, as in Hudi.
 
-**Caveats**: Java orders NaN above every number: there, a row that has one can never be updated.
+**Caveats**: Java orders NaN above every number, so there a row with NaN can never be updated.
 
 *Source:* RecordMergeMode, BufferedRecordMergerFactory.shouldKeepNewerRecord,
 PartialUpdateAvroPayload.
@@ -32,32 +32,32 @@ _OWN = (RECORD_KEY, PARTITION_PATH, SEQ, OP)
 
 
 class MergeRule(Protocol):
-    """What decides between rows of one key; `ordering` None goes by arrival.
+    """Decides between the rows of one key; `ordering` None means by arrival.
 
-    `fills`: rows fill one another's nulls, so that what a row leads to depends on the stored row.
+    `fills`: rows fill one another's nulls, so the result of a row depends on the stored row.
     """
 
     @property
     def ordering(self) -> str | None:
-        """Return the ordering column, None for the order of arrival."""
+        """Return the ordering column; None for the order of arrival."""
 
     @property
     def fills(self) -> bool:
-        """Return whether a row that counts takes values from one that does not."""
+        """Return whether a winning row takes values from a losing one."""
 
     def fold(self, rows: pa.Table) -> pa.Table:
-        """Return one row a key, sorted by key."""
+        """Return one row per key, sorted by key."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRow:
-    """One row counts, as it is."""
+    """The winning row is kept unchanged."""
 
     ordering: str | None
     fills: bool = False
 
     def fold(self, rows: pa.Table) -> pa.Table:
-        """Return the row of each key that counts, sorted by key."""
+        """Return the winning row of each key, sorted by key."""
         if rows.num_rows < 2:
             return rows.combine_chunks()
         rows = _ranked(rows, self.ordering)
@@ -66,13 +66,13 @@ class WholeRow:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The row that counts keeps the values of older ones where it has none."""
+    """The winning row keeps the values of older rows where its own are null."""
 
     ordering: str | None
     fills: bool = True
 
     def fold(self, rows: pa.Table) -> pa.Table:
-        """Return one row a key: of each column the last value since the last delete."""
+        """Return one row per key: in each column the last non-null value since the last delete."""
         if rows.num_rows < 2:
             return rows.combine_chunks()
         rows = _ranked(rows, self.ordering)
@@ -92,7 +92,7 @@ class Partial:
 
 
 def filled(rows: pa.Table, others: pa.Table) -> pa.Table:
-    """Return rows whose nulls have the values of the other rows, place by place."""
+    """Return rows with nulls replaced by the values of the other rows, position by position."""
     columns = [
         pc.coalesce(column, others.column(name).cast(column.type))
         for name, column in zip(rows.column_names, rows.columns, strict=True)
@@ -101,7 +101,7 @@ def filled(rows: pa.Table, others: pa.Table) -> pa.Table:
 
 
 def _ranked(rows: pa.Table, ordering: str | None) -> pa.Table:
-    """Return rows by key, ordering value and arrival; those without a value come first."""
+    """Return rows by key, ordering value and arrival; rows without a value come first."""
     columns = {RECORD_KEY: rows.column(RECORD_KEY)}
     if ordering is not None:
         values = comparable(rows.column(ordering))
@@ -114,7 +114,7 @@ def _ranked(rows: pa.Table, ordering: str | None) -> pa.Table:
 
 
 def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return ordering values with null for NaN, which compares with nothing."""
+    """Return ordering values with null instead of NaN, which cannot be compared."""
     if not pa.types.is_floating(values.type):
         return values
     return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
@@ -128,7 +128,7 @@ def _last_of_key(keys: pa.Array) -> Mask:
 
 
 def first_of_run(*columns: pa.Array) -> Mask:
-    """Return which rows begin a run of equal values in all `columns` (none of them null)."""
+    """Return which rows start a run of equal values in all `columns` (none of them null)."""
     first = np.zeros(len(columns[0]), dtype=bool)
     first[:1] = True
     for column in columns:
@@ -138,7 +138,7 @@ def first_of_run(*columns: pa.Array) -> Mask:
 
 
 def not_older(incoming: pa.Array, stored: pa.Array) -> Mask:
-    """Return per row whether `incoming` has at least the ordering value of `stored`."""
+    """Return per row whether the ordering value of `incoming` is at least that of `stored`."""
     incoming, stored = comparable(incoming), comparable(stored)
     wins = pc.greater_equal(incoming, stored)
     wins = pc.if_else(pc.is_null(stored), True, pc.if_else(pc.is_null(incoming), False, wins))

@@ -79,8 +79,8 @@ REFUSED: dict[str, tuple[pa.Table, list[str]]] = {
     "other column missing": (data(n=None), ["'n'", "missing", "add"]),
     "null key": (data(id=pa.array(["a", None])), ["'id'", "null or empty", "1 row", "None", "fix"]),
     "empty key": (data(id=pa.array(["", ""])), ["'id'", "2 rows", "''", "fix"]),
-    "partition ..": (partitions("par1", ".."), ["'p'", "'..'", "leave the table", "fix"]),
-    "partition .": (partitions(".", "par1"), ["'p'", "'.'", "leave the table"]),
+    "partition ..": (partitions("par1", ".."), ["'p'", "'..'", "outside the table", "fix"]),
+    "partition .": (partitions(".", "par1"), ["'p'", "'.'", "outside the table"]),
     "partition ../x": (partitions("../x", "par1"), ["'p'", "'../x'", "url_encode"]),
     "partition /abs": (partitions("/abs", "par1"), ["'p'", "'/abs'", "url_encode"]),
     "partition x/y": (partitions("x/y", "par1"), ["'p'", "'x/y'", "url_encode"]),
@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[pa.Table, list[str]]] = {
         data(ts=pa.array([0, 1], pa.timestamp("us"))),
         ["'ts'", "timestamp[us]", "UTC", "cast"],
     ),
-    "same name but for case": (data(N=pa.array([1, 2])), ["'N'", "'n'", "rename"]),
+    "same name, ignoring case": (data(N=pa.array([1, 2])), ["'N'", "'n'", "rename"]),
     "same name twice": (renamed("x", "n"), ["'n'", "rename"]),
     "meta column": (
         data(_hoodie_commit_time=pa.array(["1", "2"])),
@@ -460,8 +460,8 @@ NOT_OPENED: dict[str, tuple[dict[str, str | None], str]] = {
     "version 99": ({"hoodie_table_version": "99"}, "version 99"),
     "no version": ({"hoodie_table_version": None}, r"version \(none\)"),
     "merge on read": ({"hoodie_table_type": "MERGE_ON_READ"}, "MERGE_ON_READ"),
-    "bad checksum": ({"hoodie_table_checksum": "1"}, "checksum does not fit"),
-    "checksum of letters": ({"hoodie_table_checksum": "abc"}, "checksum does not fit"),
+    "bad checksum": ({"hoodie_table_checksum": "1"}, "checksum does not match"),
+    "checksum of letters": ({"hoodie_table_checksum": "abc"}, "checksum does not match"),
     "no name": ({"hoodie_table_name": None}, r"no hoodie\.table\.name"),
     "ORC files": ({"hoodie_table_base_file_format": "ORC"}, "ORC"),
     "no meta columns": ({"hoodie_populate_meta_fields": "false"}, "meta"),
@@ -512,10 +512,10 @@ def test_what_is_no_table_is_neither_opened_nor_overwritten(tmp_path: Path) -> N
     plain.write_text("a file")
     before = tree(tmp_path)
     for path in (foreign, plain, plain / "below", tmp_path / "missing"):
-        with pytest.raises(InvalidTable, match="no Hudi table"):
+        with pytest.raises(InvalidTable, match="not a Hudi table"):
             Table.open(path)
     for mode in ("error", "open", "replace"):
-        with pytest.raises(InvalidTable, match=r"no Hudi table.*thesis\.txt"):
+        with pytest.raises(InvalidTable, match=r"not a Hudi table.*thesis\.txt"):
             Table.create(foreign, **KEYED, if_exists=mode)
         with pytest.raises(InvalidTable, match="is a file"):
             Table.create(plain, **KEYED, if_exists=mode)
@@ -527,12 +527,12 @@ def test_an_existing_table_is_opened_replaced_or_refused_as_asked(table: Table) 
     stray = Path(table.path, "par1", "notes.txt")
     stray.write_text("mine")
     before = tree(table.path)
-    with pytest.raises(InvalidTable, match="holds a table already"):
+    with pytest.raises(InvalidTable, match="has a table already"):
         Table.create(table.path, **KEYED)
     again = Table.create(table.path, **KEYED, if_exists="open")
     assert without_meta(again.to_arrow()) == without_meta(table.to_arrow())
     for other in ({"record_key": "p"}, {"hive_style": True}, {"ordering": "ts"}):
-        with pytest.raises(InvalidConfig, match="is another table than asked for") as caught:
+        with pytest.raises(InvalidConfig, match="is a different table") as caught:
             Table.create(table.path, **{**KEYED, **other}, if_exists="open")
         assert next(iter(other)) in str(caught.value)
     assert tree(table.path) == before

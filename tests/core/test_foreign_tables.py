@@ -137,7 +137,7 @@ def test_a_table_we_would_spoil_is_refused_for_writing(table: Table, case: str) 
     again = Table.open(table.path)
     assert without_meta(again.to_arrow()) == without_meta(ROWS)
     for _ in range(2):  # a second try is no way around
-        with pytest.raises(InvalidTable, match=r"leave writing to the engine") as raised:
+        with pytest.raises(InvalidTable, match=r"write it with the engine") as raised:
             again.upsert(ROWS)
         assert named in str(raised.value)
     assert tree(table.path) == before

@@ -155,7 +155,7 @@ def test_a_torn_completed_file_of_ours_is_written_again(tmp_path: Path, torn: by
         if records and not done.exists():
             steps += 1
             done.write_bytes(torn)
-            with pytest.raises(InvalidTable, match=rf"{time17}.commit is no readable commit"):
+            with pytest.raises(InvalidTable, match=rf"{time17}.commit is not a readable commit"):
                 Table.open(crashed).to_arrow()
             live(opened(crashed))
             assert_finished(crashed)
@@ -169,6 +169,6 @@ def test_a_torn_completed_file_of_another_stays_an_error(tmp_path: Path) -> None
     done = root / ".hoodie" / max(n for n in timeline_names(root) if n.endswith(".commit"))
     done.write_bytes(done.read_bytes()[:100])
     before = done.read_bytes()
-    with pytest.raises(InvalidTable, match="is no readable commit"):
+    with pytest.raises(InvalidTable, match="is not a readable commit"):
         live(opened(root))
     assert done.read_bytes() == before

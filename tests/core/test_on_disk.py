@@ -498,7 +498,7 @@ def test_time_travel_sees_every_earlier_snapshot(tmp_path: Path) -> None:
     assert table.to_arrow(as_of="20251231235959999").num_rows == 0
     assert without_meta(table.to_arrow(as_of="20991231235959999")) == expected[-1]
     for wrong in ("yesterday", "2026", 5, "20261301000000000"):
-        with pytest.raises(InvalidConfig, match="is no time"):
+        with pytest.raises(InvalidConfig, match="is not a time"):
             table.to_arrow(as_of=wrong)
 
 

@@ -56,7 +56,7 @@ def test_the_backup_counts_and_the_next_write_puts_it_back(table: Table, case: s
     before = tree(table.path)
     assert without_meta(Table.open(table.path).to_arrow()) == without_meta(rows(1))
     assert tree(table.path) == before
-    with pytest.raises(InvalidTable, match="holds a table already"):
+    with pytest.raises(InvalidTable, match="has a table already"):
         Table.create(table.path, schema=SCHEMA, **KEYS)
     Table.create(table.path, schema=SCHEMA, if_exists="open", **KEYS).upsert(rows(2))
     assert (file.read_bytes(), backup.exists()) == (content, False)

@@ -1,4 +1,4 @@
-"""Commits whose completed file is gone: what had completed is neither undone nor to be deleted."""
+"""Commits whose completed file is gone: what was completed is neither undone nor to be deleted."""
 
 from __future__ import annotations
 
@@ -120,18 +120,18 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("case", TRACES)
 def test_a_commit_whose_completed_file_is_lost_is_not_rolled_back(path: Path, case: str) -> None:
-    """Whatever says that it had completed stops writers; `fsck` says the same, and not "delete"."""
+    """Whatever says that it was completed stops writers; `fsck` says the same, and not "delete"."""
     done = TRACES[case](path)
     content = done.read_bytes()
     done.unlink()
     before = tree(path)
     for write in (lambda: batch(path, 9, "z"), lambda: Table.open(path).repair()):
-        with pytest.raises(InvalidTable, match="had completed") as refused:
+        with pytest.raises(InvalidTable, match="was completed") as refused:
             write()
-        for word in (done.name, "Restore it from a backup", "taken back on purpose", "lost then"):
+        for word in (done.name, "Restore it from a backup", "removed on purpose", "lost then"):
             assert word in str(refused.value)
     findings = [str(finding) for finding in Table.open(path).fsck()]
-    assert any("had completed" in finding and done.name in finding for finding in findings)
+    assert any("was completed" in finding and done.name in finding for finding in findings)
     assert not any(": delete it" in finding for finding in findings)
     assert {k: v for k, v in tree(path).items() if "/progress" not in k} == {
         k: v for k, v in before.items() if "/progress" not in k
@@ -142,7 +142,7 @@ def test_a_commit_whose_completed_file_is_lost_is_not_rolled_back(path: Path, ca
 
 
 def test_a_commit_without_a_trace_is_rolled_back(path: Path) -> None:
-    """A pending instant that nothing says had completed is undone, as after a crash."""
+    """A pending instant that nothing says was completed is undone, as after a crash."""
     batch(path, 2)
     forget(path)
     commits(path)[-1].unlink()

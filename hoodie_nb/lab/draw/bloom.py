@@ -1,4 +1,4 @@
-"""A bloom filter, bit by bit, and what its size buys: fewer keys that it takes for its own."""
+"""A picture of a bloom filter's bits, and of its false-positive rate by size."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _X, _Y = 540, 200
 
 @dataclass(frozen=True, slots=True)
 class RatePoint:
-    """False positives of a filter: bits a key, and the shares asked for and measured."""
+    """False positives of a filter: bits per key, and the wanted and measured rates."""
 
     bits_a_key: float
     asked: float
@@ -44,7 +44,7 @@ def _bits(bits: Sequence[bool], probed: Sequence[bool]) -> list[str]:
 
 def _rates(points: Sequence[RatePoint]) -> list[str]:
     """Draw the rates on a logarithmic scale from 1 down to a millionth."""
-    parts = [svg.words(_X - 44, 12, "False positives by bits a key", size=11, weight="bold")]
+    parts = [svg.words(_X - 44, 12, "False positives by bits per key", size=11, weight="bold")]
     wide = svg.WIDTH - _X - 30
     most = max((p.bits_a_key for p in points), default=1)
 
@@ -58,14 +58,14 @@ def _rates(points: Sequence[RatePoint]) -> list[str]:
         parts.append(svg.note(_X - 6, y + 4, f"{10.0**-power:g}", anchor="end"))
     parts.append(svg.path([at(p, p.asked) for p in points], fill="none", stroke=svg.GREY))
     for point in points:
-        told = (
-            f"{point.bits_a_key:.1f} bits a key: asked {point.asked:g}, measured {point.measured:g}"
+        caption = (
+            f"{point.bits_a_key:.1f} bits per key: {point.asked:g} wanted, {point.measured:g} found"
         )
         parts.append(
-            svg.mark("disc", *at(point, point.measured), fill=svg.BLUE, size=4, title=told)
+            svg.mark("disc", *at(point, point.measured), fill=svg.BLUE, size=4, title=caption)
         )
         parts.append(svg.note(at(point, 1)[0], _Y + 16, f"{point.bits_a_key:.0f}", anchor="middle"))
     parts.append(
-        svg.note(_X, _Y + 32, "line: asked for, ● measured with 20,000 absent keys; 0 lies below")
+        svg.note(_X, _Y + 32, "line: wanted, ● measured with 20,000 absent keys; 0 is below")
     )
     return parts

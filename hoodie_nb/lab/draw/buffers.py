@@ -1,11 +1,11 @@
-"""The writers' buffers: bytes over time with every flush, and the bucket that each byte is for."""
+"""The writers' buffers: bytes over time with every flush, and the bytes per bucket."""
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.draw.progress import HALF, HEIGHT, span, window
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.lab.seen import BucketSeen, BuffersSeen
 
-_LEFT, _RIGHT = 230, 262  # where the line ends, and where the buckets begin
+_LEFT, _RIGHT = 230, 262  # the line's end, and the buckets' start
 _MOST = 16
 
 
@@ -30,15 +30,15 @@ def _line(seen: BuffersSeen, begin: float, wide: float) -> list[str]:
     parts = [svg.line(1, 94, _LEFT, 94)]
     if 0 < limit <= most:
         y = 94 - 62 * limit / most
-        told = f"limit of {svg.many(tasks, 'task')}: {svg.size_of(limit)}"
+        caption = f"limit of {svg.many(tasks, 'task')}: {svg.size_of(limit)}"
         parts.append(svg.line(1, y, _LEFT, y, stroke=svg.RED, stroke_dasharray="4 3"))
-        parts.append(svg.words(3, y - 3, told, size=9, fill=svg.FAINT))
+        parts.append(svg.words(3, y - 3, caption, size=9, fill=svg.FAINT))
     if points:
         parts.append(svg.path(points, fill="none", stroke=svg.BLUE, stroke_width=1.5))
     for at, file_id, size in seen.flushes:
         if at >= begin:
-            told = f"{file_id} flushed, {svg.size_of(size)}"
-            parts.append(svg.mark("triangle", x(at), 99, fill=svg.AMBER, size=3.5, title=told))
+            caption = f"{file_id} flushed, {svg.size_of(size)}"
+            parts.append(svg.mark("triangle", x(at), 99, fill=svg.AMBER, size=3.5, title=caption))
     parts.append(svg.note(1, 113, f"{wide / 1000:.0f} seconds; ▲ flush"))
     return parts
 
@@ -46,10 +46,10 @@ def _line(seen: BuffersSeen, begin: float, wide: float) -> list[str]:
 def _buckets(seen: BuffersSeen) -> list[str]:
     shown = sorted(seen.buckets.values(), key=lambda b: (b.partition, b.file_id))
     more = len(shown) - _MOST
-    told = svg.many(len(shown), "bucket") + (f", {_MOST} shown" if more > 0 else "")
+    caption = svg.many(len(shown), "bucket") + (f", {_MOST} shown" if more > 0 else "")
     parts = [
         svg.line(_RIGHT, 94, HALF - 10, 94),
-        svg.note(_RIGHT, 113, f"{told}; n▲ flushes, □ file"),
+        svg.note(_RIGHT, 113, f"{caption}; n▲ flushes, □ file"),
     ]
     shown = shown[:_MOST]
     most = max((max(b.bytes, b.written) for b in shown), default=0) or 1
@@ -62,20 +62,20 @@ def _buckets(seen: BuffersSeen) -> list[str]:
 
 
 def _bucket(bucket: BucketSeen, x: float, step: float, most: float, colour: str) -> list[str]:
-    told = (
+    caption = (
         f"{bucket.partition or 'no partition'} / {bucket.file_id}: {svg.size_of(bucket.bytes)} "
         f"buffered, {bucket.flushes} flushes, file of {svg.size_of(bucket.written)}"
     )
     full, high = 58 * bucket.bytes / most, 58 * bucket.written / most
-    parts = [svg.bar(x + 2, 94 - full, step - 4, full, fill=colour, title=told)]
+    parts = [svg.bar(x + 2, 94 - full, step - 4, full, fill=colour, title=caption)]
     if bucket.written:
         parts.append(
-            svg.bar(x + 2, 94 - high, step - 4, high, fill="none", stroke=colour, title=told)
+            svg.bar(x + 2, 94 - high, step - 4, high, fill="none", stroke=colour, title=caption)
         )
     if bucket.flushes:
         top = 94 - max(full, high, 2) - 3
         parts.append(
-            svg.words(x + step / 2, top, bucket.flushes, size=9, anchor="middle", title=told)
+            svg.words(x + step / 2, top, bucket.flushes, size=9, anchor="middle", title=caption)
         )
     if not (full or high or bucket.flushes):
         parts.append(svg.line(x + 2, 93, x + step - 2, 93, stroke=svg.LINE))

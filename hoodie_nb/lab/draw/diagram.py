@@ -1,7 +1,7 @@
-"""The pipeline of a run: its operators, what each sends by, and the rows that pass them now.
+"""The pipeline of a run: its operators, their shuffles, and the current rows per second.
 
-Bars in a box count the rows of each of its tasks in the newest batch: where they differ much, the
-shuffle before it is skewed.
+Bars in a box count the rows of each of its tasks in the newest batch: large differences mean that
+the shuffle before it is skewed.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ _FIRST = ("InstantGenerator", "FileIdAssigner", "BucketWriter")
 
 
 def diagram(state: RunState) -> str:
-    """Return the diagram; of a pipeline that the events do not name, STEP3's."""
+    """Return the diagram; STEP3's if the events do not name the pipeline."""
     pipeline = PIPELINES.get(state.pipeline, PIPELINES["step3"])
     pipeline = replace(pipeline, index=state.index or pipeline.index)
     driver = [o for o in pipeline.operators if o.parallelism == "driver"]
@@ -33,8 +33,8 @@ def diagram(state: RunState) -> str:
             parts += _arrow(x + width, gap, operator.sends_by)
     for operator in driver:
         parts += _coordinator(operator, state, width)
-    told = f"Pipeline {pipeline.name}: " + " to ".join(o.name for o in row)
-    return svg.picture(HEIGHT, parts, label=told)
+    caption = f"Pipeline {pipeline.name}: " + " to ".join(o.name for o in row)
+    return svg.picture(HEIGHT, parts, label=caption)
 
 
 def _seen(operator: Operator, state: RunState) -> OperatorSeen:
@@ -68,7 +68,7 @@ def _box(
             x + 10, _TOP + 58, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT
         ),
         svg.note(x + 62, _TOP + 58, "rows/s, mean" if over else "rows/s"),
-        svg.note(x + 142, _TOP + 58, f"{svg.short(seen.flow.total)} in all"),
+        svg.note(x + 142, _TOP + 58, f"{svg.short(seen.flow.total)} in total"),
     ]
     if operator.name == "Source":
         return parts
@@ -76,9 +76,11 @@ def _box(
     shown = sorted(seen.tasks.items())[:8]
     for place, (task, rows) in enumerate(shown):
         left, high = x + width - 10 - 9 * (len(shown) - place), 24 * rows / most
-        told = f"task {task}: {rows:,.0f} rows in this batch"
+        caption = f"task {task}: {rows:,.0f} rows in this batch"
         parts.append(
-            svg.bar(left, _TOP + 60 - high, 7, high, fill=edge if serial else svg.BLUE, title=told)
+            svg.bar(
+                left, _TOP + 60 - high, 7, high, fill=edge if serial else svg.BLUE, title=caption
+            )
         )
     return parts
 
@@ -93,13 +95,13 @@ def _arrow(x: float, gap: float, sends_by: str) -> list[str]:
 
 
 def _coordinator(operator: Operator, state: RunState, width: float) -> list[str]:
-    """Draw the coordinator above all, with the newest instant, and its lines to the writers."""
+    """Draw the coordinator at the top, with the newest instant and lines to the writers."""
     x = svg.WIDTH - width / 2
     newest = next(reversed(state.instants.values()), None)
-    told = f"{operator.name} ({operator.parallelism}): {operator.does}"
+    caption = f"{operator.name} ({operator.parallelism}): {operator.does}"
     parts = [
         svg.bar(1, 2, svg.WIDTH - 2, 28, fill=svg.SHADE, stroke=svg.LINE, rx=6),
-        svg.words(11, 20, told, weight="bold", size=13),
+        svg.words(11, 20, caption, weight="bold", size=13),
         svg.line(x - 30, 30, x - 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
         svg.line(x + 30, 30, x + 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
         svg.note(x - 36, 48, "instant ↓", anchor="end"),

@@ -1,7 +1,7 @@
-"""A table's file groups as of an instant: a line a partition, a bar a group.
+"""A table's file groups as of an instant: one line per partition, one bar per group.
 
-A bar's frame is the size that files should reach, its filling the newest slice, and the dots below
-count the slices that the group has had.
+A bar's frame is the target file size, the filled part is the newest slice, and the dots below count
+the slices of the group.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _LINES, _ACROSS, _LEFT, _CELL = 9, 6, 170, 128
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """A file group's newest slice, and how many slices it has had."""
+    """A file group's newest slice, and its number of slices."""
 
     partition: str
     file_id: str
@@ -25,14 +25,14 @@ class GroupFacts:
 
 
 def height(partitions: int) -> int:
-    """Return how high the picture of so many partitions is."""
+    """Return the height of the picture for this number of partitions."""
     return 48 + 34 * min(_LINES, partitions)
 
 
 def file_groups(
     groups: Sequence[GroupFacts], target_bytes: int, as_of: str, partitions: int
 ) -> str:
-    """Return the groups of 9 partitions, at most 6 a line; `partitions` make the height."""
+    """Return the groups of 9 partitions, at most 6 per line; `partitions` sets the height."""
     ordered = sorted(groups, key=lambda g: (g.partition, g.file_id))
     parted: Mapping[str, list[GroupFacts]] = {
         name: list(these) for name, these in groupby(ordered, key=lambda g: g.partition)
@@ -43,7 +43,7 @@ def file_groups(
     parts = [svg.heading(title)]
     full = max([target_bytes, 1]) if groups else 1
     most = max((group.bytes for group in groups), default=1)
-    shown = full if most * 8 > full else most  # small files in a huge frame would not be seen
+    shown = full if most * 8 > full else most  # small files would be invisible in a large frame
     for line, (name, these) in enumerate(list(parted.items())[:_LINES]):
         y = 24 + 34 * line
         parts.append(svg.words(1, y + 14, name or "(no partition)", size=11, most=26))
@@ -55,9 +55,9 @@ def file_groups(
             parts.append(svg.note(svg.WIDTH - 2, y + 14, f"+{len(these) - _ACROSS}", anchor="end"))
     if len(parted) > _LINES:
         parts.append(svg.note(1, high - 4, f"{len(parted) - _LINES} more partitions"))
-    frame = "files should reach" if shown == full else "the largest file has"
-    told = f"frame: {svg.size_of(shown)}, which {frame}; • slice; amber: written by this instant"
-    parts.append(svg.note(svg.WIDTH - 2, high - 4, told, anchor="end"))
+    frame = "target file size" if shown == full else "largest file"
+    caption = f"frame: {svg.size_of(shown)}, the {frame}; • slice; amber: written by this instant"
+    parts.append(svg.note(svg.WIDTH - 2, high - 4, caption, anchor="end"))
     return svg.picture(high, parts, label=title)
 
 
@@ -65,7 +65,7 @@ def _group(group: GroupFacts, x: float, y: float, full: int, *, new: bool) -> st
     wide = _CELL - 14
     share = min(1.0, group.bytes / full)
     colour = svg.AMBER if new else svg.BLUE
-    told = (
+    caption = (
         f"{group.file_id}: {svg.size_of(group.bytes)}, {svg.many(group.slices, 'slice')}, "
         f"the newest of instant {group.instant_time}"
     )
@@ -77,4 +77,4 @@ def _group(group: GroupFacts, x: float, y: float, full: int, *, new: bool) -> st
             for n in range(min(group.slices, 16))
         ),
     ]
-    return svg.group(parts, title=told)
+    return svg.group(parts, title=caption)

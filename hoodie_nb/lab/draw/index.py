@@ -1,7 +1,7 @@
-"""The index at work: where each checkpoint's keys found their answer, from free to dear.
+"""Index lookups: how the keys of each checkpoint were found, from cheap to expensive.
 
-state      the job's own state knew the key: no file is touched
-no         key range or bloom filter of every file say: certainly new
+state      the state knew the key: no file is read
+no         key range or bloom filter of every file exclude the key: it is new
 read       the filter said maybe, and the file's key column had it
 in vain    the filter said maybe, and the file did not have it
 """
@@ -17,7 +17,7 @@ _SHOWN = 20
 
 
 def shares(lookups: Lookups, index: str = "") -> dict[str, float]:
-    """Return the keys by how they were answered; they sum up to the keys that were asked."""
+    """Return the number of keys by kind of answer; the sum is the number of keys."""
     keys, maybe = lookups.count("keys"), lookups.count("candidates")
     hits = lookups.count("found") if index == "state" else lookups.count("state_hits")
     vain = min(lookups.count("false_positives"), maybe)
@@ -32,7 +32,7 @@ def shares(lookups: Lookups, index: str = "") -> dict[str, float]:
 
 
 def totals(state: RunState) -> dict[str, float]:
-    """Return the shares of all checkpoints kept."""
+    """Return the shares over all stored checkpoints."""
     found = [shares(seen, state.index) for seen in state.lookups]
     return {name: sum(each[name] for each in found) for name, _ in SHARES}
 
@@ -41,21 +41,21 @@ def lookups(state: RunState) -> str:
     """Return one stacked bar for each of the newest 20 checkpoints, for a dashboard."""
     files = sum(seen.count("files_looked_up") for seen in state.lookups[-1:])
     keys = sum(seen.count("keys") for seen in state.lookups[-1:])
-    told = f"newest: {svg.short(keys)} keys, {files:.0f} files read"
-    parts = [*_frame(state, NARROW), *_bars(state, NARROW, 20, 104, 66), svg.note(1, 120, told)]
+    caption = f"newest: {svg.short(keys)} keys, {files:.0f} files read"
+    parts = [*_frame(state, NARROW), *_bars(state, NARROW, 20, 104, 66), svg.note(1, 120, caption)]
     return svg.picture(HEIGHT, parts, label=_label(state), width=NARROW)
 
 
 def index(state: RunState) -> str:
-    """Return the newest 40 checkpoints, all keys by their answers, and what the state holds."""
+    """Return the newest 40 checkpoints, all keys by kind of answer, and the size of the state."""
     sums, saved = totals(state), state.saved
     keys = sum(sums.values()) or 1
-    told = "   ".join(f"{name} {svg.short(n)} ({n / keys:.0%})" for name, n in sums.items())
+    caption = "   ".join(f"{name} {svg.short(n)} ({n / keys:.0%})" for name, n in sums.items())
     kept = [f"{k.replace('_', ' ')} {v:,}" for k, v in saved.items() if type(v) is int]
     parts = [
         *_frame(state, svg.WIDTH),
         *_bars(state, svg.WIDTH, 40, 144, 104),
-        svg.note(1, 162, f"{svg.short(keys if state.lookups else 0)} keys: {told}"),
+        svg.note(1, 162, f"{svg.short(keys if state.lookups else 0)} keys: {caption}"),
         svg.note(1, 180, f"state: {', '.join(kept)}" if kept else "no state has been saved yet"),
     ]
     return svg.picture(TALL, parts, label=_label(state))
@@ -89,6 +89,6 @@ def _bars(state: RunState, width: int, newest: int, base: int, tall: int) -> lis
             y -= high
             if high:
                 bars.append(svg.bar(2 + place * step, y, step - 3, high, fill=colour))
-        told = ", ".join(f"{name} {count:,.0f}" for name, count in found.items())
-        parts.append(svg.group(bars, title=told))
+        caption = ", ".join(f"{name} {count:,.0f}" for name, count in found.items())
+        parts.append(svg.group(bars, title=caption))
     return parts

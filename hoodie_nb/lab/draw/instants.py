@@ -1,7 +1,7 @@
-"""The strip of instants against checkpoints: how far each has come, state above state.
+"""The strip of instants over checkpoints, with the states of each instant.
 
-A column is a checkpoint; an instant stands over the checkpoints that it holds, which are several
-where a success notification was lost or where an interval commits them together.
+A column is a checkpoint; an instant is drawn over its checkpoints. It has several if a success
+notification was lost or if an interval commits them together.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _CHECKPOINTS = {
 
 
 def strip(state: RunState) -> str:
-    """Return the newest 20 checkpoints and the instants that hold them."""
+    """Return the newest 20 checkpoints and their instants."""
     shown = state.checkpoints[-_SHOWN:]
     parts = [svg.heading("Instants over checkpoints")]
     for lane, name in enumerate(_LANES):
@@ -54,16 +54,16 @@ def _lane(lane: int) -> float:
 
 def _checkpoint(checkpoint: CheckpointSeen, x: float) -> list[str]:
     shape, colour = _CHECKPOINTS.get(checkpoint.state, ("ring", svg.GREY))
-    told = f"checkpoint {checkpoint.number}: {checkpoint.state}"
+    caption = f"checkpoint {checkpoint.number}: {checkpoint.state}"
     return [
-        svg.mark(shape, x, 102, fill=colour, size=5, title=told),
-        svg.note(x, 120, checkpoint.number, anchor="middle", title=told),
+        svg.mark(shape, x, 102, fill=colour, size=5, title=caption),
+        svg.note(x, 120, checkpoint.number, anchor="middle", title=caption),
     ]
 
 
 def _instant(instant: InstantSeen, xs: Sequence[float]) -> list[str]:
-    """Draw the states an instant has been in, one above the other, and what it ended as."""
-    middle, told = (xs[0] + xs[-1]) / 2, _told(instant)
+    """Draw the states of an instant, one above the other, and its final state."""
+    middle, caption = (xs[0] + xs[-1]) / 2, _caption(instant)
     ends = {"rolled back": _lane(0), "abandoned": _lane(1)}
     marks = [(name, _lane(lane)) for lane, name in enumerate(_LANES) if name in instant.at_ms]
     if instant.state in ends:
@@ -79,11 +79,11 @@ def _instant(instant: InstantSeen, xs: Sequence[float]) -> list[str]:
         now = name == instant.state
         size = 6 if now else 3.5
         parts.append(svg.state_mark(name, middle, y, size=size))
-    return [svg.group(parts, title=told)]
+    return [svg.group(parts, title=caption)]
 
 
-def _told(instant: InstantSeen) -> str:
+def _caption(instant: InstantSeen) -> str:
     begin = min(instant.at_ms.values(), default=0)
     since = [f"{name} +{at - begin} ms" for name, at in instant.at_ms.items()]
-    wrote = [f"{k} {v:,}" for k, v in instant.told.items() if isinstance(v, int)]
+    wrote = [f"{k} {v:,}" for k, v in instant.values.items() if isinstance(v, int)]
     return f"instant {instant.time}, {instant.state}: {', '.join([*since, *wrote])}"

@@ -1,4 +1,4 @@
-"""How a run goes: its head line, the rows a second, and what went wrong."""
+"""The progress of a run: its head line, the rows per second, and the last error."""
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.run_state import RunState
@@ -19,7 +19,7 @@ _CHIPS = {
 
 
 def head(state: RunState, done: float | None = None) -> str:
-    """Return status, rows a second, rows, commits and time; `done` (0 to 1) is drawn as a bar."""
+    """Return status, rows per second, rows, commits, time; `done` (0 to 1) is drawn as a bar."""
     shape, colour = _CHIPS.get(state.status, _CHIPS["running"])
     elapsed = max(0, state.now_ms - state.began_ms) / 1000
     average = state.written.total / elapsed if elapsed else 0.0
@@ -39,19 +39,19 @@ def head(state: RunState, done: float | None = None) -> str:
         parts += [svg.words(x, 22, number, size=18), svg.note(x, 37, unit)]
     if done is not None:
         parts += _done(min(1.0, max(0.0, done)), elapsed, over=state.over)
-    told = f"Job {state.status}: {rate:.0f} rows a second, {state.committed} commits"
-    return svg.picture(HEAD, parts, label=told, width=HEAD_WIDTH)
+    caption = f"Job {state.status}: {rate:.0f} rows per second, {state.committed} commits"
+    return svg.picture(HEAD, parts, label=caption, width=HEAD_WIDTH)
 
 
 def _done(share: float, elapsed: float, *, over: bool) -> list[str]:
     left = elapsed / share - elapsed if share else 0.0
-    told = f"{share:.0%} of the input"
+    caption = f"{share:.0%} of the input"
     if share and not over and share < 1:
-        told += f", some {_clock(left)} left"
+        caption += f", about {_clock(left)} left"
     return [
         svg.bar(640, 10, 180, 10, fill=svg.SHADE, stroke=svg.LINE, rx=5),
         svg.bar(640, 10, 180 * share, 10, fill=svg.BLUE, rx=5),
-        svg.note(640, 37, told),
+        svg.note(640, 37, caption),
     ]
 
 
@@ -61,17 +61,17 @@ def _clock(seconds: float) -> str:
 
 
 def throughput(state: RunState) -> str:
-    """Return the rows a second that the writers took in the last 30 seconds."""
+    """Return the writers' rows per second in the last 30 seconds."""
     begin, wide = window(state), span(state)
 
     def x(at_ms: float) -> float:
         return 48 + (HALF - 58) * min(1.0, (at_ms - begin) / wide)
 
-    now = state.now_ms + (STEP_MS if state.over else 0)  # a step that is not over looks low
+    now = state.now_ms + (STEP_MS if state.over else 0)  # an unfinished step would look low
     rates = [(ms, rate) for ms, rate in state.written.rates(now, WINDOW_MS) if ms >= begin]
     most = max((rate for _, rate in rates), default=0.0)
     points = [(x(ms), _y(rate, most)) for ms, rate in rates]
-    parts = [svg.heading("Rows a second at the writers"), *_axes(most, wide / 1000)]
+    parts = [svg.heading("Rows per second at the writers"), *_axes(most, wide / 1000)]
     if points:
         ends = [(points[-1][0], _y(0, 1)), (points[0][0], _y(0, 1))]
         parts.append(svg.path([*points, *ends], closed=True, fill=svg.BLUE, fill_opacity=0.25))
@@ -79,19 +79,19 @@ def throughput(state: RunState) -> str:
     for instant in state.instants.values():
         at = instant.at_ms.get("completed", 0)
         if at >= begin:
-            told = f"instant {instant.time} committed"
-            parts.append(svg.mark("disc", x(at), 94, fill=svg.GREEN, size=3.5, title=told))
-    return svg.picture(HEIGHT, parts, label=f"At most {most:.0f} rows a second", width=HALF)
+            caption = f"instant {instant.time} committed"
+            parts.append(svg.mark("disc", x(at), 94, fill=svg.GREEN, size=3.5, title=caption))
+    return svg.picture(HEIGHT, parts, label=f"At most {most:.0f} rows per second", width=HALF)
 
 
 def window(state: RunState) -> float:
-    """Return where the shown time begins: it fills from the left, then it moves."""
+    """Return the start of the shown time: it fills from the left, then it moves."""
     first = state.began_ms - state.began_ms % 500
     return max(first, state.now_ms - WINDOW_MS)
 
 
 def span(state: RunState) -> float:
-    """Return the length of the shown time: 30 seconds, or less of a run that was shorter."""
+    """Return the length of the shown time: 30 seconds, or less for a shorter run."""
     if not state.over:
         return WINDOW_MS
     return min(WINDOW_MS, max(2000, state.now_ms - window(state)))
@@ -112,7 +112,7 @@ def _axes(most: float, seconds: float) -> list[str]:
 
 
 def trouble(state: RunState) -> str:
-    """Return what went wrong last and the cure, in two lines."""
+    """Return the last error and its fix, in two lines."""
     found = state.trouble
     if found is None:
         parts = [svg.words(1, 14, "No errors.", size=11, fill=svg.FAINT)]

@@ -1,7 +1,7 @@
-"""What a job made of the last fault: its story from there on, a line an event.
+"""The recovery from the last fault: the events since then, one line each.
 
-Beginnings of batches and queries are left out of it. Recovery comes right behind the fault, so the
-first lines stay; what comes later is counted.
+Starts of batches and queries are left out. Recovery comes right after the fault, so the first lines
+are kept; later ones are only counted.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ _GOOD = ("committed", "skipped", "prepared", "redone", "stopped")
 
 
 def recovery(state: RunState) -> str:
-    """Return the last fault and the first events since; without a fault the newest ones."""
+    """Return the last fault and the first events after it; without a fault, the newest events."""
     faults = [n for n, note in enumerate(state.notes) if note.kind == "fault_injected"]
     story: Sequence[Note] = state.notes
     if faults:
         story = [note for note in state.notes[faults[-1] :] if note.kind not in _ROUTINE]
     shown = story[:_LINES] if faults else story[-_LINES:]
     begin = shown[0].at_ms if shown else 0
-    title = "What became of it" if faults else "No fault yet: the job's newest events"
+    title = "The recovery" if faults else "No fault yet: the job's newest events"
     parts = [svg.heading(title)]
     for line, note in enumerate(shown):
         y = 32 + 18 * line
@@ -38,6 +38,6 @@ def recovery(state: RunState) -> str:
         parts.append(svg.words(80, y, note.text, most=130))
     hidden = len(story) - len(shown)
     if hidden > 0:
-        told = f"{hidden} {'later' if faults else 'earlier'} not shown"
-        parts.append(svg.note(svg.WIDTH - 4, 12, told, anchor="end"))
+        caption = f"{hidden} {'later' if faults else 'earlier'} not shown"
+        parts.append(svg.note(svg.WIDTH - 4, 12, caption, anchor="end"))
     return svg.picture(HEIGHT, parts, label=f"{title}: {len(story)} events")

@@ -1,7 +1,7 @@
 """A picture as PNG, for readers without a kernel: the same SVG, drawn once by resvg.
 
-Theme colours become those of the light theme. The letters are those that matplotlib brings, so that
-every machine draws the same, also one without fonts.
+Theme colours are replaced by those of the light theme. The font is matplotlib's, so that every
+machine draws the same picture, also one without fonts.
 """
 
 import re
@@ -15,7 +15,7 @@ Placed = Sequence[tuple[float, float, str]]
 
 
 def png(pictures: Placed, width: float, height: float) -> bytes:
-    """Return pictures, each with the x and y of its upper left corner, as one PNG."""
+    """Return pictures, each with the x and y of its top left corner, as one PNG."""
     import resvg_py
     from matplotlib import get_data_path
 

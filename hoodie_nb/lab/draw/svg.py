@@ -1,4 +1,4 @@
-"""The few words in which pictures are drawn: elements, marks, colours, numbers.
+"""The building blocks of the pictures: elements, marks, colours, numbers.
 
 A picture is at most `WIDTH` units wide and shrinks with its cell; its height in pixels is fixed, so
 that a notebook does not jump while it changes.
@@ -30,16 +30,16 @@ _NAMES = {"size": "font_size", "weight": "font_weight", "anchor": "text_anchor"}
 
 
 def tag(name: str, title: str = "", /, **attributes: object) -> str:
-    """Return an element; a name of an attribute has `_` for `-`, or is short; numbers are rounded.
+    """Return an element; attribute names have `_` for `-`, or are short; numbers are rounded.
 
     >>> tag("rect", "all", x=1.0, fill="red", stroke_width=2)
     '<rect x="1" fill="red" stroke-width="2"><title>all</title></rect>'
     """
-    told = " ".join(
+    caption = " ".join(
         f'{_NAMES.get(k, k).replace("_", "-")}="{_value(v)}"' for k, v in attributes.items()
     )
     inside = f"<title>{escape(title)}</title>" if title else ""
-    return f"<{name} {told}>{inside}</{name}>"
+    return f"<{name} {caption}>{inside}</{name}>"
 
 
 def _value(value: object) -> str:
@@ -47,7 +47,7 @@ def _value(value: object) -> str:
 
 
 def picture(height: int, parts: Iterable[str], *, label: str, width: int = WIDTH) -> str:
-    """Return the whole picture; `label` is what a screen reader says."""
+    """Return the whole picture; `label` is for screen readers."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(label)}" '
         f'viewBox="0 0 {width} {height}" width="100%" height="{height}" '
@@ -59,7 +59,7 @@ def picture(height: int, parts: Iterable[str], *, label: str, width: int = WIDTH
 def words(
     x: float, y: float, text: object, *, most: int = 1000, title: str = "", **more: object
 ) -> str:
-    """Return a line of text; `anchor` and `weight` are SVG's, `most` cuts after so many letters."""
+    """Return a line of text; `anchor` and `weight` are SVG's; `most` limits the characters."""
     shown = str(text)
     if len(shown) > most:
         shown, title = shown[: most - 1] + "…", title or shown
@@ -80,12 +80,12 @@ def heading(text: object) -> str:
 def bar(
     x: float, y: float, width: float, height: float, /, *, title: str = "", **more: object
 ) -> str:
-    """Return a rectangle; a negative size counts as none. `title` tells on hovering."""
+    """Return a rectangle; a negative size counts as 0. `title` is shown on hover."""
     return tag("rect", title, x=x, y=y, width=max(0.0, width), height=max(0.0, height), **more)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, /, **more: object) -> str:
-    """Return a straight line, thin and grey if nothing else is said."""
+    """Return a straight line, thin and grey by default."""
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, **{"stroke": LINE, **more})
 
 
@@ -93,8 +93,8 @@ def path(
     points: Iterable[tuple[float, float]], *, closed: bool = False, title: str = "", **more: object
 ) -> str:
     """Return a line through points, or a closed shape."""
-    told = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return tag("polygon" if closed else "polyline", title, points=told, **more)
+    caption = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return tag("polygon" if closed else "polyline", title, points=caption, **more)
 
 
 def mark(shape: str, x: float, y: float, /, *, fill: str, size: float = 6, title: str = "") -> str:
@@ -124,7 +124,7 @@ def state_mark(state: str, x: float, y: float, /, *, size: float = 6) -> str:
 
 
 def group(parts: Iterable[str], *, title: str) -> str:
-    """Return parts that tell the same on hovering."""
+    """Return parts that share a title on hover."""
     return f"<g><title>{escape(title)}</title>{''.join(parts)}</g>"
 
 
@@ -150,7 +150,7 @@ def many(count: int, noun: str) -> str:
 
 
 def size_of(count: float) -> str:
-    """Return bytes as people say them.
+    """Return a number of bytes as text.
 
     >>> size_of(1_500), size_of(33_554_432)
     ('1.5 KB', '33.6 MB')

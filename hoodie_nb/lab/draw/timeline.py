@@ -1,4 +1,4 @@
-"""A table's timeline: an instant a line, its bar from requested to completed."""
+"""A table's timeline: one line per instant, with a bar from requested to completed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _ACTIONS = {"commit": svg.GREEN, "replacecommit": svg.PURPLE, "rollback": svg.RE
 
 @dataclass(frozen=True, slots=True)
 class InstantFacts:
-    """An instant with what its completed file tells; counts are None where it tells none."""
+    """An instant with the counts of its completed file; None where it has none."""
 
     requested_time: str
     action: str
@@ -25,7 +25,7 @@ class InstantFacts:
 
     @property
     def wrote(self) -> str:
-        """Return what was written in a few words."""
+        """Return a short description of what was written."""
         if self.files is None:
             return self.state if self.completion_time is None else ""
         size = svg.size_of(self.bytes or 0)
@@ -34,27 +34,27 @@ class InstantFacts:
 
 
 def height(instants: int) -> int:
-    """Return how high the picture of so many instants is."""
+    """Return the height of the picture for this number of instants."""
     return 34 + 20 * min(_LINES, instants)
 
 
 def timeline(instants: Sequence[InstantFacts]) -> str:
-    """Return the newest 14 instants, the oldest of them first."""
+    """Return the newest 14 instants, oldest first."""
     shown = instants[-_LINES:]
     begins = [instant_ms(i.requested_time) for i in shown]
     ends = [instant_ms(i.completion_time) for i in shown if i.completion_time]
     first, last = min(begins, default=0), max([*begins, *ends], default=1)
     scale = (_RIGHT - _LEFT - 6) / max(1, last - first)
-    told = f", the newest {_LINES} shown" if len(instants) > _LINES else ""
+    caption = f", the newest {_LINES} shown" if len(instants) > _LINES else ""
     parts = [
         svg.heading(
-            f"Timeline: {svg.many(len(instants), 'instant')} over {_span(last - first)}{told}"
+            f"Timeline: {svg.many(len(instants), 'instant')} over {_span(last - first)}{caption}"
         )
     ]
     for place, (instant, begin) in enumerate(zip(shown, begins, strict=True)):
         y, x = 26 + 20 * place, _LEFT + (begin - first) * scale
         took = instant_ms(instant.completion_time) - begin if instant.completion_time else None
-        parts.append(svg.group(_line(instant, x, y, took, scale), title=_told(instant, took)))
+        parts.append(svg.group(_line(instant, x, y, took, scale), title=_caption(instant, took)))
     return svg.picture(height(len(instants)), parts, label=f"Timeline of {len(instants)} instants")
 
 
@@ -74,7 +74,7 @@ def _line(instant: InstantFacts, x: float, y: float, took: int | None, scale: fl
     return [*parts, svg.note(_RIGHT + 12, y + 12, instant.wrote, most=50)]
 
 
-def _told(instant: InstantFacts, took: int | None) -> str:
+def _caption(instant: InstantFacts, took: int | None) -> str:
     end = "pending" if took is None else f"completed after {took} ms"
     return f"{instant.requested_time} {instant.action}, {end}. {instant.wrote}"
 
