@@ -1,4 +1,4 @@
-"""What telling costs: run with `python benchmarks/events.py` (a minute; no Spark).
+"""The cost of events: run with `python benchmarks/events.py` (a minute; no Spark).
 
 A FileIdAssigner and a BucketWriter take a month of flights in this process, with tasks' telling
 (text, datagram, a driver that listens in another process) and with none, in turns. `cpu` is the CPU

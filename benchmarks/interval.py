@@ -78,7 +78,7 @@ def make_input(folder: Path, rows: int, batch: int, seed: int) -> pa.Table:
 
 
 def live(folder: Path, table: str, interval: int | None) -> None:
-    """Run the stream to its end in this process, telling on stdout what was written."""
+    """Run the stream to its end in this process, reporting on stdout what was written."""
 
     def told(event: Event) -> None:
         if event.kind in ("file_written", "checkpoint_sealed", "batch_ended", "instant_committed"):

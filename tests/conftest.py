@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 os.environ["HOODIE_NB_TESTING"] = "1"  # before any test, for the processes that tests start, too
 
 
-# what tests share lies beside them under other names and is not searched for doctests
+# shared test modules have other names and are not searched for doctests
 collect_ignore_glob = ["*/[!t]*.py", "*/t[!e]*.py", "*/te[!s]*.py"]
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start Spark on two cores; its folders lie in this process's own temporary folder."""
+    """Start Spark on two cores; its folders are in this process's temporary folder."""
     from hoodie_nb.session import spark as make_session
 
     folder = tmp_path_factory.mktemp("spark")

@@ -31,7 +31,7 @@ def plan_of(table: TableHandle) -> WritePlan:
 
 
 def forget_caches() -> None:
-    """Forget what this process has read: a damaged file is not seen behind a kept mapping."""
+    """Clear this process's caches: a cached mapping would hide a damaged file."""
     lookup._read_manifest.cache_clear()
     lookup._view.cache_clear()
 

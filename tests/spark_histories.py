@@ -304,7 +304,7 @@ class History:
             self.model.rows.pop(self.model._at(row), None)
 
     def _foreign_commit(self) -> None:
-        """Commit from another engine, which tells our index nothing."""
+        """Commit from another engine, which does not update our index."""
         self._commit_elsewhere(self.table.schema)
 
     def _foreign_column(self) -> None:

@@ -226,7 +226,7 @@ def test_union_goes_row_by_row_and_leaves_both_sides_alone() -> None:
 def test_filters_of_different_shape_do_not_unite(left: BloomFilter, right: BloomFilter) -> None:
     """Another size, another type or another number of rows is no partner."""
     assert not left.same_shape(right)
-    with pytest.raises(ValueError, match="different shape"):
+    with pytest.raises(ValueError, match="different shapes"):
         left.union(right)
 
 
@@ -254,7 +254,7 @@ def test_batches_and_layouts_of_the_keys_do_not_matter() -> None:
 
 
 def test_a_parsed_filter_opens_no_more_rows() -> None:
-    """The format does not keep `max_entries`, and nobody guesses: later keys go round the rows."""
+    """The format does not store `max_entries`: later keys use the existing rows in turn."""
     bloom = bloom_of(list("abcd"), 2, 100)
     again = BloomFilter.parse(bloom.to_text(), DYNAMIC)
     again.add(strings(list("efgh")))
@@ -326,12 +326,12 @@ def test_no_keys_change_nothing() -> None:
 
 
 def simple(version: int = -1, hashes: int = 3, kind: int = 1, bits: int = 16) -> bytes:
-    """Write a SIMPLE filter with two bytes of bits, right unless told otherwise."""
+    """Write a SIMPLE filter with two bytes of bits, by default a valid one."""
     return struct.pack(">iibi", version, hashes, kind, bits) + b"\x01\x80"
 
 
 def dynamic(entries: int = 5, in_last_row: int = 1, rows: int = 1, row: bytes = b"") -> bytes:
-    """Write a DYNAMIC_V0 filter with one row, right unless told otherwise."""
+    """Write a DYNAMIC_V0 filter with one row, by default a valid one."""
     return simple()[:13] + struct.pack(">iii", entries, in_last_row, rows) + (row or simple())
 
 

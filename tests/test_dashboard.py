@@ -22,7 +22,7 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class Told:
-    """A job that is nothing but what it tells; `stop` ends it, as a job's own thread would."""
+    """A job that only has events; `stop` ends it, as a job's own thread would."""
 
     def __init__(self, *events: object) -> None:
         self.events = EventLog()
@@ -37,7 +37,7 @@ class Told:
 
 @pytest.fixture
 def job():
-    """Return a job that has told its start."""
+    """Return a job that has emitted its start."""
     return Told("job_started", {"pipeline": "step3", "tasks": 2})
 
 
@@ -52,7 +52,7 @@ def test_a_dashboard_has_three_forms(job):
 
 
 def test_closing_a_dashboard_ends_its_thread(job):
-    """After `close` nothing follows the job any more, and the job can go on telling."""
+    """After `close` nothing follows the job any more, and the job can still emit events."""
     dashboard = Dashboard(job)
     dashboard.close()
     dashboard.follower.thread.join()
@@ -61,7 +61,7 @@ def test_closing_a_dashboard_ends_its_thread(job):
 
 
 def test_a_dashboard_ends_with_its_job(job):
-    """What the job told last is drawn before the job's own thread goes on."""
+    """The job's last events are drawn before the job's own thread continues."""
     dashboard = Dashboard(job, hz=1)
     job.events.tell("instant_requested", instant="1")
     job.events.tell("instant_committed", instant="1", inserts=7)
@@ -95,7 +95,7 @@ def test_nothing_is_sent_that_has_not_changed(job):
 
 
 def test_an_error_while_drawing_ends_the_drawing_only(job):
-    """The job goes on, and ends without waiting for a dashboard that is gone."""
+    """The job continues, and ends without waiting for a closed dashboard."""
     follower = Follower(job.events, lambda state: 1 // (not state.checkpoints), hz=1)
     job.events.tell("batch_started", batch=0)
     follower.wake()
@@ -121,7 +121,7 @@ def test_too_many_drawings_a_second_are_refused(job):
 
 
 def test_a_job_without_spark_has_a_dashboard(tmp_path):
-    """The dashboard needs events only: an in-process job tells the same ones."""
+    """The dashboard needs events only: an in-process job emits the same ones."""
     dashboard = Dashboard(local_job(tmp_path))
     dashboard.close()
     assert dashboard.state.committed == 3
@@ -205,7 +205,7 @@ def test_a_replay_at_its_end_plays_from_the_start():
 
 @pytest.mark.parametrize("name", ["step2", "step3"])
 def test_a_replay_knows_its_pipeline(name):
-    """Events that do not name their pipeline tell it by what they are."""
+    """The pipeline of events that do not name it is derived from their kinds."""
     assert Replay(recorded(name)).summary.startswith(f"Replay {name}: ")
 
 

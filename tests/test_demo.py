@@ -75,18 +75,18 @@ def test_progress_counts_what_the_records_tell():
 
 
 def test_progress_of_a_resumed_stream_starts_behind_what_is_there():
-    """A run that begins with batch 2 has the events of the batches 0 and 1 behind it."""
+    """A run that begins with batch 2 counts the events of batches 0 and 1 as delivered."""
     progress = Progress.of(told(("batch_started", 0, {"batch": 2})), ENDS)
     assert str(progress) == " 40% 400 events · 0 commits, 0 files"
 
 
 def test_progress_of_nothing():
-    """Without records and without files the line stands, at zero."""
+    """Without records and without files the line is shown, at zero."""
     assert str(Progress.of([], [])) == "  0% 0 events · 0 commits, 0 files"
 
 
 def test_the_last_line_has_no_time_left():
-    """At the end no remaining time is told."""
+    """At the end no remaining time is shown."""
     ended = [("batch_ended", n * 1000, {"batch": n}) for n in range(3)]
     assert str(Progress.of(told(*ended), ENDS)) == "100% 1,000 events, 450/s · 0 commits, 0 files"
 
@@ -113,7 +113,7 @@ def test_a_log_gets_plain_lines_at_intervals():
 
 
 def test_a_signal_is_a_wish_while_patient_and_an_interrupt_the_second_time():
-    """The first signal waits for the batch, the second does not; the exit code tells which."""
+    """The first signal waits for the batch, the second does not; the exit code shows which."""
     wish = StopWish()
     wish.patient = True
     wish(signal.SIGTERM, None)
@@ -133,7 +133,7 @@ def test_equal_rows_in_any_order_do_not_differ(board):
 
 
 def test_a_changed_row_is_told(board):
-    """A changed value is told with its flight, its column and both values."""
+    """A changed value is reported with its flight, its column and both values."""
     changed = board.copy()
     changed.loc[3, "status"] = "lost"
     (text,) = differences(arrow(changed), board)
@@ -165,7 +165,7 @@ def test_an_extra_row_is_told(board):
 
 
 def test_a_missing_column_is_told(board):
-    """A reader that lost a column is told so."""
+    """A reader's missing column is reported."""
     assert differences(arrow(board).drop_columns("dest"), board) == ["columns dest are missing"]
 
 
@@ -218,7 +218,7 @@ def test_a_table_of_somebody_else_is_left_alone(tmp_path, fresh):
 
 
 def test_a_checkpoint_without_its_table_is_refused(tmp_path):
-    """A table that was deleted by hand would come back with a gap: start anew."""
+    """A table that was deleted by hand would come back with a gap: --fresh is needed."""
     order = Order(warehouse=tmp_path, days=2)
     prepare(order)
     order.folders[0].mkdir(parents=True)

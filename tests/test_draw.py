@@ -1,4 +1,4 @@
-"""Pictures of a run: what is drawn for which events, whatever is missing from them."""
+"""Pictures of a run: what is drawn for which events, even if some are missing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parsed(svg: str) -> ElementTree.Element:
 
 
 def texts(svg: str) -> list[str]:
-    """Return what stands in the picture's text elements, titles included."""
+    """Return the text of the picture's elements, titles included."""
     return ["".join(e.itertext()) for e in parsed(svg).iter() if e.tag in ("text", "title")]
 
 
@@ -63,7 +63,7 @@ def test_a_picture_is_well_formed_and_has_a_label(name, events):
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_picture_keeps_its_height(name):
-    """While a run goes on the height stays, so that nothing below it jumps."""
+    """During a run the height does not change, so that nothing below it jumps."""
     heights = set()
     state = RunState("step3")
     for event in recorded():
@@ -120,7 +120,7 @@ def test_folding_and_drawing_are_cheap():
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_the_diagram_has_the_pipelines_operators(name):
-    """Every operator of the pipeline stands in its diagram, in order."""
+    """Every operator of the pipeline is in its diagram, in order."""
     shown = " ".join(texts(diagram.diagram(RunState(name))))
     operators = PIPELINES[name].operators
     row = [shown.index(o.name) for o in operators if o.parallelism != "driver"]
@@ -139,7 +139,7 @@ def test_the_diagram_tells_the_rows_of_each_task():
 
 
 def test_progress_and_end_of_an_operator_count_its_rows_once():
-    """What a task told while it ran is not counted again when it ends."""
+    """Rows reported while a task ran are not counted again when it ends."""
     values = {"operator": "BucketWriter", "task": 0}
     events = told(
         *("operator_progress", {**values, "rows": 40}, "operator_progress", {**values, "rows": 70}),
@@ -184,7 +184,7 @@ def test_each_bucket_has_its_bar_and_its_flushes():
     ],
 )
 def test_a_state_has_its_shape_and_its_colour(ends, shape):
-    """How far an instant has come is told twice: by shape and by colour."""
+    """The state of an instant is shown twice: by shape and by colour."""
     state = RunState.of(told(*checkpoint(0, *ends)))
     name = state.instants[TIME].state
     assert STATES[name][0] == shape
@@ -248,7 +248,7 @@ def test_an_error_comes_with_its_cure(name):
 
 
 def test_settling_an_instant_again_counts_it_once():
-    """`instant_committed` may be told twice; rows and commits are those of one."""
+    """`instant_committed` may be sent twice; rows and commits are counted once."""
     twice = checkpoint(0, "requested", "inflight", "prepared", "committed", "committed")
     state = RunState.of(told(*twice))
     assert (state.rows, state.committed) == (5, 1)

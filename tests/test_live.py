@@ -205,7 +205,7 @@ def test_a_lost_channel_changes_nothing_but_the_moment(spark, tmp_path):
 
 
 def told_kinds():
-    """Return every kind that the library's code tells."""
+    """Return every kind of event that the library's code emits."""
     for path in Path(events_module.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and re.search(r"tell(_end)?$", ast.unparse(node.func)):
@@ -215,7 +215,7 @@ def told_kinds():
 
 
 def test_the_list_of_kinds_is_complete():
-    """The head of `events` names every kind that is told, and none that is not."""
+    """The docstring of `events` lists exactly the kinds that are emitted."""
     rows = re.findall(r"^\| (`.+?) \|", events_module.__doc__, re.M)
     listed = {kind for row in rows for kind in re.findall(r"`(\w+)`", row)} - {"commit_interval"}
     told = {kind for kind in told_kinds() if "_" in kind}

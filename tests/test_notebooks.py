@@ -1,4 +1,4 @@
-"""What a reader of the committed notebooks sees: whole, executed, without errors and traces."""
+"""The committed notebooks are complete and executed, without errors and local paths."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SMALL = 200_000
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
 def notebook(request):
-    """Return a committed notebook as it lies in its file."""
+    """Return a committed notebook as stored in its file."""
     return json.loads(request.param.read_text())
 
 
 def code(notebook):
-    """Return the code cells that hold something."""
+    """Return the code cells that are not empty."""
     cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
     return [c for c in cells if "".join(c["source"]).strip()]
 

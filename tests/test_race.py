@@ -1,4 +1,4 @@
-"""The race: the pipelines side by side, and what tells them apart."""
+"""The race: the pipelines side by side, and their differences."""
 
 import pytest
 
@@ -59,6 +59,6 @@ def test_a_pipeline_prints_and_draws_itself(name):
 
 
 def test_an_unknown_storage_is_refused():
-    """A storage that does not exist is told before anything starts."""
+    """An unknown storage is refused before anything starts."""
     with pytest.raises(hn.InvalidConfig, match="choose 'local', 'simulated'"):
         race(storage="s3")

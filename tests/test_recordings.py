@@ -49,9 +49,9 @@ NO_RECORDINGS = {
 
 @pytest.mark.parametrize("content", NO_RECORDINGS.values(), ids=NO_RECORDINGS.keys())
 def test_what_is_no_recording_is_refused(tmp_path, content):
-    """A file that is cut, empty or something else is told with its name."""
+    """A truncated, empty or other file is refused with its name."""
     (tmp_path / "other").write_bytes(content)
-    with pytest.raises(hn.InvalidInput, match="other is no recording"):
+    with pytest.raises(hn.InvalidInput, match="other is not a recording"):
         recordings.load(tmp_path / "other")
     with pytest.raises(FileNotFoundError):
         recordings.load(tmp_path / "missing")
@@ -61,7 +61,7 @@ def test_what_is_no_recording_is_refused(tmp_path, content):
 
 @pytest.mark.parametrize("name", list(PIPELINES))
 def test_every_pipeline_has_a_recording(name):
-    """It is small, tells what ran, holds known kinds in order of time, and no path of a machine."""
+    """It is small, describes the run, has known kinds in order of time, and no local paths."""
     path, events = FOLDER / f"{name}.jsonl.gz", recordings.recorded(name)
     assert path.stat().st_size <= 200_000
     assert {event.kind for event in events} <= known_kinds()

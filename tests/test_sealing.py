@@ -23,7 +23,7 @@ CHECKPOINTS = st.lists(st.lists(ROW, max_size=6), min_size=1, max_size=7)
 
 
 def as_rows(batch, first):
-    """Return a batch of drawn rows as an Arrow table; `v` tells them apart."""
+    """Return a batch of drawn rows as an Arrow table; `v` distinguishes them."""
     columns = list(zip(*batch, strict=True)) or [(), (), (), ()]
     keys, parts, ts, deleted = (list(column) for column in columns)
     return pa.table(
@@ -65,7 +65,7 @@ def test_an_interval_ends_in_the_same_rows(tmp_path_factory, checkpoints):
 
 @pytest.mark.parametrize("insert_ts", [3, 5, 7])
 def test_an_insert_behind_a_delete_stays(tmp_path, insert_ts):
-    """A delete at 5 and an insert in the next checkpoint leave the insert, whatever its ts."""
+    """A delete at 5 and an insert in the next checkpoint leave the insert, for any ts."""
     history = [[("a", "p", 4, False)], [("a", "p", 5, True)], [("a", "p", insert_ts, False)]]
     rows, commits = final(tmp_path / "t", history, Interval(checkpoints=3))
     assert [(r["id"], r["ts"], r["v"]) for r in rows] == [("a", insert_ts, 300)]

@@ -179,7 +179,7 @@ def test_own_java_options_come_last():
 
 
 def test_other_sessions_are_refused_with_the_cure():
-    """A Spark Connect session is told what to use instead; anything else is named."""
+    """The error for a Spark Connect session says what to use instead; other types are named."""
     connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(InvalidConfig, match=r"Spark Connect.*hn\.spark\(\)"):
         session_room.require_classic(connect)
@@ -296,7 +296,7 @@ def findings(checkpoint) -> list[tuple[str, str]]:
 
 @pytest.mark.spark
 def test_doctor_finds_a_sound_checkpoint_sound(sound):
-    """A checkpoint as Spark left it has no finding but where the stream stands."""
+    """An intact checkpoint of Spark has only one finding, the stream's position."""
     assert findings(sound) == []
     assert "batch 2 is done" in str(doctor(checkpoint=sound))
 
@@ -336,7 +336,7 @@ EVERYWHERE = "offsets commits sources/0"
 def test_doctor_names_the_damage_that_stops_a_stream(
     spark, sound, tmp_path, name, content, cured, again
 ):
-    """Spark refuses the checkpoint, the doctor names the file, its cure lets the stream go on."""
+    """Spark refuses the checkpoint, the doctor names the file, its fix lets the stream continue."""
     checkpoint = shutil.copytree(sound, tmp_path / "checkpoint")
     damage(checkpoint / name, content)
     assert findings(checkpoint) == [(name, "missing" if content is None else "damaged")]
@@ -368,7 +368,7 @@ def test_doctor_tells_of_a_checkpoint_that_is_not_there(tmp_path):
 
 
 def test_doctor_asks_fsck_about_a_table(tmp_path):
-    """A folder that is no table is told with fsck's words."""
+    """A folder that is not a table is reported with fsck's message."""
     report = doctor(table=tmp_path)
     assert not report.ok
     assert "not a Hudi table" in str(report)

@@ -128,7 +128,7 @@ def of_every_type() -> pa.Table:
 
 @pytest.mark.parametrize("how", ["batch", "current", "step3", "sealed"])
 def test_values_of_every_type_come_through_spark(spark, tmp_path, how):
-    """Every type that Hudi stores passes Spark's stages unchanged, whatever the session's zone."""
+    """Every type that Hudi stores passes Spark's stages unchanged, in any session time zone."""
     rows = of_every_type()
     table = hn.Table.create(
         tmp_path / "t", schema=rows.schema, record_key="id", partition_by="p", ordering="ts"

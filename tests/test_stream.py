@@ -102,7 +102,7 @@ def test_a_restart_skips_what_is_held_and_goes_on(spark, tmp_path, commit_on):
 
 
 def test_another_number_of_writers_after_a_restart(spark, tmp_path):
-    """A job may go on with more or fewer tasks; file groups then change hands, rows do not."""
+    """A job may continue with more or fewer tasks; file groups change tasks, rows do not move."""
     table = board_table(tmp_path / "board")
     stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source")
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds"}

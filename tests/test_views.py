@@ -34,7 +34,7 @@ def table(tmp_path_factory):
 
 
 def titles(svg):
-    """Return what the picture tells on hovering."""
+    """Return the picture's hover texts."""
     return [e.text for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("title")]
 
 
@@ -42,7 +42,7 @@ def titles(svg):
 
 
 def test_every_instant_has_its_line(table):
-    """The timeline has a line for each instant; hovering tells rows, files and bytes."""
+    """The timeline has a line for each instant; hover texts show rows, files and bytes."""
     view = Timeline(table)
     lines = titles(view.pictures.shown("timeline"))
     assert [i.requested_time for i in view.instants] == list(table.timeline()["requested_time"])
@@ -130,7 +130,7 @@ def test_the_filter_never_denies_what_it_holds():
 
 
 def test_the_measured_rate_is_near_the_one_asked_for():
-    """Larger filters lie less, as often as they were sized for (within a factor of three)."""
+    """Larger filters have fewer false positives, as sized (within a factor of three)."""
     found = rates(64)
     measured = [point.measured for point in found]
     assert measured == sorted(measured, reverse=True)
@@ -177,7 +177,7 @@ def test_a_fault_panel_has_a_button_for_each_fault(monkeypatch):
 
 
 def test_the_story_begins_with_the_last_fault():
-    """What recovery did is told from the last fault on."""
+    """Recovery is shown from the last fault on."""
     events = told(
         *("instant_committed", {"instant": "1"}, "fault_injected", {"fault": "kill_writer"}),
         *("instant_rolled_back", {"instant": "2"}, "job_restarted", {"why": "WriteFailed"}),
@@ -193,7 +193,7 @@ def test_the_story_begins_with_the_last_fault():
 
 
 def test_the_story_keeps_what_came_right_behind_the_fault():
-    """A stream that goes on for long does not push recovery off the panel."""
+    """A long stream does not push the recovery off the panel."""
     later = [x for n in range(30) for x in ("instant_committed", {"instant": n, "checkpoints": 1})]
     events = told(
         *("fault_injected", {"fault": "kill_writer"}, "batch_started", {"batch": 0}),

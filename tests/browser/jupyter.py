@@ -15,7 +15,7 @@ from pathlib import Path
 
 import nbformat
 
-# Lab's own pop-ups would lie over what is looked at
+# Lab's own pop-ups would cover the widgets
 SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
@@ -83,7 +83,7 @@ def notebook(folder: Path, name: str, *cells: str) -> Path:
 
 
 def blank(path: Path, folder: Path) -> Path:
-    """Copy a notebook without its outputs, so that none of them is taken for a new one."""
+    """Copy a notebook without its outputs, so that all outputs are new."""
     made = nbformat.read(path, as_version=4)
     for cell in made.cells:
         if cell.cell_type == "code":
@@ -126,7 +126,7 @@ def server(folder: Path, root: Path, workspace: Path | None = None) -> Iterator[
 
 
 def _address(process: subprocess.Popen[str], log: Path) -> str:
-    """Return the address once the server answers; then go on reading what it says, into a file."""
+    """Return the address once the server answers; its later output goes to a file."""
     address = ""
     for line in process.stderr:
         found = re.search(r"http://127\.0\.0\.1:\d+/lab", line)
@@ -135,7 +135,7 @@ def _address(process: subprocess.Popen[str], log: Path) -> str:
             break
     assert address, "JupyterLab has ended without telling its address"
 
-    def keep() -> None:  # its kernels hold the pipe, too: whoever closed it would wait for them
+    def keep() -> None:  # its kernels hold the pipe, too: closing it would wait for them
         with log.open("w") as kept, process.stderr:
             kept.writelines(process.stderr)
 

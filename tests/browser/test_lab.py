@@ -89,7 +89,7 @@ panel
 
 @pytest.mark.spark
 def test_a_fault_is_injected_and_its_story_is_told(page, address, root, pictures):
-    """A click kills a writer; the panel tells the roll back, the restart and the next commit."""
+    """A click kills a writer; the panel shows the rollback, the restart and the next commit."""
     write = WRITE.replace('"checkpoint"', '"faulty"').replace("\njob\n", "")
     path = jupyter.notebook(root, "faults.ipynb", START, write, FAULTS, "await job")
     jupyter.open_and_run(page, address, path)
@@ -159,7 +159,7 @@ def test_views_are_readable_in_both_themes(page, address, root, pictures):
 
 
 def test_controls_run_when_asked(page, address, root, pictures):
-    """Run answers within two seconds, and after a second run both stand side by side."""
+    """Run answers within two seconds, and after a second run both are shown side by side."""
     cells = ("import hoodie_nb as hn\nhn.Controls(rows=60_000)",)
     path = jupyter.notebook(root, "controls.ipynb", *cells)
     jupyter.open_and_run(page, address, path)

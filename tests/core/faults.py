@@ -48,7 +48,7 @@ class Fault:
 
 
 class FaultyStorage(LocalStorage):
-    """A local storage that counts what it changes and fails where told."""
+    """A local storage that counts its changes and fails at a given one."""
 
     def __init__(
         self, root: str | os.PathLike[str], fault: Fault | None = None, *, links: bool = True
@@ -92,7 +92,7 @@ class FaultyStorage(LocalStorage):
         if fault.how in ("error", "broken"):
             raise OSError(fault.number, os.strerror(fault.number), name)
         done = action()
-        if isinstance(done, io.IOBase):  # nobody will get to close it
+        if isinstance(done, io.IOBase):  # the caller cannot close it
             done.close()
         if fault.how == "after":
             self.dead = True

@@ -70,7 +70,7 @@ class Model:
         return canonical(self.rows.values())
 
     def copy(self) -> Model:
-        """Return a model that goes on from here by itself."""
+        """Return an independent copy of the model."""
         other = Model(self.key, self.partition, self.ordering)
         other.rows = dict(self.rows)
         return other

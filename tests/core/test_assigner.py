@@ -201,7 +201,7 @@ _KEYS = st.lists(
 def test_the_assigner_is_a_pure_function_of_the_rows(
     keys: list[tuple[str, str]], piece: int, tasks: int, random: Any
 ) -> None:
-    """Same rows, same ids: whatever their order and pieces, and however often it is repeated."""
+    """Same rows, same ids, for any order and division into pieces, and for any repetition."""
     given = plan({"par1": {"f0": 850, "f2": 700}}, tasks=tasks)
     once = assigned(rows(keys, given), given)
     assert all(len(ids) == 1 for ids in once.values())

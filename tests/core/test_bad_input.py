@@ -175,7 +175,7 @@ def test_bad_rows_are_refused_and_nothing_changes(table: Table, case: str) -> No
     "name", ["_HOODIE_RECORD_KEY", "_Hoodie_Commit_Time", "_HOODIE_NB_SEQ", "_Hoodie_Is_Deleted"]
 )
 def test_no_table_has_a_column_that_is_hudis_own_but_for_case(tmp_path: Path, name: str) -> None:
-    """Spark, which ignores case, could not tell it from Hudi's: no table is made, it is named."""
+    """Spark ignores case and would confuse it with Hudi's: refused by name, no table is created."""
     schema = pa.schema([("id", pa.string()), (name, pa.string())])
     with pytest.raises(InvalidInput, match=name):
         Table.create(tmp_path / "t", schema=schema, record_key="id")
@@ -279,7 +279,7 @@ def test_parts_of_a_composite_key_may_be_null_but_not_all(tmp_path: Path) -> Non
 
 
 def test_null_and_empty_partitions_go_to_the_default_one(table: Table) -> None:
-    """Null and empty partition values lie in Hudi's default partition and keep their values."""
+    """Null and empty partition values go to Hudi's default partition and keep their values."""
     table.upsert(partitions(None, ""))
     found = table.to_arrow(["id", "p", "_hoodie_partition_path"]).to_pylist()
     assert {(r["id"], r["p"]) for r in found if r["_hoodie_partition_path"] == NULL_PARTITION} == {
@@ -437,7 +437,7 @@ NOT_MADE: dict[str, tuple[dict[str, Any], type[HoodieError], str]] = {
 def test_a_table_that_cannot_be_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """Table.create says what is wrong and leaves no file behind."""
+    """Table.create says what is wrong and leaves no files."""
     monkeypatch.chdir(tmp_path)
     changed, error, words = NOT_MADE[case]
     path = changed.get("path", tmp_path / "t")
@@ -494,7 +494,7 @@ def test_broken_properties_are_no_table(table: Table, content: bytes) -> None:
     [b'{"write', b"\xff", b"[1]", b'{"write.batch.sise": 1}', b'{"write.batch.size": {}}'],
 )
 def test_broken_options_stop_writers_only(table: Table, content: bytes) -> None:
-    """Our own options file, damaged, is named to who writes; readers go on without it."""
+    """A damaged options file is an error for writers that names it; readers do not need it."""
     before = table.to_arrow()
     Path(table.path, ".hoodie/.hoodie_nb/options.json").write_bytes(content)
     again = Table.open(table.path)

@@ -1,4 +1,4 @@
-"""Keys that somebody made so that their hashes collide cost no more than others."""
+"""Keys crafted so that their hashes collide cost no more than others."""
 
 import tracemalloc
 from pathlib import Path
@@ -115,7 +115,7 @@ def test_colliding_keys_of_many_files_cost_one_reading_of_each(tmp_path, monkeyp
 
 
 def test_hashes_of_one_prefix_are_found_by_bisection(tmp_path):
-    """Hashes that differ in their last bits lie side by side, and each is found all the same."""
+    """Hashes that differ in their last bits are adjacent, and each is found."""
     storage = LocalStorage(tmp_path)
     hashes = np.arange(1, 40_000, 2, dtype=np.uint64)
     section = write_run(storage, "r.run", "2" * 17, [Entries.of("p", "g", hashes)])[0]

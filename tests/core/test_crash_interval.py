@@ -105,7 +105,7 @@ def live(table: TableHandle, source: Source, batches: int = 7) -> None:
 
 
 def end(root: Path, source: Source, *, links: bool = True) -> None:
-    """A new process goes on, another one ends the interval: the model, both readers, at rest."""
+    """A new process continues, another one ends the interval: table and readers equal the model."""
     live(handle(root, links=links), source)
     LocalJob(handle(root, links=links), source=source)
     assert without_meta(read.to_arrow(open_table(root))) == MODELS[7]

@@ -54,7 +54,7 @@ def prepared(new_folder: Callable[[], Path]) -> dict[int, Path]:
 
 
 class Trials:
-    """The trials of one way to fail while one batch runs; `counted` tells how many there were."""
+    """The trials of one kind of failure during one batch; `counted` is their number."""
 
     def __init__(self, source: Path, folder: Path, number: int, commit_on: str) -> None:
         self.source, self.folder, self.number = source, folder, number
@@ -102,7 +102,7 @@ def finish(root: Path, number: int) -> None:
 
 
 def in_table(root: Path, number: int) -> bool:
-    """Whether the snapshot is that behind batch `number`; else it must be the one before."""
+    """Whether the snapshot is that after batch `number`; else it must be the previous one."""
     snapshot = without_meta(read.to_arrow(open_table(root)))
     assert snapshot in (MODELS[number], MODELS[number + 1])
     return snapshot == MODELS[number + 1]
@@ -326,7 +326,7 @@ def test_a_killed_process_is_recovered(tmp_path: Path, armed: str, commit_on: st
 
 @pytest.fixture
 def testing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process in which failpoints may be armed; none are behind the test."""
+    """A process in which failpoints may be armed; none are armed after the test."""
     monkeypatch.setenv("HOODIE_NB_TESTING", "1")
     yield
     failpoints.arm("")

@@ -1,4 +1,4 @@
-"""Open files are bounded: by a constant a task, whatever partitions, flushes and runs there are."""
+"""Open files are bounded by a constant per task, for any partitions, flushes and runs."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""What is refused at the door: names, types and folders that would fail, or lie, later on."""
+"""What is refused on input: names, types and folders that would fail or mislead later."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ NOT_NULL = {
 @pytest.mark.parametrize("case", NOT_NULL)
 def test_columns_that_must_not_be_null_are_refused(tmp_path: Path, case: str) -> None:
     """Stored columns may be null, so a schema that says otherwise is refused, with the remedy."""
-    with pytest.raises(InvalidInput, match=r"'v[^']*'\] are not null.*nullable=True"):
+    with pytest.raises(InvalidInput, match=r"'v[^']*'\] are NOT NULL.*nullable=True"):
         create(tmp_path, NOT_NULL[case])
 
 

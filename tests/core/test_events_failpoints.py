@@ -20,7 +20,7 @@ from hoodie_nb.events import Event, EventLog
 
 @pytest.fixture
 def testing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process in which failpoints may be armed; none are behind the test."""
+    """A process in which failpoints may be armed; none are armed after the test."""
     monkeypatch.setenv("HOODIE_NB_TESTING", "1")
     yield
     failpoints.arm("")
@@ -104,7 +104,7 @@ def test_the_event_log_keeps_the_newest() -> None:
 
 
 def test_listeners_hear_every_event_once() -> None:
-    """A listener hears what is told, added and extended after it came, also from other threads."""
+    """A listener gets all events recorded after its registration, also from other threads."""
     log, heard = EventLog(), []
     log.tell("before")
     log.listen(heard.append)
@@ -121,7 +121,7 @@ def test_listeners_hear_every_event_once() -> None:
 
 
 def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """What a listener raises is logged once; the teller goes on, and other listeners hear all."""
+    """A listener's exception is logged once; the actor and the other listeners are not affected."""
     log, heard = EventLog(), []
 
     def fails(event: Event) -> None:
@@ -153,7 +153,7 @@ def test_a_thread_knows_whether_it_is_in_a_listener() -> None:
 
 
 def test_instant_times_round_trip_and_sort_like_time() -> None:
-    """17 digits stand for one millisecond, UTC, before 1970 and behind 2100 too, sorted as text."""
+    """17 digits are one millisecond in UTC, also before 1970 and after 2100, and sort as text."""
     moments = [0, 1, 999, 1000, 951_782_400_000, 1_767_225_599_999, 1_767_225_600_000, 2**42]
     texts = [instant_time(ms) for ms in moments]
     assert [instant_ms(text) for text in texts] == moments

@@ -103,7 +103,7 @@ def apply(table: Table, operation: str, rows: pa.Table) -> None:
 
 
 def make(root: Path, schema: pa.Schema, **more: Any) -> Table:
-    """Make an empty table with an ordering column, unless told otherwise."""
+    """Create an empty table, by default with an ordering column."""
     more = {"ordering": "ts", **more}
     return Table.create(root, schema=schema, record_key="id", partition_by="p", **more)
 

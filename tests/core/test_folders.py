@@ -140,7 +140,7 @@ def test_rows_of_the_past_are_read_without_partition_metadata(tmp_path: Path) ->
 
 
 def test_a_copy_of_files_without_metadata_is_no_partition(tmp_path: Path) -> None:
-    """Base files that somebody keeps elsewhere in the table's folder are not read twice."""
+    """Copies of base files elsewhere in the table's folder are not read twice."""
     table = create(tmp_path / "t")
     table.upsert(BOTH)
     shutil.copytree(Path(table.path, "x"), Path(table.path, "backup", "x"))

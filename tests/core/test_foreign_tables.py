@@ -130,7 +130,7 @@ FOREIGN: dict[str, tuple[Callable[[Table], None], str]] = {
 
 @pytest.mark.parametrize("case", FOREIGN)
 def test_a_table_we_would_spoil_is_refused_for_writing(table: Table, case: str) -> None:
-    """What lies otherwise than we would lay it is read; an upsert is refused with the reason."""
+    """A table with another layout is read; an upsert is refused with the reason."""
     spoil, named = FOREIGN[case]
     spoil(table)
     before = tree(table.path)
@@ -144,7 +144,7 @@ def test_a_table_we_would_spoil_is_refused_for_writing(table: Table, case: str) 
 
 
 def test_a_batch_on_a_damaged_file_is_not_refused_as_foreign(table: Table) -> None:
-    """The sample is only a sample: a file that cannot be read is left to whoever needs its rows."""
+    """The layout check skips an unreadable file; the error comes when its rows are needed."""
     for file in Path(table.path).rglob("*.parquet"):
         file.write_bytes(b"PAR1 not a parquet file PAR1")
     with pytest.raises(InvalidTable, match="cannot be read"):

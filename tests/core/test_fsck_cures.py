@@ -182,7 +182,7 @@ def test_doubled_keys_are_cured_as_fsck_says(
                 before_rank = -1 if before is None or before["ts"] is None else before["ts"]
                 if before is None or ordering is None or rank >= before_rank:
                     held[name] = row
-        doubled = [f for f in table.fsck() if "twice" in f.what]
+        doubled = [f for f in table.fsck() if "duplicate keys" in f.what]
         assert bool(doubled) == (stored > len(held))
         for finding in doubled:
             follow(Path(table.path), finding.cure, Path())

@@ -81,7 +81,7 @@ def test_a_write_lists_the_timeline_twice(tmp_path):
 
 
 def test_a_table_that_was_just_opened_reads_few_commits(tmp_path):
-    """A fresh Table lists each partition once more, and reads no more than the newest commits."""
+    """A new Table lists each partition once more, and reads only the newest commits."""
     make(tmp_path / "t")
     found = [upserted(hn.Table.open(tmp_path / "t"), number) for number in range(60)]
     early, late = found[40], found[59]

@@ -66,7 +66,7 @@ class Life:
         return TableHandle(storage, self.clock, properties.load(storage))
 
     def start(self) -> LocalJob:
-        """Let a new process go on."""
+        """Continue in a new process."""
         failpoints.arm("")
         self.job = LocalJob(
             self.handle(),
@@ -188,7 +188,7 @@ def test_a_restored_checkpoint_folder_in_an_interval_arrives_last(life):
 
 
 def test_an_interval_ends_though_the_clock_is_set_back(life):
-    """An interval of 30 seconds ends after 30 seconds of running time, whatever the clock says."""
+    """An interval of 30 seconds ends after 30 seconds of running time, for any clock."""
     one = life(Interval(duration_ms=30_000))
     one.checkpoint(("a", 1, 1, False))
     assert not one.job.checkpointing.due()
@@ -326,7 +326,7 @@ def committed(one: Life) -> list[str]:
 
 @pytest.mark.parametrize("then", ["empty", "sealed", "prepared"])
 def test_a_checkpoint_that_was_restored_away_is_missed(life, then):
-    """Rows of batch N are gone: what comes after N+1 is refused, whatever became of N+1."""
+    """Rows of batch N are gone: everything after N+1 is refused, whether or not N+1 survived."""
     one = life(Interval(checkpoints=1000) if then == "sealed" else None)
     for number in range(2):
         one.checkpoint((f"k{number}", 1, 1, False))
@@ -422,7 +422,7 @@ NOTED = {"id": "f", "part": "p", "ts": 5, "v": 7, "note": "kept"}
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)])
 @pytest.mark.parametrize("when", ["before", "between", "prepared"])
 def test_a_column_added_in_mid_stream_stays(life, interval, when):
-    """A column that another engine adds while a job runs keeps its values, whatever comes next."""
+    """A column that another engine adds while a job runs keeps its values in all later writes."""
     one = life(interval)
     one.checkpoint(("a", 1, 1, False))
     one.job.checkpointing.complete()

@@ -262,7 +262,7 @@ def _plan() -> dict[str, Any]:
 
 
 def test_a_rollback_plan_with_broken_bytes(new_folder: NewFolder, sound: Path) -> None:
-    """A plan of which a byte was changed or the end lost is refused, whatever Avro makes of it."""
+    """A plan with a changed byte or a missing end is refused, even if Avro can decode it."""
     from hoodie_nb.table.rollback import _PLAN
 
     out = io.BytesIO()

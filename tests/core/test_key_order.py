@@ -90,7 +90,7 @@ def test_ranges_of_either_order_are_read(new_folder: Callable[[], Path], order: 
 
 
 def test_the_range_we_write_is_right_in_both_orders(new_folder: Callable[[], Path]) -> None:
-    """Every key of a file lies inside its range in both orders; where none would do, it has none.
+    """Every key of a file is inside its range in both orders; else the file has no range.
 
     Without a range Java asks the bloom of the file for every key.
     """
@@ -114,7 +114,7 @@ def test_the_range_we_write_is_right_in_both_orders(new_folder: Callable[[], Pat
 
 
 def test_a_range_that_leaves_keys_out_in_both_orders_is_a_finding(tmp_path: Path) -> None:
-    """A range that some keys lie outside of, whatever the order, is what fsck calls wrong."""
+    """A range that excludes some keys in either order is a finding of fsck."""
     table = create(tmp_path / "t")
     table.upsert(rows(["a", "m", "z"], 1))
     set_range(newest_file(table), lambda key: {"m": b"0"}.get(key, key.encode()))

@@ -314,7 +314,7 @@ def test_an_interrupt_at_any_line_leaves_the_lock_free(
 
 
 def test_a_guard_that_an_interrupt_left_locked_stops_nobody(root: Path) -> None:
-    """Ctrl-C between two instructions may leave the guard locked: other threads go on."""
+    """Ctrl-C between two instructions may leave the guard locked: other threads continue."""
     storage, done = LocalStorage(root), threading.Event()
     lock_module._guard.acquire()
     try:
@@ -325,7 +325,7 @@ def test_a_guard_that_an_interrupt_left_locked_stops_nobody(root: Path) -> None:
         lock_module._guard.release()
 
 
-# --- what lies in the lock's place ----------------------------------------------------------------
+# --- other files in place of the lock -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "folder"])
@@ -366,7 +366,7 @@ def test_a_file_that_is_linked_to_the_lock_keeps_its_content(root: Path, tmp_pat
     ],
 )
 def test_what_the_lock_says_of_its_holder_is_not_trusted(root: Path, content: str) -> None:
-    """Whatever lies in the file, the message stays short, printable and in one line."""
+    """For any content of the file, the message is short, printable and one line."""
     (root / LOCK).write_text(content)
     with open(root / LOCK, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""One writer at a time, what other writers did meanwhile, and names on disk that lie."""
+"""One writer at a time, changes by other writers, and misleading names on disk."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_second_process_is_told_who_writes(root: Path, holder: subprocess.Popen[str]) -> None:
-    """While another process writes, a write raises ConcurrentWriter with its pid; reads go on."""
+    """While another process writes, a write raises ConcurrentWriter with its pid; reads work."""
     before = tree(root)
     with pytest.raises(ConcurrentWriter, match=rf'"pid": {holder.pid}\b'):
         upsert(root)
@@ -114,7 +114,7 @@ def test_a_second_process_is_told_who_writes(root: Path, holder: subprocess.Pope
 def test_the_kernel_frees_the_lock_of_a_killed_process(
     root: Path, holder: subprocess.Popen[str]
 ) -> None:
-    """A holder killed with SIGKILL leaves no lock behind: the next write just runs."""
+    """A holder killed with SIGKILL leaves no lock: the next write just runs."""
     os.kill(holder.pid, signal.SIGKILL)
     assert holder.wait() == -signal.SIGKILL
     upsert(root)
@@ -163,7 +163,7 @@ def heartbeat(root: Path, time17: str, age_ms: int, clock: ManualClock) -> None:
 
 
 def later(root: Path) -> str:
-    """Return a time behind the newest instant."""
+    """Return a time after the newest instant."""
     return instant_time(instant_ms(timeline_names(root)[-1][:17]) + 1000)
 
 
@@ -227,7 +227,7 @@ def test_a_plan_of_another_engine_stays(root: Path, action: str) -> None:
 
 
 def intruding(root: Path, number: int, act: Callable[[WritePlan], None]) -> TableHandle:
-    """Run batch `number` while another writer acts behind the writers' work."""
+    """Run batch `number` while another writer acts after the writers' work."""
     table = opened(root)
     events = EventLog()
     coordinator = WriteCoordinator(table, events)
@@ -338,7 +338,7 @@ def progress(root: Path) -> Path:
 
 
 def test_lost_progress_is_read_from_the_newest_commit(root: Path) -> None:
-    """Without the record, the newest commit tells the last checkpoint, with its instant."""
+    """Without the record, the newest commit names the last checkpoint, with its instant."""
     progress(root).unlink()
     events, table = EventLog(), opened(root)
     settle(WriteCoordinator(table, events), events)
@@ -348,7 +348,7 @@ def test_lost_progress_is_read_from_the_newest_commit(root: Path) -> None:
 
 
 def test_a_batch_that_is_in_the_table_is_skipped(root: Path) -> None:
-    """A replay of every batch tells `batch_skipped` and changes nothing on disk."""
+    """A replay of every batch emits `batch_skipped` and changes nothing on disk."""
     live(opened(root))
     before = tree(root)
     events = live(opened(root))
@@ -357,7 +357,7 @@ def test_a_batch_that_is_in_the_table_is_skipped(root: Path) -> None:
 
 
 def check(root: Path, batch: int, mine: str, previous: str) -> None:
-    """Run an empty checkpoint of a given identity behind a given one."""
+    """Run an empty checkpoint of a given identity after a given one."""
     table, events = opened(root), EventLog()
     intake = Intake(table.config, table.schema)
     checkpointing = Checkpointing(
@@ -448,7 +448,7 @@ def test_a_broken_progress_record_is_named(root: Path) -> None:
         live(opened(root))
 
 
-# --- an instant whose base has moved is applied anew ------------------------------------------
+# --- an instant is applied again if the table has changed -------------------------------------
 
 
 def prepared_then_overtaken(root: Path) -> None:
@@ -483,7 +483,7 @@ def test_a_prepared_instant_is_redone_on_a_moved_table(root: Path) -> None:
     assert_at_rest(root)
 
 
-# --- names that lie ---------------------------------------------------------------------------
+# --- misleading names -------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -592,7 +592,7 @@ def test_a_rollback_plan_that_cannot_be_read_is_named(root: Path, content: bytes
 
 
 def test_a_rollback_of_a_completed_instant_is_not_finished(root: Path) -> None:
-    """A pending rollback of a commit that stands is left to its engine, with its files in place."""
+    """A pending rollback of a completed commit is left to its engine, with its files in place."""
     table = open_table(root)
     done = table.timeline.completed_commits()[-1]
     plan = rollback_module._plan(table.storage, done, sorted(data_files(root)))

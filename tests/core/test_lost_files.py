@@ -99,7 +99,7 @@ def test_no_write_builds_on_a_group_whose_newest_file_is_lost(
 
 @pytest.mark.parametrize("which", ["newest", "all"])
 def test_a_loss_that_is_accepted_leaves_a_clean_table(table: Table, which: str) -> None:
-    """`repair(accept_loss=True)` goes on with what other files hold; the table is written again."""
+    """`repair(accept_loss=True)` continues with the other files; the table can be written again."""
     lose(table, which)
     assert any("accept_loss=True" in finding.cure for finding in table.fsck())
     Table.open(table.path).repair(accept_loss=True)
@@ -151,7 +151,7 @@ def test_a_table_made_again_at_the_same_path_is_another(table: Table) -> None:
 
 
 def test_a_torn_base_file_is_deleted_then_its_loss_is_accepted(table: Table) -> None:
-    """The cure that fsck names works: the group goes on with what other files still hold."""
+    """The fix that fsck names works: the group continues with the rows of the other files."""
     (*_, newest) = files(table, "x")
     newest.write_bytes(newest.read_bytes()[:100])
     assert any("delete it, then call" in str(finding) for finding in table.fsck())

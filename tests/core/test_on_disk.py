@@ -1,4 +1,4 @@
-"""What lies on disk, byte for byte where it matters, and that other readers see the same rows."""
+"""The files on disk, byte for byte where it matters, and the same rows for other readers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def small(*rows: tuple[str, str, int]) -> pa.Table:
 
 
 def create(root: Path, **more: Any) -> Table:
-    """Make a table on a clock that stands still."""
+    """Create a table with a manual clock."""
     defaults = {"record_key": ("id",), "partition_by": ("p",), "ordering": "ts", "schema": SMALL}
     config = TableConfig("flights", merge_mode="event_time", **{**defaults, **more})
     return Table(create_table(root, config, clock=ManualClock()))
@@ -103,7 +103,7 @@ def test_instants_and_their_file_names_are_inverse(instant: Instant, name: str) 
     ["hoodie.properties", T0, f"{T0}.requested", f"{T0}.commit.tmp", f"{T0}_1.commit", "1.commit"],
 )
 def test_other_names_are_no_instants(name: str) -> None:
-    """Junk in the timeline's folder is not taken for an instant."""
+    """Other files in the timeline's folder are not instants."""
     assert Instant.parse(name) is None
 
 

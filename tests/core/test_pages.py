@@ -89,7 +89,7 @@ def test_a_flipped_bit_in_the_footer_is_refused(table: Table) -> None:
 
 
 def test_a_base_file_without_record_keys_is_refused(table: Table) -> None:
-    """A file of another engine has no checksum of its footer; its keys are never taken for none."""
+    """A file of another engine has no footer checksum; its keys are still found."""
     (file,) = Path(table.path, "x").glob("*.parquet")
     rows = pq.ParquetFile(file).read()
     pq.write_table(rows.rename_columns({RECORD_KEY: "_hoodie_record_kez"}), file)

@@ -116,7 +116,7 @@ def test_every_change_of_a_table_passes_the_port(
     assert WATCH.changes > 20
 
 
-# --- the state of index="state", which lies in the checkpoint folder --------------------------
+# --- the state of index="state", in the checkpoint folder -------------------------------------
 
 
 def remembered(folder: Path) -> Path:

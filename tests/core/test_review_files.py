@@ -92,7 +92,7 @@ def test_a_prepared_insert_of_a_backup_is_not_inserted_again(life, undone):
 
 
 def lost_record(one: Life) -> None:
-    """Die behind the completed file; the instant's second record is lost."""
+    """Die after the completed file; the instant's second record is lost."""
     one.die("coord.commit.post", one.job.checkpointing.complete)
     sorted(one.path.glob(f"{OURS}/prepared/*"))[1].unlink()
 
@@ -172,7 +172,7 @@ def test_base_files_without_any_commit_refuse_writers(tmp_path: Path) -> None:
 
 
 class Deaf(LocalStorage):
-    """A folder on a file system that does not tell capital letters from small ones."""
+    """A folder on a case-insensitive file system."""
 
     def exists(self, path: str) -> bool:
         """Look for the name in any letters."""
@@ -196,7 +196,7 @@ def test_partitions_that_would_share_a_folder_are_refused(tmp_path: Path, pair) 
 
 
 def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, monkeypatch) -> None:
-    """Nothing of the refused batch is left, and the table goes on."""
+    """Nothing of the refused batch is left, and the table still works."""
     monkeypatch.setattr(LocalStorage, "exists", Deaf.exists)
     table = Table.create(tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p")
     data = [{"id": "a", "p": p, "ts": 1, "v": 1} for p in ("NY", "ny")]
@@ -213,7 +213,7 @@ def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, m
 
 @pytest.mark.parametrize("action", ["clean", "indexing", "compaction", "replacecommit", "restore"])
 def test_a_plan_of_another_engine_is_not_ours_to_repair(tmp_path: Path, action: str) -> None:
-    """`repair` leaves such a plan alone, so `fsck` sends nobody there."""
+    """`repair` leaves such a plan alone, so `fsck` does not recommend it."""
     table = Table.create(tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p")
     (tmp_path / f"t/.hoodie/20260101000000000.{action}.requested").write_bytes(b"")
     (finding,) = table.fsck()

@@ -71,7 +71,7 @@ def test_a_stray_file_in_a_folder_of_ours_is_passed_over(
 
 
 def test_a_stray_file_among_the_markers_is_swept(tmp_path: Path) -> None:
-    """A plain file where marker folders lie is deleted with what dead runs left."""
+    """A plain file among the marker folders is deleted with the leftovers of dead runs."""
     one = Life(tmp_path / "t", None)
     one.checkpoint(("a", 1, 1, False))
     stray = one.path / ".hoodie/.temp/.DS_Store"

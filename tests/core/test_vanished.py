@@ -77,7 +77,7 @@ def by_index(path: Path) -> Path:
 
 
 def by_files(path: Path) -> Path:
-    """Commit by a call; base files lie there without markers."""
+    """Commit by a call; base files exist without markers."""
     batch(path, 2)
     forget(path)
     shutil.rmtree(path / ".hoodie/.temp")

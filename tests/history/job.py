@@ -68,7 +68,7 @@ class History:
                 self.job.task_fails()
 
     def start(self) -> None:
-        """Let a new process go on from the source, the old one being dead."""
+        """Continue from the source in a new process, after the old one has died."""
         self.end_process()
         self._open(self.traits.interval)
 

@@ -38,7 +38,7 @@ def unarmed() -> Iterator[None]:
 
 
 def commit(history: History, columns: pa.Schema | None = None) -> None:
-    """Commit from another engine; of equal keys the greater ts wins, whoever comes last.
+    """Commit from another engine; of equal keys the greater ts wins, in any order of arrival.
 
     The table has the columns `columns` from then on, if given.
     """
@@ -139,7 +139,7 @@ def bad_batch(history: History) -> None:
 
 
 def forked(history: History) -> None:
-    """A child of the process that holds the lock cannot write, and keeps nobody out later."""
+    """A child of the process that holds the lock cannot write, and does not block others."""
     storage = history.job.table.storage
     hold = JobHold(storage, "the history")
     answers, answer = os.pipe()

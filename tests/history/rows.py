@@ -53,7 +53,7 @@ def config_of(keys: str) -> TableConfig:
 
 
 def crafted(draw: random.Random) -> dict[str, Any]:
-    """Return a composite key that cannot be told from another one by its text."""
+    """Return a composite key whose text equals that of another key."""
     return dict(draw.choice(_CRAFTED))
 
 

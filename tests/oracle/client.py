@@ -21,7 +21,7 @@ OPERATION = f"{_WRITE}operation"
 KEEP = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 NO_METADATA = KEEP | {"hoodie.metadata.enable": "false"}
 BLOOM = NO_METADATA | {"hoodie.index.type": "BLOOM"}
-BROKEN = {  # a validator that always fails: Java stops behind the data files, before the commit
+BROKEN = {  # a validator that always fails: Java stops after the data files, before the commit
     "hoodie.precommit.validators": (
         "org.apache.hudi.client.validator.SqlQuerySingleResultPreCommitValidator"
     ),

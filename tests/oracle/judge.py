@@ -74,7 +74,7 @@ def answer(spark: SparkSession, line: str) -> dict:
 
 
 def main(jar: str, log: str) -> None:
-    """Serve requests until standard input ends; whatever else is printed goes to the log."""
+    """Serve requests until standard input ends; all other output goes to the log."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)

@@ -74,7 +74,7 @@ def agree(judge: Judge, table: Table, *, rust_too: bool = True) -> Cells:
 
 
 def check(judge: Judge, table: Table, model: Model) -> None:
-    """Assert that all readers see what the model holds, and that nothing lies about."""
+    """Assert that all readers return the model's rows, and that no leftovers exist."""
     seen = agree(judge, table, rust_too=not model.layout.local_times)
     assert seen == model.cells()
     assert table.fsck() == []

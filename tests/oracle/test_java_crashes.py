@@ -59,7 +59,7 @@ def test_java_rolls_our_crash_back(
 def test_java_sees_what_we_committed_and_did_not_settle(
     judge: Judge, table: Table, model: Model, tmp_path: Path
 ) -> None:
-    """Dead right behind the commit, we leave markers and staged files; Java sees the rows."""
+    """A crash right after the commit leaves markers and staged files; Java sees the rows."""
     die_at("coord.commit.post=kill", table, model.upsert(range(10, 30), 2), tmp_path)
     assert agree(judge, table) == model.cells()
     judge.write(table.path, model.upsert(range(25, 40), 3), BLOOM)

@@ -20,7 +20,7 @@ _CLASS = "org.apache.hudi.keygen."
 
 
 def words(layout: Layout) -> dict[str, str]:
-    """Return what Java must be told to make a table of this layout."""
+    """Return Java's options for a table with this layout."""
     write = "hoodie.datasource.write."
     told = {
         f"{write}recordkey.field": ",".join(layout.record_key),
@@ -199,7 +199,7 @@ def test_a_table_with_a_metadata_table_is_not_written(judge: Judge, tmp_path: Pa
     judge.write(table.path, model.upsert(range(25, 35), 3), NO_METADATA)
     table.upsert(model.upsert(range(30, 50), 4))
     check(judge, table, model)
-    judge.write(table.path, model.upsert(range(45, 60), 5), KEEP)  # built anew over our files
+    judge.write(table.path, model.upsert(range(45, 60), 5), KEEP)  # built again over our files
     assert agree(judge, table) == model.cells()
 
 

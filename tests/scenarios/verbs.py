@@ -201,7 +201,7 @@ class World:
         self.job.lose(int(number))
 
     def do_fail(self, number: str) -> None:
-        """Let a checkpoint fail elsewhere: nobody is told anything."""
+        """Let a checkpoint fail elsewhere, without a notification."""
 
     def do_timeout(self, number: str) -> None:
         """Let a checkpoint time out."""

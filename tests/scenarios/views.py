@@ -52,7 +52,7 @@ class Views:
         ]
 
     def do_staged(self) -> list[str]:
-        """Print what lies staged, marked or prepared."""
+        """Print staged files, markers and prepared records."""
         found = []
         for name in STAGING:
             folder = self._world.path / name
