@@ -83,9 +83,7 @@ class BloomView(Frame):
         probe = BloomFilter.sized(keys, self._fpp.value)
         probe.add(key)
         held = self._key.value in {f"key-{n}" for n in range(self._held.value)}
-        said = (
-            "maybe: " + ("a true positive" if held else "a false positive") if self.maybe else "no"
-        )
+        said = "maybe: " + ("true positive" if held else "false positive") if self.maybe else "no"
         self._answer.value = f"<b>{said}</b>"
         title = f"{self.filter.bits} bits, {self.filter.hashes} hashes per key"
         drawn = bloom(bits_of(self.filter), bits_of(probe), title, rates(keys))

@@ -102,9 +102,7 @@ class Replay(Frame):
         self.state.take(self._events[self._taken : taken], now_ms=now)
         self._taken = taken
         self._run.draw(self.state)
-        self._line.value = _event_line(
-            self._events[self._taken - 1], self._taken, len(self._events)
-        )
+        self._line.value = _line_of(self._events[self._taken - 1], self._taken, len(self._events))
 
 
 def _button(icon: str, does: Any) -> W.Button:  # noqa: ANN401 -- a method without arguments
@@ -113,6 +111,6 @@ def _button(icon: str, does: Any) -> W.Button:  # noqa: ANN401 -- a method witho
     return button
 
 
-def _event_line(event: Event, taken: int, of: int) -> str:
+def _line_of(event: Event, taken: int, of: int) -> str:
     text = escape(str(event)[:220])
     return f'<code style="color:{INK};font-size:11px;white-space:nowrap">{taken}/{of} {text}</code>'

@@ -58,12 +58,9 @@ def _rates(points: Sequence[RatePoint]) -> list[str]:
         parts.append(svg.note(_X - 6, y + 4, f"{10.0**-power:g}", anchor="end"))
     parts.append(svg.path([at(p, p.asked) for p in points], fill="none", stroke=svg.GREY))
     for point in points:
-        caption = (
-            f"{point.bits_a_key:.1f} bits per key: {point.asked:g} wanted, {point.measured:g} found"
-        )
-        parts.append(
-            svg.mark("disc", *at(point, point.measured), fill=svg.BLUE, size=4, title=caption)
-        )
+        caption = f"{point.bits_a_key:.1f} bits/key: {point.asked:g}, found {point.measured:g}"
+        spot = at(point, point.measured)
+        parts.append(svg.mark("disc", *spot, fill=svg.BLUE, size=4, title=caption))
         parts.append(svg.note(at(point, 1)[0], _Y + 16, f"{point.bits_a_key:.0f}", anchor="middle"))
     parts.append(
         svg.note(_X, _Y + 32, "line: wanted, ● measured with 20,000 absent keys; 0 is below")

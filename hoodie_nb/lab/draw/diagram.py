@@ -33,8 +33,8 @@ def diagram(state: RunState) -> str:
             parts += _arrow(x + width, gap, operator.sends_by)
     for operator in driver:
         parts += _coordinator(operator, state, width)
-    caption = f"Pipeline {pipeline.name}: " + " to ".join(o.name for o in row)
-    return svg.picture(HEIGHT, parts, label=caption)
+    text = f"Pipeline {pipeline.name}: " + " to ".join(o.name for o in row)
+    return svg.picture(HEIGHT, parts, label=text)
 
 
 def _seen(operator: Operator, state: RunState) -> OperatorSeen:
@@ -76,11 +76,9 @@ def _box(
     shown = sorted(seen.tasks.items())[:8]
     for place, (task, rows) in enumerate(shown):
         left, high = x + width - 10 - 9 * (len(shown) - place), 24 * rows / most
-        caption = f"task {task}: {rows:,.0f} rows in this batch"
+        text = f"task {task}: {rows:,.0f} rows in this batch"
         parts.append(
-            svg.bar(
-                left, _TOP + 60 - high, 7, high, fill=edge if serial else svg.BLUE, title=caption
-            )
+            svg.bar(left, _TOP + 60 - high, 7, high, fill=edge if serial else svg.BLUE, title=text)
         )
     return parts
 
@@ -98,10 +96,10 @@ def _coordinator(operator: Operator, state: RunState, width: float) -> list[str]
     """Draw the coordinator at the top, with the newest instant and lines to the writers."""
     x = svg.WIDTH - width / 2
     newest = next(reversed(state.instants.values()), None)
-    caption = f"{operator.name} ({operator.parallelism}): {operator.does}"
+    text = f"{operator.name} ({operator.parallelism}): {operator.does}"
     parts = [
         svg.bar(1, 2, svg.WIDTH - 2, 28, fill=svg.SHADE, stroke=svg.LINE, rx=6),
-        svg.words(11, 20, caption, weight="bold", size=13),
+        svg.words(11, 20, text, weight="bold", size=13),
         svg.line(x - 30, 30, x - 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
         svg.line(x + 30, 30, x + 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
         svg.note(x - 36, 48, "instant ↓", anchor="end"),
