@@ -77,8 +77,8 @@ class Table:
 
         `schema`: pyarrow, Spark StructType or DDL text (needs an active Spark session).
         `if_exists`: "error", "open" (must agree) or "replace". `merge_mode`: "event_time" (default
-        with an ordering column), "commit_time", or "partial", in which null leaves the stored value
-        as it is. Raises InvalidConfig, InvalidInput, InvalidTable.
+        with an ordering column), "commit_time", or "partial" (null keeps the stored value). Raises
+        InvalidConfig, InvalidInput, InvalidTable.
         """
         if table_version != 6:
             raise InvalidConfig(f"table_version={table_version}: only version 6 can be written")

@@ -127,13 +127,13 @@ def _as_it_runs(
     session: SparkSession, cores: int, memory: str, wishes: Mapping[str, str]
 ) -> SparkSession:
     """Apply to a running session what can be applied; warn about all other settings."""
-    asked = dict(wishes)
+    wanted = dict(wishes)
     if cores != _CORES:
-        asked.setdefault("spark.master", f"local[{cores}]")
+        wanted.setdefault("spark.master", f"local[{cores}]")
     if memory != _MEMORY:
-        asked.setdefault("spark.driver.memory", memory)
+        wanted.setdefault("spark.driver.memory", memory)
     differs = []
-    for name, value in asked.items():
+    for name, value in wanted.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
         elif name != _JAVA_OPTIONS and session.sparkContext.getConf().get(name) != value:

@@ -1,8 +1,8 @@
-"""Admission: may a checkpoint run, or does the table hold it already, or something that forbids it?
+"""Admission: decides whether a checkpoint may run, is already in the table, or must be refused.
 
-*Semantics*: properties, schema and timeline are those of the checkpoint, never those of the job's
-start: another engine may change the table in between. Columns that it has added are null in rows
-that lack them.
+*Semantics*: properties, schema and timeline are read at each checkpoint, not at the job's start:
+another engine may change the table in between. Columns that it has added are null in rows that lack
+them.
 
 *Source:* RFC-24 STEP3 "Fault Tolerance".
 """
@@ -22,7 +22,7 @@ from hoodie_nb.writer.intake import Intake
 
 
 class Admission:
-    """What one query's checkpoints find when they begin; `given` is the schema of its rows."""
+    """The checks at the start of one query's checkpoints; `given` is the schema of its rows."""
 
     def __init__(
         self,
@@ -36,19 +36,19 @@ class Admission:
         self._noted: str | None = None
 
     def recover(self) -> None:
-        """Recover the table, and take over what another engine has changed in it."""
+        """Recover the table, and adopt the changes that another engine made to it."""
         self._coordinator.recover()
         self._adopt()
 
     def take_over(self) -> None:
-        """Read the table's properties, and let the intake follow what has changed in them."""
+        """Read the table's properties, and update the intake if they have changed."""
         self._coordinator.look_again()
         self.table.reload()
         refuse_neighbours(self.table, self._coordinator.prepared.instant_times())
         self._adopt()
 
     def _adopt(self) -> None:
-        """Let the intake have the table's configuration and schema, as they were last read."""
+        """Update the intake with the table's configuration and schema, as last read."""
         table = self.table
         intake = self.intake.on(table.config, table.schema)
         if intake != self.intake and self._given is not None:
@@ -56,7 +56,7 @@ class Admission:
         self.intake = intake
 
     def holds(self, checkpoint: Checkpoint) -> bool:
-        """Whether the table holds this checkpoint already: committed, prepared or sealed."""
+        """Whether this checkpoint is already in the table: committed, prepared or sealed."""
         table = self.table
         known = table.timeline.listing.commit_times
         return self._coordinator.progress.holds(checkpoint, known) or checkpoint in self._kept()
@@ -70,7 +70,7 @@ class Admission:
 
     def _admits(self, checkpoint: Checkpoint, previous: str | None) -> bool:
         """Recover the table and return whether the checkpoint is new; raise if it cannot be."""
-        self.recover()  # first: it records what a commit held and a failure kept out
+        self.recover()  # first: it records progress that a failure left out
         if self.holds(checkpoint):
             self._events.tell("batch_skipped", batch=checkpoint.batch_id)
             return False
@@ -79,9 +79,9 @@ class Admission:
         return True
 
     def note_columns(self, query_id: str) -> None:
-        """Keep the columns that a query begins with, once a job (if that fails, a next time)."""
+        """Save the columns with which a query starts, once per job (retried after a failure)."""
         if self._noted != query_id:
-            given = None if self.intake.operation == "delete" else self._given  # keys may do there
+            given = None if self.intake.operation == "delete" else self._given  # keys suffice
             names = (given or self.intake.schema).names
             with contextlib.suppress(OSError):
                 self._coordinator.progress.note_columns(query_id, names)
@@ -93,7 +93,7 @@ class Admission:
         self.check_held(Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or ""))
 
     def check_held(self, checkpoint: Checkpoint) -> None:
-        """Raise InvalidTable if a checkpoint that has succeeded is not in the table."""
+        """Raise InvalidTable if a successful checkpoint is not in the table."""
         if checkpoint.batch_id >= 0:
             table, kept = self.table, checkpoint in self._kept()
             known = table.timeline.listing.commit_times
@@ -101,12 +101,12 @@ class Admission:
                 self._coordinator.progress.check_position(checkpoint, known, kept=kept)
             except InvalidTable:
                 for pending in table.timeline.pending():
-                    refuse_vanished(table, pending)  # it says more
+                    refuse_vanished(table, pending)  # its message is more specific
                 raise
 
 
 def intake_of(coordinator: WriteCoordinator, operation: str, query_id: str | None) -> Intake:
-    """Return what a query's rows must look like; one that goes on may lack columns added since."""
+    """Return a query's intake; a resumed query may lack columns that were added since."""
     table = coordinator.table
     began_with = None if query_id is None else coordinator.progress.columns(query_id)
     gained = frozenset(table.schema.names).difference(began_with or table.schema.names)

@@ -1,19 +1,22 @@
-"""Checkpointing: what happens to one query's checkpoints, from their start to their commit.
+"""Checkpointing: the protocol of one query's checkpoints, from their start to their commit.
 
-*Work flow* (`commit_on="checkpoint"`, the RFC's mode): a checkpoint starts → it is skipped if
-the table holds it already → what earlier checkpoints prepared is committed → the writers run → the
-result is *prepared* (durable) and the checkpoint may succeed → the success notification commits it.
-With `commit_on="write"` prepare and commit are one step inside the checkpoint; a failure undoes it.
+*Work flow* (`commit_on="checkpoint"`, the RFC's mode): a checkpoint starts → it is skipped if it is
+already in the table → instants prepared by earlier checkpoints are committed → the writers run →
+the result is *prepared* (durable) and the checkpoint may succeed → the success notification commits
+it. With `commit_on="write"` prepare and commit are one step inside the checkpoint; a failure is
+rolled back.
 
 *Semantics*: a lost notification leaves the instant open: the next checkpoint joins it, on top of
-its staged files (the overlay), and the next notification commits both. One base file a file group.
+its staged files (the overlay), and the next notification commits both, with one base file per file
+group.
 
 With a `commit_interval` a checkpoint is only *sealed* (see `sealing`), and the interval's end
 writes, prepares and commits all of them as one instant.
 
 *Fault tolerance*: nothing prepared is ever rolled back. Before the first file is published the
-timeline is compared with the one the files were built on; if another writer moved it, the instant
-is written again (see `redo`). All files are verified before they are published or read again.
+timeline is compared with the one the files were built on; if another writer has changed it, the
+instant is written again (see `redo`). All files are verified before they are published or read
+again.
 
 *Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
 """
@@ -50,7 +53,7 @@ Seal = Callable[[str], list[StoredFile]]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """How long checkpoints are only sealed: a number of them, or milliseconds."""
+    """The length of an interval of sealed checkpoints: a number of them, or milliseconds."""
 
     checkpoints: int | None = None
     duration_ms: int | None = None
@@ -63,7 +66,7 @@ R = TypeVar("R")
 def _listed_once(
     step: Callable[Concatenate["Checkpointing", P], R],
 ) -> Callable[Concatenate["Checkpointing", P], R]:
-    """Let a step see one listing of the timeline; what must not miss a commit lists again."""
+    """Let a step reuse one listing of the timeline; steps that need new commits list again."""
 
     @functools.wraps(step)
     def once(self: "Checkpointing", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -76,7 +79,8 @@ def _listed_once(
 class Checkpointing(Admission):
     """The checkpoints of one query into one table; its caller holds the table's mutex.
 
-    `given` is the schema of the query's rows; they are checked again when the table's changes.
+    `given` is the schema of the query's rows; they are checked again when the table's schema
+    changes.
     """
 
     def __init__(
@@ -95,13 +99,13 @@ class Checkpointing(Admission):
         self._shape, self._rewriter = shape, rewriter
         self._commit_on, self._interval, self._age = commit_on, interval, Age()
         self._lost: set[int] = set()
-        self.strikes: Callable[[str], bool] = lambda fault: False  # the laboratory has others
+        self.strikes: Callable[[str], bool] = lambda fault: False  # the lab replaces it
 
     # --- commit_interval ------------------------------------------------------------------------
 
     @_listed_once
     def seal(self, checkpoint: Checkpoint, previous: str | None, seal: Seal) -> bool:
-        """Keep a checkpoint's records for the interval's end; False if the table holds it already.
+        """Save a checkpoint's records for the interval's end; False if it is already in the table.
 
         `seal` writes runs below a folder (a path from the table's root) and returns them.
         """
@@ -113,7 +117,7 @@ class Checkpointing(Admission):
         return True
 
     def keep(self, checkpoint: Checkpoint, seal: Seal) -> None:
-        """Make a checkpoint's records durable as runs."""
+        """Save a checkpoint's records as durable runs."""
         storage, table = self.table.storage, self.table
         folder = f"{STAGED}/seal{uuid.uuid4().hex}"
         storage.make_folder(folder)
@@ -123,11 +127,11 @@ class Checkpointing(Admission):
             storage.remove_tree(folder)
         else:
             storage.sync_folder(folder)
-        self._coordinator.notes.take_mark()  # a commit since the last recovery has moved it
+        self._coordinator.notes.take_mark()  # a commit since the last recovery has changed it
         self._sealed.add(checkpoint, runs, table.clock.now_ms(), self._prepared())
         size = sum(run.size_bytes for run in runs)
-        told = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
-        self._events.tell("checkpoint_sealed", **told)
+        values = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
+        self._events.tell("checkpoint_sealed", **values)
         self._crash("crash_before_commit")
 
     def due(self) -> bool:
@@ -168,9 +172,9 @@ class Checkpointing(Admission):
 
     @_listed_once
     def run(self, checkpoint: Checkpoint, previous: str | None, write: Write) -> Instant | None:
-        """Run one checkpoint; return its instant, None if it was empty or held already.
+        """Run one checkpoint; return its instant, None if it was empty or already in the table.
 
-        `previous` is the fingerprint of the checkpoint before, as the source tells it now.
+        `previous` is the current fingerprint of the previous checkpoint in the source.
         """
         if not self._admits(checkpoint, previous):
             return None
@@ -196,10 +200,10 @@ class Checkpointing(Admission):
         return Instant(result.instant_time, "commit", State.INFLIGHT)
 
     def _crash(self, fault: str) -> None:
-        """Let the coordinator die as its process would, tidying nothing up, if it was put in."""
+        """Crash the coordinator without cleanup, as if its process died, if so injected."""
         if self.strikes(fault):
             self._coordinator.dead = True
-            raise WriteFailed(f"the coordinator was made to crash by the fault {fault!r}")
+            raise WriteFailed(f"the injected fault {fault!r} crashed the coordinator")
 
     def _crashing(self, write: Write) -> Write:
         def crashing(plan: WritePlan) -> list[WriteStatus]:
@@ -212,15 +216,15 @@ class Checkpointing(Admission):
     def open_records(self) -> list[Prepared]:
         """Return the prepared checkpoints of the open instant, which the next one joins.
 
-        Those of a completed instant may still lie there, if tidying up has failed.
+        Records of a completed instant may remain if the cleanup failed.
         """
         done = self.table.timeline.listing.commit_times
         return [r for r in self._coordinator.prepared.all() if r.instant_time not in done]
 
     def held_open(self) -> bool:
-        """Whether the newest prepared checkpoint's notification was lost, and nobody else wrote.
+        """Whether the newest prepared checkpoint's notification was lost, without other writes.
 
-        On a table that has moved a key may have two places, one of them in the open instant.
+        If the table has changed, a key may be in two places, one of them in the open instant.
         """
         records = self.open_records()
         done = self.table.timeline.listing.commit_times
@@ -228,30 +232,30 @@ class Checkpointing(Admission):
         return lost and records[-1].base == done
 
     def hold_open(self, batch_id: int) -> None:
-        """Take the notification of a checkpoint for lost: its instant stays open."""
+        """Treat the notification of a checkpoint as lost: its instant stays open."""
         self._lost.add(batch_id)
 
     # --- the success notification -----------------------------------------------------------------
 
     def notify(self, batch_id: int) -> Instant | None:
-        """Commit what is prepared, now that a checkpoint succeeded; not if its news was lost."""
+        """Commit prepared instants after a checkpoint's success, unless its news is lost."""
         waits = self._interval is not None and not self.due()
         return None if waits or batch_id in self._lost else self.complete()
 
     @_listed_once
     def complete(self) -> Instant | None:
-        """Commit everything that is prepared or sealed; may be repeated."""
+        """Commit everything that is prepared or sealed; idempotent."""
         instant = self.commit_prepared()
         return self._apply_sealed() or instant
 
     def seals_of(self, query_id: str | None) -> bool:
-        """Whether something is sealed, and by that query alone."""
+        """Whether there are sealed checkpoints, all of that query."""
         queries = {record.checkpoint.query_id for record in self._sealed.all()}
         return queries == {query_id}
 
     @_listed_once
     def commit_prepared(self) -> Instant | None:
-        """Commit everything that is prepared; may be repeated."""
+        """Commit everything that is prepared; idempotent."""
         self._lost.clear()
         self.take_over()
         prepared, instant = self._coordinator.prepared.all(), None
@@ -276,7 +280,7 @@ class Checkpointing(Admission):
         return coordinator.complete(records, self.intake)
 
     def _is_whole(self, records: list[Prepared]) -> bool:
-        """Whether all staged files of an instant are as they were written."""
+        """Whether all staged files of an instant are unchanged."""
         try:
             verify(merged(records), self.table.storage)
         except InvalidTable:
@@ -284,9 +288,9 @@ class Checkpointing(Admission):
         return True
 
     def _apply_again(self, old: str) -> Instant | None:
-        """Apply the seals of an instant again: its base has moved, or its files are damaged."""
+        """Apply the seals of an instant again: the table has changed, or its files are damaged."""
         coordinator = self._coordinator
-        coordinator.prepared.remove(old)  # from here on the seals count again
+        coordinator.prepared.remove(old)  # from now on the seals count again
         failpoints.hit("coord.reapply.post")
         for pending in coordinator.pending(old):
             coordinator.roll_back(pending)

@@ -1,18 +1,18 @@
-"""The WriteCoordinator: opens an instant, commits what the writers report, undoes what fails.
+"""The WriteCoordinator: opens an instant, commits what the writers report, rolls back failures.
 
-*Work flow* of one checkpoint: `recover` → `begin` (REQUESTED and INFLIGHT stand before any writer
+*Work flow* of one checkpoint: `recover` → `begin` (REQUESTED and INFLIGHT, before any writer
 starts) → writers stage files and report → `run` commits at once, or `prepare` makes the result
-durable and `complete` commits it later (publish, completed file, progress record, sweep). Without a
-written file the instant leaves the timeline again and only the progress is recorded.
+durable and `complete` commits it later (publish, completed file, progress record, cleanup). If no
+file was written, the instant is removed from the timeline and only the progress is recorded.
 
-*Semantics*: the completed file is the point of no return. Before it a failure of `run` rolls back
-and raises "not applied"; after a crash, what is prepared is never rolled back, only completed, by
-the next start. After the completed file, everything that is left is repeated by the next start.
+*Semantics*: the completed file is the point of no return. Before it, a failure of `run` rolls back
+and raises "not applied". After a crash, a prepared instant is never rolled back; the next start
+completes it. After the completed file, the next start repeats all unfinished steps.
 
 *Fault tolerance*: at most one pending commit per table; see `recovery`.
 
-**Caveats**: the coordinator sees statuses, never records. Java's EAGER writers roll back a live
-instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperatorCoordinator.
+**Caveats**: the coordinator sees write statuses, never records. Java's EAGER writers roll back a
+live instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperatorCoordinator.
 """
 
 import time
@@ -47,12 +47,12 @@ Write = Callable[[WritePlan], list[WriteStatus]]
 
 
 class WriteCoordinator(Recovery):
-    """The one actor that writes the timeline of a table; its caller holds the writer lock."""
+    """The only actor that writes the timeline of a table; its caller holds the writer lock."""
 
     # --- one checkpoint -----------------------------------------------------------------------
 
     def begin(self, after: str = "") -> Instant:
-        """Put a new instant on the timeline, inflight, later than `after`."""
+        """Create a new inflight instant on the timeline, later than `after`."""
         failpoints.hit("coord.requested.pre")
         instant = self.table.timeline.request(after=after)
         self._begun = instant.requested_time
@@ -70,10 +70,10 @@ class WriteCoordinator(Recovery):
         shape: Shape,
         records: Sequence[Prepared] = (),
     ) -> WritePlan:
-        """Return what the writers of this instant need, its staging folder made.
+        """Return the plan for the writers of this instant, and create its staging folder.
 
-        Without an instant the InstantGenerator makes both; `staged` then holds the nonce only.
-        `records` are the instant's prepared checkpoints: their files are what the writers build on.
+        Without an instant the InstantGenerator creates both; `staged` is then the nonce only.
+        `records` are the instant's prepared checkpoints: the writers build on their files.
         """
         table = self.table
         staged = self._nonce
@@ -115,10 +115,10 @@ class WriteCoordinator(Recovery):
         *,
         keep_empty: bool = False,
     ) -> Prepared | None:
-        """Let the writers run; return what they reported, None if they wrote nothing.
+        """Run the writers; return what they reported, None if they wrote nothing.
 
-        The instant is that of `records` (held open), else a new one; `keep_empty` keeps it also
-        without a file. A failure is rolled back.
+        The instant is that of `records` (held open), else a new one; `keep_empty` keeps it even
+        without files. A failure is rolled back.
         """
         try:
             return self._write(intake, write, shape, checkpoint, records, keep_empty=keep_empty)
@@ -169,7 +169,7 @@ class WriteCoordinator(Recovery):
         return None
 
     def _missed(self, statuses: Sequence[WriteStatus], plan: WritePlan) -> bool:
-        """Whether deletes that met no row may meet one: the base has moved since the plan."""
+        """Whether unmatched deletes may match a row now: the table has changed since the plan."""
         commits = self.table.timeline.refresh().commit_times
         return bool(statuses) and commits != plan.groups.instants
 
@@ -184,8 +184,8 @@ class WriteCoordinator(Recovery):
     ) -> Instant | None:
         """Write and commit one checkpoint; None if there was nothing to write.
 
-        With a `checkpoint` the result is prepared first, and `prepared` is called: a crash after
-        the completed file leaves what names the checkpoint, even if the commit is archived then.
+        With a `checkpoint` the result is prepared first, and `prepared` is called: after a crash
+        the record still names the checkpoint, even if the commit has been archived.
         """
         result = self.write(intake, write, shape or Shape(), checkpoint)
         if result is None:
@@ -198,7 +198,7 @@ class WriteCoordinator(Recovery):
             if not self.stands([result]):
                 raise ConcurrentWriter(
                     f"another writer changed {self.table.storage.root} while instant "
-                    f"{result.instant_time} was written: it is rolled back, write the data again"
+                    f"{result.instant_time} was written: it was rolled back, write the data again"
                 )
             if checkpoint is not None:
                 self.prepare(result)
@@ -212,7 +212,7 @@ class WriteCoordinator(Recovery):
             raise
 
     def prepare(self, result: Prepared) -> None:
-        """Make a checkpoint's result durable: from here on it is always completed."""
+        """Make a checkpoint's result durable: from now on it is always completed."""
         failpoints.hit("coord.prepare.pre")
         try:
             self.prepared.put(result)
@@ -228,7 +228,7 @@ class WriteCoordinator(Recovery):
     # --- the commit ---------------------------------------------------------------------------
 
     def stands(self, records: Sequence[Prepared]) -> bool:
-        """Whether the instant is still inflight on the timeline its files were built on."""
+        """Whether the instant is still inflight on the timeline that its files were built on."""
         listing = self.table.timeline.refresh()
         commits, time17 = listing.commit_times, records[0].instant_time
         ours = [i.state for i in listing.pending if i.requested_time == time17]
@@ -238,9 +238,9 @@ class WriteCoordinator(Recovery):
     def complete(
         self, records: Sequence[Prepared], intake: Intake, done: Instant | None = None
     ) -> Instant:
-        """Commit the checkpoints of one instant; whatever was done of it already is repeated.
+        """Commit the checkpoints of one instant; all steps are idempotent.
 
-        `done`: it is known to have completed, though the timeline does not have it any more.
+        `done`: it is known to be completed, although it is no longer on the timeline.
         """
         time17, last, began = records[0].instant_time, records[-1], time.perf_counter()
         statuses = merged(records)
@@ -257,7 +257,7 @@ class WriteCoordinator(Recovery):
                     f"instant {time17} was not applied: {error}", retryable=True
                 ) from error
             failpoints.hit("coord.commit.post")
-        self._settle(done, records, statuses if whole else [])  # files hold more than a part tells
+        self._settle(done, records, statuses if whole else [])  # files hold all parts
         self._events.tell(
             "instant_committed",
             instant=time17,
@@ -275,7 +275,7 @@ class WriteCoordinator(Recovery):
     def _settle(
         self, done: Instant, records: Sequence[Prepared], statuses: Sequence[WriteStatus]
     ) -> None:
-        """Do what comes behind the point of no return; `recover` and `complete` repeat it."""
+        """Do the steps after the point of no return; `recover` and `complete` repeat them."""
         time17, table = done.requested_time, self.table
         if statuses and records[0].base == table.file_groups_at_hand.instants:
             table.remember(time17, statuses)
@@ -291,5 +291,5 @@ class WriteCoordinator(Recovery):
             sweep(table.storage, times, staged)
             table.note_swept()
             failpoints.hit("coord.sweep.post")
-        except OSError as error:  # the commit stands; what is left is done by whoever comes next
+        except OSError as error:  # the commit is valid; the next writer does the remaining steps
             self._events.tell("settling_postponed", instant=time17, why=str(error))

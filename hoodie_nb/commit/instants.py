@@ -1,8 +1,8 @@
-"""The InstantGenerator of the pipeline before STEP1: instants made inside a task.
+"""The InstantGenerator of the pipeline before STEP1: a task creates the instant.
 
-Its task sees every record; at the first one it puts the instant on the timeline and makes the
-staging folder, and from there on the instant's time travels in every record. A repeated attempt
-finds the instant of the one before by the folder, and goes on with it.
+Its task sees every record; at the first one it creates the instant and the staging folder, and from
+then on every record carries the instant's time. A repeated attempt finds the instant of the
+previous attempt by the folder, and uses it.
 
 *Source:* RFC-24 bottleneck 1, InstantGenerateOperator.
 """
@@ -17,9 +17,9 @@ from hoodie_nb.writer.plan import WritePlan
 
 
 def own_commit(storage: LocalStorage, timeline: Timeline, nonce: str) -> Instant | None:
-    """Return the pending commit that the run `nonce` has made a staging folder for, if any.
+    """Return the pending commit for which the run `nonce` has created a staging folder, if any.
 
-    Another engine may have begun one at the same time: that is not ours to write or to undo.
+    A commit that another engine started at the same time is neither written nor rolled back.
     """
     staged = {entry.name for entry in storage.list_folder(STAGED)}
     found = [i for i in timeline.refresh().pending if f"{i.requested_time}-{nonce}" in staged]
@@ -27,7 +27,7 @@ def own_commit(storage: LocalStorage, timeline: Timeline, nonce: str) -> Instant
 
 
 def generate_instant(plan: WritePlan) -> str:
-    """Make the instant of this checkpoint, inflight, and its staging folder; return its time."""
+    """Create the inflight instant of this checkpoint and its staging folder; return its time."""
     timeline = Timeline(plan.storage, SystemClock())
     instant = own_commit(plan.storage, timeline, plan.staged) or timeline.request()
     plan.storage.make_folder(with_instant(plan, instant.requested_time).staged)
@@ -37,6 +37,6 @@ def generate_instant(plan: WritePlan) -> str:
 
 
 def with_instant(plan: WritePlan, instant_time: str) -> WritePlan:
-    """Return the plan for an instant that did not stand when the plan was made."""
+    """Return the plan for an instant that was created after the plan."""
     staged = staged_folder(instant_time, plan.staged)
     return replace(plan, instant_time=instant_time, staged=staged)

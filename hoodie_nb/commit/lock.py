@@ -1,19 +1,19 @@
 """One writer at a time: the lock of a table across processes, and the mutex inside one.
 
-*On disk*: `.hoodie/.hoodie_nb/lock`, held with `flock`, so that the kernel lets go of it when its
-holder dies, however it dies. The file says who holds it; it is never deleted.
+*On disk*: `.hoodie/.hoodie_nb/lock`, held with `flock`, so the kernel releases it when its holder
+dies for any reason. The file names the holder; it is never deleted.
 
 A streaming job holds the lock from its start to its end and takes the mutex for each checkpoint;
 batch calls of the same process wait for the mutex and run between checkpoints. Other processes, and
 a second job on the table, get `ConcurrentWriter`.
 
 *Fault tolerance*: a lock belongs to an open file, which a forked child shares. The child closes its
-copy at once and forgets the hold, so it can neither write with it nor keep it after its parent has
-let go. Before each change of the table the open file is compared with the one of that name: if that
-was deleted or replaced, somebody else may hold the table, and nothing more is written. The file is
-closed by the `with` that opened it, so that an interrupt cannot leave it open.
+copy at once and drops the hold, so it can neither write with it nor keep it after its parent has
+released it. Before each change of the table the open file is compared with the current lock file:
+if that was deleted or replaced, another process may hold the table, and nothing more is written.
+The `with` statement that opened the file closes it, so an interrupt cannot leave it open.
 
-**Caveats**: `flock` does not reach across machines on every network file system, and Java Hudi does
+**Caveats**: on some network file systems `flock` does not work across machines, and Java Hudi does
 not know this lock: use one engine at a time.
 """
 
@@ -45,23 +45,23 @@ class _Held:
 
     def __init__(self, root: str) -> None:
         self.root, self.mutex = root, threading.RLock()
-        self.forked = False  # this is a child's copy of its parent's hold
+        self.forked = False  # a child's copy of its parent's hold
         self._job: str | None = None
         self._file: weakref.ref[io.FileIO] | None = None
 
     @property
     def file(self) -> io.FileIO | None:
-        """Return the locked file, None if this process does not hold the table."""
+        """Return the locked file; None if this process does not hold the table."""
         file = None if self._file is None else self._file()
         return None if file is None or file.closed else file
 
     @property
     def job(self) -> str | None:
-        """Return what the job is that holds the table, None if none does."""
+        """Return the description of the job that holds the table; None if there is none."""
         return None if self.file is None else self._job
 
     def take(self, storage: LocalStorage, purpose: str, *, job: bool = False) -> io.FileIO:
-        """Lock the file; who closes it lets go. ConcurrentWriter if another process has it."""
+        """Lock the file; closing it releases the lock. ConcurrentWriter if it is taken."""
         for _ in range(_TRIES):
             file = None
             try:
@@ -75,10 +75,10 @@ class _Held:
                     file.close()
                 raise
             file.close()
-        raise ConcurrentWriter(f"{PATH} of {storage.root} is replaced all the time: stop who does")
+        raise ConcurrentWriter(f"{PATH} of {storage.root} is replaced again and again: stop that")
 
     def check(self) -> None:
-        """Raise ConcurrentWriter unless what this process holds, if anything, is still the lock."""
+        """Raise ConcurrentWriter if the file that this process holds is no longer the lock."""
         if self.forked:
             _refuse_forked(self.root)
         file = self.file
@@ -86,17 +86,15 @@ class _Held:
             raise ConcurrentWriter(
                 f"{PATH} of {self.root} was deleted or replaced while this process held it, so "
                 "another one may be writing and this one stops: the next write rolls back what is "
-                "not committed. Leave that file alone, then write the data again"
+                "not committed. Do not touch that file, and write the data again"
             )
 
 
 _tables: dict[str, _Held] = {}
 _files: "weakref.WeakSet[io.FileIO]" = weakref.WeakSet()
-_guard = threading.RLock()  # held while a file is opened and noted: a fork waits for it
+_guard = threading.RLock()  # held while a file is opened and registered: a fork waits for it
 _forking = threading.local()
-_PATIENCE_S = (
-    1.0  # for a guard that an interrupt has left locked: better a fork too early than none
-)
+_PATIENCE_S = 1.0  # limit, in case an interrupt left the guard locked
 
 
 def _held(storage: LocalStorage) -> _Held:
@@ -152,22 +150,22 @@ class JobHold:
             yield
 
     def release(self) -> None:
-        """Let go, between two writes; a second call does nothing."""
+        """Release the table, between two writes; idempotent."""
         if not self._held.forked:
             with self._held.mutex:
                 self._file.close()
 
 
 def _refuse_forked(root: str) -> NoReturn:
-    """Raise the error for a child that uses what it has from its parent."""
+    """Raise the error for a child process that uses its parent's hold."""
     raise ConcurrentWriter(
         f"this process was forked from the one that holds {root}, and must not write with its "
-        "hold: write in that process, or open the table here after it has let go"
+        "hold: write in that process, or open the table here after it has released it"
     )
 
 
 def _opened(storage: LocalStorage) -> io.FileIO:
-    """Open the lock's file, made if need be, and note it for children; it is not locked yet."""
+    """Open the lock file (created if missing) and register it for forks; it is not locked yet."""
 
     def opener(_: str, flags: int) -> int:
         return os.open("lock", flags | _FLAGS, 0o644, dir_fd=folder)
@@ -192,7 +190,7 @@ def _opened(storage: LocalStorage) -> io.FileIO:
 
 
 def _locked(file: io.FileIO, storage: LocalStorage, purpose: str) -> bool:
-    """Lock the open file and say who holds it; False if it is not the one of that name any more."""
+    """Lock the open file and write the holder into it; False if the file has been replaced."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -208,7 +206,7 @@ def _locked(file: io.FileIO, storage: LocalStorage, purpose: str) -> bool:
         "since": datetime.now(UTC).isoformat(timespec="seconds"),
         "purpose": purpose,
     }
-    if os.fstat(file.fileno()).st_nlink == 1:  # else some other file would be overwritten
+    if os.fstat(file.fileno()).st_nlink == 1:  # else another file would be overwritten
         file.truncate(0)
         os.pwrite(file.fileno(), json.dumps(holder).encode(), 0)
     return True
@@ -223,7 +221,7 @@ def _is_at(file: io.FileIO, path: str) -> bool:
 
 
 def _owner(file: io.FileIO) -> str:
-    """Return what the file says of its holder: short, in one line, whatever lies in it."""
+    """Return the holder named in the file, as one short line."""
     try:
         raw = json.loads(os.pread(file.fileno(), 4096, 0))
         known = {name: raw[name] for name in ("host", "pid", "since", "purpose") if name in raw}
@@ -242,7 +240,7 @@ def _after_fork() -> None:
 
 
 def _forget() -> None:
-    """In a forked child: close its copies of the files, and refuse what it has of the holds."""
+    """In a forked child: close its copies of the files, and invalidate its copies of the holds."""
     global _guard
     _guard = threading.RLock()
     for held in _tables.values():

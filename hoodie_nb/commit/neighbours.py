@@ -1,4 +1,4 @@
-"""Neighbours: what other engines have put into a table that keeps us from writing it now."""
+"""Checks for traces of other engines that forbid a write now."""
 
 from collections.abc import Collection
 
@@ -21,16 +21,16 @@ def refuse_metadata_table(table: TableHandle) -> None:
 
 
 def refuse_neighbours(table: TableHandle, ours: Collection[str] = ()) -> None:
-    """Raise InvalidTable or ConcurrentWriter if another engine keeps us from writing now.
+    """Raise InvalidTable or ConcurrentWriter if another engine prevents a write now.
 
-    Asked before anything is begun and before anything is published; `ours` are instants of ours.
+    Checked before a write starts and before it is published; `ours` are our own instants.
     """
     refuse_metadata_table(table)
     newest = table.timeline.completed_commits()[-1:]
     if any("latest_schema" in table.commit_metadata(instant).extra for instant in newest):
         raise InvalidTable(
             f"{table.storage.root} has a schema that another engine has evolved with renamed or "
-            "dropped columns (latest_schema): leave writing to that engine"
+            "dropped columns (latest_schema): write it with that engine"
         )
     for pending in table.timeline.pending():
         if pending.action in (*COMMITS, "restore") and pending.requested_time not in ours:
@@ -38,7 +38,7 @@ def refuse_neighbours(table: TableHandle, ours: Collection[str] = ()) -> None:
 
 
 def refuse_foreign(table: TableHandle, pending: Instant) -> None:
-    """Raise ConcurrentWriter if a pending commit is another engine's and may be alive."""
+    """Raise ConcurrentWriter if a pending commit belongs to another engine that may be alive."""
     path = f"{META}/.heartbeat"
     for entry in table.storage.list_folder(path):
         age = table.clock.now_ms() - entry.modified_ms

@@ -1,10 +1,10 @@
-"""Notes: what every commit of ours carries beside its files.
+"""Notes: the additional metadata in every commit of this library.
 
 *On disk*, in the commit's `extraMetadata`: the schema; `_hoodie_nb_progress`, the newest checkpoint
-of every query; `_hoodie_nb_last_arrival`, the number of the last sealed checkpoint that is applied.
+of every query; `_hoodie_nb_last_arrival`, the number of the last applied sealed checkpoint.
 
-*Semantics*: the newest commit of ours that is on the timeline counts, whatever other engines have
-committed since. A restore of the table takes its notes back too.
+*Semantics*: the newest of our commits on the timeline counts, even if other engines have committed
+since. A restore of the table restores its notes too.
 
 *Source:* design §4.4, Hudi's `_hudi_streaming_sink_checkpoint`.
 """
@@ -21,16 +21,16 @@ from hoodie_nb.writer.intake import Intake
 
 
 class CommitNotes:
-    """The notes of one table's commits, and the records that they keep up to date."""
+    """The notes of one table's commits, and the records that are updated from them."""
 
     def __init__(
         self, table: TableHandle, progress: ProgressRecords, sealed: SealedRecords
     ) -> None:
         self._table, self._progress, self._sealed = table, progress, sealed
-        self._foreign: set[str] = set()  # commits that are known to be another engine's
+        self._foreign: set[str] = set()  # commits known to be of another engine
 
     def _newest(self) -> dict[str, str]:
-        """Return the notes of the newest commit of ours, none if there is no such commit."""
+        """Return the notes of our newest commit; empty if there is no such commit."""
         for instant in reversed(self._table.timeline.completed_commits()):
             if instant.requested_time not in self._foreign:
                 extra = self._table.commit_metadata(instant).extra
@@ -40,28 +40,28 @@ class CommitNotes:
         return {}
 
     def catch_up(self) -> None:
-        """Take over what the newest commit of ours says: progress, and which seals are applied."""
+        """Apply the notes of our newest commit: progress, and which seals are applied."""
         self._progress.catch_up(self.take_mark())
 
     def take_mark(self) -> dict[str, str]:
-        """Let the sealed records know which of them are applied; return the newest notes."""
+        """Update the sealed records with the last applied one; return the newest notes."""
         notes = self._newest()
         if notes:
             self._sealed.take_mark(notes, self._table.storage.root)
         return notes
 
     def drop_applied(self, prepared: PreparedRecords) -> None:
-        """Remove prepared records that came back from a backup, long after they were applied."""
+        """Remove prepared records that a backup restored after they were applied."""
         for record in prepared.all():
             time17 = record.instant_time
             if self._table.timeline.completed(time17) is None and self._is_applied(record):
                 prepared.remove(time17)
 
     def _is_applied(self, record: Prepared) -> bool:
-        """Whether a later commit holds checkpoints of a prepared record's query.
+        """Whether a later commit has checkpoints of a prepared record's query.
 
-        Before a query commits anything else, its prepared instant is committed, if need be under
-        another time: then the record is one that a backup brought back.
+        A query's prepared instant is committed before anything else of it, possibly under another
+        time: so such a record was restored from a backup.
         """
         queries = {checkpoint.query_id for checkpoint in record.checkpoints}
         later = (
@@ -72,18 +72,18 @@ class CommitNotes:
         return any(queries & self._held_by(time17).keys() for time17 in later)
 
     def ends_with(self, time17: str, records: Sequence[Prepared]) -> bool:
-        """Whether the last of these records is the last one of a completed instant."""
+        """Whether the last of these records is the last record of a completed instant."""
         last = checkpoints_of(records)[-1:]
         return all(self._held_by(time17).get(c.query_id) == c for c in last)
 
     def _held_by(self, time17: str) -> dict[str, Checkpoint]:
-        """Return the last checkpoint of each query of which a commit holds any."""
+        """Return the last checkpoint of each query in a commit."""
         done = self._table.timeline.completed(time17)
         extra = {} if done is None else self._table.commit_metadata(done).extra
         return held_by(extra, time17)
 
     def of(self, records: Sequence[Prepared], intake: Intake) -> dict[str, str]:
-        """Return the notes of the commit that these prepared records become."""
+        """Return the notes for the commit of these prepared records."""
         time17 = records[0].instant_time
         self.take_mark()
         schema = to_avro(intake.schema, intake.config.name)

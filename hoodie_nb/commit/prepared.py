@@ -2,18 +2,18 @@
 
 *On disk*: `.hoodie/.hoodie_nb/prepared/<T>.<ordinal>.json`, put-if-absent, one for each checkpoint
 of instant T: its identity, its write statuses, and the completed instants its files were built on.
-The files themselves lie staged. From here on the checkpoint is always committed, by whoever next
-opens the table to write; the success notification decides when, never whether.
+The files themselves are staged. From now on the checkpoint is always committed, if need be by the
+next writer; the success notification decides when, never whether.
 
 An instant whose notifications are lost spans several checkpoints. A later checkpoint of the same
 instant builds on the earlier ones' staged files and supersedes them: of each file group only the
 last file is published.
 
-A record that was redone names the instant it replaces; the replaced one no longer counts. A record
-made from sealed checkpoints outlives their seals: it is what says that they are applied.
+A redone record names the instant that it replaces; the replaced record no longer counts. A record
+of sealed checkpoints is deleted after their seals: it shows that they are applied.
 
-Record, staged files and staged deletes carry checksums; a record that is lost is noticed by the
-ordinals of its instant, or by the position of its query.
+Record, staged files and staged deletes have checksums; a lost record is detected by the ordinals of
+its instant, or by the position of its query.
 
 *Source:* RFC-24 STEP3, the coordinator's event buffer, HUDI-9570.
 """
@@ -43,7 +43,7 @@ class Prepared:
     """One prepared checkpoint of the instant `instant_time` (all of them, if it was redone).
 
     `from_seals`: its rows are those of sealed checkpoints, whose runs still exist. `undone`: a redo
-    has taken its instant off the timeline, or is about to.
+    has removed its instant from the timeline, or is about to.
     """
 
     instant_time: str
@@ -58,7 +58,7 @@ class Prepared:
 
     @property
     def path(self) -> str:
-        """Return where the record lies, from the table's root."""
+        """Return the record's path, relative to the table's root."""
         return f"{FOLDER}/{self.instant_time}.{self.ordinal}.json"
 
     def to_bytes(self) -> bytes:
@@ -67,7 +67,7 @@ class Prepared:
 
     @classmethod
     def parse(cls, content: bytes, path: str) -> "Prepared":
-        """Return the record in a file, or raise InvalidTable naming it."""
+        """Return the record in a file, or raise InvalidTable naming the file."""
         raw = decode_record(content, path)
         raw["checkpoints"] = tuple(Checkpoint(**c) for c in raw["checkpoints"])
         raw["base"] = tuple(raw["base"])
@@ -87,9 +87,9 @@ class PreparedRecords:
         self.refresh = self._records.refresh
 
     def all(self) -> list[Prepared]:
-        """Return the records that count, by instant and in the order of their checkpoints.
+        """Return the valid records, by instant and in the order of their checkpoints.
 
-        Raises InvalidTable if an instant lacks one before its last.
+        Raises InvalidTable if a record before the last one of an instant is missing.
         """
         found = list(self._found())
         replaced = {record.replaces for record in found}
@@ -110,36 +110,36 @@ class PreparedRecords:
         return map(self._records.read, self._records.paths())
 
     def put(self, record: Prepared) -> None:
-        """Make a record durable; FileExistsError if there is one of that instant and ordinal."""
+        """Save a record durably; FileExistsError if there is one with that instant and ordinal."""
         staged = [path for s in record.statuses for path in (s.staged_path, s.deleted_path) if path]
         for folder in sorted({str(PurePosixPath(path).parent) for path in staged}):
-            self._storage.sync_folder(folder)  # the names of the files that the record is about
+            self._storage.sync_folder(folder)  # make the names of the record's files durable
         self._storage.sync_folder(STAGED)
         self._records.put(record.path, record, record.to_bytes())
 
     def note_undone(self, record: Prepared) -> None:
-        """Note that a record's instant leaves the timeline without having completed."""
+        """Record that an instant is removed from the timeline without being completed."""
         undone = replace(record, undone=True)
         self._records.replace(record.path, undone, undone.to_bytes())
 
     def remove(self, instant_time: str) -> None:
-        """Delete all records of an instant, and those of instants it replaced."""
+        """Delete all records of an instant, and those of the instants that it replaced."""
         names = {instant_time}
         found = sorted(self._found(), key=lambda r: r.instant_time, reverse=True)
         for record in found:  # a replaced instant is older than the one that replaces it
             if record.instant_time in names and record.replaces:
                 names.add(record.replaces)
         gone = [record for record in found if record.instant_time in names]
-        # one that is replaced must not outlive the other, nor a later ordinal an earlier one
+        # delete replaced records before their replacement, and later ordinals before earlier ones
         gone.sort(key=lambda r: (r.instant_time, -r.ordinal))
         self._records.remove([record.path for record in gone])
 
 
 def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
-    """Delete completed files of these instants that were cut off; return whether there were any.
+    """Delete torn completed files of these instants; return whether there were any.
 
-    An instant is pending again then. The caller knows what it must contain, and nobody could read
-    the torn file: older versions left one on file systems without hard links.
+    Such an instant is pending again. The caller has its content, and no reader could read the torn
+    file; older versions left one on file systems without hard links.
     """
     torn = []
     for done in table.timeline.completed_commits() if instant_times else ():
@@ -156,10 +156,11 @@ def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
 
 
 def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
-    """Return the instant if it has completed and another engine has archived it since, else None.
+    """Return the instant if it was completed and another engine has archived it since, else None.
 
-    Archiving takes the oldest commits first, so it took those that the instant was built on, too.
-    Raises InvalidTable if an archived instant cannot be told from one that was rolled back.
+    Archiving takes the oldest commits first, so the commits that the instant was built on are
+    archived too. Raises InvalidTable if it cannot be decided whether it was archived or rolled
+    back.
     """
     time17, base, listing = records[0].instant_time, records[0].base, table.timeline.listing
     pending = any(i.requested_time == time17 for i in listing.pending)
@@ -183,12 +184,12 @@ def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
 
 
 def checkpoints_of(records: Iterable[Prepared]) -> list[Checkpoint]:
-    """Return the checkpoints that prepared records hold, in order."""
+    """Return the checkpoints of prepared records, in order."""
     return [checkpoint for record in records for checkpoint in record.checkpoints]
 
 
 def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
-    """Return one status a base file: the group's last, with the counts of all its checkpoints."""
+    """Return one status per base file: the group's last, with the counts of all checkpoints."""
     last: dict[tuple[str, str], WriteStatus] = {}
     for status in (s for record in records for s in record.statuses if s.file_name):
         key = (status.partition_path, status.file_id)
@@ -207,16 +208,16 @@ def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
 
 
 def verify(statuses: Iterable[WriteStatus], storage: LocalStorage, stake: str = LOST) -> None:
-    """Raise InvalidTable if a staged base file is missing or not the one that was written."""
+    """Raise InvalidTable if a staged base file is missing or has changed."""
     for file in (status.staged_file for status in statuses):
         if file is not None:
             file.verify(storage, stake)
 
 
 def refuse_moved(records: Sequence[Prepared], commits: tuple[str, ...]) -> None:
-    """Raise WriteFailed if the table has moved since an open instant's last checkpoint.
+    """Raise WriteFailed if the table has changed since an open instant's last checkpoint.
 
-    What comes on top would be built on another base than what lies below.
+    Otherwise its checkpoints would be built on different versions of the table.
     """
     if records and records[-1].base != commits:
         raise WriteFailed(

@@ -1,16 +1,16 @@
-"""Progress: which checkpoints of which streaming query the table holds already.
+"""Progress: which checkpoints of each streaming query are already in the table.
 
-*On disk*: `.hoodie/.hoodie_nb/progress/<query id>.json`, replaced as a whole: the newest hundred
-checkpoints of a query with the fingerprint of their data and the instant that holds them (null if
-they had no rows), and the columns that the query began with. Every commit carries the newest entry
-of all queries too, so that a crash between the completed file and this record is made good at the
-next start.
+*On disk*: `.hoodie/.hoodie_nb/progress/<query id>.json`, replaced atomically: the newest hundred
+checkpoints of a query with the fingerprint of their data and their instant (null if they had no
+rows), and the columns with which the query started. Every commit also has the newest entry of all
+queries, so that after a crash between the completed file and this record the next start can restore
+it.
 
 *Semantics*: identity = (query id, batch id, SHA-256 of the bytes of Spark's `offsets/N`), since a
-restored checkpoint folder runs other data under the same number.
+restored checkpoint folder may run other data under the same number.
 
 - same identity again → the batch is skipped;
-- batch N without N-1 on record → table and checkpoint folder do not belong together (one of them
+- batch N without a record of N-1 → table and checkpoint folder do not belong together (one of them
   was restored): an error, never a silent gap.
 
 *Source:* Delta's (txnAppId, txnVersion), Hudi's `_hudi_streaming_sink_checkpoint`.
@@ -30,8 +30,8 @@ FOLDER = f"{OURS}/progress"
 EXTRA_KEY = "_hoodie_nb_progress"
 _KEPT = 100
 _CURE = (
-    "it says which checkpoints of a stream the table holds. Restore it from a backup, or delete "
-    "it: the newest commit names the last checkpoint with rows, and a stream that went on from a "
+    "it lists a stream's checkpoints that are in the table. Restore it from a backup, or delete "
+    "it: the newest commit names the last checkpoint with rows, and a stream that continues from a "
     "later one is refused, not repeated"
 )
 
@@ -47,7 +47,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A checkpoint that the table holds; `instant_time` is None if it had no rows."""
+    """A checkpoint in the table; `instant_time` is None if it had no rows."""
 
     batch_id: int
     fingerprint: str
@@ -73,21 +73,21 @@ class ProgressRecords:
         self._storage.replace(_path(raw["query"]), encode_record(raw))
 
     def entries(self, query_id: str) -> list[Entry]:
-        """Return the kept checkpoints of a query, oldest first."""
+        """Return the recorded checkpoints of a query, oldest first."""
         return [Entry(int(b), str(f), i) for b, f, i in self._read(query_id)["checkpoints"]]
 
     def columns(self, query_id: str) -> list[str] | None:
-        """Return the columns that a query had when it began, None if that is not recorded."""
+        """Return the columns with which a query started; None if not recorded."""
         return self._read(query_id).get("columns")
 
     def note_columns(self, query_id: str, names: Iterable[str]) -> None:
-        """Keep the columns that a query begins with; what was kept once stays."""
+        """Record the columns with which a query starts; an existing record is not changed."""
         raw = self._read(query_id)
         if raw.get("columns") is None:
             self._write({**raw, "columns": [*names]})
 
     def record(self, checkpoints: Iterable[Checkpoint], instant_time: str | None) -> None:
-        """Note that the table holds checkpoints, in that order, durable."""
+        """Record durably that these checkpoints are in the table, in this order."""
         by_query: dict[str, list[Checkpoint]] = {}
         for checkpoint in checkpoints:
             by_query.setdefault(checkpoint.query_id, []).append(checkpoint)
@@ -98,12 +98,12 @@ class ProgressRecords:
             self._write({**raw, "checkpoints": rows[-_KEPT:]})
 
     def find(self, checkpoint: Checkpoint) -> Entry | None:
-        """Return the entry of exactly this checkpoint, None if the table does not hold it."""
+        """Return the entry of exactly this checkpoint; None if it is not in the table."""
         found = [e for e in self.entries(checkpoint.query_id) if _same(e, checkpoint)]
         return found[0] if found else None
 
     def carried(self, checkpoints: Iterable[Checkpoint], instant_time: str) -> str:
-        """Return the text a commit carries: the newest entry of every query, these included."""
+        """Return the text for a commit: the newest entry of every query, including these."""
         newest: dict[str, list[object]] = {}
         for name in self._storage.names(FOLDER):
             query_id, _, kind = name.rpartition(".")
@@ -119,7 +119,7 @@ class ProgressRecords:
         return json.dumps(newest)
 
     def catch_up(self, extra: Mapping[str, str]) -> None:
-        """Record what the newest commit carries and a crash kept from being recorded."""
+        """Record the progress in the newest commit, in case a crash left it unrecorded."""
         try:
             newest = _carried_by(extra)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -135,7 +135,7 @@ class ProgressRecords:
     def holds(self, checkpoint: Checkpoint, known: Collection[str]) -> bool:
         """Whether a checkpoint is recorded and its instant, if it had one, is in the table.
 
-        `known` are the completed instants; one that was restored away is not among them.
+        `known` are the completed instants; an instant removed by a restore is not among them.
         """
         entry = self.find(checkpoint)
         return entry is not None and _is_in(entry, known)
@@ -143,35 +143,35 @@ class ProgressRecords:
     def check_position(
         self, last: Checkpoint, known: Collection[str], *, kept: bool = False
     ) -> None:
-        """Raise InvalidTable if the table lacks checkpoint `last`, or one before that is on record.
+        """Raise InvalidTable if checkpoint `last`, or a recorded earlier one, is not in the table.
 
         `known` are the table's completed instants; `kept` says that `last` is prepared or sealed.
         """
-        newest = {e.batch_id: e for e in self.entries(last.query_id)}  # of one that ran again
+        newest = {e.batch_id: e for e in self.entries(last.query_id)}  # of repeated ones
         before = [e for e in newest.values() if e.batch_id <= last.batch_id]
         lost = any(not _is_in(e, known) for e in before)
         if lost or not (kept or self.holds(last, known)):
             raise InvalidTable(
-                f"the table does not hold batch {last.batch_id} of query {last.query_id}, but the "
-                f"checkpoint folder goes on with batch {last.batch_id + 1}: one of them was "
+                f"batch {last.batch_id} of query {last.query_id} is not in the table, but the "
+                f"checkpoint folder continues with batch {last.batch_id + 1}: one of them was "
                 "restored or replaced, or a record in .hoodie/.hoodie_nb is lost. Restore the "
                 "other to the same moment, or start the stream with a new checkpoint folder "
-                "(upserts of data that comes again converge)"
+                "(repeated upserts converge)"
             )
 
     def check_insert(self, checkpoint: Checkpoint) -> None:
-        """Raise InvalidConfig if an insert could repeat a batch whose record is gone."""
+        """Raise InvalidConfig if an insert could repeat a batch whose record is missing."""
         newest = max((e.batch_id for e in self.entries(checkpoint.query_id)), default=-1)
         if checkpoint.batch_id <= newest:
             raise InvalidConfig(
                 f"batch {checkpoint.batch_id} of query {checkpoint.query_id} was written with "
-                "other data before; inserting it again could double rows: use operation='upsert', "
+                "other data before; a second insert could duplicate rows: use operation='upsert', "
                 "or a new checkpoint folder if the source starts at new data"
             )
 
 
 def held_by(extra: Mapping[str, str], time17: str) -> dict[str, Checkpoint]:
-    """Return by query the last checkpoint that the commit of that time holds itself."""
+    """Return by query the last checkpoint in the commit of that time."""
     with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
         return {c.query_id: c for c, instant in _carried_by(extra) if instant == time17}
     return {}

@@ -1,7 +1,7 @@
-"""Publishing with retries: a commit is tried several times before it is given up.
+"""Publishing with retries: a commit is tried several times before it fails.
 
-A disk that fails once is no reason to write everything again. What an attempt has done already is
-done again, or found done. *Source:* design §4.2, the point of no return.
+A single disk error should not cause a complete rewrite. The steps are idempotent. *Source:* design
+§4.2, the point of no return.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def publish(
         except OSError as error:
             torn = drop_torn(table, [instant.requested_time])
             done = table.timeline.completed(instant.requested_time)
-            if done is not None and table.timeline.read(done) == content:  # not synced, at most
+            if done is not None and table.timeline.read(done) == content:  # only not synced
                 with contextlib.suppress(OSError):
                     table.storage.sync_folder(META)
                 return done

@@ -1,6 +1,6 @@
-"""A folder of JSON records, which only the holder of the table's lock changes.
+"""A cached folder of JSON records, which only the holder of the table's lock changes.
 
-It is listed and read once a checkpoint: `refresh` at its start, and after a change that has failed.
+It is listed and read once per checkpoint, after `refresh`, and again after a failed change.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class RecordFolder(Generic[R]):
-    """The records in `folder` whose names `counts`; `parse` reads one from its bytes and path."""
+    """The records in `folder` whose names satisfy `counts`; `parse` decodes bytes and path."""
 
     def __init__(
         self,
@@ -24,10 +24,10 @@ class RecordFolder(Generic[R]):
     ) -> None:
         self._storage, self._folder = storage, folder
         self._counts, self._parse = counts, parse
-        self._known: dict[str, R | None] | None = None  # by path; None has not been read
+        self._known: dict[str, R | None] | None = None  # by path; None: not read yet
 
     def refresh(self) -> None:
-        """List and read the folder again when it is asked next."""
+        """List and read the folder again at the next access."""
         self._known = None
 
     @property
@@ -38,7 +38,7 @@ class RecordFolder(Generic[R]):
         return self._known
 
     def paths(self) -> list[str]:
-        """Return the records' paths from the table's root, in order."""
+        """Return the records' paths, relative to the table's root, in order."""
         return sorted(self._at_hand)
 
     def read(self, path: str) -> R:
@@ -50,7 +50,7 @@ class RecordFolder(Generic[R]):
         return record
 
     def put(self, path: str, record: R, content: bytes) -> None:
-        """Make a record durable; FileExistsError if there is one of that name."""
+        """Save a record durably; FileExistsError if the name exists."""
         known = self._taken()
         self._storage.make_folder(self._folder)
         self._storage.sync_folder(str(PurePosixPath(self._folder).parent))
@@ -58,13 +58,13 @@ class RecordFolder(Generic[R]):
         self._known = {**known, path: record}
 
     def replace(self, path: str, record: R, content: bytes) -> None:
-        """Put another record in the place of one, durable."""
+        """Replace a record durably."""
         known = self._taken()
         self._storage.replace(path, content)
         self._known = {**known, path: record}
 
     def remove(self, paths: list[str]) -> None:
-        """Delete records in this order, durable."""
+        """Delete records durably, in this order."""
         known = self._taken()
         for path in paths:
             self._storage.remove(path)
@@ -73,6 +73,6 @@ class RecordFolder(Generic[R]):
         self._known = {path: record for path, record in known.items() if path not in paths}
 
     def _taken(self) -> dict[str, R | None]:
-        """Return what is known, which nobody else believes until the change has succeeded."""
+        """Return the cache and clear it until the change has succeeded."""
         known, self._known = self._at_hand, None
         return known

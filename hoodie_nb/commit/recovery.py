@@ -1,8 +1,8 @@
-"""Recovery: a table is brought to rest before a write, and what a failed write left is undone.
+"""Recovery: finish or roll back unfinished work before a write, and after a failed one.
 
-*Fault tolerance*: `recover` finishes begun rollbacks, rolls back the pending commit (unless another
-engine's heartbeat is fresh), records progress that a crash kept from being recorded, and sweeps
-what dead runs staged. It may be repeated and may crash itself.
+*Fault tolerance*: `recover` finishes pending rollbacks, rolls back the pending commit (unless
+another engine's heartbeat is fresh), records progress that a crash left unrecorded, and deletes the
+staged files of dead runs. It is idempotent and may crash itself.
 
 *Source:* RFC-24 STEP1 "Fault Tolerance", StreamWriteOperatorCoordinator.
 """
@@ -24,7 +24,7 @@ from hoodie_nb.table.vanished import refuse_vanished
 
 
 class Recovery:
-    """The records of one table, and what brings it to rest; the caller holds the writer lock."""
+    """The records and the recovery of one table; the caller holds the writer lock."""
 
     def __init__(self, table: TableHandle, events: EventLog) -> None:
         self.table = table
@@ -34,31 +34,31 @@ class Recovery:
         self._events = events
         self._nonce, self._begun = uuid.uuid4().hex[:12], ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
-        self.dead = False  # as its process would be: it tidies nothing up
+        self.dead = False  # simulates a dead process: no cleanup
 
     def completed(self, instant_time: str) -> Instant | None:
-        """Return the completed instant of that time, None if there is none."""
+        """Return the completed instant of that time; None if there is none."""
         return self.table.timeline.completed(instant_time)
 
     def pending(self, instant_time: str) -> list[Instant]:
-        """Return the pending instants of that time: one, or none."""
+        """Return the pending instants of that time: one or none."""
         pending = self.table.timeline.pending()
         return [instant for instant in pending if instant.requested_time == instant_time]
 
     def look_again(self) -> None:
-        """Forget which records there are; whoever holds the lock may have changed them since."""
+        """Clear the cache of records; another holder of the lock may have changed them."""
         self.prepared.refresh()
         self.sealed.refresh()
 
     def catch_up(self) -> None:
-        """Read the table's properties, and record the progress that a crash kept out."""
+        """Read the table's properties, and record progress that a crash left unrecorded."""
         table = self.table
         table.reload(to_write=True)
         refuse_neighbours(table, self.prepared.instant_times())
         self.notes.catch_up()
 
     def recover(self) -> None:
-        """Bring the table to rest: nothing is pending or staged but what is prepared or sealed."""
+        """Recover the table: afterwards only prepared and sealed work is pending or staged."""
         self.look_again()
         self.catch_up()
         self.tidy_up()
@@ -80,12 +80,12 @@ class Recovery:
             sweep_all(table.storage, keep={*kept, *others, *sealed})
 
     def finish_rollbacks(self) -> None:
-        """Complete the rollbacks that somebody began."""
+        """Complete all pending rollbacks."""
         for undone in finish_rollbacks(self.table.storage, self.table.timeline):
             self._events.tell("instant_rolled_back", instant=undone.requested_time)
 
     def roll_back(self, instant: Instant, *, keep_staged: bool = False) -> None:
-        """Undo a pending commit; its staged files stay if they are to be applied anew."""
+        """Roll back a pending commit; `keep_staged` keeps its files to apply them again."""
         table = self.table
         published = roll_back(table.storage, table.timeline, instant, keep_staged=keep_staged)
         self._events.tell(
@@ -93,7 +93,7 @@ class Recovery:
         )
 
     def undo_unprepared(self) -> None:
-        """Roll back the pending commit that a failed checkpoint left, unless others share it."""
+        """Roll back the pending commit of a failed checkpoint, unless others share it."""
         if self.dead:
             return
         kept = self.prepared.instant_times()
@@ -107,15 +107,15 @@ class Recovery:
         return own_commit(self.table.storage, self.table.timeline, self._nonce)
 
     def _undone(self, error: BaseException, result: Prepared | None = None) -> str:
-        """Undo a failed write as far as the disk lets us; return the message that says so.
+        """Roll back a failed write as far as possible; return the error message.
 
-        The record of `result` goes first: what is prepared is completed by the next start.
+        The record of `result` is deleted first: the next start would complete it.
         """
-        then = "it is rolled back"
+        then = "it was rolled back"
         try:
             if result is not None and result.checkpoints and not self.dead:
                 self.prepared.remove(result.instant_time)
             self.undo_unprepared()
         except OSError as second:
-            then = f"undoing it failed too ({second}) and is left to the next write"
-        return f"{error}; {then}, write the data again once the cause is gone"
+            then = f"the rollback failed too ({second}) and is left to the next write"
+        return f"{error}; {then}, write the data again when the cause is fixed"

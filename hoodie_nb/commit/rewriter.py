@@ -1,4 +1,4 @@
-"""The rewriter port: what the checkpoint protocol lets a runner write, since it sees no rows."""
+"""The rewriter interface: rows that the checkpoint protocol lets a runner write."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,7 +11,7 @@ from hoodie_nb.writer.intake import Intake
 
 
 class Rewriter(Protocol):
-    """What the protocol writes by itself: a runner does it, for this room sees no rows."""
+    """Writes rows for the protocol: a runner implements it, since this package handles no rows."""
 
     def write_sealed(
         self,
@@ -31,4 +31,4 @@ class Rewriter(Protocol):
         records: Sequence[Prepared],
         /,
     ) -> Prepared:
-        """Write a prepared instant again on the table as it is now."""
+        """Write a prepared instant again on top of the current table."""

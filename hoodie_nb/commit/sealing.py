@@ -1,19 +1,19 @@
-"""Sealed checkpoints: with `commit_interval` a checkpoint keeps its records and nothing else.
+"""Sealed checkpoints: with `commit_interval` a checkpoint only saves its records.
 
 *On disk*: the records of a checkpoint as sorted runs (Arrow files of keyed rows) in the staging
 area, and `.hoodie/.hoodie_nb/sealed/<arrival>-<fingerprint>.json`, put-if-absent, which names them
-with their checksums. Sealed is durable: the checkpoint may succeed, and its runs are never rolled
+with their checksums. A seal is durable: the checkpoint may succeed, and its runs are never rolled
 back. At the interval's end all runs are applied as one instant (see `composing`) that rewrites each
 touched file group once.
 
-*Semantics*: seals are applied in the order in which they arrived, which is their number: the batch
-numbers of a restored checkpoint folder start over. A seal names the one before it, so that a lost
-one is noticed. Arrival numbers never start over, and every commit carries the number of the last
-seal that is applied: a seal up to that one, which a backup of our folder brought back, is removed
-and not applied again. Before the commit the prepared record of the instant names its checkpoints.
+*Semantics*: seals are applied in order of arrival, not by batch number, since the batch numbers of
+a restored checkpoint folder start again. A seal names the previous one, so that a lost seal is
+detected. Arrival numbers are never reused, and every commit has the number of the last applied
+seal: an older seal that a backup of our folder restored is removed and not applied again. Before
+the commit the prepared record of the instant names its checkpoints.
 
-**Caveats**: if another engine has archived all commits of ours, applied seals of a backup are not
-known as such any more.
+**Caveats**: if another engine has archived all our commits, applied seals from a backup are no
+longer recognised.
 
 *Source:* design of spanning instants, RFC-24 STEP3.
 """
@@ -37,7 +37,7 @@ _NAME = re.compile(r"(\d{12,})-.{0,16}\.json")
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """One sealed checkpoint: its identity, its runs, its number by arrival, the one before it."""
+    """One sealed checkpoint: its identity, its runs, its arrival number, the previous one."""
 
     checkpoint: Checkpoint
     runs: tuple[StoredFile, ...]
@@ -47,7 +47,7 @@ class Sealed:
 
     @property
     def path(self) -> str:
-        """Return where the record lies; names sort in the order of arrival."""
+        """Return the record's path; names sort in order of arrival."""
         return f"{FOLDER}/{self.arrival:012d}-{self.checkpoint.fingerprint[:16]}.json"
 
     @property
@@ -57,7 +57,7 @@ class Sealed:
 
     @classmethod
     def parse(cls, content: bytes, path: str) -> "Sealed":
-        """Return the record in a file, or raise InvalidTable naming it."""
+        """Return the record in a file, or raise InvalidTable naming the file."""
         raw = decode_record(content, path)
         before = raw["after"]
         record = cls(
@@ -103,7 +103,7 @@ class SealedRecords:
         now_ms: int,
         applied: Collection[Checkpoint] = (),
     ) -> None:
-        """Make a checkpoint sealed, durable, as the last one; `applied` are as good as gone."""
+        """Seal a checkpoint durably, as the last one; `applied` records are ignored."""
         failpoints.hit("coord.seal.pre")
         present = self.all()
         arrival = max([self.applied, *(s.arrival for s in present)]) + 1
@@ -114,30 +114,30 @@ class SealedRecords:
         failpoints.hit("coord.seal.post")
 
     def take_mark(self, extra: Mapping[str, str], where: str) -> None:
-        """Note the last arrival that is applied, as the newest commit of ours carries it."""
-        mark = extra.get(MARK_KEY, "-1")  # older versions carried none
+        """Record the last applied arrival number, from our newest commit."""
+        mark = extra.get(MARK_KEY, "-1")  # older versions have none
         if not re.fullmatch(r"-1|\d{1,18}", mark):
             raise InvalidTable(
-                f"the newest commit of {where} carries {MARK_KEY}={mark:.80}, which is no number: "
+                f"the newest commit of {where} has {MARK_KEY}={mark:.80}, which is not a number: "
                 "restore the commit from a backup"
             )
         self.applied = int(mark)
 
     def mark_with(self, checkpoints: Collection[Checkpoint]) -> str:
-        """Return what a commit of these checkpoints carries: the last arrival applied by then."""
+        """Return the mark for a commit of these checkpoints: the last applied arrival number."""
         seals = self.all() if checkpoints else []
         return str(max([self.applied, *(s.arrival for s in seals if s.checkpoint in checkpoints)]))
 
     def drop_applied(self) -> None:
-        """Remove the records of applied seals that came back; their runs are swept."""
+        """Remove the restored records of applied seals; the cleanup deletes their runs."""
         back = [path for path in self._records.paths() if _arrival(path) <= self.applied]
         self._records.remove(back)
 
     def remove(self, checkpoints: Collection[Checkpoint]) -> None:
-        """Forget checkpoints that are applied, the newest first, and delete their runs."""
+        """Remove applied checkpoints, the newest first, and delete their runs."""
         records = [s for s in self.all() if s.checkpoint in checkpoints]
         newest_first = [record.path for record in reversed(records)]
-        self._records.remove(newest_first)  # what a crash leaves is an unbroken beginning
+        self._records.remove(newest_first)  # after a crash the oldest ones remain, without gaps
         for record in records:
             for run in record.runs:
                 self._storage.remove_tree(str(PurePosixPath(run.path).parent))

@@ -76,7 +76,7 @@ def note_damage(storage: LocalStorage, staged: str, partition: str) -> None:
 
 
 def is_damaged(storage: LocalStorage, staged: str, partition: str) -> bool:
-    """Whether that was noted of a partition."""
+    """Whether damage was recorded for a partition."""
     return storage.exists(_damage_note(staged, partition))
 
 

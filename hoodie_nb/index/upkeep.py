@@ -136,7 +136,7 @@ def learn(
     staged: Iterable[str],
     tell: Tell,
 ) -> None:
-    """Add to the index what a completed instant wrote and loaded; `staged` are its folders.
+    """Add the written and loaded keys of a completed instant; `staged` are its folders.
 
     A failure is logged and leaves the instant out.
     """
@@ -236,7 +236,7 @@ def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
 
 
 def tidy(storage: LocalStorage, paths: Sequence[str]) -> None:
-    """Delete manifests but the last two of `paths`, and the runs that neither of those lists."""
+    """Delete all manifests in `paths` except the last two, and runs that neither of those lists."""
     listed = set[str]()
     for path in paths[:-2]:  # running tasks may still read the second-last one
         storage.remove(path)

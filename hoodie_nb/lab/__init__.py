@@ -1,1 +1,1 @@
-"""What a user sees and tries: flights (real input), the race, the doctor, widgets."""
+"""For learning and demonstration: flights (real input), the race, the doctor, widgets."""

@@ -53,9 +53,9 @@ class BloomView(Frame):
         self._size = W.IntSlider(keys, 4, 64, description="sized for", continuous_update=False)
         self._held = W.IntSlider(held or keys, 0, 256, description="keys held")
         self._fpp = W.SelectionSlider(
-            options=sorted({*_RATES[:6], fpp}, reverse=True), value=fpp, description="rate asked"
+            options=sorted({*_RATES[:6], fpp}, reverse=True), value=fpp, description="wanted rate"
         )
-        self._key = W.Text("key-0", description="ask for", layout={"width": "260px"})
+        self._key = W.Text("key-0", description="look up", layout={"width": "260px"})
         self._answer = W.HTML(layout={"height": "28px"})
         controls = (self._size, self._fpp, self._held, self._key)
         for control in controls:

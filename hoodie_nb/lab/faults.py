@@ -19,7 +19,7 @@ _AT_ONCE: dict[str, Callable[[Job], None]] = {"kill": Job.kill, "time_out_checkp
 
 @dataclass(frozen=True, slots=True)
 class _Once:
-    """The faults that wait in one job, each to strike once."""
+    """The pending faults of one job; each fires once."""
 
     waiting: list[str] = field(default_factory=list)
 
@@ -38,7 +38,7 @@ def _waiting(job: Job) -> list[str]:
 
 
 def pending(job: Job) -> list[str]:
-    """Return the faults that were put into a job and have not struck yet."""
+    """Return the injected faults of a job that have not fired yet."""
     return [*_waiting(job)]
 
 

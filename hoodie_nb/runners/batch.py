@@ -30,7 +30,7 @@ class Commit:
 
     @classmethod
     def of(cls, table: TableHandle, instant: Instant) -> "Commit":
-        """Return what the completed file of `instant` tells."""
+        """Return the commit in the completed file of `instant`."""
         metadata: CommitMetadata = table.commit_metadata(instant)
         return cls(
             requested_time=instant.requested_time,
@@ -49,7 +49,7 @@ class Commit:
 
 
 def completed(table: TableHandle, instant: Instant | None) -> Commit | None:
-    """Return the commit of an instant that just completed, None if there was none."""
+    """Return the commit of an instant that was just completed; None if there was none."""
     return None if instant is None else Commit.of(table, instant)
 
 

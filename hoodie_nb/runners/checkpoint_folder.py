@@ -1,13 +1,13 @@
-"""Spark's checkpoint folder, as far as the writer reads it.
+"""The parts of Spark's checkpoint folder that the writer reads.
 
 *On disk*: Spark writes `offsets/N` before it runs micro-batch N and `commits/N` after it; a
 replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerprint of the batch.
 
 | file | content |
 | --- | --- |
-| `offsets/N` | `v1`, a line about the batch, a line for each source in the plan: how far N goes |
+| `offsets/N` | `v1`, a line about the batch, a line per source in the plan: the end of N |
 |             | `v2`: these lines begin with the source's number and a colon |
-| `sources/S/L` | what a source of files found: `v1`, then path, time and L, a file a line |
+| `sources/S/L` | the files found by a source: `v1`, then a line per file: path, time and L |
 | `sources/S/L.compact` | the same for all up to L, every ten; smaller ones are deleted later |
 
 *Source:* OffsetSeqLog, FileStreamSourceLog, FileStreamSourceOffset of Spark.
@@ -26,17 +26,17 @@ _OFFSET = re.compile(r"(?:([^{:]+):)?(\{.*\})")
 
 
 def checkpoint_folder(path: str, table: str) -> str:
-    """Return the absolute path of a checkpoint folder that is apart from the table's folder.
+    """Return the absolute path of a checkpoint folder that is separate from the table's folder.
 
-    Raises InvalidConfig if one of them lies in the other, links resolved: each deletes and lists
-    what is its own.
+    Raises InvalidConfig if one of them is inside the other, with links resolved: each lists and
+    deletes its own files.
     """
     folder = local_root(path)
     ours, theirs = Path(folder).resolve(), Path(table).resolve()
     if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
         raise InvalidConfig(
-            f"checkpoint={path!r} and the table at {table} lie one in the other: choose a folder "
-            "of its own for the checkpoints"
+            f"checkpoint={path!r} and the table at {table} are one inside the other: choose a "
+            "separate folder for the checkpoints"
         )
     return folder
 
@@ -46,19 +46,19 @@ class CheckpointFolder:
 
     def __init__(self, path: str) -> None:
         self.path = local_root(path)
-        self.sources: list[int] = []  # the number of the source of each line in an offset
+        self.sources: list[int] = []  # the source number of each line in an offset
 
     def query_id(self) -> str | None:
-        """Return the id of the query that this folder belongs to, None if there is none yet."""
+        """Return the id of the query that this folder belongs to; None if there is none yet."""
         try:
             return str(json.loads(Path(self.path, "metadata").read_bytes())["id"])
         except (FileNotFoundError, ValueError, KeyError):
             return None
 
     def clear_torn_start(self) -> None:
-        """Delete what a query left that ended while Spark wrote its first `offsets/0`.
+        """Delete the remains of a query that ended while Spark wrote its first `offsets/0`.
 
-        Spark refuses to start over such a hidden file; without `offsets/0` there is no batch yet.
+        Spark refuses to start if such a hidden file exists; without `offsets/0` there is no batch.
         """
         folder = Path(self.path, "offsets")
         names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
@@ -67,7 +67,7 @@ class CheckpointFolder:
                 Path(folder, name).unlink(missing_ok=True)
 
     def fingerprint(self, batch_id: int) -> str | None:
-        """Return the fingerprint of a batch, None if its offsets are not there."""
+        """Return the fingerprint of a batch; None if its offsets do not exist."""
         try:
             content = Path(self.path, "offsets", str(batch_id)).read_bytes()
         except FileNotFoundError:
@@ -85,7 +85,7 @@ class CheckpointFolder:
         return Checkpoint(query_id, batch_id, fingerprint)
 
     def last(self) -> Checkpoint | None:
-        """Return the identity of the newest batch that Spark has noted as done, None if none."""
+        """Return the identity of the newest batch that Spark has recorded as done; None if none."""
         query_id, folder = self.query_id(), Path(self.path, "commits")
         names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
         newest = max((int(name) for name in names if name.isdigit()), default=None)
@@ -102,7 +102,7 @@ class CheckpointFolder:
         return sorted(times, key=lambda path: (times[path], path)) if len(times) > 1 else []
 
     def _ends(self, batch_id: int) -> dict[str, int]:
-        """Return to which entry of its list a batch reads each source that lists files."""
+        """Return the last list entry that a batch reads, for each source that lists files."""
         try:
             lines = Path(self.path, "offsets", str(batch_id)).read_text("utf-8").splitlines()
         except FileNotFoundError:
@@ -131,5 +131,5 @@ class CheckpointFolder:
         return times
 
     def completed(self, batch_id: int) -> bool:
-        """Whether Spark has noted the batch as done: the checkpoint's success notification."""
+        """Whether Spark has recorded the batch as done: the checkpoint's success notification."""
         return Path(self.path, "commits", str(batch_id)).exists()

@@ -1,7 +1,7 @@
 """The runner without Spark: intake, assigner and writer in the calling process.
 
 The same operators as in Spark tasks, over one Arrow table; buckets are merged by a few threads,
-since Arrow and Parquet let go of the interpreter while they work.
+since Arrow and Parquet release the interpreter lock.
 """
 
 import os
@@ -23,7 +23,7 @@ _PIECE_ROWS = 131_072
 def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table:
     """Return keyed rows sorted by partition, key and arrival (InvalidInput for bad values).
 
-    `arrived` counts the rows of the checkpoint that came before these.
+    `arrived` is the number of earlier rows of the checkpoint.
     """
     sequence = np.arange(arrived, arrived + rows.num_rows, dtype=np.int64)
     keyed = intake.keyed(rows, pa.array(sequence))
@@ -37,7 +37,7 @@ def in_order(keyed: pa.Table) -> pa.Table:
 
 
 def write_in_process(keyed: pa.Table, plan: WritePlan, events: EventLog) -> list[WriteStatus]:
-    """Assign and write keyed rows that are in order; return the write statuses."""
+    """Assign and write keyed rows that are sorted; return the write statuses."""
     pieces = (keyed.slice(i, _PIECE_ROWS) for i in range(0, keyed.num_rows, _PIECE_ROWS))
     assigned = assign(plan, pieces, 0, events.tell)
     threads = min(4, os.cpu_count() or 2)

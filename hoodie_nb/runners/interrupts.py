@@ -1,4 +1,4 @@
-"""Ctrl-C while a job is waited for: it ends between two batches."""
+"""Ctrl-C while waiting for a job: the job ends between two batches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The job: what a user has of a stream into a table, while it runs and after.
+"""The job: the user's handle of a stream into a table, during and after the run.
 
-See `watched_query` for the query behind it, and `micro_batches` for what becomes of a batch.
+See `watched_query` for its query, and `micro_batches` for the processing of a batch.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Job(WatchedQuery):
 
     @property
     def active(self) -> bool:
-        """Whether the job still runs."""
+        """Whether the job is still running."""
         return not self._ended.is_set()
 
     @property
     def status(self) -> str:
         """Return one line: what the job is doing and how much it has committed."""
-        told = self._events.records("instant_committed")
-        commits = {e.values["instant"]: e.values for e in told}  # settling again tells again
+        events = self._events.records("instant_committed")
+        commits = {e.values["instant"]: e.values for e in events}  # settling may repeat them
         rows = sum(values["inserts"] + values["updates"] for values in commits.values())
         state = "running" if self.active else "failed" if self._error else "stopped"
         return f"{state}: {len(commits)} commits, {rows:,} rows written, batch {self._last_batch}"
@@ -56,7 +56,7 @@ class Job(WatchedQuery):
         return display.bundle(self, self._view)
 
     def wait(self, timeout: float | str | None = None) -> bool:
-        """Return True when the stream has ended and all is committed, False after `timeout`.
+        """Return True when the stream has ended and everything is committed, False after `timeout`.
 
         Ctrl-C stops the job at a batch boundary and raises KeyboardInterrupt.
         """
@@ -83,7 +83,7 @@ class Job(WatchedQuery):
         self._raise()
 
     def process_all_available(self) -> None:
-        """Return when all input that is present now is committed and visible."""
+        """Return when all current input is committed and visible."""
         with stop_on_interrupt(self.stop):
             while not self._processed(self.query):
                 continue  # it was restarted
@@ -91,7 +91,7 @@ class Job(WatchedQuery):
             self.checkpointing.complete()
 
     def _processed(self, query: StreamingQuery) -> bool:
-        """Whether a run of the query took all input; if it failed, wait for what becomes of it."""
+        """Whether a run of the query processed all input; if it failed, wait for the outcome."""
         try:
             query.processAllAvailable()
             return True
@@ -103,9 +103,9 @@ class Job(WatchedQuery):
             raise
 
     def stop(self) -> None:
-        """Stop between two batches; what is prepared is committed. May be called again.
+        """Stop between two batches and commit prepared instants; idempotent.
 
-        A listener, which the job itself waits for, only asks: the job ends after its return.
+        In a listener, for which the job waits, this only requests the stop: the job ends later.
         """
         self._stopping.set()
         if not self._events.telling:
@@ -113,13 +113,13 @@ class Job(WatchedQuery):
             self._raise()
 
     def time_out(self) -> None:
-        """Cancel the Spark job of the checkpoint that runs, or of the next, as its timeout does."""
+        """Cancel the Spark job of the running or next checkpoint, as its timeout does."""
         self._events.tell("checkpoint_timed_out", batch=self._last_batch + 1, seconds=0)
         context = self._stream.sparkSession.sparkContext
         context._jsc.sc().cancelJobGroupAndFutureJobs(str(self.query.runId))
 
     def kill(self) -> None:
-        """End as a crash would: in the middle of a batch, nothing tidied up or committed."""
+        """End like a crash: in the middle of a batch, without cleanup or commit."""
         self._killed.set()
         self._stopping.set()
         self._batches.coordinator.dead = True

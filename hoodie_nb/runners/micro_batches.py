@@ -1,7 +1,8 @@
-"""Micro-batches: each one that Spark hands over is run as a checkpoint of the table.
+"""Micro-batches: each micro-batch of Spark is run as a checkpoint of the table.
 
-*Work flow*: the checkpoint is named by query, batch and the fingerprint of `offsets/N`; it is
-written, or only sealed if the job has a `commit_interval`. What the table holds already is skipped.
+*Work flow*: the checkpoint is identified by query, batch and the fingerprint of `offsets/N`; it is
+written, or only sealed if the job has a `commit_interval`. If it is already in the table, it is
+skipped.
 
 *Source:* RFC-24 §"The Semantics".
 """
@@ -68,12 +69,12 @@ class MicroBatches:
         )
 
     def settle(self) -> None:
-        """Bring the table to rest; what this query has sealed waits for the end of its interval."""
+        """Settle the table; this query's sealed checkpoints wait for the end of their interval."""
         sealing = self.folder.query_id() if self._settings.interval else None
         settle(self.coordinator, self._events, sealing=sealing, last=self.folder.last())
 
     def run(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
-        """Run one micro-batch as a checkpoint; what the table holds already is skipped."""
+        """Run one micro-batch as a checkpoint; skip it if it is already in the table."""
         context = batch.sparkSession.sparkContext
         query_id = context.getLocalProperty("sql.streaming.queryId") or query_id
         checkpoint = self.folder.checkpoint(query_id, batch_id)
@@ -86,7 +87,7 @@ class MicroBatches:
         else:
             write = partial(self._write, batch, files)
             instant = self.checkpointing.run(checkpoint, previous, write)
-        if held:  # a plan with state must still advance
+        if held:  # a stateful plan must still advance
             batch.write.format("noop").mode("overwrite").save()
             return
         failpoints.hit("stream.batch.post")

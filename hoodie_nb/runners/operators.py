@@ -1,10 +1,10 @@
-"""The operators as every runner runs them: one plain function each over Arrow tables.
+"""The operators for all runners: each is one plain function over Arrow tables.
 
-Each tells `operator_progress` while it runs and `operator_ran` when it ends: rows, seconds of its
-own work, seconds it waited for input, seconds in which only its files were written (the checkpoint
-waits for those), peak bytes buffered.
+Each emits `operator_progress` while it runs and `operator_ran` when it ends: rows, seconds of work,
+seconds of waiting for input, seconds in which only files were written (the checkpoint waits for
+those), peak bytes buffered.
 
-*Source:* RFC-24, the boxes of its pipelines.
+*Source:* RFC-24, the operators of its pipelines.
 """
 
 import time
@@ -32,7 +32,7 @@ Tell = Callable[..., None]
 
 @dataclass(slots=True)
 class Waiting:
-    """Counts an operator's rows and the seconds it waited for input, and tells how far it is."""
+    """Counts an operator's rows and the seconds it waited for input, and reports its progress."""
 
     tell: Tell
     operator: str
@@ -59,7 +59,7 @@ class Waiting:
             yield piece
 
     def end(self, **more: object) -> None:
-        """Tell that the operator has ended."""
+        """Report that the operator has ended."""
         own, waited = time.perf_counter() - self.began_at - self.seconds, round(self.seconds, 6)
         self._tell("operator_progress", waiting=waited)
         self._tell("operator_ran", seconds=round(own, 6), waiting_seconds=waited, **more)
@@ -71,7 +71,7 @@ class Waiting:
 def assign(
     plan: WritePlan, pieces: Iterable[pa.Table], task: int, tell: Tell, *, recent: bool = False
 ) -> Iterator[pa.Table]:
-    """Run one FileIdAssigner task over keyed rows in order; `recent` if only each piece is."""
+    """Run one FileIdAssigner task over sorted keyed rows; `recent` if only each piece is sorted."""
     waiting = Waiting(tell, "FileIdAssigner", task)
     index = _index(plan)
     if recent:

@@ -1,4 +1,4 @@
-"""The process thread of a job without Spark, and the source that it reads.
+"""The process thread of a job without Spark, and its source.
 
 *Source:* RFC-24 STEP1 to STEP3, StreamWriteFunctionWrapper of Hudi's tests.
 """
@@ -25,7 +25,7 @@ from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 
 
 class Job(Protocol):
-    """What the process thread needs of its job."""
+    """The part of its job that the process thread uses."""
 
     coordinator: WriteCoordinator
     events: EventLog
@@ -33,16 +33,16 @@ class Job(Protocol):
 
     @property
     def intake(self) -> Intake:
-        """Return what the rows must look like for the table as it is now."""
+        """Return the intake for the current table."""
 
 
 @dataclass(slots=True)
 class Source:
-    """What a job reads, and what outlives it: every row, and where its checkpoints lie among them.
+    """The source of a job, which outlives it: all rows, and the positions of the checkpoints.
 
-    `rows` are the pieces as they came; `barriers` counts the pieces before each checkpoint by its
-    number; `sealed` lists where the checkpoints that were written end, `succeeded` how many of them
-    are known to have succeeded.
+    `rows` are the pieces in order of arrival; `barriers` counts the pieces before each checkpoint,
+    by its number; `sealed` lists the ends of the written checkpoints, `succeeded` is the number of
+    those that are known to have succeeded.
     """
 
     rows: list[pa.Table] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Source:
     succeeded: int = 0
 
     def start(self, batch_id: int) -> int:
-        """Return where a checkpoint begins, in pieces."""
+        """Return the start of a checkpoint, in pieces."""
         return self.sealed[batch_id - 1] if batch_id else 0
 
     def identity(self, query_id: str, batch_id: int) -> Checkpoint:
@@ -61,7 +61,7 @@ class Source:
 
 
 class ProcessThread:
-    """The writers of one checkpoint, fed piece by piece; `records` is what they build on."""
+    """The writers of one checkpoint, fed piece by piece; they build on `records`."""
 
     def __init__(self, job: Job, records: list[Prepared]) -> None:
         self._job, self.records, self.intake = job, records, job.intake
@@ -101,14 +101,14 @@ class ProcessThread:
             self._taken.release()
 
     def put(self, rows: pa.Table) -> None:
-        """Hand rows over and return when they are in the buffer; raise if the task has failed."""
+        """Pass rows on and return when they are in the buffer; raise if the task has failed."""
         self._pieces.put(rows)
         self._taken.acquire()
         if self._error is not None:
             raise self._error
 
     def end(self, failure: BaseException | None = None) -> Prepared | None:
-        """End the input, by a failure of the task if given, and return what was written."""
+        """End the input, with a task failure if given, and return the result."""
         self._pieces.put(failure)
         self._thread.join()
         if self._error is not None:

@@ -1,12 +1,13 @@
-"""Rewriting: what the protocol writes by itself, in this process: sealed rows, and instants again.
+"""Rewriting in this process, for the protocol: sealed rows, and redone instants.
 
-*Redo*: the rows of a prepared instant whose base has moved are written under a new instant.
+*Redo*: if the table has changed since an instant was prepared, its rows are written under a new
+instant.
 
-What is not in the instant's files (deletes, and rows that lost against the old base) is applied
-first, checkpoint by checkpoint, and its winners (the rows of its commit time that are still in its
-files) on top, each as a checkpoint of the new instant. One record with all checkpoints and all
-statuses replaces the old ones, so that it may be redone itself; a crash before that record exists
-redoes again.
+Rows that are not in the instant's files (deletes, and rows that lost against the old slice) are
+applied first, checkpoint by checkpoint. The winners (the rows of its commit time in its files) are
+applied on top, each step as a checkpoint of the new instant. One record with all checkpoints and
+all statuses replaces the old ones, so it can be redone itself; after a crash before that record
+exists, the redo starts again.
 
 *Sealed checkpoints*: their runs are composed and written as one instant; they are not redone from
 files, since the runs still exist.
@@ -40,7 +41,7 @@ from hoodie_nb.writer.runs import fitted, load_rows
 def write_sealed(
     coordinator: WriteCoordinator, intake: Intake, events: EventLog, records: Sequence[Sealed]
 ) -> Prepared:
-    """Write the rows of sealed checkpoints as one; an instant also if that changes nothing.
+    """Write the rows of sealed checkpoints as one instant, even if that changes nothing.
 
     Raises InvalidTable if one of their runs is damaged.
     """
@@ -65,15 +66,15 @@ def write_sealed(
 def redo(
     coordinator: WriteCoordinator, intake: Intake, events: EventLog, records: Sequence[Prepared]
 ) -> Prepared:
-    """Write an instant again on the table as it is now; `intake` has the schema of now.
+    """Write an instant again on the current table; `intake` has the current schema.
 
-    Raises InvalidTable if one of its files is damaged; everything is left as it was then.
+    Raises InvalidTable if one of its files is damaged; nothing is changed then.
     """
     old, last, storage = records[0].instant_time, records[-1], coordinator.table.storage
     operation = "insert" if last.operation == "insert" else "upsert"
     intake = replace(intake, operation=operation)
     parts = [*_unwritten(storage, intake, records)]
-    if not intake.rule.fills:  # else all rows of the instant are staged as they came
+    if not intake.rule.fills:  # else all rows of the instant are staged unchanged
         parts.append(_winners(storage, intake, records))
     for pending in coordinator.pending(old):
         coordinator.prepared.note_undone(records[0])
@@ -107,7 +108,7 @@ def redo(
 def _unwritten(
     storage: LocalStorage, intake: Intake, records: Sequence[Prepared]
 ) -> Iterator[pa.Table]:
-    """Yield the rows that are not in the instant's files, keyed and in order, by checkpoint."""
+    """Yield the rows that are not in the instant's files, keyed and sorted, by checkpoint."""
     keyed = intake.keyed_schema
     for record in records:
         for _, statuses in itertools.groupby(record.statuses, key=lambda status: status.part):
@@ -116,7 +117,7 @@ def _unwritten(
 
 
 def _winners(storage: LocalStorage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:
-    """Return the rows that the instant wrote and that are still in its files, in order."""
+    """Return the rows that the instant wrote and that are still in its files, sorted."""
     keyed, parts = intake.keyed_schema, []
     for status in merged(records):
         assert status.staged_file is not None

@@ -1,18 +1,19 @@
-"""A streaming job without Spark: the RFC's threads and failures, one verb each.
+"""A streaming job without Spark, with a method for each of the RFC's threads and failures.
 
-*Work flow*: `write` hands rows to the process thread, which assigns and buffers them (`step3` also
-flushes them in the background while more come); `checkpoint` is the checkpoint thread, which ends
+*Work flow*: `write` passes rows to the process thread, which assigns and buffers them (`step3` also
+flushes them in the background while more arrive); `checkpoint` is the checkpoint thread, which ends
 the writers and makes their result durable; `complete` is the success notification that commits.
 
 *Semantics*: the source remembers every row, the barrier of each checkpoint (the rows before it) and
-the last checkpoint that succeeded. `failover` reads again from there, but a checkpoint that the
-table holds is skipped, as a stream skips a batch by its fingerprint. In `step1` and `step2` the
-process thread is blocked between barrier and end: exactly once. In `step3` rows may come then: this
-eager batch lies in the instant of the checkpoint before it and is written again after a failover or
-a time-out. `upsert` keeps that right, `insert` doubles it, as the RFC says.
+the last checkpoint that succeeded. `failover` reads again from there, but a checkpoint that is
+already in the table is skipped, as a stream skips a batch by its fingerprint. In `step1` and
+`step2` the process thread is blocked between barrier and end: exactly once. In `step3` rows may
+arrive in that time: this eager batch goes into the instant of the previous checkpoint and is
+written again after a failover or a time-out. `upsert` stays correct, `insert` creates duplicates,
+as the RFC says.
 
 *Fault tolerance*: the buffer is cleared as the last step of a checkpoint. If its writers fail, or
-it times out before they end, the next checkpoint writes what is left in it.
+it times out before they end, the next checkpoint writes the remaining rows.
 
 **Caveats**: one task. *Source:* RFC-24 STEP1 to STEP3, StreamWriteFunctionWrapper of Hudi's tests.
 """
@@ -44,7 +45,7 @@ class LocalJob:
     """One job into one table; the caller holds the table's lock and drives logical time.
 
     A new job over the `source` of a dead one is a restart of the process; with `keeps_seals` it
-    leaves what is sealed for the end of its interval, as a stream does.
+    leaves sealed checkpoints until the end of their interval, as a stream does.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class LocalJob:
     ) -> None:
         shape = pipeline_named(pipeline)
         if (index or shape.index) == "state" and not state_folder:
-            raise InvalidConfig("index='state' needs state_folder, where the job keeps its keys")
+            raise InvalidConfig("index='state' needs state_folder, the folder for the job's keys")
         self.table, self.events = table, events or EventLog()
         self.shape = Shape(
             replace(shape, serial_instant=False), index or shape.index, 1, state_folder
@@ -85,13 +86,13 @@ class LocalJob:
         self.failover()
 
     def _last(self) -> Checkpoint | None:
-        """Return the last checkpoint that the source knows to have succeeded."""
+        """Return the last checkpoint that has succeeded according to the source."""
         known = self.source.succeeded
         return self.source.identity(self._query_id, known - 1) if known else None
 
     @property
     def intake(self) -> Intake:
-        """Return what the rows must look like for the table as it is now."""
+        """Return the intake for the current table."""
         return self.checkpointing.intake
 
     # --- the process thread ---------------------------------------------------------------------
@@ -104,7 +105,7 @@ class LocalJob:
             self._feed(len(self.source.rows))
 
     def _feed(self, end: int) -> None:
-        """Hand the source's rows up to `end` to the writers; those of a failed task come again."""
+        """Pass the source's rows up to `end` to the writers, again after a task failure."""
         if self._process is None:
             self._fed = self._next
         if self._fed < end and self._process is None:
@@ -117,7 +118,7 @@ class LocalJob:
         while self._fed < end and self._process is not None:
             if self._process.intake != self.intake:
                 self.task_fails("another engine has changed the table's columns")
-                return  # it has read everything again
+                return  # everything has been read again
             try:
                 self._process.put(self.source.rows[self._fed])
             except BaseException:
@@ -127,13 +128,13 @@ class LocalJob:
 
     @property
     def waiting_rows(self) -> int:
-        """Rows that no durable checkpoint holds yet."""
+        """The number of rows that are not in a durable checkpoint yet."""
         return sum(rows.num_rows for rows in self.source.rows[self._next :])
 
     # --- the checkpoint thread ------------------------------------------------------------------
 
     def barrier(self, number: int) -> None:
-        """Let checkpoint `number` begin: rows from here on belong to the next one."""
+        """Begin checkpoint `number`: later rows belong to the next one."""
         self.source.barriers[number] = len(self.source.rows)
 
     def checkpoint(self, number: int) -> Instant | None:
@@ -147,7 +148,7 @@ class LocalJob:
         self._feed(len(self.source.rows) if self._eager else barrier)
         process, self._process = self._process, None
         result = process.end() if process is not None else None
-        self.source.sealed.append(barrier)  # before it is durable, as Spark writes offsets/N
+        self.source.sealed.append(barrier)  # before it is durable, like Spark's offsets/N
         try:
             self._make_durable(result)
         except Exception:
@@ -158,7 +159,7 @@ class LocalJob:
         return Instant(result.instant_time, "commit", State.INFLIGHT) if result else None
 
     def _seal(self, barrier: int) -> None:
-        """Keep the checkpoint's rows as a run; the interval's end writes them."""
+        """Save the checkpoint's rows as a run; the interval's end writes them."""
         rows, storage = self.source.rows[self._next : barrier], self.table.storage
         self.source.sealed.append(barrier)
 
@@ -178,7 +179,7 @@ class LocalJob:
         self._next = barrier
 
     def _keyed(self, pieces: list[pa.Table]) -> Iterator[pa.Table]:
-        """Return keyed rows piece by piece: their columns may differ, if the table's did."""
+        """Yield keyed rows piece by piece: their columns may differ if the table's have changed."""
         arrived = 0
         for piece in pieces:
             yield keyed_in_order(piece, self.intake, arrived)
@@ -193,32 +194,32 @@ class LocalJob:
         else:
             self.coordinator.prepare(replace(result, checkpoints=(checkpoint,)))
 
-    # --- what becomes of it ---------------------------------------------------------------------
+    # --- success and failure --------------------------------------------------------------------
 
     def _succeeded(self, number: int) -> None:
-        """Note that a checkpoint succeeded, and with it every one before."""
+        """Record that a checkpoint succeeded, and with it all earlier ones."""
         barrier = self.source.barriers[number]
         done = [n for n, end in enumerate(self.source.sealed, 1) if end <= barrier]
         self.source.succeeded = max([self.source.succeeded, *done])
 
     def complete(self, number: int) -> Instant | None:
-        """Notify that a checkpoint succeeded: what is prepared is committed."""
+        """Notify the success of a checkpoint: prepared instants are committed."""
         self._succeeded(number)
         if self._process is not None and self._process.records:
-            return None  # running writers build on the open instant: it completes with theirs
+            return None  # running writers build on the open instant: it completes with them
         due = self._interval is None or self.checkpointing.due()
         return self.checkpointing.complete() if due else None
 
     def lose(self, number: int) -> None:
-        """Let a checkpoint succeed without its notification: its instant stays open."""
+        """Lose the success notification of a checkpoint: its instant stays open."""
         self._succeeded(number)
         for batch_id in range(self.source.succeeded):
             self.checkpointing.hold_open(batch_id)
 
     def time_out(self, number: int) -> None:
-        """Let a checkpoint time out: the next one writes again what its barrier left behind."""
+        """Time a checkpoint out: the next one writes the rows after its barrier again."""
         behind = max(self.source.barriers[number], *self.source.sealed[-1:], 0)
-        left = self.source.rows[behind : self._next]  # eager rows: no later checkpoint holds them
+        left = self.source.rows[behind : self._next]  # eager rows: in no later checkpoint
         self._tell_repeated(left)
         if self._process is None:
             self._next -= len(left)
@@ -227,7 +228,7 @@ class LocalJob:
                 self._process.put(rows)
 
     def task_fails(self, why: str = "the task failed") -> None:
-        """Let the task fail: its writers' result is rolled back, then the job goes back."""
+        """Fail the task: its writers' result is rolled back, then the job fails over."""
         process, self._process = self._process, None
         if process is not None:
             try:
@@ -237,7 +238,7 @@ class LocalJob:
         self.failover()
 
     def failover(self) -> None:
-        """Drop what is buffered and read again from the last checkpoint that succeeded."""
+        """Drop the buffer and read again from the last successful checkpoint."""
         if self._process is not None:
             self.task_fails()
             return
@@ -252,7 +253,7 @@ class LocalJob:
             self._feed(len(self.source.rows))
 
     def replay(self, batch_id: int) -> bool:
-        """Run a checkpoint again; return whether the table holds it, so that it is skipped."""
+        """Run a checkpoint again; return whether it was skipped because it is in the table."""
         if not self.checkpointing.holds(self.source.identity(self._query_id, batch_id)):
             return False
         self.events.tell("batch_skipped", batch=batch_id)

@@ -1,4 +1,4 @@
-"""What a streaming job was asked for: the options of `write_stream`, checked and parsed."""
+"""The settings of a streaming job: the options of `write_stream`, checked and parsed."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ from hoodie_nb.commit.checkpointing import Interval
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """What a job was asked for."""
+    """The settings of a job."""
 
     checkpoint: str
     operation: str = "upsert"

@@ -1,4 +1,4 @@
-"""Settling: a table is brought to rest before a write, in this process."""
+"""Settling: recover a table and commit prepared work before a write, in this process."""
 
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
@@ -10,7 +10,7 @@ from hoodie_nb.runners import rewriting
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 
-IN_PROCESS: Rewriter = rewriting  # of every job: what the protocol itself writes, this process does
+IN_PROCESS: Rewriter = rewriting  # for every job: this process writes the protocol's rows
 
 
 def settle(
@@ -20,10 +20,10 @@ def settle(
     sealing: str | None = None,
     last: Checkpoint | None = None,
 ) -> None:
-    """Bring a table to rest before a write: recover it, commit all that is prepared or sealed.
+    """Settle a table before a write: recover it, and commit all prepared or sealed work.
 
-    What the query `sealing` has sealed stays for the end of its interval, if there is nothing else.
-    `last` is the last checkpoint that has succeeded: if the table lacks it, nothing is touched.
+    Seals of the query `sealing` are kept until the end of its interval, if there is nothing else.
+    `last` is the last successful checkpoint: if it is not in the table, nothing is changed.
     """
     coordinator.look_again()
     drop_torn(coordinator.table, coordinator.prepared.instant_times())

@@ -4,14 +4,14 @@
                          ─▶ shuffle by file id ─▶ BucketWriter ─▶ write statuses to the driver
     step1          batch ─ sequence ─▶ Intake ─▶ shuffle by partition ─▶ one task indexes, assigns,
                          writes
-    current        the same, after one task that every record passes and that makes the instant
+    current        the same, after one task that every record passes and that creates the instant
 
 The batch is read by this one job only. Rows get the text of their key and partition path from the
 intake, before the first shuffle, and are shuffled, sorted, folded and looked up by exactly that
-text: Spark never compares the columns that it was made from, of which a null and an empty value, or
-two texts of one number, would be different records. What the assigner tasks report travels in an
-accumulator and what the writers report with their statuses: both are with the driver when the task
-ends, and before that as datagrams (see `live`).
+text. Spark never compares the source columns, in which a null and an empty value, or two texts of
+one number, would be different records. Events of assigner tasks reach the driver in an accumulator,
+events of writers with their statuses, when the task ends; before that they are sent as datagrams
+(see `task_events`).
 
 **Caveats**: `local[N]` never repeats a failed task; `local[N,F]` and clusters do.
 *Source:* RFC-24 STEP2, Pipelines.hoodieStreamWrite.
@@ -85,14 +85,14 @@ def arrow_schema(batch: DataFrame) -> pa.Schema:
 
 
 def receiver(data: DataFrame, events: EventLog) -> Receiver:
-    """Return where the tasks that write `data` tell their events while they run."""
+    """Return the receiver for the events of the tasks that write `data`."""
     context = data.sparkSession.sparkContext
     host = context.getConf().get("spark.driver.host") or ""
     return Receiver(events, "127.0.0.1" if str(context.master).startswith("local") else host)
 
 
 def stop_started(stream: DataFrame, query_id: Callable[[], str | None], within_s: float) -> None:
-    """Stop the query with this id, which the JVM may have only in a moment."""
+    """Stop the query with this id, which may appear in the JVM with a delay."""
     until = time.monotonic() + within_s
     found = False
     while not found and time.monotonic() < until:
@@ -114,19 +114,19 @@ def write_on_spark(
     """Run the plan's pipeline over a DataFrame as Spark tasks; return the write statuses.
 
     `files`: the files that the rows come from, oldest first, if there are several.
-    `kill` is a fault of the laboratory: writer tasks die in the middle of their first attempt.
+    `kill` is an injected fault: writer tasks die in the middle of their first attempt.
     """
-    told = batch.sparkSession.sparkContext.accumulator([], _EventParam())
+    answers = batch.sparkSession.sparkContext.accumulator([], _EventParam())
     keyed = _keyed(batch, plan.intake, files)
     by_file = plan.pipeline.shuffle == "file id"
     with live.run() as sender:
         stages = _assigned_then_written if by_file else _written_by_partition
         try:
-            rows = stages(keyed, plan, Line(sender, told, kill)).collect()
+            rows = stages(keyed, plan, Line(sender, answers, kill)).collect()
         except Exception as error:
             raise _translated(error) from error
         finally:
-            for text in told.value:
+            for text in answers.value:
                 live.add(text)
         for row in rows:
             if row.kind == "event":
@@ -148,7 +148,7 @@ def seal_on_spark(
 
 
 def _keyed(batch: DataFrame, intake: Intake, files: Sequence[str]) -> DataFrame:
-    """Return a batch as keyed rows, numbered in the order in which they come."""
+    """Return a batch as keyed rows, numbered in order of arrival."""
     placed = bool(files) and PATH in batch.columns
     rows = batch if placed else batch.drop(PATH, BLOCK)
     numbered = rows.withColumn(SEQ, F.monotonically_increasing_id())
@@ -157,13 +157,13 @@ def _keyed(batch: DataFrame, intake: Intake, files: Sequence[str]) -> DataFrame:
 
 
 def _in_order(keyed: DataFrame) -> DataFrame:
-    """Return keyed rows sorted within their tasks; both engines compare text by its UTF-8 bytes."""
+    """Return keyed rows sorted within their tasks; Spark and Arrow both compare UTF-8 bytes."""
     place = [name for name in PLACE if name in keyed.columns]
     return keyed.sortWithinPartitions(*_BY_KEY, *place, SEQ)
 
 
 def _assigned_then_written(keyed: DataFrame, plan: WritePlan, line: Line) -> DataFrame:
-    """STEP2 and STEP3: by record key to the assigners, by file id to the writers."""
+    """STEP2 and STEP3: shuffle by record key to the assigners, by file id to the writers."""
     ordered = _in_order(keyed.repartition(plan.tasks, *_BY_KEY))
     schema = from_arrow_schema(assigned_schema(plan), True)
     assigned = ordered.mapInArrow(assign_task(plan, line), schema)
@@ -172,7 +172,7 @@ def _assigned_then_written(keyed: DataFrame, plan: WritePlan, line: Line) -> Dat
 
 
 def _written_by_partition(keyed: DataFrame, plan: WritePlan, line: Line) -> DataFrame:
-    """Before STEP2: by partition path to tasks that index, assign and write."""
+    """Before STEP2: shuffle by partition path to tasks that index, assign and write."""
     if plan.pipeline.serial_instant:
         schema = keyed.schema.add(INSTANT, "string")
         keyed = keyed.repartition(1).mapInArrow(instant_task(plan, line), schema)
@@ -188,7 +188,7 @@ def _translated(error: Exception) -> Exception:
         return _KINDS[raised[1]](raised[2] + counted)
     return WriteFailed(
         f"the Spark job failed and nothing of the batch was written: {_first_cause(str(error))} "
-        "(the whole text is in the cause and in the JVM's log)"
+        "(the full text is in the exception's cause and in the JVM's log)"
     )
 
 

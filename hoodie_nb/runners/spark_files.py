@@ -1,17 +1,17 @@
-"""Which file a row was read from: Spark packs the files of a micro-batch by size, not by age.
+"""The file of each row: Spark orders the files of a micro-batch by size, not by age.
 
-Among rows of one key with equal ordering values the newer arrival wins, and so rows of a folder
-must be ordered by the time of their file, its path, and their place in it. Two columns, the path
-and where in the file the block of the row starts, travel with the rows to the first stage, which
-replaces the path by the file's rank in `CheckpointFolder.arrived`.
+Among rows of one key with equal ordering values the newer arrival wins, so rows of a folder must be
+ordered by the time of their file, its path, and their position in it. Two columns, the path and the
+start of the row's block in the file, are added to the rows; the first stage replaces the path by
+the file's rank in `CheckpointFolder.arrived`.
 
 | the stream is | the columns come from |
 | --- | --- |
 | a folder, its rows changed one by one, or shuffled | the hidden column `_metadata` |
 | a union, view, CTE or unpivot, without functions in Python | the task (`input_file_name`) |
-| anything else | nothing: the order of its files is not known |
+| anything else | nothing: the order of its files is unknown |
 
-**Caveats**: a plan with state gets no further column, which could change the schema of its state.
+**Caveats**: a stateful plan gets no extra columns, which could change the schema of its state.
 `input_file_name` is empty after a shuffle, and wrong after a function in Python, which reads ahead.
 """
 
@@ -48,7 +48,7 @@ _HIDING = {"Expand", "StreamingRelationV2", "Union", "View", *_COMMON_TABLES}
 
 
 def with_places(stream: DataFrame) -> DataFrame:
-    """Return a stream with the file and the block of each row, as it was if they are not known."""
+    """Return a stream with the file and block of each row; unchanged if they are unknown."""
     plan = stream._jdf.queryExecution().analyzed()
     if "FileSource[" not in plan.toString():
         return stream
@@ -59,13 +59,13 @@ def with_places(stream: DataFrame) -> DataFrame:
             return _with(stream, file.file_path, file.file_block_start)
         if steps <= _ROW_BY_ROW | _HIDING and not _runs_python(stream, plan):
             return _with(stream, F.input_file_name(), F.input_file_block_start())
-    except AnalysisException:  # it has a column of its own with this name
+    except AnalysisException:  # the stream has a column with this name
         pass
     return stream
 
 
 def sources_of(stream: DataFrame) -> list[int]:
-    """Return the number of each relation's source: Spark reads one once that a plan has twice."""
+    """Return the number of each relation's source: Spark reads a repeated source once."""
     leaves = stream._jdf.queryExecution().analyzed().collectLeaves()
     nodes = [leaves.apply(n) for n in range(leaves.size())]
     nodes = [node for node in nodes if node.nodeName().startswith("StreamingRelation")]
@@ -90,7 +90,7 @@ def _runs_python(stream: DataFrame, plan: Any) -> bool:  # noqa: ANN401
 
 
 def places(rows: pa.Table, files: Sequence[str]) -> list[pa.Array]:
-    """Return the rank of each row's file, null if it is not among `files`, and its block."""
+    """Return the rank of each row's file (null if not among `files`), and its block."""
     names = pc.replace_substring_regex(rows.column(PATH), "^file:/+", "/")
     known = pa.array([name.replace("file://", "", 1) for name in files], names.type)
     ranks = pc.cast(pc.index_in(names, value_set=known), pa.int64())

@@ -1,4 +1,4 @@
-"""Reading a snapshot with Spark's own Parquet reader: the file list is the timeline's."""
+"""Reading a snapshot with Spark's own Parquet reader, with the file list from the timeline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def snapshot(
 
 
 def _uri(path: str) -> str:
-    """Return the path as Spark's globbing reader takes it literally."""
+    """Return the path with glob characters escaped for Spark's reader."""
     for character in "\\{}[]*?":
         path = path.replace(character, f"\\{character}")
     return path

@@ -1,8 +1,8 @@
-"""The tasks of the Spark runner: what each `mapInArrow` stage does with its Arrow batches.
+"""The tasks of the Spark runner: the functions of the `mapInArrow` stages.
 
-What the assigner tasks report travels in an accumulator and what the writers report with their
-statuses: both are with the driver when the task ends, and before that as datagrams (see
-`task_events`). A repeated task writes under names of its own.
+Events of assigner tasks reach the driver in an accumulator, events of writers with their statuses,
+when the task ends; before that they are sent as datagrams (see `task_events`). A repeated task
+writes files with different names.
 
 *Source:* RFC-24 STEP2, Pipelines.hoodieStreamWrite.
 """
@@ -40,15 +40,15 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How tasks tell the driver: live, and when an assigner task ends."""
+    """How tasks send events to the driver: live, and when an assigner task ends."""
 
     sender: Sender
-    told: Accumulator[list[str]]
+    answers: Accumulator[list[str]]
     kill: bool
 
 
 def key_task(intake: Intake, files: Sequence[str]) -> Callable[[Batches], Batches]:
-    """Return the task that makes keyed rows, each with its place in its file if need be."""
+    """Return the task that creates keyed rows, with their position in the file if needed."""
 
     def task(batches: Batches) -> Batches:
         for piece in _pieces(batches):
@@ -65,7 +65,7 @@ def key_task(intake: Intake, files: Sequence[str]) -> Callable[[Batches], Batche
 
 
 def seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
-    """Return the task that keeps its rows as a sorted run."""
+    """Return the task that saves its rows as a sorted run."""
 
     def task(batches: Batches) -> Batches:
         keyed = list(_sorted_pieces(_pieces(batches, kill), plan.intake))
@@ -78,7 +78,7 @@ def seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
 
 
 def instant_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
-    """The InstantGenerator: one task that every record passes; the first one makes the instant."""
+    """The InstantGenerator: one task for all records; the first one creates the instant."""
 
     def task(batches: Batches) -> Batches:
         time17, heard = "", _Heard(line)
@@ -145,7 +145,7 @@ def write_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
 
 
 def _pieces(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
-    """Yield what has rows; `kill` ends the process of a first attempt there, as `kill -9` does."""
+    """Yield non-empty batches; `kill` ends the process of a first attempt, like `kill -9`."""
     for batch in batches:
         if batch.num_rows:
             yield pa.Table.from_batches([batch])
@@ -155,9 +155,9 @@ def _pieces(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
 
 
 def _sorted_pieces(pieces: Iterable[pa.Table], intake: Intake) -> Iterator[pa.Table]:
-    """Yield sorted rows as the intake made them, numbered by their place in the task.
+    """Yield sorted rows in the intake's types, numbered by their position in the task.
 
-    Spark gives times in the zone of its session. All rows of a key are in one task.
+    Spark returns times in its session's time zone. All rows of a key are in one task.
     """
     schema, start = intake.keyed_schema, 0
     for piece in pieces:
@@ -170,7 +170,7 @@ def _sorted_pieces(pieces: Iterable[pa.Table], intake: Intake) -> Iterator[pa.Ta
 
 @dataclass(slots=True)
 class _Heard:
-    """What a task has to tell the driver: events and write statuses, as rows."""
+    """A task's output for the driver: events and write statuses, as rows."""
 
     line: Line
     rows: list[tuple[str, str]] = field(default_factory=list)
@@ -178,7 +178,7 @@ class _Heard:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def tell(self, kind: str, **values: object) -> None:
-        """Note an event and send it."""
+        """Record an event and send it."""
         text = as_text(f"{self.attempt}.{next(self.numbers)}", kind, values)
         self.rows.append(("event", text))
         self.line.sender.send(text)
@@ -189,9 +189,9 @@ class _Heard:
         return _rows(self.rows)
 
     def answer(self) -> None:
-        """Give what was told to the driver, from a task whose output is something else."""
+        """Send the recorded events to the driver, from a task with another output."""
         self.line.sender.flush()
-        self.line.told.add([payload for _, payload in self.rows])
+        self.line.answers.add([payload for _, payload in self.rows])
 
 
 def _rows(rows: list[tuple[str, str]]) -> Batches:
@@ -202,6 +202,6 @@ def _rows(rows: list[tuple[str, str]]) -> Batches:
 
 def _attempt() -> TaskAttempt:
     context = TaskContext.get()
-    if context is None:  # outside a Spark task there is nobody to tell attempts apart
+    if context is None:  # outside a Spark task there is only one attempt
         return TaskAttempt()
     return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())

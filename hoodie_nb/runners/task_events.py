@@ -1,20 +1,20 @@
-"""Live events: what running tasks tell is with the driver before they end.
+"""Live events: events of running tasks reach the driver before the tasks end.
 
-*Work flow*: the driver's `Receiver` has one UDP socket for a job. Each write opens a run, whose
-`Sender` (address and token, plain data) travels to the tasks in their closure. A task names each
-event, keeps it for the answer that it gives when it ends, and sends it. The log takes each name
-once, whichever way it came first.
+*Work flow*: the driver's `Receiver` has one UDP socket per job. Each write opens a run, whose
+`Sender` (address and token, plain data) is sent to the tasks in their closure. A task names each
+event, keeps it for the answer that it returns when it ends, and sends it. The log records each name
+once, whichever way it arrives first.
 
-*Semantics*: the answer is the authoritative copy; a datagram may be lost, and what a failed attempt
-told is known from its datagrams only. Nothing is taken for a run that has ended. A task sends 20
-datagrams a second, a few more at first: an event above that goes with a later one or at the end.
+*Semantics*: the answer is the authoritative copy; a datagram may be lost, and events of a failed
+attempt arrive only as datagrams. Datagrams of a finished run are ignored. A task sends 20 datagrams
+per second, a few more at first: further events are sent with a later one or at the end.
 
 *Fault tolerance*: sending never waits, and its failures are ignored. Without a socket (no
-permission, an address that is not this host's) events come when the tasks end, and so do those that
-do not fit into a datagram of 8 KB. A datagram without the run's token changes nothing.
+permission, an address of another host) events arrive when the tasks end, and so do events that do
+not fit into a datagram of 8 KB. A datagram without the run's token changes nothing.
 
-**Caveats**: the token travels in the clear. It keeps out strays and neighbours, not one who reads
-the network; events inform, nothing that must be right depends on them.
+**Caveats**: the token is not encrypted. It excludes stray datagrams, not an attacker who can read
+the network; events are informative, and correctness never depends on them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PER_SECOND, _AT_ONCE = 20, 10
 
 @dataclass(slots=True)
 class Sender:
-    """Where a task sends its events, and those that wait for it; port 0 is nowhere."""
+    """The address for a task's events, and the pending ones; port 0 sends nothing."""
 
     host: str
     port: int
@@ -49,7 +49,7 @@ class Sender:
     since: float = 0.0
 
     def send(self, text: str) -> None:
-        """Send an event as text, now or with the next one; not at all if there is no room."""
+        """Send an event as text, now or with the next one; drop it if there is no room."""
         if self.size + len(text) < _LIMIT_BYTES - len(self.token):
             self.waiting.append(text)
             self.size += len(text) + 1
@@ -61,7 +61,7 @@ class Sender:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits, if that can be done at once."""
+        """Send pending events, if that is possible without waiting."""
         datagram = "\n".join((self.token, *self.waiting)).encode()
         self.waiting, self.size = [], 0
         if self.port:
@@ -71,14 +71,14 @@ class Sender:
 
 @functools.cache
 def _socket(v6: bool) -> socket.socket:
-    """Return this process's socket for sending, which never waits."""
+    """Return this process's non-blocking socket for sending."""
     made = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM)
     made.setblocking(False)
     return made
 
 
 def _bound(host: str) -> socket.socket | None:
-    """Return a socket for receiving at a free port of `host`, None if there cannot be one."""
+    """Return a socket for receiving at a free port of `host`; None if that fails."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
         made = socket.socket(family, socket.SOCK_DGRAM)
@@ -93,7 +93,7 @@ def _bound(host: str) -> socket.socket | None:
 
 
 def as_text(name: str, kind: str, values: dict[str, object]) -> str:
-    """Return an event that happened just now as text; `name` is its own among those of a run."""
+    """Return a new event as text; `name` is unique within a run."""
     return json.dumps([name, kind, time.time_ns() // 1_000_000, values])
 
 
@@ -104,7 +104,7 @@ class _Run:
 
 
 class Receiver:
-    """The driver's end: puts what tasks tell into `events`, live and when they end."""
+    """The driver's side: adds the tasks' events to `events`, live and when they end."""
 
     def __init__(self, events: EventLog, host: str) -> None:
         self._events = events
@@ -119,7 +119,7 @@ class Receiver:
 
     @contextlib.contextmanager
     def run(self) -> Iterator[Sender]:
-        """Take the events of one write: those sent by tasks that hold the sender, and `add`."""
+        """Receive the events of one write: those sent with the sender, and those from `add`."""
         token = secrets.token_hex(16)
         self._run = _Run(token.encode())
         try:
@@ -128,7 +128,7 @@ class Receiver:
             self._run = _Run(b"")
 
     def add(self, text: str) -> None:
-        """Add an event from the answer of a task, unless it came live."""
+        """Add an event from the answer of a task, unless it arrived live."""
         self._add(text, self._run)
 
     def _add(self, text: str | bytes, run: _Run) -> None:
@@ -139,7 +139,7 @@ class Receiver:
         bound.settimeout(0.5)
         with bound:
             while not self._closed.is_set():
-                with contextlib.suppress(Exception):  # time is up, or it is nonsense
+                with contextlib.suppress(Exception):  # a timeout, or an invalid datagram
                     self._take(bound.recv(_LIMIT_BYTES + 1), self._run)
 
     def _take(self, datagram: bytes, run: _Run) -> None:
@@ -150,5 +150,5 @@ class Receiver:
                 self._add(text, run)
 
     def close(self) -> None:
-        """Hear nothing from now on; what `add` brings is still taken."""
+        """Stop receiving datagrams; `add` still works."""
         self._closed.set()

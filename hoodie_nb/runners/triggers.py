@@ -1,4 +1,4 @@
-"""Durations and triggers as a user writes them."""
+"""Parsing of durations and triggers."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from hoodie_nb.errors import InvalidConfig
 
-POLL_S = 0.05  # how often a wait looks again
+POLL_S = 0.05  # interval of polling while waiting
 
 _UNITS = {
     0.001: ("ms", "millisecond", "milliseconds"),
@@ -25,7 +25,7 @@ def seconds(value: float | str, name: str = "duration") -> float:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(value).lower())
     if match is None or match[2] not in _SECONDS:
-        raise InvalidConfig(f"{name}={value!r} is no duration: write 20 or '20 seconds'")
+        raise InvalidConfig(f"{name}={value!r} is not a duration: write 20 or '20 seconds'")
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -38,5 +38,5 @@ def trigger_options(trigger: str | Mapping[str, Any]) -> dict[str, Any]:
         return dict(trigger)
     if trigger in ("available_now", "availableNow"):
         return {"availableNow": True}
-    milliseconds = round(1000 * seconds(trigger, "trigger"))  # Spark knows no "ms" and no "min"
+    milliseconds = round(1000 * seconds(trigger, "trigger"))  # Spark does not accept "ms" and "min"
     return {"processingTime": f"{milliseconds} milliseconds"}

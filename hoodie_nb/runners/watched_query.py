@@ -2,15 +2,15 @@
 
 *Work flow*: Spark writes `offsets/N` and calls `foreachBatch(df, N)`; the job takes the table's
 mutex and runs the checkpoint. When Spark has written `commits/N`, which a thread here watches on
-disk, the checkpoint has succeeded: that is the notification that commits what N prepared. Spark
-calls N+1 only after `commits/N`, and the entry of N+1 commits N too.
+disk, the checkpoint has succeeded: this is the notification that commits the instant that N
+prepared. Spark calls N+1 only after `commits/N`, and the start of N+1 commits N too.
 
 *Fault tolerance*: a crash before N is prepared leaves an instant that the next start rolls back,
-and Spark runs N again; behind that, N is recognised by the fingerprint of `offsets/N`, skipped, and
-committed if it was not yet. A failed or timed-out batch restarts the query up to `max_restarts`
-times in succession, with a doubling wait. `stop` ends the query between two batches. An error
-inside a batch is kept here in full and handed to Spark in one short line, since its own handling of
-long ones overflows the stack.
+and Spark runs N again; after prepare, N is recognised by the fingerprint of `offsets/N`, skipped,
+and committed if necessary. A failed or timed-out batch restarts the query up to `max_restarts`
+times in a row, with a wait that doubles each time. `stop` ends the query between two batches. An
+error inside a batch is stored here in full and passed to Spark as one short line, since Spark's
+handling of long messages overflows the stack.
 
 *Source:* RFC-24 §"The Semantics"; design of foreachBatch sinks in Hudi, Delta and Iceberg.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class _Stopping(Exception):
-    """Raised at the entry of a batch that must not begin; the job alone swallows it."""
+    """Raised at the start of a batch that must not run; handled by the job only."""
 
 
 class WatchedQuery:
@@ -67,7 +67,7 @@ class WatchedQuery:
         self.checkpointing, self._folder = self._batches.checkpointing, self._batches.folder
         self._stopping, self._killed, self._ended = (threading.Event() for _ in range(3))
         self._in_batch = threading.Lock()
-        done = self._folder.last()  # what is sealed waits for no further batch
+        done = self._folder.last()  # sealed checkpoints do not wait for another batch
         self._last_batch = -1 if done is None else done.batch_id
         self._error: BaseException | None = None
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
@@ -95,8 +95,8 @@ class WatchedQuery:
         )
 
     def _abandon(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Let a start that was interrupted, perhaps before the JVM had answered, leave no query."""
-        self._stopping.set()  # from now on no batch of it begins
+        """Stop the query of an interrupted start, even if the JVM had not answered yet."""
+        self._stopping.set()  # from now on none of its batches starts
         if hasattr(self, "query"):
             self._stop_query()
         elif kind is not None and not issubclass(kind, Exception):
@@ -106,7 +106,7 @@ class WatchedQuery:
     # --- the thread that watches Spark ----------------------------------------------------------
 
     def _watch(self) -> None:
-        """Pass on success notifications, restart a failed query, end the job when it has ended."""
+        """Pass on success notifications, restart a failed query, end the job with its query."""
         try:
             failures, done = 0, self._last_batch
             while True:
@@ -126,7 +126,7 @@ class WatchedQuery:
         self._stop_query()  # without its watcher nothing would be committed
         self._live.close()
         self._hold.release()
-        try:  # told first: what is shown of the job is up to date when `wait` returns
+        try:  # first: the job's display is up to date when `wait` returns
             self._tell_end("job_failed" if self._error else "job_stopped")
         finally:
             self._ended.set()
@@ -137,7 +137,7 @@ class WatchedQuery:
         self._events.tell(kind, why=str(error or ""), **named)
 
     def _restart(self) -> None:
-        """Start the query again; behind a crash first do what the next process would."""
+        """Start the query again; after a crash, first recover as the next process would."""
         self._error = None
         if self._batches.coordinator.dead:
             self._batches.coordinator.dead = False
@@ -145,7 +145,7 @@ class WatchedQuery:
         self._start()
 
     def _watch_query(self) -> None:
-        """Return when the query has ended; meanwhile `commits/N` on disk is N's notification."""
+        """Wait for the query's end; meanwhile each `commits/N` on disk is N's notification."""
         noticed = -1
         while self.query.isActive:
             if self._stopping.is_set():
@@ -160,11 +160,11 @@ class WatchedQuery:
             time.sleep(POLL_S)
 
     def _end_query(self) -> None:
-        """End the query that was asked to stop, between two batches if it is not killed."""
+        """End a query that should stop, between two batches unless it is killed."""
         if not self._killed.is_set():
             with self._in_batch:
                 last = self._last_batch
-            until = time.monotonic() + 5  # a replay would be skipped: longer is not worth it
+            until = time.monotonic() + 5  # a replay would be skipped, so do not wait longer
             while self.query.isActive and last >= 0 and not self._folder.completed(last):
                 if self._killed.is_set() or time.monotonic() > until:
                     break
@@ -178,11 +178,11 @@ class WatchedQuery:
     def _notify(self, batch_id: int) -> None:
         try:
             self.checkpointing.notify(batch_id)
-        except HoodieError as error:  # stays prepared: the next checkpoint or start completes it
+        except HoodieError as error:  # it stays prepared: the next checkpoint or start completes it
             self._events.tell("commit_failed", why=str(error))
 
     def _restartable(self) -> bool:
-        """Whether the query failed in a way that running the batch again can cure."""
+        """Whether the query failed in a way that a rerun of the batch can fix."""
         wrong = (InvalidInput, InvalidTable, InvalidConfig, ConcurrentWriter)
         asked = self._stopping.is_set() or self._killed.is_set()
         return self._error is not None and not asked and not isinstance(self._error, wrong)
@@ -203,7 +203,7 @@ class WatchedQuery:
 
     @contextlib.contextmanager
     def _timeout(self, batch_id: int) -> Iterator[None]:
-        """Cancel the batch's Spark jobs if the checkpoint takes longer than it may."""
+        """Cancel the batch's Spark jobs if the checkpoint takes too long."""
         limit = self.settings.checkpoint_timeout_s
         if limit is None:
             yield

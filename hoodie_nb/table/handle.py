@@ -114,11 +114,11 @@ class TableHandle:
                     )
 
     def note_swept(self) -> None:
-        """Note that no write has left anything behind on the timeline of now."""
+        """Record that there is no unfinished write on the current timeline."""
         self._swept = self.timeline.listing
 
     def is_swept(self) -> bool:
-        """Whether that was noted, and nothing has been written since; ask before each write."""
+        """Whether this was recorded and nothing was written since; checked before each write."""
         swept, self._swept = self._swept, None
         return swept is not None and swept.names == self.timeline.listing.names
 

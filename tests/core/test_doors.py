@@ -165,7 +165,7 @@ def link(path: Path, target: Path) -> Path:
 def test_a_checkpoint_folder_is_apart_from_the_table(tmp_path: Path, case: str) -> None:
     """Neither may hold the other: what one deletes or lists would be the other's."""
     table = create(tmp_path)
-    with pytest.raises(InvalidConfig, match=r"checkpoint=.* choose a folder of its own"):
+    with pytest.raises(InvalidConfig, match=r"checkpoint=.* choose a separate folder"):
         checkpoint_folder(str(INSIDE[case](Path(table.path))), table.path)
     assert checkpoint_folder(str(tmp_path / "t-ck"), table.path) == str(tmp_path / "t-ck")
 

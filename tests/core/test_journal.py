@@ -333,7 +333,7 @@ def test_a_checkpoint_that_was_restored_away_is_missed(life, then):
         one.job.checkpointing.complete()
     one.checkpoint(*([] if then == "empty" else [("k2", 1, 1, False)]))
     forget(one, committed(one)[-1])
-    with pytest.raises(InvalidTable, match="does not hold batch"):
+    with pytest.raises(InvalidTable, match="is not in the table"):
         one.start()
 
 

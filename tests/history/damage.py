@@ -111,9 +111,11 @@ class Damage:
     def check_message(self, text: str) -> None:
         """Raise AssertionError unless the message names the file and a cure.
 
-        A record that is gone, or as it was earlier, is missed by what the table does not hold.
+        A missing or older record may be reported as a checkpoint that is not in the table.
         """
-        missed = self.path.suffix == ".json" and (self.how == "gone" or "does not hold" in text)
+        missed = self.path.suffix == ".json" and (
+            self.how == "gone" or "is not in the table" in text
+        )
         names = [path.name for path in (self.path, *self.links)]
         assert missed or any(n in text for n in names), f"{self}: the message names no file: {text}"
         assert any(verb in text.lower() for verb in REMEDIES), f"{self}: no cure: {text}"
