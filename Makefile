@@ -1,6 +1,5 @@
 # Two commands for a newcomer: `make demo`, then `make test`. Everything else: `make help`.
-#
-# The programs live in .venv, made here with uv if it is there, else with venv and pip; the settings
+# The programs are in .venv, created with uv if it is installed, else with venv and pip; the settings
 # of uv and pip (index, proxy, cache) are their own. PYTHON=... chooses the Python to make it from.
 # constraints.txt pins every package to the version that CI tested, for the Pythons that it names.
 
@@ -29,7 +28,7 @@ check: .venv/.test ## lint, format and types
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-slow: .venv/.test ## the tests that take long
+slow: .venv/.test ## the slow tests
 	$(PY) -m pytest -m slow --timeout 3600 $(ARGS)
 
 histories: .venv/.test ## a thousand random histories of each pipeline (ARGS=50 for fewer)
@@ -38,19 +37,19 @@ histories: .venv/.test ## a thousand random histories of each pipeline (ARGS=50 
 spark-histories: .venv/.test ## 200 random histories on real Spark (ARGS=20 for fewer)
 	$(PY) tests/spark_histories.py $(or $(ARGS),200)
 
-damage: .venv/.test ## two thousand trials with one damaged file each (ARGS=100 for fewer)
+damage: .venv/.test ## two thousand tests with one damaged file each (ARGS=100 for fewer)
 	$(PY) tests/damage.py $(or $(ARGS),2000)
 
-kills: .venv/.test ## the trials that end the demo with kill -9
+kills: .venv/.test ## the tests that end the demo with kill -9
 	$(PY) -m pytest -m "kills and not slow" --timeout 1800 $(ARGS)
 
-oracle: .venv/.test ## ask Java Hudi about our tables (installs it, needs a JDK 17)
+oracle: .venv/.test ## check our tables with Java Hudi (installs it, needs JDK 17)
 	$(PY) -m pytest -m oracle --timeout 1800 $(ARGS)
 
-browser: .venv/.test ## look at JupyterLab in Chromium (needs Debian's chromium, or root to install it)
+browser: .venv/.test ## test JupyterLab in Chromium (needs Debian's chromium, or root to install it)
 	$(PY) -m pytest -m browser --timeout 1800 $(ARGS)
 
-lab: .venv/.notebooks ## open the tour in JupyterLab, beside its table of contents
+lab: .venv/.notebooks ## open the tour in JupyterLab, with its table of contents
 	@export JUPYTERLAB_WORKSPACES_DIR=$(CURDIR)/.venv/workspaces; \
 	test -d .venv/workspaces || \
 	  $(PY) -m jupyter lab workspaces import binder/jupyterlab-workspace.json >/dev/null; \
@@ -59,7 +58,7 @@ lab: .venv/.notebooks ## open the tour in JupyterLab, beside its table of conten
 bench: .venv/.demo ## run the benchmarks
 	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) "$$script" $(ARGS) || exit 1; done
 
-render: .venv/.test ## execute the notebooks and keep their outputs (ARGS="01-quickstart.ipynb")
+render: .venv/.test ## execute the notebooks and save their outputs (ARGS="01-quickstart.ipynb")
 	@$(PY) notebooks/render.py $(ARGS)
 
 lowest: ## the core tests, with the lowest versions that pyproject.toml declares
@@ -75,7 +74,7 @@ clean: ## remove .venv, caches and the demo's warehouse
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --- the environment: one stamp an extra, made again when one of the two files changes -----------
+# --- the environment: one stamp per extra, rebuilt when one of the two files changes -------------
 
 PINNED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 

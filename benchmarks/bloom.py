@@ -13,12 +13,12 @@ REPEATS = 7
 
 
 def uuids() -> pa.Array:
-    """Make as many random keys as Hudi's default filter is for."""
+    """Return as many random keys as Hudi's default filter is sized for."""
     return pa.array([str(uuid.uuid4()) for _ in range(KEYS)])
 
 
 def best_seconds(work: Callable[[], object]) -> float:
-    """Take the best of some runs: the machine's noise only ever adds."""
+    """Return the best of some runs: noise only increases the time."""
     times = []
     for _ in range(REPEATS):
         begin = time.perf_counter()
@@ -35,7 +35,7 @@ def filled(keys: pa.Array, **options: int) -> BloomFilter:
 
 
 def main() -> None:
-    """Print one row a measure."""
+    """Print one row per measurement."""
     keys, others = uuids(), uuids()
     mixed = pa.array([text[: 1 + n % 36] * (1 + n % 5) for n, text in enumerate(keys.to_pylist())])
     rows = {"entries": 1000, "max_entries": 100_000}

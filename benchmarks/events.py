@@ -1,8 +1,8 @@
 """The cost of events: run with `python benchmarks/events.py` (a minute; no Spark).
 
-A FileIdAssigner and a BucketWriter take a month of flights in this process, with tasks' telling
-(text, datagram, a driver that listens in another process) and with none, in turns. `cpu` is the CPU
-time of the whole write, `telling` that part of it that is spent inside the calls.
+A FileIdAssigner and a BucketWriter write a month of flights in this process, alternately with the
+events of tasks (text, datagram, a driver that listens in another process) and without. `cpu` is the
+CPU time of the whole write; the last column is the part spent inside the event calls.
 """
 
 import statistics
@@ -29,13 +29,13 @@ SIZES = {"32 MB": 32 << 20, "64 KB": 64 << 10}
 
 
 class Teller:
-    """Tells as a Spark task does, and counts what that costs."""
+    """Sends events like a Spark task, and measures the cost."""
 
     def __init__(self, sender=None):
         self.sender, self.rows, self.seconds = sender, [], 0.0
 
     def __call__(self, kind, **values):
-        """Note an event and send it; do nothing without a sender."""
+        """Record an event and send it; do nothing without a sender."""
         if self.sender is None:
             return
         began = time.thread_time()
@@ -61,14 +61,14 @@ def measured(table, keyed, intake, batch_bytes, tell) -> float:
 
 
 def listen(pipe: Connection) -> None:
-    """Be the driver: hear one run until the pipe says that it is over."""
+    """Act as the driver: receive one run until the pipe signals its end."""
     with Receiver(EventLog(), "127.0.0.1").run() as sender:
         pipe.send(sender)
         pipe.recv()
 
 
 def rounds(run: Callable[[Teller], float], sender: Sender) -> None:
-    """Print the medians of both kinds of write, taken in turns."""
+    """Print the medians of both kinds of write, run alternately."""
     silent, telling, inside, number = [], [], [], 0
     run(Teller())
     for turn in range(ROUNDS):
@@ -87,14 +87,14 @@ def rounds(run: Callable[[Teller], float], sender: Sender) -> None:
 
 
 def main():
-    """Measure with the default buffer and with one that flushes all the time."""
+    """Measure with the default buffer and with one that flushes constantly."""
     rows = hn.flights.event_table(days=31)
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Pipe()
         driver = Process(target=listen, args=(theirs,))
         driver.start()
         sender = ours.recv()
-        print("| batch_size | events | CPU s silent | CPU s telling | ratio | inside telling |")
+        print("| batch_size | events | CPU s without | CPU s with | ratio | inside event calls |")
         print("|---|---|---|---|---|---|")
         for name, size in SIZES.items():
             table = hn.Table.create(

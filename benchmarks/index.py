@@ -1,8 +1,8 @@
 """Measure the state index: `python benchmarks/index.py [--keys 10000000]`.
 
-Prints Markdown, with ratios taken in one run: lookups against a dict and a plain binary search,
-size and write amplification of the runs as commits build them, cold start; what a new job does on a
-table that another engine wrote; the index's share of an upsert; lookups beside many partitions.
+Prints Markdown, with ratios from one run: lookups compared with a dict and a plain binary search,
+size and write amplification of the runs after commits, cold start; a new job on a table that
+another engine wrote; the index's share of an upsert; lookups in a table with many partitions.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def seconds(action: Callable[[], object], times: int = 5) -> float:
 
 
 def resident_mb() -> float:
-    """Return the memory of this process that is its own, mapped files not counted."""
+    """Return the private memory of this process, without mapped files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) / 1000
@@ -63,11 +63,11 @@ def keys(ids: np.ndarray) -> pa.Array:
     return pa.array(np.char.mod("k%012d", ids).astype(object), pa.string())
 
 
-# --- runs as commits build them ------------------------------------------------------------------
+# --- runs after commits --------------------------------------------------------------------------
 
 
 def grow(storage: LocalStorage, count: int) -> tuple[list[Section], int]:
-    """Add hashes in commits of `BATCH`, merged as in use; return sections and entries written."""
+    """Add hashes in commits of `BATCH`, merged as usual; return sections and entries written."""
     rng, old, written = np.random.default_rng(1), PartitionState(T), 0
     groups: dict[str, LoadedGroup] = {}
     storage.make_folder(RUNS)
@@ -114,12 +114,12 @@ def lookups(count: int) -> None:
             "hashing the keys": seconds(lambda: hash64(names)),
         }
         size = sum(s.length for s in sections)
-        print(f"\n### {count:,} keys\n\n| lookup | M keys/s a core |\n| --- | --- |")
+        print(f"\n### {count:,} keys\n\n| lookup | M keys/s per core |\n| --- | --- |")
         for name, taken in rows.items():
             print(f"| {name} | {BATCH / taken / 1e6:.1f} |")
         print(
-            f"\n{size / count:.1f} bytes a key on disk; write amplification {written / count:.2f}; "
-            f"opened, checksums compared, in {started:.2f} s; {memory:.0f} MB of its own memory"
+            f"\n{size / count:.1f} bytes per key, write amplification {written / count:.2f}, "
+            f"opened, with checksums verified, in {started:.2f} s; {memory:.0f} MB of memory"
         )
 
 
@@ -143,7 +143,7 @@ def write(table: TableHandle, rows: pa.Table, index: str) -> None:
 
 
 def existing_table(count: int) -> None:
-    """Let a new job upsert into a table it knows nothing of, until it is in pure-state mode."""
+    """Let a new job upsert into an unknown table, until it is in pure-state mode."""
     with tempfile.TemporaryDirectory() as folder:
         table = hn.Table.create(
             f"{folder}/t",
@@ -178,7 +178,7 @@ def existing_table(count: int) -> None:
 
 
 def upsert(table: TableHandle, rows: pa.Table) -> tuple[dict[str, int], float]:
-    """Upsert a batch; return the lookup's counts and the share of lookup and upkeep in the time."""
+    """Upsert a batch; return the lookup's counts and the index's share of the time."""
     events, began = EventLog(), time.perf_counter()
     write_arrow(table, rows, "upsert", events)
     took = time.perf_counter() - began
@@ -193,9 +193,9 @@ def upsert(table: TableHandle, rows: pa.Table) -> tuple[dict[str, int], float]:
 
 
 def partitions() -> None:
-    """Look up a batch of one partition beside 1, 100 and 1,000 others."""
+    """Look up a batch of one partition in tables of 1, 100 and 1,000 partitions."""
     print("\n### 20,000 keys of one partition of 200,000\n")
-    print("| partitions | ms, manifest read anew | ms, kept |\n| --- | --- | --- |")
+    print("| partitions | ms, manifest read again | ms, cached |\n| --- | --- | --- |")
     asked = keys(np.arange(190_000, 210_000))
     taken = {}
     for count in (1, 100, 1000):
@@ -213,7 +213,7 @@ def partitions() -> None:
             print(f"| {count:,} | {taken[count][0] * 1e3:.2f} | {taken[count][1] * 1e3:.2f} |")
     print(
         f"\n1,000 against 1: {taken[1000][0] / taken[1][0]:.2f} times, "
-        f"{taken[1000][1] / taken[1][1]:.2f} with the manifest kept"
+        f"{taken[1000][1] / taken[1][1]:.2f} with the manifest cached"
     )
 
 
@@ -232,7 +232,7 @@ def plan_beside(storage: LocalStorage, count: int) -> WritePlan:
         states[name] = PartitionState(T, known, tuple(sections), True)
         slices[name] = {i: FileSlice(name, i, T, f"{i}_0_{T}.parquet", 1) for i in ids}
     Manifest().with_states(T, states).save(storage)
-    intake: Intake = None  # type: ignore[assignment]  # lookups do not ask for it
+    intake: Intake = None  # type: ignore[assignment]  # lookups do not use it
     options, manifest = WriteOptions(), f"{RUNS.rpartition('/')[0]}/manifest-{T}"
     groups = FileGroups(slices, (T,))
     return WritePlan(storage, intake, options, T, f"{STAGED}/x", groups, 1, manifest=manifest)

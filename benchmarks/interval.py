@@ -1,10 +1,10 @@
 """Many small micro-batches: `python benchmarks/interval.py [--rows 2000000] [--batch 20000]`.
 
 A table of `--rows` rows in 8 days and a stream of 20 micro-batches, half new keys, half updates
-that favour recent days, so that each batch touches every day. It runs with one commit a checkpoint
-and with `commit_interval=10`, the latter killed with `kill -9` twice: once between two sealed
-checkpoints, once while the interval rewrites files. Prints Markdown: bytes written (base files and
-sealed runs, those of killed lives too) and the ratio; fails if a table is not the expected one.
+that favour recent days, so that each batch touches every day. It runs with one commit per
+checkpoint and with `commit_interval=10`, the latter killed with `kill -9` twice: once between two
+sealed checkpoints, once while the interval rewrites files. Prints Markdown: bytes written (base
+files and sealed runs, also of killed processes) and the ratio; fails if a table is not as expected.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def rows_of(ids: np.ndarray, round_: int, seed: int) -> pa.Table:
 
 
 def make_input(folder: Path, rows: int, batch: int, seed: int) -> pa.Table:
-    """Write the stream's files; return the table as it must be in the end, sorted by key."""
+    """Write the stream's files; return the expected table, sorted by key."""
     rng = np.random.default_rng(seed)
     weights = 1 / (DAYS - np.arange(DAYS)) ** 1.2
     newest = {}  # id → round, the model
@@ -74,7 +74,7 @@ def make_input(folder: Path, rows: int, batch: int, seed: int) -> pa.Table:
     return pa.Table.from_pandas(latest, SCHEMA, preserve_index=False).sort_by("key")
 
 
-# --- one life of the job -------------------------------------------------------------------------
+# --- one process of the job ----------------------------------------------------------------------
 
 
 def live(folder: Path, table: str, interval: int | None) -> None:
@@ -82,7 +82,7 @@ def live(folder: Path, table: str, interval: int | None) -> None:
 
     def told(event: Event) -> None:
         if event.kind in ("file_written", "checkpoint_sealed", "batch_ended", "instant_committed"):
-            sys.stdout.write(f"{event.kind} {event.values.get('bytes', 0)}\n")  # one write a line
+            sys.stdout.write(f"{event.kind} {event.values.get('bytes', 0)}\n")  # one write per line
             sys.stdout.flush()
 
     spark = hn.spark(cores=2)
@@ -103,10 +103,10 @@ def live(folder: Path, table: str, interval: int | None) -> None:
 
 
 def run(folder: Path, table: Path, interval: int | None, deaths: list[tuple[str, int]]) -> int:
-    """Run lives until one ends by itself; return the bytes they wrote: commits, seals, lost files.
+    """Run processes until one ends normally; return their bytes: commits, seals, lost files.
 
-    A death (kind, n) kills the life behind its n-th event of that kind. A start that commits what
-    the life before has sealed does so before it can be listened to, so commits count by the table.
+    A death (kind, n) kills the process after its n-th event of that kind. A start may commit
+    earlier seals before it has a listener, so commits are counted in the table.
     """
     command = [sys.executable, __file__, "--live", str(folder), "--table", str(table)]
     command += ["--interval", str(interval or 0)]

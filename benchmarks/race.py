@@ -1,7 +1,7 @@
 """The RFC's four bottlenecks as numbers: run with `python benchmarks/race.py` (some minutes).
 
-Prints Markdown tables: flights on the local disk; a hot partition behind a simulated object store
-with eight writers; a table that another job wrote; and bytes written by commit_interval.
+Prints Markdown tables: flights on the local disk; a hot partition on a simulated object store with
+eight writers; a table that another job wrote; and bytes written by commit_interval.
 """
 
 import tempfile

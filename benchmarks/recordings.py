@@ -1,9 +1,9 @@
 """Record a job of each pipeline: run with `python benchmarks/recordings.py [FOLDER]` (two minutes).
 
-Each streams a month of flights, eight days a micro-batch, with small buffers onto a disk
-behind a simulated object store, so that flushes take their time. `step3` also loses a success
-notification (its instant spans two checkpoints) and a writer (rolled back, run again). Without
-FOLDER the files are only measured; those of the package lie in `hoodie_nb/lab/recorded`.
+Each streams a month of flights, eight days per micro-batch, with small buffers to a simulated
+object store, so that flushes take visible time. `step3` also loses a success notification (its
+instant spans two checkpoints) and a writer (rolled back, run again). Without FOLDER the files are
+only measured; those of the package are in `hoodie_nb/lab/recorded`.
 """
 
 import sys
@@ -59,7 +59,7 @@ def run(spark, pipeline, folder):
 
 
 def main():
-    """Record every pipeline and print what is in the files."""
+    """Record every pipeline and print a summary of the files."""
     conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": 250}
     spark = hn.spark(cores=TASKS, conf=conf)
     for pipeline in PIPELINES:

@@ -1,8 +1,8 @@
-"""Measure what an upsert costs as the timeline grows: `python benchmarks/timeline.py [--to 2000]`.
+"""Measure the cost of an upsert as the timeline grows: `python benchmarks/timeline.py [--to 2000]`.
 
-Prints Markdown: CPU milliseconds of a one-row upsert (median of `TIMES`) after so many commits, by
-a Table that is kept and by one that is opened for each call. Nothing cleans or archives, so that
-`.hoodie` holds three files a commit.
+Prints Markdown: CPU milliseconds of a one-row upsert (median of `TIMES`) after various numbers of
+commits, with one Table object and with one opened for each call. Nothing cleans or archives, so
+`.hoodie` has three files per commit.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def row(number: int) -> pa.Table:
 
 
 def grow(folder: Path, last: int, *, fresh: bool) -> dict[int, float]:
-    """Return the median milliseconds of upserts after so many commits."""
+    """Return the median milliseconds of upserts after this number of commits."""
     keys = {"record_key": "id", "partition_by": "part", "ordering": "ts"}
     table, taken = hn.Table.create(folder, schema=SCHEMA, **keys), {}
     recent: list[float] = []
@@ -48,7 +48,7 @@ def main() -> None:
     """Run both."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--to", type=int, default=2000)
-    parser.add_argument("--folder", help="where the tables lie: a disk, or memory")
+    parser.add_argument("--folder", help="folder for the tables, on disk or in memory")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         kept = grow(Path(folder, "kept"), args.to, fresh=False)

@@ -1,6 +1,6 @@
 """Stream the year of flights and measure: `python benchmarks/year.py [--days 365] [--pace 3]`.
 
-Prints Markdown: events a second, the peak memory of driver, JVM and Python workers (resident, so
+Prints Markdown: events per second, the peak memory of driver, JVM and Python workers (resident, so
 pages that processes share count for each), where a batch spends its time (from the job's events
 alone), and what a micro-batch without rows costs. The table is compared with the board at the end.
 """
@@ -31,9 +31,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STAGES = {
     "begin": "requested and inflight instant",
     "locate": "read, shuffle, look up, assign, shuffle, buffer",
-    "write": "merge and write the files, from the first begun to the last done",
+    "write": "merge and write the files, from the first start to the last end",
     "prepare": "collect the statuses, make them durable",
-    "commit": "Spark notes the batch, we notice, publish, complete, sweep",
+    "commit": "Spark records the batch; we notice, publish, complete, clean up",
     "between": "Spark's trigger, until the next batch starts",
 }
 
@@ -143,7 +143,7 @@ def stream_year(spark: SparkSession, folder: Path, days: int, pace: int) -> tupl
 
 
 def stream_nothing(spark: SparkSession, table: hn.Table, folder: Path) -> Job:
-    """Stream files without rows into the table, one a micro-batch."""
+    """Stream files without rows into the table, one per micro-batch."""
     source = folder / "empty"
     source.mkdir()
     for number in range(EMPTY_BATCHES):
@@ -158,7 +158,7 @@ def stream_nothing(spark: SparkSession, table: hn.Table, folder: Path) -> Job:
 
 
 def check(spark: SparkSession, table: hn.Table, days: int) -> None:
-    """Compare what each reader sees with the board; print how long that took."""
+    """Compare each reader with the board; print how long it took."""
     board = flights.board(days=days)
     for name, read in readers(table, spark).items():
         began = time.perf_counter()
@@ -176,12 +176,12 @@ def check(spark: SparkSession, table: hn.Table, days: int) -> None:
 
 
 def report(table: hn.Table, job: Job, events: int, memory: dict[str, int]) -> None:
-    """Print what the year took."""
+    """Print the totals of the year."""
     took = seconds_between(job, "batch_started", "instant_committed")
     written = [float(e.values["seconds"]) for e in job.events.records("file_written")]
     slices = table.file_groups()
     print(f"| events | {events:,} in {len(trigger_ms(job)) + 1} micro-batches |")
-    print(f"| events a second | **{events / took:,.0f}** ({took:.0f} s) |")
+    print(f"| events per second | **{events / took:,.0f}** ({took:.0f} s) |")
     print(f"| files written | {len(written):,}, {sum(written) / len(written) * 1000:.0f} ms each |")
     print(f"| snapshot | {len(slices):,} files, {slices['size_bytes'].sum() / 1e6:.1f} MB |")
     for kind, size in memory.items():
@@ -189,14 +189,14 @@ def report(table: hn.Table, job: Job, events: int, memory: dict[str, int]) -> No
 
 
 def report_stages(job: Job) -> None:
-    """Print where the batches spent their time, and how long the operators worked for that."""
+    """Print the time per stage of the batches, and the working time of the operators."""
     measured = [stage_ms(batch) for batch in batches(job)[1:-1]]  # the first one warms up
     total = sum(sum(stages.values()) for stages in measured)
     print("\n| stage | what | median ms | share |\n|---|---|---|---|")
     for name, what in STAGES.items():
         spent = [stages[name] for stages in measured]
         print(f"| {name} | {what} | {statistics.median(spent):.0f} | {sum(spent) / total:.0%} |")
-    print("\n| operator | task-seconds of its own work | rows |\n|---|---|---|")
+    print("\n| operator | task-seconds of work | rows |\n|---|---|---|")
     ran = job.events.records("operator_ran")
     for operator in sorted({e.values["operator"] for e in ran}):
         own = [e.values for e in ran if e.values["operator"] == operator]
@@ -205,7 +205,7 @@ def report_stages(job: Job) -> None:
 
 
 def report_nothing(job: Job) -> None:
-    """Print what a micro-batch without rows took."""
+    """Print the time of a micro-batch without rows."""
     inside = [1000 * float(e.values["seconds"]) for e in job.events.records("batch_ended")]
     whole = trigger_ms(job)
     print("\n| empty micro-batch | median ms |\n|---|---|")
@@ -214,10 +214,10 @@ def report_nothing(job: Job) -> None:
 
 
 def main() -> None:
-    """Run it all in a folder that goes at the end."""
+    """Run everything in a temporary folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=365)
-    parser.add_argument("--pace", type=int, default=3, help="files in a micro-batch")
+    parser.add_argument("--pace", type=int, default=3, help="files per micro-batch")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hoodie_nb-year-") as name, peaks() as memory:
         folder, spark = Path(name), hn.spark(cores=2)

@@ -1,11 +1,10 @@
-"""Execute the notebooks and keep what a reader without a kernel should see.
+"""Execute the notebooks and save their outputs for readers without a kernel.
 
     python notebooks/render.py [NAME.ipynb ...]        # all of them, if none is named
 
-Each runs from its first cell to its last in a kernel of its own, in this folder. Kept are the
-outputs; dropped is what differs from run to run or shows nothing: widgets (the picture or text that
-is shown with each stays), execution timings, the kernel's exact version. A notebook whose cell
-fails is left as it was.
+Each runs from its first cell to its last in a separate kernel, in this folder. Outputs are saved,
+except those that differ from run to run or show nothing: widgets (their picture or text is saved),
+execution timings, the kernel's exact version. If a cell fails, the notebook is not changed.
 """
 
 import sys
@@ -20,7 +19,7 @@ KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": 
 
 
 def render(path: Path) -> None:
-    """Execute one notebook and write it back, clean."""
+    """Execute one notebook and write it back, cleaned."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,
@@ -37,7 +36,7 @@ def render(path: Path) -> None:
 
 
 def clean(notebook: nbformat.NotebookNode) -> None:
-    """Drop what differs from run to run, in place."""
+    """Remove everything that differs from run to run, in place."""
     notebook.metadata = nbformat.from_dict(
         {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     )

@@ -1,4 +1,4 @@
-"""Damage trials: one durable file of ours is damaged between two processes, of every kind.
+"""Damage tests: one durable file of any kind is damaged between two processes.
 
 The newest base file of a group and the completed file of a commit get lost, too. A trial is a
 function of its seed: a small history stops at some moment (after a seal, with a prepared instant,

@@ -281,7 +281,7 @@ class History:
         kept.rename(self.checkpoints)
 
     def _forget_checkpoints(self) -> None:
-        """Delete the checkpoint folder: the source comes again from its start."""
+        """Delete the checkpoint folder: the source is read again from its start."""
         self._stop()
         if not self.inserts:
             shutil.rmtree(self.checkpoints, ignore_errors=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FolderSource:
-    """Files that a streaming query reads one a micro-batch."""
+    """Files that a streaming query reads, one per micro-batch."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self.folder, self.schema, self.files = folder, schema, 0

@@ -307,7 +307,7 @@ def test_impossible_sizes_are_refused(numbers: tuple[int, float, int | None]) ->
     ],
 )
 def test_keys_without_text_are_refused_whole(keys: pa.Array, message: str) -> None:
-    """One bad key refuses the batch, names its row and leaves the filter as it was."""
+    """One bad key refuses the batch, with its row, and does not change the filter."""
     bloom = bloom_of(["x"], 2, 10)
     before = bloom.to_text()
     for work in (bloom.add, bloom.might_contain):

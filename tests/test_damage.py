@@ -12,14 +12,14 @@ from damage import KINDS, trial
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[ProcessPoolExecutor]:
-    """Yield a process of its own: a trial forks, and hudi-rs does not survive that with threads."""
+    """Yield a separate process: a trial forks, which hudi-rs with threads does not survive."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         yield pool
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_ends_in_right_rows_or_a_refusal(kind: str, process: ProcessPoolExecutor) -> None:
-    """Whatever becomes of a file: right rows, or an InvalidTable that names it and a cure."""
+    """After any damage: the right rows, or an InvalidTable that names the file and a fix."""
     outcomes = process.map(trial, [kind] * 5, range(5))
     assert [str(outcome) for outcome in outcomes if outcome.failed] == []
 

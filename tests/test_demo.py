@@ -156,7 +156,7 @@ def test_a_missing_row_is_told(board):
 
 
 def test_an_extra_row_is_told(board):
-    """A flight that should not be there is named, and so is one that is there twice."""
+    """A surplus flight is named, and so is a duplicated one."""
     extra = pd.concat([board, board.loc[[2]].assign(flight_id="2013-01-01 XX1 JFK")])
     assert differences(arrow(extra), board) == ["1 row too many: 2013-01-01 XX1 JFK"]
     twice = pd.concat([board, board.loc[[2]]])
@@ -197,7 +197,7 @@ def test_an_order_that_differs_is_refused_with_the_remedy(tmp_path):
 
 
 def test_fresh_removes_what_the_demo_wrote_and_nothing_else(tmp_path):
-    """Table, checkpoint and source go; a neighbour stays."""
+    """Table, checkpoint and source are deleted; other files are kept."""
     prepare(Order(warehouse=tmp_path, days=2))
     for folder in (*Order(warehouse=tmp_path).folders, tmp_path / "mine"):
         folder.mkdir(parents=True)

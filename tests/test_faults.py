@@ -1,4 +1,4 @@
-"""The laboratory's faults on real Spark: each strikes once, and the job recovers by itself."""
+"""Injected faults on real Spark: each fires once, and the job recovers without help."""
 
 import pytest
 from test_stream import board_table, same_as_board
@@ -73,7 +73,7 @@ def test_a_crash_behind_the_files_is_rolled_back_by_the_restart(spark, tmp_path)
 
 
 def test_a_crash_before_the_commit_is_completed_by_the_restart(spark, tmp_path):
-    """What was prepared is committed by the restart; the batch comes again and is skipped."""
+    """The restart commits the prepared instant; the batch is sent again and skipped."""
     job = run_with(spark, tmp_path, "crash_before_commit")
     assert recovery(job)[:3] == ["job_restarted", "instant_committed", "batch_skipped"]
     assert not instants(job, "instant_rolled_back")

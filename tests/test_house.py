@@ -1,4 +1,4 @@
-"""The rules of the house that a program can check: floors, sizes, names, set-up files."""
+"""Code rules that a program can check: layers, sizes, names, set-up files."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def all_functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDe
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_imports_go_down_only(module):
-    """A module imports from its own floor and from those below, and nothing imports the top."""
+    """A module imports from its own layer and lower ones, and nothing imports the top."""
     floor = floor_of(module)
     for other in own_modules(MODULES[module]):
         below = floor_of(other)
@@ -109,14 +109,14 @@ def test_imports_go_down_only(module):
 
 
 def test_actors_do_not_import_one_another():
-    """Assigner, writer and coordinator meet in values only."""
+    """Assigner, writer and coordinator share only values."""
     for actor in ACTORS & MODULES.keys():
         assert not (ACTORS - {actor}) & set(own_modules(MODULES[actor])), actor
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_spark_stays_in_its_rooms(module):
-    """Pyspark is imported by the few Spark modules; by the API only when a user needs it."""
+    """Only the few Spark modules import pyspark; the API imports it when a user needs it."""
     if any(fnmatch(module, pattern) for pattern in SPARK):
         return
     found = [
@@ -128,14 +128,14 @@ def test_spark_stays_in_its_rooms(module):
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_pictures_stay_in_the_laboratory(module):
-    """Notebook packages are imported by the laboratory only, so the library works without."""
+    """Only `lab` imports notebook packages, so the library works without them."""
     names = {name.partition(".")[0] for name, _ in imports(MODULES[module])}
     pictures = names & {"ipywidgets", "matplotlib", "resvg_py", "IPython", "anywidget"}
     assert module.startswith("lab.") or not pictures
 
 
 def test_architecture_page_names_files_that_are_there():
-    """Every module and room that docs/architecture.md names exists, and it names every room."""
+    """Every module and package in docs/architecture.md exists, and it names every package."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text))
     assert [name for name in sorted(named) if not (PACKAGE / name).exists()] == []
@@ -189,7 +189,7 @@ def test_functions_take_few_positional_parameters():
 
 
 def test_modules_are_nouns():
-    """No module is a drawer for odds and ends."""
+    """No module has a catch-all name."""
     assert {part for module in MODULES for part in module.split(".")} & FORBIDDEN_NAMES == set()
 
 

@@ -62,7 +62,7 @@ def test_sealed_rows_of_an_idle_stream_are_committed_after_a_restart(spark, tmp_
 @pytest.mark.parametrize("kind", ["instant_committed", "batch_started", "operator_ran"])
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_listener_may_end_the_job(spark, tmp_path, kind, how):
-    """Called by the thread that notifies, or runs a batch, `stop` and `kill` end the job."""
+    """`stop` and `kill` end the job, also from the threads that notify or run a batch."""
     table, source, start = started(spark, tmp_path)
     ends = threading.Event()
     job = start()

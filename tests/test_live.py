@@ -171,7 +171,7 @@ def outcome(job):
 
 @pytest.mark.spark
 def test_events_of_running_tasks_reach_the_driver(spark, tmp_path):
-    """Progress, buffer levels and flushes are there before the Spark job ends, and each once."""
+    """Progress, buffer levels and flushes arrive before the Spark job ends, each once."""
     job, early = stream_of_one_batch(spark, tmp_path)
     assert {"operator_progress", "buffer_level", "buffer_flushed"} <= early.keys()
     told = job.events.records()

@@ -1,4 +1,4 @@
-"""Recordings: events as a file, and those that come with the package."""
+"""Recordings: events as a file, and the recordings in the package."""
 
 import gzip
 import re
@@ -25,7 +25,7 @@ def known_kinds():
 
 
 def test_what_is_saved_is_loaded(tmp_path):
-    """Events come back as they were, and equal events make equal files."""
+    """Events are read back unchanged, and equal events give equal files."""
     events = [
         Event("job_started", 5, {"query": "q"}),
         Event("buffer_level", 6, {"buckets": [["p"]]}),

@@ -23,7 +23,7 @@ CHECKPOINTS = st.lists(st.lists(ROW, max_size=6), min_size=1, max_size=7)
 
 
 def as_rows(batch, first):
-    """Return a batch of drawn rows as an Arrow table; `v` distinguishes them."""
+    """Return a batch of random rows as an Arrow table; `v` distinguishes them."""
     columns = list(zip(*batch, strict=True)) or [(), (), (), ()]
     keys, parts, ts, deleted = (list(column) for column in columns)
     return pa.table(

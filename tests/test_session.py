@@ -256,7 +256,7 @@ def test_shim_drops_the_missing_module_only(no_java, tmp_path):
 
 
 def test_doctor_finds_this_environment_in_order():
-    """What the tests themselves need is there, so nothing needed is missing."""
+    """The packages of the tests are installed, so nothing required is missing."""
     report = doctor()
     assert report.ok, report
     told = str(report)

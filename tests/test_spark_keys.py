@@ -46,7 +46,7 @@ def null_partition_table(path, merge_mode: str = "event_time") -> hn.Table:
 
 
 def holds_newer_rows(table: hn.Table) -> None:
-    """Check that each key is there once, with the newer row, for us and for hudi-rs."""
+    """Check that each key is in the table once, with the newer row, for us and for hudi-rs."""
     assert table.fsck() == []
     for rows in (table.to_arrow(), hudi_table(table.path)):
         assert sorted(rows["v"].to_pylist()) == list(range(COUNT, 2 * COUNT))

@@ -118,7 +118,7 @@ def test_another_number_of_writers_after_a_restart(spark, tmp_path):
 
 
 def test_a_replay_of_the_last_batch_is_skipped(spark, tmp_path):
-    """Without Spark's last commits/N the batch comes again and is recognised by its fingerprint."""
+    """Without Spark's last commits/N the batch is sent again and recognised by its fingerprint."""
     table = board_table(tmp_path / "board")
     run(spark, table, tmp_path)
     last = max(
@@ -190,7 +190,7 @@ def test_a_second_job_with_empty_state_finds_every_key(spark, tmp_path):
 
 
 def test_a_deleted_checkpoint_folder_converges(spark, tmp_path):
-    """The source comes again under a new query id, and upserts end in the same table."""
+    """The source is read again under a new query id, and upserts give the same table."""
     table = board_table(tmp_path / "board")
     run(spark, table, tmp_path, disorder=0.05)
     shutil.rmtree(tmp_path / "ck")
@@ -358,7 +358,7 @@ def test_spark_and_arrow_upserts_agree(spark, tmp_path):
 
 
 def test_a_task_that_dies_is_repeated(tmp_path):
-    """With local[2,4] a worker killed in mid-write is run again; one file a group is published."""
+    """With local[2,4] a killed worker's task is run again; one file per group is published."""
     import subprocess
     import sys
 

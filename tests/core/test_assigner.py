@@ -173,7 +173,7 @@ def test_each_task_sees_its_own_small_files_only() -> None:
 
 
 def test_updates_do_not_turn_a_file_into_a_target_for_inserts() -> None:
-    """Flink 7: updates of other file groups leave where new rows go as it was."""
+    """Flink 7: updates of other file groups do not change where new rows go."""
     sizes = {"par1": {"f0": 500, "f2": 995}, "par2": {"f0": 995, "f2": 500}}
     given = plan(sizes)
     index = DictIndex({("par1", "b"): "f0", ("par1", "d"): "f2", ("par2", "a"): "f0"})

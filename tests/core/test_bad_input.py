@@ -1,4 +1,4 @@
-"""Rows and options that cannot be stored: refused by name and remedy, nothing changed on disk."""
+"""Rows and options that cannot be stored: refused with name and fix, no change on disk."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_rows_are_refused_and_nothing_changes(table: Table, case: str) -> None:
-    """The batch raises InvalidInput that names column, values and remedy; the disk is as before."""
+    """The batch raises InvalidInput that names column, values and fix; the disk is unchanged."""
     rows, words = REFUSED[case]
     before = tree(table.path)
     with pytest.raises(InvalidInput) as caught:
@@ -183,7 +183,7 @@ def test_no_table_has_a_column_that_is_hudis_own_but_for_case(tmp_path: Path, na
 
 
 def test_a_struct_may_have_fields_named_as_hudis_columns(tmp_path: Path) -> None:
-    """A row of another Hudi table is stored as a struct and read back by both readers."""
+    """A row of another Hudi table is stored as a struct and returned by both readers."""
     kind = pa.struct([("_HOODIE_RECORD_KEY", pa.string()), ("_hoodie_commit_time", pa.string())])
     schema = pa.schema([("id", pa.string()), ("before", kind)])
     table = Table.create(tmp_path / "t", schema=schema, record_key="id")
@@ -235,7 +235,7 @@ ACCEPTED: dict[str, tuple[pa.Table, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_values_that_fit_are_cast(tmp_path: Path, case: str) -> None:
-    """What goes into a column without loss is taken, cast, and read back by both readers."""
+    """Values that fit a column without loss are cast, stored and returned by both readers."""
     rows, expected = ACCEPTED[case]
     table = Table.create(tmp_path / "t", schema=SCHEMA, record_key="id", partition_by="p")
     table.upsert(rows)
@@ -247,7 +247,7 @@ def test_values_that_fit_are_cast(tmp_path: Path, case: str) -> None:
 
 
 def test_int_goes_into_long_and_stays_long(tmp_path: Path) -> None:
-    """An int column given to a long one is widened, also where the other batch has longs."""
+    """An int column is widened for a long one, also if another batch has longs."""
     schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
     table = Table.create(tmp_path / "t", schema=schema, record_key="id")
     table.upsert(pa.table({"id": pa.array([1], pa.int32()), "n": pa.array([2], pa.int8())}))
@@ -266,7 +266,7 @@ def test_a_batch_without_rows_changes_nothing(table: Table) -> None:
 
 
 def test_parts_of_a_composite_key_may_be_null_but_not_all(tmp_path: Path) -> None:
-    """Null and empty parts have Hudi's own words; a key of nothing else is refused."""
+    """Null and empty parts have Hudi's placeholders; a key of only such parts is refused."""
     schema = pa.schema([("a", pa.string()), ("b", pa.int32()), ("v", pa.int32())])
     table = Table.create(tmp_path / "t", schema=schema, record_key=["a", "b"])
     table.upsert(pa.table({"a": [None, "", "x"], "b": [1, 2, None], "v": [1, 2, 3]}, schema=schema))
@@ -337,7 +337,7 @@ def test_encoding_does_not_make_every_value_a_folder(tmp_path: Path, value: str)
 
 
 def test_a_hudi_read_is_written_again_once_its_meta_columns_are_dropped(table: Table) -> None:
-    """Re-ingesting a snapshot is refused as it is and works without the meta columns."""
+    """Writing a snapshot back is refused with the meta columns and works without them."""
     snapshot = table.to_arrow()
     with pytest.raises(InvalidInput, match="drop them"):
         table.upsert(snapshot)
@@ -357,7 +357,7 @@ def test_pandas_rows_are_checked_like_arrow_ones(table: Table) -> None:
 
 @pytest.mark.parametrize("given", [[GOOD], {"id": ["a"]}, None, "rows"])
 def test_what_is_no_table_of_rows_is_refused(table: Table, given: object) -> None:
-    """Lists, dicts, None and text are no rows; the error says what is."""
+    """Lists, dicts, None and text are not rows; the error says what is accepted."""
     with pytest.raises(InvalidConfig, match=r"pyarrow\.Table or a pandas DataFrame"):
         table.upsert(given)
 
@@ -471,7 +471,7 @@ NOT_OPENED: dict[str, tuple[dict[str, str | None], str]] = {
 
 @pytest.mark.parametrize("case", NOT_OPENED)
 def test_a_table_of_another_kind_is_not_opened(table: Table, case: str) -> None:
-    """Table.open refuses what it would misread, naming the file and the reason; nothing changes."""
+    """Table.open refuses tables it cannot read correctly, with file and reason; nothing changes."""
     changes, words = NOT_OPENED[case]
     root = edited(table, **changes)
     before = tree(root)
@@ -483,7 +483,7 @@ def test_a_table_of_another_kind_is_not_opened(table: Table, case: str) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"hoodie.table.name", b"\xff\xfe", b"\\u12"])
 def test_broken_properties_are_no_table(table: Table, content: bytes) -> None:
-    """An empty, cut or binary hoodie.properties raises InvalidTable."""
+    """An empty, truncated or binary hoodie.properties raises InvalidTable."""
     Path(table.path, ".hoodie/hoodie.properties").write_bytes(content)
     with pytest.raises(InvalidTable, match=r"hoodie\.properties"):
         Table.open(table.path)
@@ -504,7 +504,7 @@ def test_broken_options_stop_writers_only(table: Table, content: bytes) -> None:
 
 
 def test_what_is_no_table_is_neither_opened_nor_overwritten(tmp_path: Path) -> None:
-    """A foreign folder, a file, nothing: open refuses them all, create those that hold things."""
+    """A foreign folder, a file, a missing path: open refuses all, create the non-empty ones."""
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("years of work")
@@ -544,7 +544,7 @@ def test_an_existing_table_is_opened_replaced_or_refused_as_asked(table: Table) 
 
 
 def test_a_create_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
-    """Whatever a killed Table.create left, the next one makes the table."""
+    """After a killed Table.create the next one creates the table."""
     left: list[list[str]] = [[".hoodie"], [".hoodie/.hoodie_nb"], [".hoodie/.hoodie_nb/tmp"]]
     for number, folders in enumerate(left):
         root = tmp_path / f"t{number}"
@@ -560,7 +560,7 @@ def test_a_create_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
 def test_every_form_of_a_path_names_the_same_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
 ) -> None:
-    """Text, Path, file: URI, relative, trailing slash and ~ lead to one folder of any name."""
+    """Text, Path, file: URI, relative path, trailing slash and ~ give the same folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     root = tmp_path / name
@@ -581,7 +581,7 @@ def test_every_form_of_a_path_names_the_same_table(
 
 
 def test_a_moved_table_is_the_same_table(table: Table, tmp_path: Path) -> None:
-    """Nothing in a table names its place: moved, it is read, written and clean."""
+    """A table has no absolute paths: after a move it can be read and written, and is clean."""
     moved = tmp_path / "elsewhere"
     os.rename(table.path, moved)
     again = Table.open(moved)

@@ -89,13 +89,13 @@ COMMITS = [MODELS[0], MODELS[3], MODELS[6], MODELS[7]]
 
 
 def handle(root: Path, fault: Fault | None = None, *, links: bool = True) -> TableHandle:
-    """Return a new process's look at the table, through a storage that may fail."""
+    """Return a new process's table, with a storage that may fail."""
     storage = FaultyStorage(root, fault, links=links)
     return TableHandle(storage, ManualClock(), properties.load(storage))
 
 
 def live(table: TableHandle, source: Source, batches: int = 7) -> None:
-    """Run the checkpoints that the source has not seen succeed; the interval is three."""
+    """Run the checkpoints that have not succeeded for the source; the interval is three."""
     job = LocalJob(table, source=source, interval=Interval(checkpoints=3))
     for number in range(len(source.sealed), batches):
         if number == len(source.rows):
@@ -114,7 +114,7 @@ def end(root: Path, source: Source, *, links: bool = True) -> None:
 
 
 def assert_whole(root: Path) -> None:
-    """A reader sees the table after a number of batches, or after one whole interval."""
+    """A reader sees the table after a number of batches, or after one complete interval."""
     snapshot = without_meta(read.to_arrow(open_table(root)))
     assert snapshot in MODELS
     assert (snapshot == MODELS[0]) == (commits(root) == 0)
@@ -134,7 +134,7 @@ def halfway(new_folder: Callable[[], Path]) -> tuple[Path, Source]:
 def test_a_crash_in_an_interval_is_recovered(
     halfway: tuple[Path, Source], tmp_path: Path, how: str, every: int, links: bool
 ) -> None:
-    """Killed at any operation of sealing and applying, every row is there once in the end."""
+    """After a kill at any operation of sealing and applying, every row ends up there once."""
     for at in itertools.count(1, every):
         root, source = tmp_path / f"t{at}", copy.deepcopy(halfway[1])
         shutil.copytree(halfway[0], root)

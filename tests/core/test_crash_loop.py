@@ -1,4 +1,4 @@
-"""Every operation that changes the disk, failing in every way: nothing lost, doubled, half seen.
+"""Every operation that changes the disk fails in every way: no loss, duplicate or partial read.
 
 One trial: a table that holds the first batches; a process runs the next one and its n-th operation
 goes wrong; both readers look; a fresh process recovers and replays; the table must hold the batch
@@ -81,7 +81,7 @@ class Trials:
 def attempt(
     root: Path, fault: Fault, batches: int, commit_on: str = "write"
 ) -> tuple[bool, BaseException | None]:
-    """Run the first `batches` batches with a fault; return whether it struck, what was raised."""
+    """Run the first `batches` batches with a fault; return whether it fired, and the exception."""
     handle = opened(root, fault)
     error: BaseException | None = None
     try:
@@ -94,7 +94,7 @@ def attempt(
 
 
 def finish(root: Path, number: int) -> None:
-    """A fresh process replays up to the batch: the table equals the model and is at rest."""
+    """A new process replays up to the batch: the table equals the model, with nothing pending."""
     live(opened(root), number + 1)
     assert_whole_prefix(root)
     assert without_meta(read.to_arrow(open_table(root))) == MODELS[number + 1]
@@ -131,7 +131,7 @@ both_modes = pytest.mark.parametrize("commit_on", ["write", "checkpoint"])
 def test_a_crash_at_any_operation_is_recovered(
     trials: Trials, number: int, how: str, commit_on: str
 ) -> None:
-    """Killed at any operation, readers see whole commits and a fresh process ends in the model."""
+    """After a kill at any operation readers see whole commits; a new process gives the model."""
     for root, error in trials(how, every=3 if how == "after" else 1):
         assert isinstance(error, Crash)
         assert_whole_prefix(root)
@@ -142,7 +142,7 @@ def test_a_crash_at_any_operation_is_recovered(
 @pytest.mark.parametrize("number", [1])
 @both_modes
 def test_a_stream_goes_on_after_any_crash(trials: Trials, number: int, commit_on: str) -> None:
-    """What follows the crashed batch is written too, and the whole workload is there once."""
+    """Later batches are written too, and every row of the workload is in the table once."""
     for root, _ in trials("before", every=5):
         live(opened(root))
         assert_finished(root)
@@ -155,7 +155,7 @@ def test_a_stream_goes_on_after_any_crash(trials: Trials, number: int, commit_on
 def test_a_crash_inside_the_recovery_is_recovered(
     trials: Trials, tmp_path: Path, number: int, how: str, commit_on: str
 ) -> None:
-    """Killed at any operation of the recovery from a crash, the next process still ends there."""
+    """After a kill at any operation of the recovery the next process still gives the model."""
     doubled, seen = 0, set()
     for crashed, _ in trials("before"):
         remains = (len(data_files(crashed)), len(timeline_names(crashed)), len(marks(crashed)))
@@ -183,7 +183,7 @@ def test_a_crash_inside_the_recovery_is_recovered(
 def test_an_interrupt_at_any_operation_applies_all_or_nothing(
     trials: Trials, number: int, how: str, commit_on: str
 ) -> None:
-    """Ctrl-C anywhere is raised on and leaves the batch whole or undone; a replay ends it."""
+    """Ctrl-C anywhere is propagated; the batch is applied or undone, and a replay completes it."""
     often = (how, commit_on) == ("interrupt_after", "write")
     for root, error in trials(how, every=1 if often else 3):
         assert isinstance(error, KeyboardInterrupt)
@@ -200,7 +200,7 @@ def test_an_interrupt_at_any_operation_applies_all_or_nothing(
 def test_one_failing_operation_is_retried_or_rolled_back(
     trials: Trials, number: int, how: str, code: int, commit_on: str
 ) -> None:
-    """One error of the disk is survived by a retry, or the batch undone and the error says so."""
+    """After one disk error a retry succeeds, or the batch is undone and the error says so."""
     for root, error in trials(how, code=code, every=1 if commit_on == "write" else 2):
         check_outcome(root, number, error)
         finish(root, number)
@@ -212,7 +212,7 @@ def test_one_failing_operation_is_retried_or_rolled_back(
 def test_a_disk_that_stays_broken_is_reported_and_recovered_later(
     trials: Trials, number: int, content_only: bool
 ) -> None:
-    """A full or broken disk is reported by what became of the batch; a replay later ends it."""
+    """The error of a full or broken disk says what happened; a later replay completes the batch."""
     code = errno.ENOSPC if content_only else errno.EIO
     for root, error in trials("broken", code=code, content_only=content_only):
         check_outcome(root, number, error)
@@ -308,7 +308,7 @@ def test_every_failpoint_has_a_trial() -> None:
 @pytest.mark.kills
 @pytest.mark.parametrize(("armed", "commit_on"), TRIALS)
 def test_a_killed_process_is_recovered(tmp_path: Path, armed: str, commit_on: str) -> None:
-    """SIGKILL at a failpoint: readers see whole commits, a new process ends in the model."""
+    """SIGKILL at a failpoint: readers see whole commits, and a new process gives the model."""
     root = make(tmp_path / "t")
     package = str(Path(failpoints.__file__).parents[1])
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What fsck says to do cures what it found: each cure is followed to the letter."""
+"""The fix that fsck names works for each finding: the tests follow it literally."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(*given: tuple[str, str, int]) -> pa.Table:
 
 
 def create(path: Path, ordering: str | None = "ts") -> Table:
-    """Return an empty table in which every batch of new keys makes its own file group."""
+    """Return an empty table in which every batch of new keys creates its own file group."""
     return Table.create(
         path, schema=SCHEMA, record_key="id", partition_by="p", ordering=ordering, options=TINY
     )
@@ -68,7 +68,7 @@ def with_footer(file: Path, **entries: str) -> None:
 
 
 def follow(table: Path, cure: str, backup: Path) -> None:
-    """Do what a cure says."""
+    """Apply the fix of a finding."""
     call = re.search(r"call (Table\.open\(path\)\.\w+\([\w=]*\))", cure)
     if "from a backup" in cure:
         shutil.copytree(backup, table, dirs_exist_ok=True)
@@ -79,19 +79,19 @@ def follow(table: Path, cure: str, backup: Path) -> None:
 
 
 def bloom_of(*keys: str) -> str:
-    """Return a bloom filter of these keys as a footer holds it."""
+    """Return a bloom filter of these keys as footer text."""
     bloom = BloomFilter.sized(1024, 1e-9)
     bloom.add(pa.array(keys, pa.string()))
     return bloom.to_text()
 
 
 def cut(file: Path) -> None:
-    """Take the last bytes of a file away."""
+    """Remove the last bytes of a file."""
     file.write_bytes(file.read_bytes()[:-9])
 
 
 def pending(table: Table) -> None:
-    """Leave an instant as a writer that died does, with markers and staged files."""
+    """Leave an instant like a dead writer, with markers and staged files."""
     meta = Path(table.path, ".hoodie")
     for name in ("20990101000000000.commit.requested", "20990101000000000.inflight"):
         (meta / name).touch()
@@ -122,7 +122,7 @@ FINDINGS: dict[str, Callable[[Table], object]] = {
 
 @pytest.mark.parametrize("case", FINDINGS)
 def test_the_cure_of_each_finding_cures(table: Table, tmp_path: Path, case: str) -> None:
-    """After its cure a finding is gone, the rows are there, and an upsert doubles none."""
+    """After the fix the finding is gone, no row is lost, and an upsert duplicates none."""
     shutil.copytree(table.path, tmp_path / "backup")
     FINDINGS[case](table)
     findings = Table.open(table.path).fsck()
@@ -162,7 +162,7 @@ BATCH = st.lists(
 def test_doubled_keys_are_cured_as_fsck_says(
     new_folder: Callable[[], Path], ordering: str | None
 ) -> None:
-    """Of each key the row with the greatest ordering value stays, of equal ones the newest."""
+    """The row with the greatest ordering value of each key is kept, of equal ones the newest."""
 
     @settings(max_examples=25, deadline=None, database=None)
     @given(st.lists(BATCH, min_size=2, max_size=4))
@@ -197,7 +197,7 @@ def test_doubled_keys_are_cured_as_fsck_says(
 
 
 def test_repair_keeps_doubled_keys_unless_asked(table: Table) -> None:
-    """A table that is meant to hold a key several times is repaired without losing a row."""
+    """A table with intended duplicate keys is repaired without losing a row."""
     table.insert(rows(("a", "x", 1)))
     Path(table.path, "x/.hoodie_partition_metadata").unlink()
     assert Table.open(table.path).repair() is None

@@ -135,7 +135,7 @@ def test_a_long_interval_is_applied_once(life, failpoint):
 
 @pytest.mark.parametrize("step", range(1, 16))
 def test_seals_that_are_half_removed_are_not_applied_again(life, step):
-    """A crash at any step after the commit leaves seals that the next start knows as applied."""
+    """After a crash at any step after the commit the next start knows the seals as applied."""
     one = life(Interval(checkpoints=1000))
     one.checkpoint(("back", 1, 1, False), ("kept", 1, 1, False))
     one.checkpoint(("back", 2, 0, True))
@@ -212,7 +212,7 @@ def flip(path: Path) -> None:
 
 
 def cut(path: Path) -> None:
-    """Take the second half of a file away."""
+    """Remove the second half of a file."""
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
 
@@ -230,7 +230,7 @@ PREPARED = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", SEALED)
 def test_a_damaged_seal_is_refused(life, kind, damage, which):
-    """A sealed run or record that is damaged or lost stops the table, by name and with a cure."""
+    """A damaged or lost sealed run or record is refused, with its name and a fix."""
     one = life(Interval(checkpoints=1000))
     for number in range(3):
         one.checkpoint((f"k{number}", 1, number, False), ("same", number, number, False))
@@ -254,7 +254,7 @@ def test_a_damaged_seal_is_refused(life, kind, damage, which):
 @pytest.mark.parametrize("kind", PREPARED)
 @pytest.mark.parametrize("redone", [False, True])
 def test_a_damaged_prepared_checkpoint_is_refused(life, kind, damage, redone):
-    """What a prepared instant needs is verified before it is published or written again."""
+    """The files of a prepared instant are verified before it is published or written again."""
     one = life()
     one.checkpoint(("a", 1, 1, False), ("gone", 1, 1, False))
     one.job.complete(one.number)
@@ -279,7 +279,7 @@ def test_a_damaged_prepared_checkpoint_is_refused(life, kind, damage, redone):
 
 
 def test_damaged_progress_is_refused(life):
-    """A progress record with a flipped bit is not believed."""
+    """A progress record with a flipped bit is refused."""
     one = life()
     one.checkpoint(("a", 1, 1, False))
     one.job.complete(one.number)
@@ -313,7 +313,7 @@ def test_nothing_is_built_on_an_open_instant_of_another_base(life):
 
 
 def forget(one: Life, *instants: str) -> None:
-    """Take instants off the timeline, as a restore or the archiving of another engine does."""
+    """Remove instants from the timeline, like a restore or the archiving of another engine."""
     for file in list((one.path / ".hoodie").iterdir()):
         if file.is_file() and file.name.split(".")[0] in instants:
             file.unlink()
@@ -338,7 +338,7 @@ def test_a_checkpoint_that_was_restored_away_is_missed(life, then):
 
 
 def test_a_batch_whose_commit_was_restored_away_runs_again(life):
-    """Table and checkpoint folder are restored to the same moment: the batch is no repetition."""
+    """Table and checkpoint folder are restored to the same moment: the batch is not a replay."""
     one = life()
     for number in range(3):
         one.checkpoint((f"k{number}", 1, 1, False))
@@ -368,7 +368,7 @@ def test_an_instant_that_was_archived_is_not_applied_again(life, interval):
 
 
 def test_another_engines_live_instant_is_not_undone_with_ours(life):
-    """Our write fails while another engine has just begun one: only ours is rolled back."""
+    """Our write fails just after another engine has started one: only ours is rolled back."""
     one = life()
     one.checkpoint(("a", 1, 1, False))
     one.job.complete(one.number)
@@ -388,7 +388,7 @@ def test_another_engines_live_instant_is_not_undone_with_ours(life):
 
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)])
 def test_a_plan_of_another_engine_stops_the_commit(life, interval):
-    """Clustering begins between prepare and commit: its groups would take our rows with them."""
+    """Clustering starts between prepare and commit: our rows would be lost with its groups."""
     one = life(interval)
     one.checkpoint(("a", 1, 1, False))
     plan = one.path / ".hoodie/20260101000000700.replacecommit.requested"
@@ -405,7 +405,7 @@ def test_a_plan_of_another_engine_stops_the_commit(life, interval):
 
 
 def upsert_elsewhere(one: Life, schema: pa.Schema, *given: dict[str, Any]) -> None:
-    """Commit rows as another engine does that has added columns."""
+    """Commit rows like another engine that has added columns."""
     handle, intake = one.handle(), Intake(CONFIG, schema)
     keyed = keyed_in_order(pa.Table.from_pylist(list(given), schema=schema), intake)
     coordinator = WriteCoordinator(handle, EventLog())
@@ -482,7 +482,7 @@ def test_a_query_that_goes_on_must_have_the_columns_it_began_with(life):
 
 
 def test_a_query_that_began_with_deletes_must_have_all_columns_to_upsert(life):
-    """Rows of a delete need their key only; as upserts they would put nulls over all values."""
+    """Rows of a delete need only their key; as upserts they would overwrite values with null."""
     coordinator = life().start().coordinator
     keys = pa.schema([f for f in SCHEMA if f.name != "v"])
     deletes = intake_of(coordinator, "delete", "other")

@@ -53,7 +53,7 @@ def is_free(root: Path) -> bool:
 
 
 class Child:
-    """A forked process that runs `act` and waits until it is let go."""
+    """A forked process that runs `act` and waits until it is released."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         result, ours = os.pipe()
@@ -75,14 +75,14 @@ class Child:
             self.outcome = file.read()
 
     def end(self) -> None:
-        """Let the child go and wait for it."""
+        """Release the child and wait for it."""
         os.close(self._go)
         os.waitpid(self.pid, 0)
 
 
 @contextmanager
 def child(act: Callable[[], object]) -> Iterator[str]:
-    """Run `act` in a forked process that lives as long as the block; yield what came of it."""
+    """Run `act` in a forked process that lives as long as the block; yield the result."""
     process = Child(act)
     try:
         yield process.outcome
@@ -115,7 +115,7 @@ def test_a_forked_process_cannot_write_with_its_parents_hold(root: Path, holder:
 def test_a_child_that_outlives_its_parents_hold_keeps_nothing_locked(
     root: Path, holder: str
 ) -> None:
-    """Once the parent has let go the table is free, though a child forked meanwhile still runs."""
+    """After the parent's release the table is free, even if a child forked meanwhile still runs."""
     storage = LocalStorage(root)
     if holder == "job":
         hold = JobHold(storage, "a job")
@@ -130,7 +130,7 @@ def test_a_child_that_outlives_its_parents_hold_keeps_nothing_locked(
 
 
 def test_what_a_child_does_with_the_parents_job_leaves_the_parent_alone(root: Path) -> None:
-    """A job's hold is refused in a child, and let go there it stays held by the parent."""
+    """A job's hold is refused in a child; a release there does not affect the parent."""
     hold = JobHold(LocalStorage(root), "a job")
 
     def use() -> None:
@@ -148,7 +148,7 @@ def test_what_a_child_does_with_the_parents_job_leaves_the_parent_alone(root: Pa
 
 
 def test_a_child_locks_like_any_other_process(root: Path) -> None:
-    """A child of a process that holds nothing, or nothing any more, writes and is waited for."""
+    """A child of a process without a hold can write, and other writers wait for it."""
     hold = JobHold(LocalStorage(root), "a job")
     read, write = os.pipe()
 
@@ -219,7 +219,7 @@ def test_nothing_is_committed_after_the_lock_file_went_away(
 def test_a_file_replaced_while_the_lock_is_taken_is_noticed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock on a file that is no longer there is no lock: the file that is there is taken."""
+    """A lock on a deleted file does not count: the existing file is locked."""
     flock, replaced = fcntl.flock, []
 
     def slow(file: Any, how: int) -> None:

@@ -182,7 +182,7 @@ def test_a_live_writer_of_another_engine_is_left_alone(root: Path, states: Any) 
 
 @pytest.mark.parametrize("age_ms", [None, 121_000])
 def test_a_dead_writer_of_another_engine_is_rolled_back(root: Path, age_ms: int | None) -> None:
-    """A pending instant without a fresh heartbeat goes, with the files its markers name."""
+    """A pending instant without a fresh heartbeat is rolled back, with the files in its markers."""
     time17 = later(root)
     table = opened(root)
     foreign(root, time17, "requested", "inflight")
@@ -284,7 +284,7 @@ def test_a_commit_that_takes_a_later_time_before_our_plan_is_a_conflict(root: Pa
 
 
 def test_an_instant_that_another_engine_rolled_back_is_not_committed(root: Path) -> None:
-    """If our pending instant is gone when we want to commit, nothing is published."""
+    """If our pending instant is gone at the commit, nothing is published."""
 
     def act(plan: WritePlan) -> None:
         for name in timeline_names(root):
@@ -300,7 +300,7 @@ def test_an_instant_that_another_engine_rolled_back_is_not_committed(root: Path)
 
 
 def test_a_file_of_the_same_name_with_other_bytes_is_never_replaced(root: Path) -> None:
-    """If a name that we are about to publish is taken, the commit fails; the stranger's stays."""
+    """If a name to publish exists already, the commit fails; the foreign file is kept."""
     planted: list[Path] = []
 
     def act(plan: WritePlan) -> None:
@@ -367,7 +367,7 @@ def check(root: Path, batch: int, mine: str, previous: str) -> None:
 
 
 def test_a_gap_between_table_and_checkpoint_folder_is_an_error(root: Path) -> None:
-    """Batch N runs only if the table holds N-1 with the same data; the error names the cure."""
+    """Batch N runs only if N-1 is in the table with the same data; the error names the fix."""
     before = tree(root)
     for batch, previous in [(3, fingerprint(2)), (2, "other data"), (9, "")]:
         with pytest.raises(
@@ -417,7 +417,7 @@ def test_the_same_number_with_other_data_is_run_again(root: Path) -> None:
 
 
 def test_the_last_hundred_checkpoints_are_kept(root: Path) -> None:
-    """A record holds the newest hundred, one entry a checkpoint, and forgets those before."""
+    """A record has the newest hundred entries, one per checkpoint, and drops older ones."""
     records = ProgressRecords(LocalStorage(root))
     for batch in range(150):
         records.record([Checkpoint("long", batch, "f")], None)
@@ -428,7 +428,7 @@ def test_the_last_hundred_checkpoints_are_kept(root: Path) -> None:
 
 
 def test_every_commit_carries_the_newest_checkpoint_of_every_query(root: Path) -> None:
-    """A batch write between two checkpoints carries their query's position on."""
+    """A batch write between two checkpoints keeps their query's position."""
     upsert(root)
     table = open_table(root)
     newest = table.commit_metadata(table.timeline.completed_commits()[-1])
@@ -444,7 +444,7 @@ def test_a_query_id_never_becomes_another_path(root: Path, query: str) -> None:
 
 
 def test_a_broken_progress_record_is_named(root: Path) -> None:
-    """A cut record raises InvalidTable with its path and the cure."""
+    """A truncated record raises InvalidTable with its path and the fix."""
     progress(root).write_text('{"query"')
     with pytest.raises(InvalidTable, match=rf"progress/{QUERY}\.json is damaged.*delete it"):
         live(opened(root))
@@ -475,7 +475,7 @@ def prepared_then_overtaken(root: Path) -> None:
 
 
 def test_a_prepared_instant_is_redone_on_a_moved_table(root: Path) -> None:
-    """What two checkpoints prepared is applied under a new instant when the table has moved."""
+    """Two prepared checkpoints are applied under a new instant if the table has changed."""
     prepared_then_overtaken(root)
     old = pending_names(root)
     events = live(opened(root))
@@ -509,7 +509,7 @@ def hostile(root: Path, victim: Path) -> str:
 def test_a_marker_that_points_outside_deletes_nothing_there(
     root: Path, victim: Path, hostile: str
 ) -> None:
-    """Lines with `..`, absolute paths or other instants in MARKERS files are not believed."""
+    """Lines with `..`, absolute paths or other instants in MARKERS files are ignored."""
     ours = sorted(data_files(root))
     folder = root / marker_folder(hostile)
     folder.mkdir(parents=True)
@@ -533,7 +533,7 @@ def test_a_marker_that_points_outside_deletes_nothing_there(
 def test_a_rollback_plan_that_points_outside_deletes_nothing_there(
     root: Path, victim: Path, hostile: str
 ) -> None:
-    """A pending rollback's plan may name any path: only base files of its instant inside go."""
+    """A pending rollback's plan may name any path: only base files of its instant are deleted."""
     ours = sorted(data_files(root))
     mine = root / "par0" / victim.name
     mine.write_bytes(b"half a file")
@@ -584,7 +584,7 @@ def test_a_partition_that_is_a_link_to_elsewhere_is_not_followed_to_delete(
 
 @pytest.mark.parametrize("content", [b"", b"Obj\x01", b"junk" * 100])
 def test_a_rollback_plan_that_cannot_be_read_is_named(root: Path, content: bytes) -> None:
-    """An empty, cut or foreign plan raises InvalidTable with file and cure; nothing goes."""
+    """An empty, truncated or foreign plan raises InvalidTable; nothing is deleted."""
     name = f"{later(root)}.rollback.requested"
     (root / ".hoodie" / name).write_bytes(content)
     before = tree(root)
@@ -650,7 +650,7 @@ def nearly_full() -> Iterator[None]:
 
 @pytest.mark.usefixtures("nearly_full")
 def test_no_name_appears_before_its_whole_content(tmp_path: Path) -> None:
-    """If content cannot be written whole, the name stays free, or keeps what it stood for."""
+    """If content cannot be written completely, the name does not appear or keeps its old file."""
     storage = LocalStorage(tmp_path)
     storage.make_folder(".hoodie")
     with pytest.raises(OSError, match="too large"):

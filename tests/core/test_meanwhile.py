@@ -102,7 +102,7 @@ def interval_with_backup(one: Life) -> Path:
 
 
 def put_back(one: Life, backup: Path, folder: str) -> None:
-    """Restore our folder, or one inside it, as it was in the backup."""
+    """Restore our folder, or one inside it, from the backup."""
     shutil.rmtree(one.path / OURS / folder, ignore_errors=True)
     shutil.copytree(backup / folder, one.path / OURS / folder)
 
@@ -193,7 +193,7 @@ def test_a_mark_that_is_no_number_is_refused(life, mark):
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_late_row_is_redone_if_the_row_it_lost_against_is_gone(life, lost):
-    """A row lost against a base row; another engine takes that commit back: the row is there.
+    """A row lost against a stored row; another engine rolls that commit back: the row returns.
 
     `lost` counts the checkpoints of the instant, of which the first one has the late row.
     """

@@ -163,7 +163,7 @@ def test_a_torn_completed_file_of_ours_is_written_again(tmp_path: Path, torn: by
 
 
 def test_a_torn_completed_file_of_another_stays_an_error(tmp_path: Path) -> None:
-    """A commit that no record of ours explains is not written over."""
+    """A commit without a record of ours is not overwritten."""
     root = make(tmp_path / "t")
     live(opened(root), 2)
     done = root / ".hoodie" / max(n for n in timeline_names(root) if n.endswith(".commit"))

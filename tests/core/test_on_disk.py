@@ -59,7 +59,7 @@ def create(root: Path, **more: Any) -> Table:
 
 
 def test_the_timeline_has_hudis_names(tmp_path: Path) -> None:
-    """Three empty or full files a commit; an update makes a second slice of the same file group."""
+    """Three files per commit; an update creates a second slice of the same file group."""
     table = create(tmp_path / "t")
     table.upsert(small(("a", "x", 1)))
     table.upsert(small(("a", "x", 2)))
@@ -93,7 +93,7 @@ def test_the_timeline_has_hudis_names(tmp_path: Path) -> None:
     ],
 )
 def test_instants_and_their_file_names_are_inverse(instant: Instant, name: str) -> None:
-    """Each instant has the name of timeline layout 1, and the name gives the instant back."""
+    """Each instant has its name of timeline layout 1, and the name parses to the instant."""
     assert instant.file_name == name
     assert Instant.parse(name) == instant
 
@@ -144,7 +144,7 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 @settings(max_examples=100, deadline=None, database=None)
 @given(_TEXT.filter(str.strip), st.booleans(), st.booleans())
 def test_properties_round_trip(name: str, hive: bool, encode: bool) -> None:
-    """Whatever a table's name, what `lines` writes `parse` gives back."""
+    """For any table name, `parse` is the inverse of `lines`."""
     name = name.strip()
     config = TableConfig(
         name, ("id",), ("p",), "ts", hive, encode, "event_time", schema=schema_of()
@@ -233,7 +233,7 @@ def killed(tmp_path: Path) -> Path:
 
 
 def test_markers_stand_before_files_and_tell_new_from_rewritten(killed: Path) -> None:
-    """Killed before the completed file: one marker a published file, CREATE or MERGE, no more."""
+    """Killed before the completed file: one marker per published file, CREATE or MERGE."""
     files = tree(killed)
     published = {path for path in files if path.endswith("_20260101000000001.parquet")}
     inside = ".hoodie/.temp/20260101000000001/"
@@ -306,7 +306,7 @@ def test_base_files_carry_meta_columns_and_an_index(tmp_path: Path) -> None:
 def test_the_footer_index_knows_every_key_after_any_commits(
     new_folder: Callable[[], Path],
 ) -> None:
-    """After inserts, updates and deletes of any text, fsck finds ranges and blooms right."""
+    """After inserts, updates and deletes of any text, key ranges and blooms are correct."""
     texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 
     @settings(max_examples=25, deadline=None, database=None)
@@ -395,7 +395,7 @@ def test_hudi_reads_every_type_as_we_do(tmp_path: Path) -> None:
 
 
 def test_we_read_every_type_that_we_write(tmp_path: Path) -> None:
-    """Insert, then update: rows and schema come back as they were, of every type."""
+    """Insert, then update: rows and schema of every type are returned unchanged."""
     table = Table.create(tmp_path / "t", schema=ALL, record_key="id")
     for _ in range(2):
         table.upsert(all_types())
@@ -444,7 +444,7 @@ def test_every_layout_reads_the_same(tmp_path: Path, key: Any, by: Any, hive_sty
 
 
 def test_a_file_group_that_deletes_emptied_is_read_and_filled_again(tmp_path: Path) -> None:
-    """The last row's delete leaves a file without rows; both readers and the next upsert manage."""
+    """Deleting the last row leaves a file without rows; both readers and an upsert handle it."""
     table = create(tmp_path / "t")
     table.upsert(small(("a", "x", 1), ("b", "y", 1)))
     commit = table.delete(small(("a", "x", 1)))
@@ -503,7 +503,7 @@ def test_time_travel_sees_every_earlier_snapshot(tmp_path: Path) -> None:
 
 
 def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
-    """A read returns the asked columns in the asked order, and names those that are not there."""
+    """A read returns the requested columns in order; the error names missing ones."""
     table = create(tmp_path / "t")
     table.upsert(small(("a", "x", 1)))
     assert table.to_arrow(["ts", "_hoodie_record_key"]).to_pylist() == [
@@ -514,7 +514,7 @@ def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
 
 
 def test_history_and_timeline_tell_what_was_done(tmp_path: Path) -> None:
-    """One row a commit with its counts; the timeline shows each instant in its furthest state."""
+    """One row per commit with its counts; the timeline shows each instant in its latest state."""
     table = create(tmp_path / "t")
     table.upsert(small(("a", "x", 1), ("b", "x", 1)))
     table.insert(small(("c", "y", 1)))

@@ -151,7 +151,7 @@ def test_a_damaged_state_is_refused_and_not_believed(tmp_path: Path, damage: str
 
 
 def test_a_state_is_saved_whole_or_not_at_all(watched: Path) -> None:
-    """What is saved twice under a name is there once, and no temporary file is left."""
+    """Content saved twice under a name exists once, and no temporary file is left."""
     remembered(watched)
     remembered(watched)
     names = [p.name for p in watched.rglob("*") if p.is_file()]

@@ -85,7 +85,7 @@ def test_a_damaged_backup_is_not_believed(table: Table, case: str) -> None:
 
 @pytest.mark.parametrize("keys", ["id", ["id", "v"]])
 def test_keys_of_more_than_64_kib_are_refused(tmp_path: Path, keys: str | list[str]) -> None:
-    """A key that long is named by its column before anything is written; a shorter one is taken."""
+    """A key that long is refused by column before anything is written; a shorter one is stored."""
     table = Table.create(tmp_path / "t", schema=SCHEMA, **{**KEYS, "record_key": keys})
     room = 65_536 - (0 if keys == "id" else len("id:,v:1"))
     before = tree(table.path)

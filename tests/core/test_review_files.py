@@ -1,4 +1,4 @@
-"""Backups of prepared records, parts of instants, a timeline that is gone, names that are alike."""
+"""Backups of prepared records, parts of instants, a missing timeline, similar names."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_prepared_record_of_a_backup_is_not_applied_again(life, folders):
 
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_prepared_insert_of_a_backup_is_not_inserted_again(life, undone):
-    """It was redone, or undone and tried again, since: its rows are there once."""
+    """It has been redone, or rolled back and retried: its rows are in the table once."""
     one = life()
     write_batch(one, 0, "a")
     if undone:
@@ -118,7 +118,7 @@ def full_disk(one: Life) -> None:
 
 
 def restored(one: Life) -> None:
-    """Our folder comes back as it was before the second checkpoint."""
+    """Our folder is restored to its state before the second checkpoint."""
     one.job.checkpointing.complete()
     put_back(one, one.path.with_name("backup"), ".")
 
@@ -184,7 +184,7 @@ class Deaf(LocalStorage):
 
 @pytest.mark.parametrize("pair", [("NY", "ny"), ("é", "e\u0301"), ("a/B", "a/b"), ("A/b", "a/b")])
 def test_partitions_that_would_share_a_folder_are_refused(tmp_path: Path, pair) -> None:
-    """The second one is refused, in one batch or later; on other file systems both are there."""
+    """The second one is refused, in one batch or later; other file systems keep both."""
     (tmp_path / ".hoodie").mkdir()
     deaf, plain = Deaf(tmp_path), LocalStorage(tmp_path)
     for known, written in ((pair[:1], pair[1:]), ((), pair), (("x",), pair)):

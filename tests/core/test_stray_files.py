@@ -1,4 +1,4 @@
-"""Files with names that are none of ours, in folders that we list: they change nothing."""
+"""Foreign files in folders that we list have no effect."""
 
 from __future__ import annotations
 

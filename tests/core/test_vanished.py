@@ -1,4 +1,4 @@
-"""Commits whose completed file is gone: what was completed is neither undone nor to be deleted."""
+"""Commits whose completed file is gone: they are neither rolled back nor deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damage to one durable file: which files there are, and what can become of one.
+"""Damage to one durable file: the kinds of files and of damage.
 
 | how | what becomes of the file |
 | --- | --- |
@@ -39,7 +39,7 @@ def kind_of(path: str) -> str:
 
 
 def files_of_ours(table: Path) -> dict[str, list[Path]]:
-    """Return the files below our folder, and those of the state index beside the table, by kind."""
+    """Return the files below our folder, and those of the state index, by kind."""
     found: dict[str, list[Path]] = {}
     root, state = table / OURS, table.parent / "hoodie_nb_state"
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
@@ -65,7 +65,7 @@ def files_of_the_table(table: Path) -> dict[str, list[Path]]:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Damage to one file that has not struck yet, or has."""
+    """A planned or applied damage to one file."""
 
     path: Path
     kind: str
@@ -83,7 +83,7 @@ class Damage:
         earlier: Mapping[Path, bytes] | None = None,
         how: str | None = None,
     ) -> Damage:
-        """Choose a kind, a file of it, and what becomes of the file."""
+        """Choose a kind, a file of it, and the damage."""
         kind = draw.choice(sorted(files))
         path, how = draw.choice(files[kind]), how or draw.choice(HOW)
         others = [p.read_bytes() for p in files[kind] if p != path]
@@ -103,7 +103,7 @@ class Damage:
             self.path.write_bytes(self.after)
 
     def undo(self) -> None:
-        """Put the file back as it was, under each of its names."""
+        """Restore the file under each of its names."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for path in (self.path, *(link for link in self.links if link.exists())):
             path.write_bytes(self.before)

@@ -1,4 +1,4 @@
-"""What goes wrong: crashes, errors of the disk, damaged files, clocks that are set."""
+"""The disasters of a history: crashes, disk errors, damaged files, clock changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def disk_error(history: History) -> None:
 
 
 def damage(history: History) -> None:
-    """Damage a file of ours between two processes: the start refuses, or it does no harm.
+    """Damage one of our files between two processes: the start refuses, or there is no effect.
 
     After a refusal the file is put back, and the job goes on.
     """
@@ -74,7 +74,7 @@ def damage(history: History) -> None:
 
 
 def restore_seals(history: History) -> None:
-    """Bring the sealed records of an earlier moment back, at times with their runs; keep today's.
+    """Restore earlier sealed records, sometimes with their runs; keep the current ones.
 
     Only those that are applied by now are new: they must not be applied again.
     """
@@ -94,7 +94,7 @@ def restore_seals(history: History) -> None:
 
 
 def set_clock(history: History) -> None:
-    """Set the clock back or forward; what is sealed for 30 seconds is due 31 seconds later."""
+    """Set the clock back or forward; an interval of 30 seconds is due 31 seconds later."""
     history.clock.ms += history.random.choice([-3_600_000, -60_000, 60_000, 3_600_000])
     interval = history.traits.interval
     if interval is not None and interval.duration_ms is not None:
@@ -105,7 +105,7 @@ def set_clock(history: History) -> None:
 
 
 def long_interval(history: History) -> None:
-    """Seal more checkpoints than any cache holds, then die while or after they are committed."""
+    """Seal more checkpoints than fit into any cache, then die during or after their commit."""
     for _ in range(history.random.randint(105, 130)):
         history.write(3)
         history.checkpoint()

@@ -1,4 +1,4 @@
-"""A history: one job on one table, its processes one after the other, and the model beside it.
+"""A history: one job on one table, its processes one after the other, and the model.
 
 The verbs of the RFC are methods here (`write`, `checkpoint`, `complete`, …); other engines and
 disasters lie in `neighbours` and `disasters` as functions of a history.
@@ -55,12 +55,12 @@ class History:
     # --- the process ----------------------------------------------------------------------------
 
     def handle(self) -> TableHandle:
-        """Return a process's own look at the table."""
+        """Return a process's own table handle."""
         storage = FaultyStorage(self.path, links=self.traits.links)
         return TableHandle(storage, self.clock, properties.load(storage))
 
     def end_process(self) -> None:
-        """Let the process die where it is."""
+        """Kill the process."""
         failpoints.arm("")
         if self.job is not None:
             self.job.table.storage.dead = True
@@ -87,7 +87,7 @@ class History:
         self.unfinished.clear()
 
     def take(self, name: str, verb: Callable[[], object]) -> None:
-        """Take a verb; a crash it runs into is followed by a restart, an error is survived."""
+        """Run a verb; restart after a crash, continue after an error."""
         self.verbs.append(name)
         try:
             verb()
@@ -117,7 +117,7 @@ class History:
         self.unfinished.append(self.number)
 
     def eager(self) -> None:
-        """Let rows come between the barrier of a checkpoint and its end."""
+        """Send rows between the barrier of a checkpoint and its end."""
         self.number += 1
         self.job.barrier(self.number)
         self.write()
@@ -162,7 +162,7 @@ class History:
         self.job.failover()
 
     def rewind(self) -> None:
-        """Restart over an older checkpoint folder: other data comes under known numbers.
+        """Restart with an older checkpoint folder: other data has known numbers.
 
         Not much older: the table must know the batch that the folder goes on from.
         """

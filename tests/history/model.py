@@ -1,4 +1,4 @@
-"""What a table must hold after a history: a dict that applied the same rows, from the rules alone.
+"""The expected table after a history: a dict that applied the same rows, by the rules alone.
 
 Two rows are the same record if their partition and their key columns are: a null and an empty
 partition value are one partition; in a composite key null and the empty string are two values. Of
@@ -16,7 +16,7 @@ DELETED = "_hoodie_is_deleted"
 
 
 def identity(row: Row) -> tuple[Any, ...]:
-    """Return what makes a row the same record as another."""
+    """Return the identity of a row's record."""
     return (row["part"] or "", row["id"], row["sub"])
 
 
@@ -30,7 +30,7 @@ def seen(row: Row) -> Seen:
 
 
 def order(rows: Iterable[Seen]) -> list[Seen]:
-    """Return rows in an order that does not depend on how they were stored."""
+    """Return rows in an order that does not depend on their storage."""
     return sorted(rows, key=repr)
 
 
@@ -51,7 +51,7 @@ class Model:
                 self._rows[identity(row)] = row
 
     def knows(self, row: Row) -> bool:
-        """Whether the table has held that record."""
+        """Whether that record has ever been in the table."""
         return identity(row) in self._rows
 
     def snapshot(self) -> list[Seen]:

@@ -1,4 +1,4 @@
-"""Who else touches the table: another engine, another schema, a forked child, a bad batch."""
+"""Other users of the table: another engine, another schema, a forked child, a bad batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hoodie_nb.writer.pipelines import Shape
 
 @contextlib.contextmanager
 def unarmed() -> Iterator[None]:
-    """Keep the failpoints for the job: the other engine does not run into them."""
+    """Disarm the failpoints while the other engine runs."""
     armed = dict(failpoints._armed)
     failpoints._armed.clear()
     try:
@@ -115,7 +115,7 @@ def archives(history: History) -> None:
 
 
 def bad_batch(history: History) -> None:
-    """Let the source send a key that gives another key's text: refused, and nothing changes.
+    """Let the source send a key with another key's text: refused, and nothing changes.
 
     The source takes the batch out again, and the job goes on.
     """
@@ -164,7 +164,7 @@ def forked(history: History) -> None:
 
 
 def _try_to_write(storage: LocalStorage, answer: int, alive: int) -> None:
-    """Try to write beside the parent, say how it went, and end with the parent; never returns."""
+    """Try to write in parallel with the parent, report the result, and exit; never returns."""
     try:
         with writing(storage):
             os.write(answer, b"wrote beside the holder")

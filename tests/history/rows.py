@@ -1,4 +1,4 @@
-"""The rows of a history: forty records, some of them late, deleted, or with keys of a kind.
+"""The rows of a history: forty records, some late, deleted, or with special keys.
 
 A record keeps its number's habits: of four, the first comes late at times, the second is deleted at
 times, and the third often has the ordering value of its last version.
@@ -96,7 +96,7 @@ class Rows:
         return {**row, **{f.name: self._value(f) for f in schema if f.name not in row}}
 
     def _value(self, column: pa.Field) -> object:
-        """Return a value for a column; one that another engine added is null at times."""
+        """Return a value for a column; a column that another engine added is sometimes null."""
         if column.name == "v":
             return self._draw.randrange(10**9)
         if column.name != "n" and self._draw.random() < 0.3:

@@ -1,4 +1,4 @@
-"""What is special about one history: a function of its pipeline and seed.
+"""The traits of one history, derived from its pipeline and seed.
 
 | trait | which seeds | what it tries |
 | --- | --- | --- |

@@ -40,7 +40,7 @@ class JavaError(Exception):
 
 
 class Judge:
-    """Java Hudi in a process of its own; one request at a time."""
+    """Java Hudi in a separate process; one request at a time."""
 
     def __init__(self, home: Mapping[str, str], scratch: Path) -> None:
         self._scratch = scratch

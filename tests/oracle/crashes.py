@@ -1,4 +1,4 @@
-"""Writers that die: a process of ours at a failpoint, Java before its commit."""
+"""Writers that die: our process at a failpoint, Java before its commit."""
 
 from __future__ import annotations
 

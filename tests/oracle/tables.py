@@ -60,7 +60,7 @@ class Layout:
         return SCHEMA.append(_LOCAL) if self.local_times else SCHEMA
 
     def create(self, path: str | os.PathLike[str]) -> Table:
-        """Make an empty table of ours."""
+        """Create an empty table with this library."""
         return Table.create(
             path,
             schema=self.schema,

@@ -43,7 +43,7 @@ def model(table: Table) -> Model:
 def test_java_rolls_our_crash_back(
     judge: Judge, table: Table, model: Model, tmp_path: Path, failpoint: str
 ) -> None:
-    """Wherever we die before the commit, Java's next write leaves no file of ours, and all rows."""
+    """After a crash of ours before the commit, Java's next write removes our files only."""
     die_at(failpoint, table, rows(range(10, 40), WIDER, 2), tmp_path)
     (dead,) = pending(table)
     staged = sorted((Path(table.path) / STAGED).rglob("*"))

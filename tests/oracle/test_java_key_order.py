@@ -63,7 +63,7 @@ def written(judge: Judge, path: Path, first: str) -> None:
 
 @pytest.mark.parametrize("first", ["java", "ours"])
 def test_keys_across_the_bmp_are_not_doubled(judge: Judge, tmp_path: Path, first: str) -> None:
-    """Java and we upsert the same keys in turn, one file group a commit: each key stays one row."""
+    """Java and this library upsert the same keys in turn: each key stays one row."""
     written(judge, tmp_path / "t", first)
 
 

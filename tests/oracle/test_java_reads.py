@@ -108,7 +108,7 @@ def test_java_minds_no_commit_without_files(judge: Judge, tmp_path: Path) -> Non
 
 
 def test_java_sees_the_departures_board(judge: Judge, tmp_path: Path) -> None:
-    """Five days of flights, 2000 events a commit, are the board that follows from the source."""
+    """Five days of flights, 2000 events per commit, give the board computed from the source."""
     table = Table.create(
         tmp_path / "flights",
         schema=flights.SCHEMA,

@@ -33,7 +33,7 @@ def words(layout: Layout) -> dict[str, str]:
 
 
 def started(path: Path) -> tuple[Table, Model]:
-    """Return a table of ours after one commit of 20 rows."""
+    """Return one of our tables after one commit of 20 rows."""
     table, model = SIMPLE.create(path), Model(SIMPLE)
     table.upsert(model.upsert(range(20), 1))
     return table, model
@@ -138,7 +138,7 @@ def test_empty_file_groups_are_read_and_filled(judge: Judge, tmp_path: Path) -> 
 
 
 def test_java_deletes_rows_and_we_go_on(judge: Judge, tmp_path: Path) -> None:
-    """A delete of Java's leaves the schema as it was."""
+    """A delete by Java does not change the schema."""
     table, model = started(tmp_path / "t")
     judge.write(table.path, model.delete(range(0, 20, 3)), BLOOM | {OPERATION: "delete"})
     assert table.schema == SCHEMA
@@ -206,7 +206,7 @@ def test_a_table_with_a_metadata_table_is_not_written(judge: Judge, tmp_path: Pa
 def test_a_table_that_java_upgraded_is_neither_read_nor_written(
     judge: Judge, tmp_path: Path
 ) -> None:
-    """Java's default write makes it version 9: even a table at hand says so, and shows no rows."""
+    """Java's default write upgrades to version 9: even an open table raises the error."""
     table, model = started(tmp_path / "t")
     judge.write(table.path, model.upsert(range(10, 30), 2), {})
     for use in (

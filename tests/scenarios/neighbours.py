@@ -1,4 +1,4 @@
-"""The verbs of those who share the table: another engine, a second job, other tasks."""
+"""The verbs of other users of the table: another engine, a second job, other tasks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Neighbours:
-    """What others do to the table of a `World`."""
+    """Actions of others on the table of a `World`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def do_foreign_commit(self, *words: str) -> list[str]:
-        """Commit rows from another engine, which knows nothing of this job."""
+        """Commit rows from another engine, which does not know this job."""
         handle = self._world.handle()
         keyed = keyed_in_order(self._world._rows(words, every_column=True), Intake(CONFIG, SCHEMA))
         coordinator, intake = WriteCoordinator(handle, EventLog()), Intake(CONFIG, SCHEMA)
@@ -45,7 +45,7 @@ class Neighbours:
         return [f"another engine commits {result.instant_time}"]
 
     def do_foreign_rollback(self, *traceless: str) -> None:
-        """Let Java roll back what is pending, as it does before each of its own writes."""
+        """Let Java roll back pending instants, as it does before each of its own writes."""
         handle = self._world.handle()
         for pending in handle.timeline.pending():
             if traceless:
@@ -56,7 +56,7 @@ class Neighbours:
             handle.timeline.complete(rollback, b"Java's")
 
     def do_clock(self, seconds: str) -> None:
-        """Set the clock on or back."""
+        """Set the clock forward or back."""
         self._world.clock.ms += 1000 * int(seconds)
 
     def do_foreign_begins(self, *heartbeat: str) -> None:
@@ -93,7 +93,7 @@ class Neighbours:
         JobHold(self._world.handle().storage, "job two")
 
     def do_assign(self, task: str, tasks: str, *words: str) -> Iterator[str]:
-        """Ask one of several assigner tasks for room: `partition=rows`."""
+        """Let one of several assigner tasks assign rows: `partition=rows`."""
         coordinator, job = WriteCoordinator(self._world.handle(), EventLog()), self._world.job
         shape = replace(job.shape, tasks=int(tasks))
         plan = replace(coordinator.plan(None, job.intake, shape), instant_time=f"{0:017d}")

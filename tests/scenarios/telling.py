@@ -1,4 +1,4 @@
-"""How the scenarios put into words what the actors said."""
+"""The texts of the events in the scenarios."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACTIONS = {text.split()[1] for text in SAID.values()}
 
 
 class Names:
-    """Stable short names, in order of appearance, for what the clock and the run decide."""
+    """Stable short names, in order of appearance, for values that depend on clock and run."""
 
     def __init__(self) -> None:
         self._instants: dict[str, str] = {}

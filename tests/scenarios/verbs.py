@@ -1,4 +1,4 @@
-"""The verbs of the scenarios: a job, its source, its disk and its neighbours, driven by hand.
+"""The verbs of the scenarios: a job, its source, its disk and other writers, driven by hand.
 
 One line is one verb. A row is written `key=partition:value@ts`; `-` before it deletes. Without a
 value it carries the number of its `write`, without a ts the number of the row, so that the newer
@@ -43,7 +43,7 @@ _ROW = re.compile(r"(-?)(\w+)=(\w*)(?::(-?\d+))?(?:@(-?\d+))?")
 
 
 class World:
-    """One table, the job that writes it, and everything that may happen to them."""
+    """One table, its job, and all events that can happen to them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / "table"
@@ -60,7 +60,7 @@ class World:
         self.writes = self.rows_written = 0
 
     def run(self, line: str) -> Iterator[str]:
-        """Run one line; yield what the actors said and what the verb or its failure printed."""
+        """Run one line; yield the events and the output of the verb or of its failure."""
         verb, *words = line.split()
         self.clock.ms += 1000
         try:
@@ -80,7 +80,7 @@ class World:
         yield from (self.names.short(text) for text in printed)
 
     def _in_order(self, verb: str) -> list[Event]:
-        """Return what was said; flushes, which end whenever they like, with their checkpoint."""
+        """Return the events; flushes, which end at any time, together with their checkpoint."""
         told = []
         for event in self.said:
             if event.kind == "buffer_flushed":
@@ -142,7 +142,7 @@ class World:
         return TableHandle(storage, self.clock, properties.load(storage))
 
     def _die(self) -> None:
-        """End the process: nothing it still tries reaches the disk."""
+        """End the process: its later operations do not reach the disk."""
         if self.storage is not None:
             self.storage.dead = True
         if self.job is not None:
@@ -220,7 +220,7 @@ class World:
         return [] if self.job.replay(int(number)) else ["not held"]
 
     def do_rewind(self, number: str) -> None:
-        """Restore an older checkpoint folder: the source knows `number` checkpoints only."""
+        """Restore an older checkpoint folder: the source has only `number` checkpoints."""
         self._die()
         self.source.succeeded = int(number)
         del self.source.sealed[int(number) :]
@@ -246,25 +246,25 @@ class World:
         failpoints.arm("")
 
     def do_backup(self) -> None:
-        """Copy the table away."""
+        """Back up the table."""
         shutil.copytree(self.path, self.folder / "backup")
 
     def do_restore(self) -> None:
-        """Put the copy in the table's place."""
+        """Restore the table from the backup."""
         self._die()
         shutil.rmtree(self.path)
         shutil.copytree(self.folder / "backup", self.path)
 
     def do_uncommit(self) -> None:
-        """Take the newest completed file away."""
+        """Remove the newest completed file."""
         done = self.handle().timeline.completed_commits()[-1]
         (self.path / done.path).unlink()
 
     def do_lose_index(self) -> None:
-        """Delete what the job keeps of its keys."""
+        """Delete the job's index state."""
         shutil.rmtree(self.folder / "state", ignore_errors=True)
 
     def close(self) -> None:
-        """End the job and disarm what is left."""
+        """End the job and disarm the failpoints."""
         failpoints.arm("")
         self._die()

@@ -1,4 +1,4 @@
-"""The verbs that look: at the table as a reader, at the disk, at the job."""
+"""The verbs that print: the table for a reader, the disk, the job."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ STAGING = (
 
 
 class Views:
-    """What one sees of a `World`."""
+    """The visible state of a `World`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def do_read(self) -> list[str]:
-        """Print the snapshot, a line a partition: key=value@ts."""
+        """Print the snapshot, one line per partition: key=value@ts."""
         parts: dict[str, list[str]] = {}
         for row in to_arrow(self._world.handle()).to_pylist():
             parts.setdefault(row["part"], []).append(f"{row['id']}={row['v']}@{row['ts']}")
@@ -41,7 +41,7 @@ class Views:
         return [f"{i.requested_time}:{k}" for i, k in zip(found, kinds, strict=True)] or ["empty"]
 
     def do_buffers(self) -> list[str]:
-        """Print what no durable checkpoint holds yet."""
+        """Print the rows that are in no durable checkpoint yet."""
         return [f"rows={self._world.job.waiting_rows}"]
 
     def do_files(self) -> list[str]:
@@ -63,11 +63,11 @@ class Views:
         return found or ["nothing"]
 
     def do_index(self) -> list[str]:
-        """Print what the last lookup cost."""
+        """Print the cost of the last lookup."""
         values = self._world.job.events.records("index_looked_up")[-1].values
         shown = ("keys", "found", "candidates", "false_positives")
         return [" ".join(f"{name}={values[name]}" for name in shown)]
 
     def do_fsck(self) -> list[str]:
-        """Print what fsck finds."""
+        """Print the findings of fsck."""
         return [f.what for f in fsck(self._world.path)] or ["clean"]
