@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.table.keys import check_key_types
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import ordering_objection
@@ -78,6 +78,7 @@ def arrow_schema_of(schema: pa.Schema | StructType | str) -> pa.Schema:
     """Return a schema given as pyarrow's, as Spark's or as DDL text."""
     if isinstance(schema, pa.Schema):
         return schema
+    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -85,4 +86,7 @@ def arrow_schema_of(schema: pa.Schema | StructType | str) -> pa.Schema:
         schema = StructType.fromDDL(schema)
     if not isinstance(schema, StructType):
         raise InvalidConfig(f"schema={schema!r}: give a pyarrow.Schema, a StructType or DDL text")
-    return to_arrow_schema(schema, timezone="UTC")
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except PySparkException as error:
+        raise InvalidInput(f"the schema has a column that cannot be stored: {error}") from None

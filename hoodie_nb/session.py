@@ -40,6 +40,7 @@ from pyspark.sql import SparkSession
 
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.java import cache_folder, find_java, java_home
+from hoodie_nb.runners.lost_jvm import forget_jvm, jvm_is_gone
 
 _CORES, _MEMORY = 2, "2g"
 _KEPT_LOGS = 10
@@ -64,13 +65,15 @@ def spark(
 ) -> SparkSession:
     """Return a quiet local session, or the running one.
 
-    `memory` is the JVM's heap, without the Python workers. A running session is reused: settings
-    that can change at run time are applied, and a warning lists explicit settings that cannot.
-    Raises InvalidConfig if there is no Java.
+    `memory` is the JVM's heap, without the Python workers. A running session is reused
+    unless its JVM has ended: settings that can change at run time are applied, and a warning lists
+    explicit settings that cannot. Raises InvalidConfig if there is no Java.
     """
     if not isinstance(cores, int) or cores < 1:
         raise InvalidConfig(f"cores={cores!r}: give a whole number of 1 or more")
     wishes = {name: _text(value) for name, value in (conf or {}).items()}
+    if jvm_is_gone():
+        forget_jvm()
     running = SparkContext._active_spark_context
     if running is not None:
         session = SparkSession.getActiveSession() or SparkSession(running)

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import hoodie_nb as hn
+from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,3 +191,10 @@ def test_a_plan_with_state_goes_on_from_an_older_checkpoint_folder(spark, tmp_pa
     for name in ("0", ".0.crc"):  # as if it had been killed before
         (tmp_path / "ck/commits" / name).unlink()
     assert set(written(tmp_path, rows)) == set(KEYS)
+
+
+def test_a_source_that_lists_no_files_may_have_the_offset_of_one_that_does(tmp_path):
+    """Files of a batch are read only from lists that are in the checkpoint folder."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/0").write_text('v1\n{}\n{"logOffset":3}')
+    assert CheckpointFolder(str(tmp_path)).arrived(0) == []

@@ -116,3 +116,17 @@ def test_an_interrupted_start_leaves_no_query(spark, tmp_path):
     start(trigger="available_now").wait(60)
     assert table.to_arrow().num_rows == 2
     assert table.fsck() == []
+
+
+def test_a_query_that_failed_in_its_source_says_so_when_it_is_stopped(spark, tmp_path):
+    """If a query failed outside the writer, its job has failed, even if `stop` is called later."""
+    table, source, start = started(spark, tmp_path)
+    job = start()
+    job.process_all_available()
+    (tmp_path / "ck/offsets/1").mkdir()  # so that Spark cannot write the offsets of its next batch
+    source.add(row("b"))
+    assert until(lambda: not job.active)
+    assert job.status.startswith("failed")
+    with pytest.raises(hn.errors.WriteFailed, match="outside the writer"):
+        job.stop()
+    assert table.to_arrow().num_rows == 1

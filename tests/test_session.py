@@ -34,6 +34,38 @@ print(json.dumps([find_java().source, rows.count(), log_path().stat().st_size > 
 session.stop()
 """
 
+LOSE_IT = """
+import os, signal, time
+import hoodie_nb as hn
+
+def stream(session):
+    rate = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+    return rate.selectExpr("CAST(value AS STRING) AS id")
+
+def killed(session):
+    os.kill(session._jvm.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)
+
+session = hn.spark(cores=1, memory="1g")
+table = hn.Table.create("t", schema="id string", record_key="id")
+job = hn.write_stream(stream(session), table, checkpoint="ck", trigger="0 seconds")
+while table.to_arrow().num_rows < 5:
+    time.sleep(0.1)
+killed(session)
+try:
+    job.wait(60)
+except hn.errors.WriteFailed as error:
+    print("hn.spark()" in str(error))
+session = hn.spark(cores=1, memory="1g")
+before = table.to_arrow().num_rows
+job = hn.write_stream(stream(session), table, checkpoint="ck", trigger="0 seconds")
+while table.to_arrow().num_rows <= before:
+    time.sleep(0.1)
+job.stop()
+ids = sorted(int(row["id"]) for row in table.to_arrow().to_pylist())
+print(ids == list(range(len(ids))), table.fsck())
+session.stop()
+"""
+
 
 def in_a_new_process(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
     """Run code as from a folder of its own, in an environment that lacks what would help Spark."""
@@ -141,6 +173,13 @@ def test_new_process_is_quiet_and_leaves_nothing(tmp_path):
     assert (done.stderr, done.returncode) == ("", 0)
     assert json.loads(done.stdout)[1:] == [1000, True]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_lost_jvm_is_replaced_in_the_same_process(tmp_path):
+    """A job whose JVM was killed says what to do, and doing it works."""
+    done = in_a_new_process(LOSE_IT, tmp_path)
+    assert (done.stdout.splitlines(), done.returncode) == (["True", "True []"], 0), done.stderr
 
 
 @pytest.mark.spark

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from core.tables import hudi_table, without_meta
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 from spark_source import FolderSource
 
 import hoodie_nb as hn
@@ -189,6 +190,14 @@ def test_a_delete_flag_that_is_null_keeps_the_row(spark, tmp_path):
     flags = F.when(F.col("v") == 1, True)
     table.upsert(rows.withColumn("_hoodie_is_deleted", flags).withColumn("p", F.lit("")))
     assert sorted(table.to_arrow()["v"].to_pylist()) == [0, 2]
+
+
+@pytest.mark.parametrize("kind", ["interval year to month", "interval", "variant", "map<int, int>"])
+def test_types_that_cannot_be_stored_are_refused_by_name(spark, tmp_path, kind):
+    """A column type that Arrow or Hudi does not support is refused when a table is created."""
+    schema = StructType.fromDDL(f"id string, c {kind}")
+    with pytest.raises(hn.errors.InvalidInput, match="column"):
+        hn.Table.create(tmp_path / "t", schema=schema, record_key="id")
 
 
 def test_a_collation_does_not_make_two_keys_one(spark, tmp_path):

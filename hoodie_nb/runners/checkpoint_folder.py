@@ -112,8 +112,10 @@ class CheckpointFolder:
             offset = _OFFSET.fullmatch(line)
             end = json.loads(offset[2]).get("logOffset") if offset else None
             if offset and isinstance(end, int):
-                source = self.sources[number] if number < len(self.sources) else number
-                ends[offset[1] or str(source)] = end
+                numbered = self.sources[number] if number < len(self.sources) else number
+                source = offset[1] or str(numbered)
+                if Path(self.path, "sources", source).is_dir():  # otherwise it lists no files
+                    ends[source] = end
         return ends
 
     def _listed(self, source: str, entries: range) -> dict[str, int]:

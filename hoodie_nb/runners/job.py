@@ -11,7 +11,6 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display
-from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.interrupts import stop_on_interrupt
 from hoodie_nb.runners.triggers import POLL_S, seconds
@@ -130,7 +129,3 @@ class Job(WatchedQuery):
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
-        failure = None if self._stopping.is_set() else self.query.exception()
-        if failure is not None:
-            line = str(failure).splitlines()[0][:300]
-            raise WriteFailed(f"the streaming query failed outside the writer: {line}")

@@ -23,6 +23,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+
 from hoodie_nb.commit.lock import JobHold
 from hoodie_nb.errors import (
     ConcurrentWriter,
@@ -30,8 +32,10 @@ from hoodie_nb.errors import (
     InvalidConfig,
     InvalidInput,
     InvalidTable,
+    WriteFailed,
 )
 from hoodie_nb.events import EventLog
+from hoodie_nb.runners.lost_jvm import JVM_IS_GONE, jvm_is_gone
 from hoodie_nb.runners.micro_batches import MicroBatches
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.runners.spark import receiver, stop_started
@@ -118,11 +122,15 @@ class WatchedQuery:
                 if self._stopping.wait(0.25 * 2**failures):
                     break
                 self._restart()
+            self._error = self._error or self._failed_outside()
             if not self._killed.is_set():
                 with self._hold.writing():
                     self.checkpointing.complete()
         except BaseException as error:
             self._error = self._error or error
+        suspect, lost = (Py4JError, OSError, WriteFailed), isinstance(self._error, Py4JError)
+        if isinstance(self._error, suspect) and jvm_is_gone(within_s=1 if lost else 0):
+            self._error = WriteFailed(JVM_IS_GONE)
         self._stop_query()  # without its watcher nothing would be committed
         self._live.close()
         self._hold.release()
@@ -130,6 +138,14 @@ class WatchedQuery:
             self._tell_end("job_failed" if self._error else "job_stopped")
         finally:
             self._ended.set()
+
+    def _failed_outside(self) -> WriteFailed | None:
+        """Return the error of a query that failed outside the writer, None if it did not fail."""
+        failure = None if self._stopping.is_set() else self.query.exception()
+        if failure is None:
+            return None
+        line = str(failure).splitlines()[0][:300]
+        return WriteFailed(f"the streaming query failed outside the writer: {line}")
 
     def _tell_end(self, kind: str) -> None:
         error = self._error
