@@ -18,7 +18,7 @@ def declared(project: dict) -> list[str]:
 
 
 def lowest(requirement: str) -> str:
-    """Return `pyarrow==18` for `pyarrow>=18`, and a requirement without `>=` as it is."""
+    """Return `pyarrow==18` for `pyarrow>=18`, and a requirement without `>=` unchanged."""
     return re.sub(r">=([\w.]+).*", r"==\1", requirement.replace(" ", ""))
 
 

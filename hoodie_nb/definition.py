@@ -34,7 +34,7 @@ def check_supported(**given: object) -> None:
     for name, value in given.items():
         choices = _NOT_YET[name]
         if value not in choices:
-            raise InvalidConfig(f"{name}={value!r}is not supported: choose from {list(choices)}")
+            raise InvalidConfig(f"{name}={value!r} is not supported: choose from {list(choices)}")
 
 
 def names_of(names: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def merge_mode_of(given: str | None, ordering: str | None) -> str:
     if mode not in ("event_time", "commit_time", "partial"):
         raise InvalidConfig(f"merge_mode={given!r}: choose event_time, commit_time or partial")
     if mode == "event_time" and ordering is None:
-        raise InvalidConfig("merge_mode='event_time' needs an ordering column: give ordering=")
+        raise InvalidConfig("merge_mode='event_time' needs an ordering column: set ordering=")
     return mode
 
 

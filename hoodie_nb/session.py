@@ -70,7 +70,7 @@ def spark(
     explicit settings that cannot. Raises InvalidConfig if there is no Java.
     """
     if not isinstance(cores, int) or cores < 1:
-        raise InvalidConfig(f"cores={cores!r}: give a whole number of 1 or more")
+        raise InvalidConfig(f"cores={cores!r}: give an integer of 1 or more")
     wishes = {name: _text(value) for name, value in (conf or {}).items()}
     if jvm_is_gone():
         forget_jvm()

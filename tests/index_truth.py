@@ -24,7 +24,7 @@ from hoodie_nb.writer.plan import WritePlan
 
 
 def plan_of(table: TableHandle) -> WritePlan:
-    """Return a plan as a writer of the table gets it, with a staging folder of its own."""
+    """Return a plan as a writer of the table gets it, with a separate staging folder."""
     coordinator = WriteCoordinator(table, EventLog())
     plan = coordinator.plan(None, Intake(table.config, table.schema), Shape())
     return replace(plan, staged=staged_folder("0" * 17, uuid.uuid4().hex))

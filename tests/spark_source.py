@@ -22,7 +22,7 @@ class FolderSource:
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, rows: pa.Table) -> None:
-        """Add the rows of the next micro-batch; the file appears whole."""
+        """Add the rows of the next micro-batch; the file appears atomically."""
         name = f"{self.files:06d}.parquet"
         hidden = self.folder / f".{name}"
         pq.write_table(rows.cast(self.schema), hidden)

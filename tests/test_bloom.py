@@ -180,7 +180,7 @@ def test_keys_of_every_length_up_to_200_equal_the_slow_twin() -> None:
 def test_no_key_that_was_added_is_denied(
     keys: list[str], others: list[str], shape: tuple[int, int | None]
 ) -> None:
-    """Whatever else is probed beside them, and after a round trip, added keys are "maybe"."""
+    """Added keys are "maybe", with any other keys in the probe and after a round trip."""
     bloom = bloom_of(keys, *shape)
     again = BloomFilter.parse(bloom.to_text(), bloom.type_code)
     for each in (bloom, again):
@@ -278,7 +278,7 @@ def test_a_filter_is_simple_unless_it_may_grow() -> None:
 
 
 def test_false_positives_stay_near_the_promised_rate() -> None:
-    """At 10 000 keys and p = 0.01, between half and one and a half percent of strangers pass."""
+    """At 10 000 keys and p = 0.01, between half and one and a half percent of absent keys pass."""
     names = np.random.default_rng(7).permutation(60_000).astype(str)
     bloom = BloomFilter.sized(10_000, 0.01)
     bloom.add(pa.array(names[:10_000]))

@@ -72,7 +72,7 @@ def test_a_dashboard_ends_with_its_job(job):
 
 
 def test_the_stop_button_stops_the_job_once(job):
-    """A click asks the job to stop in a thread of its own and cannot be repeated."""
+    """A click requests the stop in a separate thread and cannot be repeated."""
     dashboard = Dashboard(job)
     dashboard._stop.click()
     assert dashboard._stop.disabled
@@ -166,7 +166,7 @@ def test_a_notebook_keeps_the_last_picture():
 
 
 def test_a_replay_begins_at_the_end():
-    """What a notebook keeps of a replay is the whole run."""
+    """A notebook saves the whole run of a replay."""
     replay = Replay(recorded())
     assert replay.state.committed == 3
     assert set(replay._repr_mimebundle_()) == {"text/plain", "image/png", VIEW}
@@ -220,7 +220,7 @@ def test_no_events_are_no_replay():
 
 @pytest.mark.spark
 def test_a_stream_is_followed_to_its_end(spark, tmp_path):
-    """The dashboard of a Spark stream ends with all its commits and the whole of its input."""
+    """The dashboard of a Spark stream ends with all its commits and all its input."""
     table = hn.Table.create(
         tmp_path / "board",
         schema=hn.flights.SCHEMA,

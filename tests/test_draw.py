@@ -215,7 +215,7 @@ def test_sealed_checkpoints_join_the_instant_of_their_interval():
 
 
 def test_a_batch_that_runs_again_is_a_new_column():
-    """A rolled back attempt stays on the strip beside the one that replaced it."""
+    """A rolled back attempt stays on the strip next to its replacement."""
     again = "20261121080000001"
     ends = ("requested", "inflight", "prepared", "committed")
     failed = checkpoint(3, "requested", "inflight", "rolled_back")

@@ -266,7 +266,7 @@ def test_the_manifest_says_what_is_there(written: Path) -> None:
 
 
 def test_only_the_finished_folder_is_left(written: Path) -> None:
-    """The folder is renamed into place whole; nothing is left beside it."""
+    """The folder is renamed into place; no temporary files are left."""
     assert list(written.parent.iterdir()) == [written]
 
 

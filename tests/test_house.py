@@ -163,8 +163,8 @@ def code_lines(path):
 def test_library_stays_small():
     """No file has more than 300 lines; the writer's code stays below 8,940, the laboratory's 3,010.
 
-    Lines of code, docstrings aside. What writes tables is to be read whole by one person; widgets,
-    drawings, demo and race stand beside it, and nobody needs them to trust the writer.
+    Lines of code, without docstrings. One person should be able to read all code that writes
+    tables; widgets, drawings, demo and race are not part of it.
     """
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 300] == []
@@ -230,7 +230,7 @@ def environment(path: Path) -> dict[str, str]:
 
 
 def test_conda_and_pip_install_the_same():
-    """environment.yml names what pyproject.toml names, with equal bounds, and a Java of its own."""
+    """environment.yml names what pyproject.toml names, with equal bounds, and a Java."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = requirements(project, "demo", "notebooks")
     found = environment(ROOT / "environment.yml")

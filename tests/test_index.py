@@ -270,7 +270,7 @@ def test_a_key_that_was_inserted_twice_is_located_where_the_blooms_say(tmp_path)
 
 
 def test_a_commit_of_another_writer_unloads_what_it_rewrote(tmp_path):
-    """Files that another engine rewrote are asked by their blooms again, and no others."""
+    """Files that another engine rewrote are checked by their blooms again, and no others."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(300), 1))
     before = table.index_status()
@@ -390,7 +390,7 @@ def test_a_partition_whose_runs_are_gone_is_learned_anew(tmp_path):
 
 @pytest.mark.parametrize("place", ["", "runs", "manifest-9"])
 def test_an_index_that_cannot_be_reached_fails_no_write(tmp_path, place):
-    """A folder elsewhere is left as it is; a link to itself is an example of an unreadable file."""
+    """A folder elsewhere is not changed; a link to itself is an example of an unreadable file."""
     table, elsewhere = make(tmp_path / "t"), tmp_path / "elsewhere"
     table.upsert(rows(range(30), 1))
     target = Path(table.path, FOLDER, place)
@@ -641,7 +641,7 @@ def test_a_line_is_read_once_however_many_files_its_partition_has(tmp_path, monk
 
 
 def test_keys_are_located_where_the_open_instant_put_them(tmp_path):
-    """The staged files of an open instant are found first: the state knows nothing of them yet."""
+    """The staged files of an open instant are checked first: the state does not cover them yet."""
     table = open_table(make(tmp_path / "t").path)
     intake, coordinator = Intake(table.config, SCHEMA), WriteCoordinator(table, EventLog())
     keyed = keyed_in_order(rows(range(60), 1), intake)

@@ -31,7 +31,7 @@ GONE_WITHIN_S = 60
 
 
 class Demo:
-    """The demo in a process group of its own, as a shell would start it."""
+    """The demo in a separate process group, as a shell would start it."""
 
     def __init__(self, warehouse: Path) -> None:
         self.warehouse = warehouse
@@ -123,7 +123,7 @@ def await_gone(members: set[tuple[int, str]]) -> None:
     """Wait until these processes are gone; JVM and workers end when their driver does."""
     until = time.monotonic() + GONE_WITHIN_S
     while left := members & {(p, since) for p, (_, since) in processes().items()}:
-        assert time.monotonic() < until, f"left behind: {sorted(left)}"
+        assert time.monotonic() < until, f"still running: {sorted(left)}"
         os.sched_yield()
         time.sleep(0.05)
 

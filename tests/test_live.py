@@ -107,7 +107,7 @@ def test_a_flood_is_few_datagrams():
         came = [there.recv(1 << 16)]
         while b"last" not in came[-1]:
             came.append(there.recv(1 << 16))
-    assert len(came) <= most + 2  # and the two that were asked for
+    assert len(came) <= most + 2  # and the two requested ones
     assert 4096 < max(len(datagram) for datagram in came) <= 8192
 
 

@@ -68,7 +68,7 @@ session.stop()
 
 
 def in_a_new_process(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    """Run code as from a folder of its own, in an environment that lacks what would help Spark."""
+    """Run code in a separate folder, in an environment without settings that help Spark."""
     unset = {"JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "VIRTUAL_ENV"}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
@@ -108,7 +108,7 @@ def test_nothing_listens_beyond_this_machine(spark):
 
 
 def descriptors(pid: int) -> list[Path]:
-    """Return the open files of a process that still are there."""
+    """Return the open files of a process that still exist."""
     return [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()]
 
 
@@ -205,7 +205,7 @@ def test_jvm_that_cannot_start_says_why(tmp_path):
 
 @pytest.mark.parametrize("cores", [0, -1, "2", 1.5])
 def test_cores_are_a_positive_number(cores):
-    """Anything but a whole number above 0 is refused before a JVM is started."""
+    """Anything but an integer above 0 is refused before a JVM is started."""
     with pytest.raises(InvalidConfig, match="cores="):
         session_room.spark(cores=cores)
 
@@ -241,7 +241,7 @@ def a_java(folder: Path, version: str, modules: str = "java.base jdk.incubator.v
 
 @pytest.fixture
 def no_java(tmp_path, monkeypatch):
-    """Take JAVA_HOME and the PATH's Java away, and give a cache of its own."""
+    """Remove JAVA_HOME and the PATH's Java, and set a separate cache."""
     (tmp_path / "nothing").mkdir()
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))

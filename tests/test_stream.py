@@ -175,7 +175,7 @@ def test_a_second_job_with_empty_state_finds_every_key(spark, tmp_path):
     run(spark, table, tmp_path, index="bloom")
     assert table.index_status().loaded_files == 0 < table.index_status().files
     rows, own = table.to_arrow().num_rows, tmp_path / "second"
-    second = run(spark, table, own)  # the same events come again, to a job that knows nothing
+    second = run(spark, table, own)  # the same events come again, to a new job
     told = second.events.records("index_looked_up")
     sums = {n: sum(e.values[n] for e in told) for n in told[0].values if n not in ("task", "index")}
     assert sums["files_looked_up"] > 0 and sums["candidates"] > 0 and sums["state_hits"] > 0
@@ -266,7 +266,7 @@ def test_an_interval_commits_less_often_and_ends_the_same(spark, tmp_path, inter
 
 
 def test_a_killed_job_is_completed_by_the_next(spark, tmp_path):
-    """What a killed job had prepared or begun is settled by the next start."""
+    """The next start settles the prepared and unfinished work of a killed job."""
     table = board_table(tmp_path / "board")
     stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source", seed=7)
     job = hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="0 seconds")

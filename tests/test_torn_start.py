@@ -26,6 +26,6 @@ def test_a_half_written_first_offset_does_not_stop_the_next_start(spark, tmp_pat
             source.stream(spark), table, checkpoint=checkpoint, trigger="available_now"
         ).wait(60)
         assert table.to_arrow().num_rows == count
-        (offsets / ".9.a-half.tmp").write_bytes(b"v1\n{")  # beside whole ones it is Spark's
+        (offsets / ".9.a-half.tmp").write_bytes(b"v1\n{")  # with complete ones it is Spark's
         source.add(pa.table({"id": ["b"], "v": [2]}, schema=schema))
     assert (offsets / ".9.a-half.tmp").exists()

@@ -243,7 +243,7 @@ def test_a_run_that_fails_says_why():
 
 @pytest.mark.spark
 def test_controls_run_on_spark(spark):
-    """With a session a run is a real stream with as many writers as asked for."""
+    """With a session a run is a real stream with the requested number of writers."""
     controls = Controls(spark, rows=400, batches=2)
     controls.run()
     controls.wait()

@@ -277,7 +277,7 @@ class WriteCoordinator(Recovery):
     ) -> None:
         """Do the steps after the point of no return; `recover` and `complete` repeat them."""
         time17, table = done.requested_time, self.table
-        if statuses and records[0].base == table.file_groups_at_hand.instants:
+        if statuses and records[0].base == table.cached_file_groups.instants:
             table.remember(time17, statuses)
         try:
             self.progress.record(checkpoints_of(records), time17)

@@ -75,7 +75,7 @@ class _Held:
                     file.close()
                 raise
             file.close()
-        raise ConcurrentWriter(f"{PATH} of {storage.root} is replaced again and again: stop that")
+        raise ConcurrentWriter(f"{PATH} of {storage.root} keeps being replaced: stop that program")
 
     def check(self) -> None:
         """Raise ConcurrentWriter if the file that this process holds is no longer the lock."""
@@ -84,9 +84,9 @@ class _Held:
         file = self.file
         if file is not None and not _is_at(file, os.path.join(self.root, PATH)):
             raise ConcurrentWriter(
-                f"{PATH} of {self.root} was deleted or replaced while this process held it, so "
-                "another one may be writing and this one stops: the next write rolls back what is "
-                "not committed. Do not touch that file, and write the data again"
+                f"{PATH} of {self.root} was deleted or replaced while this process held it. "
+                "Another process may be writing, so this one stops; the next write rolls back its "
+                "uncommitted work. Do not touch that file, and write the data again"
             )
 
 
@@ -137,7 +137,7 @@ class JobHold:
             if self._held.job is not None:
                 raise ConcurrentWriter(
                     f"{storage.root} is written by the job {self._held.job} of this process: stop "
-                    "that job first; one query at a time writes a table"
+                    "that job first; only one query may write a table at a time"
                 )
             self._file = self._held.take(storage, job, job=True)
 

@@ -31,7 +31,7 @@ class RecordFolder(Generic[R]):
         self._known = None
 
     @property
-    def _at_hand(self) -> dict[str, R | None]:
+    def _cached(self) -> dict[str, R | None]:
         if self._known is None:
             names = filter(self._counts, self._storage.names(self._folder))
             self._known = {f"{self._folder}/{name}": None for name in names}
@@ -39,14 +39,14 @@ class RecordFolder(Generic[R]):
 
     def paths(self) -> list[str]:
         """Return the records' paths, relative to the table's root, in order."""
-        return sorted(self._at_hand)
+        return sorted(self._cached)
 
     def read(self, path: str) -> R:
         """Return one of the records."""
-        record = self._at_hand[path]
+        record = self._cached[path]
         if record is None:
             record = self._parse(self._storage.read_bytes(path), path)
-            self._at_hand[path] = record
+            self._cached[path] = record
         return record
 
     def put(self, path: str, record: R, content: bytes) -> None:
@@ -74,5 +74,5 @@ class RecordFolder(Generic[R]):
 
     def _taken(self) -> dict[str, R | None]:
         """Return the cache and clear it until the change has succeeded."""
-        known, self._known = self._at_hand, None
+        known, self._known = self._cached, None
         return known

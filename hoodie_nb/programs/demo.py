@@ -188,8 +188,7 @@ def _holds(order: Order, manifest: Path) -> bool:
         present = [str(folder) for folder in order.folders if folder.exists()]
         if present:
             raise InvalidConfig(
-                f"{', '.join(present)}: not written by the demo, so not changed; give another "
-                "--warehouse"
+                f"{', '.join(present)}: not written by the demo; give another --warehouse"
             )
         return False
     differs = delivery.differences(manifest, order.stream)

@@ -35,7 +35,7 @@ def checkpoint_folder(path: str, table: str) -> str:
     ours, theirs = Path(folder).resolve(), Path(table).resolve()
     if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
         raise InvalidConfig(
-            f"checkpoint={path!r} and the table at {table} are one inside the other: choose a "
+            f"checkpoint={path!r} and the table at {table} overlap: choose a "
             "separate folder for the checkpoints"
         )
     return folder

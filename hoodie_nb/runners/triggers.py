@@ -34,7 +34,7 @@ def trigger_options(trigger: str | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(trigger, Mapping):
         known = {"processingTime", "availableNow"}
         if len(trigger) != 1 or not set(trigger) <= known:
-            raise InvalidConfig(f"trigger={dict(trigger)!r}: one of {sorted(known)} is supported")
+            raise InvalidConfig(f"trigger={dict(trigger)!r}: choose one of {sorted(known)}")
         return dict(trigger)
     if trigger in ("available_now", "availableNow"):
         return {"availableNow": True}

@@ -118,8 +118,8 @@ class BloomFilter:
     def sized(cls, entries: int, fpp: float = 1e-9, max_entries: int | None = None) -> BloomFilter:
         """Return an empty SIMPLE, or DYNAMIC_V0 up to `max_entries`. Raises: InvalidConfig."""
         if entries < 0 or not 0 < fpp < 1 or (max_entries is not None and max_entries < 1):
-            asked = f"entries={entries}, fpp={fpp}, max_entries={max_entries}"
-            raise InvalidConfig(f"bloom filter with {asked}; allowed: >= 0, in 0..1, >= 1")
+            given = f"bloom filter with entries={entries}, fpp={fpp}, max_entries={max_entries}"
+            raise InvalidConfig(f"{given}: need entries >= 0, 0 < fpp < 1, max_entries >= 1")
         entries = max(entries, 1)  # a file emptied by deletes still has a filter
         bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
         hashes = math.ceil(math.log(2) * bits / entries)

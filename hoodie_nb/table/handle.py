@@ -127,7 +127,7 @@ class TableHandle:
         self._listed = False
 
     @property
-    def file_groups_at_hand(self) -> FileGroups:
+    def cached_file_groups(self) -> FileGroups:
         """Return the cached view, without reading the timeline."""
         return self._groups
 

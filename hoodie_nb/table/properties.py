@@ -171,7 +171,7 @@ def _check(values: dict[str, str], where: str) -> None:
     version = values.get("hoodie.table.version", "")
     if version != "6":
         raise InvalidTable(
-            f"{where} says table version {version or '(none)'}; this library reads and writes "
+            f"{where} has table version {version or '(none)'}; this library reads and writes "
             "version 6 (another engine may have upgraded the table: Hudi's writer keeps it at 6 "
             "with hoodie.write.auto.upgrade=false and hoodie.write.table.version=6)"
         )

@@ -133,8 +133,8 @@ class Intake:
         ]
         if missing:
             raise InvalidInput(
-                f"columns {missing} of the table are missing in the data: add them (null is fine "
-                "where it is not a key)"
+                f"columns {missing} of the table are missing in the data: add them (null is "
+                "allowed except in keys)"
             )
 
     def keyed(self, rows: pa.Table, sequence: pa.Array) -> pa.Table:

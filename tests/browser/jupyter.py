@@ -1,4 +1,4 @@
-"""A JupyterLab of one's own, and a Chromium that looks at it."""
+"""A separate JupyterLab, and a Chromium to test it."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _address(process: subprocess.Popen[str], log: Path) -> str:
         address = found[0] if found else address
         if "Control-C" in line:
             break
-    assert address, "JupyterLab has ended without telling its address"
+    assert address, "JupyterLab has ended without printing its address"
 
     def keep() -> None:  # its kernels hold the pipe, too: closing it would wait for them
         with log.open("w") as kept, process.stderr:

@@ -112,7 +112,7 @@ def test_a_fault_is_injected_and_its_story_is_told(page, address, root, pictures
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_as_it_is_told(page, address, root, pictures, name):
-    """Run All ends without an error or anything red, and the live widgets are there."""
+    """Run All ends without an error or anything red, and the live widgets are shown."""
     path = jupyter.blank(ROOT / "notebooks" / f"{name}.ipynb", root)
     jupyter.open_and_run(page, address, path)
     page.wait_for_function(jupyter.ALL_RUN)

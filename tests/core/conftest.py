@@ -1,6 +1,6 @@
 """The Spark-free suite: its own modules (`tables`, `faults`, `lives`) are importable by name.
 
-Tables lie in memory where there is room: some thousand small commits wait for the disk otherwise.
+Tables are in memory if there is room: otherwise thousands of small commits wait for the disk.
 """
 
 import os

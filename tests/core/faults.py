@@ -4,10 +4,10 @@ Operations that change the disk are counted; the `at`-th is hit:
 
 | how | what happens |
 | --- | --- |
-| `before`, `after` | the process dies (`Crash`) before or behind the operation |
-| `torn` | half of the content lies in a scratch or staged file, then the process dies |
-| `interrupt`, `interrupt_after` | KeyboardInterrupt before or behind it; the process lives |
-| `error`, `error_after` | an OSError once, before or behind the operation; the process lives |
+| `before`, `after` | the process dies (`Crash`) before or after the operation |
+| `torn` | half of the content is in a scratch or staged file, then the process dies |
+| `interrupt`, `interrupt_after` | KeyboardInterrupt before or after it; the process continues |
+| `error`, `error_after` | an OSError once, before or after the operation; the process continues |
 | `broken` | an OSError from this operation on (those that need space, if `content_only`) |
 
 With `links=False` the file system has no hard links: what is published is copied and renamed.
@@ -150,12 +150,12 @@ class FaultyStorage(LocalStorage):
         self._step("remove_tree", lambda: LocalStorage.remove_tree(self, path))
 
     def open_new(self, path: str) -> BinaryIO:
-        """Count, then do as the local storage does; torn: the file is there but empty."""
+        """Count, then act like the local storage; torn: the file exists but is empty."""
         if self.fault is not None and self.fault.how == "torn" and self.steps + 1 == self.fault.at:
             Path(LocalStorage.local_path(self, path)).touch()
         return self._step("open_new", lambda: LocalStorage.open_new(self, path))
 
-    # --- what looks at it -----------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------
 
     def list_folder(self, folder: str) -> list[Entry]:
         """Look, if the process lives."""

@@ -90,7 +90,7 @@ def opened(root: Path, fault: Fault | None = None, *, links: bool = True) -> Tab
 
 
 def live(table: TableHandle, batches: int = len(BATCHES), *, commit_on: str = "write") -> EventLog:
-    """Settle what is there, then run the first `batches` batches, skipping those the table holds.
+    """Settle the table, then run the first `batches` batches, skipping those in the table.
 
     With `commit_on="checkpoint"` each batch is prepared first and committed by its notification.
     """
@@ -145,7 +145,7 @@ def assert_at_rest(root: Path) -> None:
 
 
 def assert_finished(root: Path) -> None:
-    """The table holds the whole workload once, by both readers, and is at rest."""
+    """Both readers see every row of the workload once, and nothing is pending."""
     assert commits(root) == len(COMMITS) - 1
     assert_whole_prefix(root)
     assert_at_rest(root)

@@ -131,7 +131,7 @@ def test_updates_stay_in_their_file_group() -> None:
 
 
 def test_inserts_share_one_new_bucket_a_partition() -> None:
-    """Flink 3: without small files new rows of a partition go to one new bucket of its own."""
+    """Flink 3: without small files the new rows of a partition go to one new bucket."""
     buckets = assigner(plan())
     made = [inserts(buckets, "par1", 3), inserts(buckets, "par2", 2), inserts(buckets, "par3", 2)]
     assert [len(set(ids)) for ids in made] == [1, 1, 1]

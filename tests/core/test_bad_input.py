@@ -381,7 +381,7 @@ NOT_MADE: dict[str, tuple[dict[str, Any], type[HoodieError], str]] = {
         InvalidConfig,
         "choose event_time, commit_time or partial",
     ),
-    "event time of nothing": ({"merge_mode": "event_time"}, InvalidConfig, "give ordering="),
+    "event time of nothing": ({"merge_mode": "event_time"}, InvalidConfig, "set ordering="),
     "unknown option": ({"options": {"write.batch.sise": 1}}, InvalidConfig, "write.batch.size"),
     "bad size": ({"options": {"write.batch.size": "much"}}, InvalidConfig, "32 MB"),
     "batch above task": (

@@ -103,7 +103,7 @@ def test_colliding_keys_of_one_file_cost_what_others_do(tmp_path, monkeypatch, b
 
 
 def test_colliding_keys_of_many_files_cost_one_reading_of_each(tmp_path, monkeypatch):
-    """If every file has the hash of every key, each file is asked once, for the keys still open."""
+    """If every file has the hash of every key, each file is read once, for the remaining keys."""
     monkeypatch.setattr(hashing, "MASK", 0)
     size = {"hoodie.parquet.max.file.size": 100_000, "hoodie.parquet.small.file.limit": 0}
     table = make(tmp_path / "t", **size, **{"hoodie.copyonwrite.record.size.estimate": 1024})
@@ -126,7 +126,7 @@ def test_hashes_of_one_prefix_are_found_by_bisection(tmp_path):
 
 
 def test_a_pair_of_hash_and_group_is_kept_once():
-    """However often it was reported: in one file, in several runs, and beside other groups."""
+    """However often it was reported: in one file, in several runs, and with other groups."""
     parts = [
         Entries.of("p", "a", np.array([5, 5, 7], dtype=np.uint64)),
         Entries.of("p", "b", np.array([5, 5, 9], dtype=np.uint64)),

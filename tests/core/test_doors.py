@@ -111,7 +111,7 @@ def test_columns_that_must_not_be_null_are_refused(tmp_path: Path, case: str) ->
 
 
 def test_a_key_column_may_be_not_null(tmp_path: Path) -> None:
-    """A single key column is never null anyway, so `NOT NULL` there is kept as it is said."""
+    """A single key column is never null anyway, so `NOT NULL` is accepted there."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
     table = Table.create(tmp_path / "t", schema=schema, record_key="id")
     table.upsert(pa.Table.from_pylist([{"id": 1, "v": None}], schema))

@@ -192,7 +192,7 @@ def test_commit_time_lets_the_newer_arrival_win(new_folder: Callable[[], Path]) 
 
 
 def test_insert_adds_every_row_and_upsert_then_updates_them(tmp_path: Path) -> None:
-    """`insert` keeps equal keys of one batch and of two batches apart; upsert finds them all."""
+    """`insert` keeps equal keys of one or two batches as separate rows; upsert finds them all."""
     table = make(tmp_path / "t", schema_of())
     row = {"id": "k", "p": "x", "ts": 1, "v": 1}
     table.insert(arrow([row, {**row, "v": 2}], schema_of()))

@@ -75,7 +75,7 @@ def follow(table: Path, cure: str, backup: Path) -> None:
     elif call:
         eval(call[1], {"Table": Table, "path": table})
     else:
-        raise AssertionError(f"nobody can follow {cure!r}")
+        raise AssertionError(f"unknown fix {cure!r}")
 
 
 def bloom_of(*keys: str) -> str:

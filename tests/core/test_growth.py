@@ -69,7 +69,7 @@ def upserted(table: hn.Table, number: int) -> Counter[str]:
 def test_a_write_lists_the_timeline_twice(tmp_path):
     """A Table lists the timeline when a call begins and before it commits, and few other folders.
 
-    It lists no partition, and looks at no more for the sixtieth commit than for the tenth.
+    It lists no partition, and reads no more for the sixtieth commit than for the tenth.
     """
     table = make(tmp_path / "t")
     found = [upserted(table, number) for number in range(60)]

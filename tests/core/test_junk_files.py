@@ -159,7 +159,7 @@ def test_any_bytes_under_a_name_that_is_read(new_folder: NewFolder, sound: Path,
 def test_a_commit_with_one_part_of_another_type(
     new_folder: NewFolder, sound: Path, action: str
 ) -> None:
-    """A commit whose statistics, extra metadata or replaced groups are of odd types is refused."""
+    """A commit whose statistics, extra metadata or replaced groups have wrong types is refused."""
     content = json.loads(newest_commit(sound).read_bytes())
     content["partitionToReplaceFileIds"] = {"x": ["nobody-0"]}
 

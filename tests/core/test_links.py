@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder beside the table with files that look like ours."""
+    """A folder outside the table with files that look like ours."""
     folder = tmp_path / "outside"
     (folder / "20260101000001001-abc").mkdir(parents=True)
     (folder / "20260101000001001-abc" / "precious").write_text("precious")

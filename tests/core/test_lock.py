@@ -320,7 +320,7 @@ def test_a_guard_that_an_interrupt_left_locked_stops_nobody(root: Path) -> None:
     try:
         thread = threading.Thread(target=lambda: (batch(storage), done.set()), daemon=True)
         thread.start()
-        assert done.wait(60), "another thread waits for ever"
+        assert done.wait(60), "another thread never returns"
     finally:
         lock_module._guard.release()
 

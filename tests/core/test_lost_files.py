@@ -139,7 +139,7 @@ def test_what_was_rolled_back_is_not_lost(table: Table, same: bool) -> None:
 
 
 def test_a_table_made_again_at_the_same_path_is_another(table: Table) -> None:
-    """What this process knows of a table's files is not asked of another one at its path."""
+    """The cache for a table's files is not used for another table at the same path."""
     path, instants = Path(table.path), sorted(Path(table.path, ".hoodie").glob("*.commit"))
     for partition in ("x", "y"):
         shutil.rmtree(path / partition)

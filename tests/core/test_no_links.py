@@ -1,4 +1,4 @@
-"""File systems without hard links: a name appears with its whole content there, too."""
+"""File systems without hard links: there too, a name appears with its whole content."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def scratch(storage: FaultyStorage) -> list[Path]:
 
 @pytest.mark.usefixtures("nearly_full")
 def test_a_full_disk_leaves_no_half_file(storage: FaultyStorage) -> None:
-    """Where content cannot be written whole its name stays free and no temporary file is left."""
+    """If content cannot be written completely, no name appears and no temporary file is left."""
     with pytest.raises(OSError, match="too large"):
         storage.put_if_absent(".hoodie/new", b"x" * 1000)
     staged = Path(storage.root, "staged")
@@ -112,7 +112,7 @@ def test_a_name_that_is_taken_is_never_replaced(storage: FaultyStorage) -> None:
 
 @pytest.mark.parametrize("how", ["before", "after", "torn", "interrupt", "error"])
 def test_a_batch_is_all_or_nothing_without_links(tmp_path: Path, how: str) -> None:
-    """Failing at any operation, readers see whole commits and a fresh process ends in the model."""
+    """After a failure at any operation readers see whole commits; a new process gives the model."""
     source = make(tmp_path / "source")
     live(opened(source, links=False), 1)
     for at in itertools.count(1):
@@ -135,7 +135,7 @@ def test_a_batch_is_all_or_nothing_without_links(tmp_path: Path, how: str) -> No
 
 @pytest.mark.parametrize("torn", [b"", b'{"partitionToWri', b"\0" * 100])
 def test_a_torn_completed_file_of_ours_is_written_again(tmp_path: Path, torn: bytes) -> None:
-    """What an older version left half written is made whole from the prepared record."""
+    """A file left half written by an older version is completed from the prepared record."""
     root = make(tmp_path / "t")
     live(opened(root), 1, commit_on="checkpoint")
     steps = 0

@@ -190,7 +190,7 @@ def test_a_commit_tells_every_file_it_wrote(tmp_path: Path) -> None:
         "path": f"x/{old['fileId']}_0-0-0_20260101000000001.parquet",
         "prevCommit": T0,
         "prevBaseFile": old["path"].removeprefix("x/"),
-        "numWrites": 2,  # b stays as it was, d comes
+        "numWrites": 2,  # b is unchanged, d is new
         "numInserts": 1,
         "numUpdateWrites": 0,
         "numDeletes": 1,

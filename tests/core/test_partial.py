@@ -146,7 +146,7 @@ def test_a_redo_does_not_bring_old_values_back(tmp_path: Path) -> None:
 
 
 def commit_elsewhere(table: Table, *rows: Row) -> None:
-    """Commit rows as another engine does, which knows nothing of what is prepared."""
+    """Commit rows like another engine, which does not know prepared instants."""
     handle, events = open_table(table.path), EventLog()
     intake = Intake(handle.config, handle.schema)
     keyed = keyed_in_order(pa.Table.from_pylist(list(rows), handle.schema), intake)

@@ -1,4 +1,4 @@
-"""`hoodie.properties` that an engine was changing when it died: the backup beside it counts."""
+"""`hoodie.properties` of an engine that died while changing it: the backup is used."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("case", DAMAGE)
 def test_the_backup_counts_and_the_next_write_puts_it_back(table: Table, case: str) -> None:
-    """Readers take the backup and change nothing; a write makes the file whole again."""
+    """Readers use the backup and change nothing; a write restores the file."""
     file = Path(table.path, ".hoodie/hoodie.properties")
     backup = file.with_name("hoodie.properties.backup")
     content = b"# as it was before\n" + file.read_bytes()
@@ -68,7 +68,7 @@ def test_the_backup_counts_and_the_next_write_puts_it_back(table: Table, case: s
 
 @pytest.mark.parametrize("case", DAMAGE)
 def test_a_damaged_backup_is_not_believed(table: Table, case: str) -> None:
-    """The file counts if it is whole; if both are damaged, nothing is written."""
+    """The file is used if it is complete; if both are damaged, nothing is written."""
     file = Path(table.path, ".hoodie/hoodie.properties")
     backup, content = file.with_name("hoodie.properties.backup"), file.read_bytes()
     backup.write_bytes(content)

@@ -27,7 +27,7 @@ ROW = {"id": "f", "part": "p", "ts": 1, "v": 7}
 
 
 def backup_of(one: Life) -> Path:
-    """Return a copy of our folder as it is now."""
+    """Return a copy of our current folder."""
     return Path(shutil.copytree(one.path / OURS, one.path.with_name("backup")))
 
 
@@ -145,7 +145,7 @@ def test_the_index_does_not_learn_from_a_part_of_an_instant(life, event):
 
 
 def test_base_files_without_any_commit_refuse_writers(tmp_path: Path) -> None:
-    """They would count as archived after the next commit, beside rows with the same keys."""
+    """They would count as archived after the next commit, and duplicate rows with the same keys."""
     data = pa.Table.from_pylist([{"id": "a", "p": "x", "ts": 1, "v": 1}], schema_of())
     table = Table.create(
         tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p", ordering="ts"

@@ -47,7 +47,7 @@ def disk_error(history: History) -> None:
 def damage(history: History) -> None:
     """Damage one of our files between two processes: the start refuses, or there is no effect.
 
-    After a refusal the file is put back, and the job goes on.
+    After a refusal the file is restored, and the job continues.
     """
     history.end_process()
     files = files_of_ours(history.path)

@@ -1,7 +1,7 @@
 """A history: one job on one table, its processes one after the other, and the model.
 
 The verbs of the RFC are methods here (`write`, `checkpoint`, `complete`, …); other engines and
-disasters lie in `neighbours` and `disasters` as functions of a history.
+disasters are in `neighbours` and `disasters` as functions of a history.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class History:
     def rewind(self) -> None:
         """Restart with an older checkpoint folder: other data has known numbers.
 
-        Not much older: the table must know the batch that the folder goes on from.
+        Not much older: the table must know the batch from which the folder continues.
         """
         if not self.traits.insert and self.source.sealed:
             last = len(self.source.sealed)

@@ -117,7 +117,7 @@ def archives(history: History) -> None:
 def bad_batch(history: History) -> None:
     """Let the source send a key with another key's text: refused, and nothing changes.
 
-    The source takes the batch out again, and the job goes on.
+    The source removes the batch again, and the job continues.
     """
     if history.traits.keys != "composite":
         return
@@ -130,7 +130,7 @@ def bad_batch(history: History) -> None:
     except InvalidInput:
         pass
     else:
-        raise AssertionError("a key that cannot be told from another one was let in")
+        raise AssertionError("an ambiguous key was accepted")
     finally:
         source.rows[:] = [piece for piece in source.rows if piece is not bad]
         for number, end in source.barriers.items():
@@ -145,7 +145,7 @@ def forked(history: History) -> None:
     answers, answer = os.pipe()
     alive, parent = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: the claim
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads is the claim
         child = os.fork()
     if child == 0:
         os.close(parent)

@@ -1,4 +1,4 @@
-"""Make the judge's environment: Spark 3.5 with Hudi's own bundle, apart from ours.
+"""Create the judge's environment: Spark 3.5 with Hudi's own bundle, separate from ours.
 
 Hudi has no bundle for the Spark this library runs on, so the judge has its own virtual environment
 and jar in `${HOODIE_NB_CACHE:-~/.cache/hoodie_nb}/oracle`. The second run finds them there.

@@ -1,4 +1,4 @@
-"""The judge: one Spark session with Hudi's own reader and writer, asked by lines of JSON.
+"""The judge: a Spark session with Hudi's own reader and writer, controlled by lines of JSON.
 
 Runs in its own environment (see `install.py`), so it imports nothing of ours:
 

@@ -30,7 +30,7 @@ def cells(table: pa.Table, *, meta: bool = True) -> Cells:
 
 
 def _settled(value: Any) -> Any:
-    """Return a map's entries in order of their keys: Java keeps them in no order of its own."""
+    """Return a map's entries in order of their keys: Java does not keep their order."""
     if isinstance(value, list) and value and isinstance(value[0], tuple):
         return sorted(value, key=lambda entry: entry[0])
     return value

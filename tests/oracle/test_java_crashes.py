@@ -114,7 +114,7 @@ def test_java_finishes_our_rollback(
 def test_we_roll_back_a_crash_of_java(
     judge: Judge, table: Table, model: Model, markers: str
 ) -> None:
-    """Both kinds of Java's markers are read: none of its files stays, nor a checksum beside it."""
+    """Both kinds of Java's markers are read: none of its files or their checksums remains."""
     java_dies(judge, table, rows(range(10, 40), WIDER, 2), markers)
     (dead,) = pending(table)
     assert len([name for name in files_of(table, dead) if name.endswith(".parquet")]) == 3
