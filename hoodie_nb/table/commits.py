@@ -3,12 +3,14 @@
 *On disk* (table version 6): JSON. `partitionToWriteStats` maps a partition path (`""` without
 partitions) to one entry per base file; `extraMetadata.schema` is the Avro schema without meta
 fields; `operationType` is Hudi's name of the operation. The previous commit of a new file group is
-the string `"null"`.
+the string `"null"`. A commit of ours has a checksum of its schema and notes,
+`extraMetadata._hoodie_nb_checksum`.
 
 *Source:* HoodieCommitMetadata, HoodieWriteStat, HoodieReplaceCommitMetadata.
 """
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
@@ -16,6 +18,7 @@ from typing import Any, cast
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.checksums import StoredFile
 
+_CHECKSUM = "_hoodie_nb_checksum"
 _COUNTERS = ["numWrites", "numInserts", "numUpdateWrites", "numDeletes"]
 _COUNTERS += ["totalWriteBytes", "fileSizeInBytes"]
 _ZEROS = ["numUpdates", "totalWriteErrors", "totalLogReadTimeMs", "totalLogRecords"]
@@ -106,12 +109,16 @@ class CommitMetadata:
             stats = _typed(raw.get("partitionToWriteStats") or {}, dict)
             extra = _typed(raw.get("extraMetadata") or {}, dict)
             replaced = _typed(raw.get("partitionToReplaceFileIds") or {}, dict)
-            return cls(
+            found = cls(
                 operation=str(raw.get("operationType") or "UNKNOWN"),
                 stats={p: [_checked(s) for s in _typed(v or [], list)] for p, v in stats.items()},
                 extra={k: _typed(v, str) for k, v in extra.items() if v is not None},
                 replaced={p: [_typed(i, str) for i in v or []] for p, v in replaced.items()},
             )
+            ours = _CHECKSUM.encode() in content
+            if ours and found.extra.get(_CHECKSUM) != _checksum(found.extra):
+                raise ValueError("what it carries has another checksum")
+            return found
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidTable(
                 f"{where} is not a readable commit ({error}): restore it from a backup, or roll "
@@ -142,6 +149,12 @@ def _checked(stat: Any) -> Mapping[str, Any]:  # noqa: ANN401 -- JSON
     return cast(Mapping[str, Any], stat)
 
 
+def _checksum(extra: Mapping[str, str]) -> str:
+    """Return the CRC-32 of what a commit of ours carries: the schema, and our notes."""
+    carried = {name: text for name, text in extra.items() if name != _CHECKSUM}
+    return f"{zlib.crc32(json.dumps(carried, sort_keys=True).encode()):08x}"
+
+
 def encode_commit(
     statuses: Sequence[WriteStatus], operation: str, extra: Mapping[str, str]
 ) -> bytes:
@@ -152,7 +165,7 @@ def encode_commit(
     content = {
         "partitionToWriteStats": partitions,
         "compacted": False,
-        "extraMetadata": dict(extra),
+        "extraMetadata": {**extra, _CHECKSUM: _checksum(extra)},
         "operationType": operation.upper(),
     }
     return json.dumps(content, indent=2).encode()

@@ -28,6 +28,8 @@ from hoodie_nb.table.file_groups import (
 from hoodie_nb.table.lost import lost_files, lost_message, note_written
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.publish import mark_partition
+from hoodie_nb.table.rules import PATH as RULES
+from hoodie_nb.table.rules import keep_rules
 from hoodie_nb.table.storage import META, OURS, LocalStorage
 from hoodie_nb.table.timeline import Instant, Listing, Timeline
 
@@ -93,6 +95,8 @@ class TableHandle:
         if not groups.instants:
             self._refuse_uncommitted()
         self._fits = bool(groups.slices)
+        if not self.storage.exists(RULES):
+            keep_rules(self.storage, self.config)
         for folder in groups.unmarked:
             oldest = min(piece.instant_time for piece in groups.partition(folder).values())
             if mark_partition(self.storage, folder, oldest):
@@ -224,6 +228,7 @@ def _make(
         _clear(storage)
     storage.make_folder(META)
     storage.replace(properties.OPTIONS, json.dumps(options.as_options(), indent=2).encode())
+    keep_rules(storage, config)
     text = config.lines(instant_time(clock.now_ms()))
     storage.put_if_absent(property_file.PATH, text.encode())
     storage.sync_folder("")

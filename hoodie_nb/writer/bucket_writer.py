@@ -225,6 +225,9 @@ class BucketWriter:
         """Return the bucket's rows sorted by key, from memory or from a memory-mapped file."""
         rest = [buffer.fold(pa.concat_tables(bucket.waiting))] if bucket.waiting else []
         bucket.waiting, bucket.waiting_bytes = [], 0
+        if self._plan.intake.rule.fills and self._plan.intake.operation != "insert":
+            rest += itertools.chain.from_iterable(map(read_run, bucket.runs))
+            return self._plan.intake.rule.fold(pa.concat_tables(rest))
         if not bucket.runs:
             return rest[0] if rest else self._plan.intake.keyed_schema.empty_table()
         runs = [read_run(path) for path in bucket.runs]

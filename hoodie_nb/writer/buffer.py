@@ -165,8 +165,11 @@ class WriteBuffer:
         self._flushing_bytes -= size
 
     def fold(self, rows: pa.Table) -> pa.Table:
-        """Return rows sorted by key: one per key, but all rows for the operation `insert`."""
-        if self._plan.intake.operation == "insert":
+        """Return rows sorted by key: one per key, but all rows for the operation `insert`.
+
+        Also all rows if they fill one another: the result depends on each of them.
+        """
+        if self._plan.intake.operation == "insert" or self._plan.intake.rule.fills:
             keys = [(RECORD_KEY, "ascending"), (SEQ, "ascending")]
             return rows.sort_by(keys).combine_chunks()
         return self._plan.intake.rule.fold(rows)

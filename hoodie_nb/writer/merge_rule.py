@@ -11,6 +11,8 @@ is compared by its own ordering value: a late delete loses. Within a batch, rows
 not fill nulls; the row after a delete is filled from the stored row, as in Hudi.
 
 **Caveats**: Java orders NaN above every number, so there a row with NaN can never be updated.
+Rows that fill one another are folded one bucket at a time, in memory: folding some of them first
+could give another result.
 
 *Source:* RecordMergeMode, BufferedRecordMergerFactory.shouldKeepNewerRecord,
 PartialUpdateAvroPayload.

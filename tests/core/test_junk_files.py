@@ -186,7 +186,7 @@ def test_a_schema_with_one_part_of_another_type(
     def check(mutated: Any) -> None:
         text = json.dumps(mutated)
         if place == "commit":
-            content["extraMetadata"]["schema"] = text
+            content["extraMetadata"] = {"schema": text}
             name, written = f"{META}/{LATER}.commit", json.dumps(content)
         else:
             name, written = PROPERTIES, Path(sound, PROPERTIES).read_text()

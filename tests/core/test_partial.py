@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
 Row = dict[str, Any]
 
 
-def made(path: Path, ordering: str | None = "ts") -> Table:
+def made(path: Path, ordering: str | None = "ts", limits: Row | None = None) -> Table:
     """Return an empty table whose rows fill one another."""
     return Table.create(
         path,
@@ -43,6 +43,7 @@ def made(path: Path, ordering: str | None = "ts") -> Table:
         partition_by="p",
         ordering=ordering,
         merge_mode="partial",
+        options=limits,
     )
 
 
@@ -156,3 +157,17 @@ def commit_elsewhere(table: Table, *rows: Row) -> None:
     )
     assert result is not None
     coordinator.complete([result], intake)
+
+
+@pytest.mark.parametrize("limit", range(200, 2000, 200))
+def test_where_a_buffer_is_flushed_decides_nothing(tmp_path: Path, limit: int) -> None:
+    """Rows that fill one another are folded once: of each column the newest value counts."""
+    table = made(tmp_path / "t", limits={"batch_bytes": 1, "task_max_bytes": limit})
+    rows: list[Row] = [
+        {"id": "k", "p": "x", "ts": 10, "a": 1, "b": None},
+        {"id": "k", "p": "x", "ts": 5, "a": None, "b": "old"},
+        {"id": "k", "p": "x", "ts": 7, "a": None, "b": "new"},
+    ]
+    table.upsert(pa.Table.from_pylist(rows, schema=table.schema))
+    (row,) = table.to_arrow(meta=False).to_pylist()
+    assert row == {**rows[0], "b": "new", "l": None}

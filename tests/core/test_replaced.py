@@ -24,6 +24,7 @@ def replaced_elsewhere(path: Path, partition: str) -> str:
     instant = str(int(newest.name[:17]) + 1)
     content = json.loads(newest.read_bytes())
     content["extraMetadata"].pop("_hoodie_nb_progress", None)
+    content["extraMetadata"].pop("_hoodie_nb_checksum", None)
     ids = {file.name.split("_")[0] for file in (path / partition).glob("*.parquet")}
     content |= {"partitionToWriteStats": {}, "operationType": "DELETE_PARTITION"}
     content["partitionToReplaceFileIds"] = {partition: sorted(ids)}

@@ -91,6 +91,7 @@ def by_newer(path: Path, progress: bool) -> Path:
     if progress:
         batch(path, 3, "y")
         text = json.loads(commits(path)[-1].read_bytes())
+        del text["extraMetadata"]["_hoodie_nb_checksum"]
         text["extraMetadata"]["_hoodie_nb_progress"] = json.dumps(
             {"local": [1, "f", commits(path)[-2].name[:17]]}
         )

@@ -1,0 +1,123 @@
+"""What a table says of itself, damaged: properties and commits are compared, not believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tables import schema_of, tree, without_meta
+
+from hoodie_nb import Table
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.rules import PATH as RULES
+
+SCHEMA = schema_of()
+
+
+def rows(ts: int, value: int) -> pa.Table:
+    """Return one row."""
+    return pa.Table.from_pylist([{"id": "a", "p": "x", "ts": ts, "v": value}], SCHEMA)
+
+
+def made(path: Path, merge_mode: str) -> Table:
+    """Return a table with one row at 10."""
+    made = Table.create(
+        path,
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="p",
+        ordering="ts",
+        merge_mode=merge_mode,
+    )
+    made.upsert(rows(10, 1))
+    return made
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Return a table with one row at 10; the greater ordering value wins."""
+    return made(tmp_path / "t", "event_time")
+
+
+def flips(content: bytes, begin: int, end: int, step: int) -> list[bytes]:
+    """Return contents in which one bit of a range is another."""
+    found = []
+    for bit in range(8 * begin, 8 * end, step):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        found.append(bytes(changed))
+    return found
+
+
+LINES = {
+    "hoodie.table.precombine.field=ts": "event_time",
+    "hoodie.compaction.payload.class": "partial",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_flipped_bit_in_the_properties_changes_no_rule(tmp_path: Path, line: str) -> None:
+    """Whichever bit of the lines about merging has flipped: writers are refused."""
+    table = made(tmp_path / "t", LINES[line])
+    path = Path(table.path, ".hoodie/hoodie.properties")
+    whole = path.read_bytes()
+    begin = whole.index(line.encode())
+    for content in flips(whole, begin, whole.index(b"\n", begin), 3):
+        path.write_bytes(content)
+        with pytest.raises(InvalidTable):
+            Table.open(table.path).upsert(rows(5, 99))
+    path.write_bytes(whole)
+    Table.open(table.path).upsert(rows(5, 99))
+    assert without_meta(table.to_arrow()) == without_meta(rows(10, 1))
+
+
+def test_properties_that_changed_are_named_with_the_cure(table: Table) -> None:
+    """A lost line is refused by writers until it is back, or the kept rules are deleted."""
+    path = Path(table.path, ".hoodie/hoodie.properties")
+    path.write_text(path.read_text().replace("hoodie.table.precombine.field=ts\n", ""))
+    before = tree(table.path)
+    with pytest.raises(InvalidTable, match=r"ordering=None \(it was 'ts'\).*delete .*rules\.json"):
+        Table.open(table.path).upsert(rows(5, 99))
+    assert tree(table.path) == before
+    assert without_meta(Table.open(table.path).to_arrow()) == without_meta(rows(10, 1))
+    Path(table.path, RULES).unlink()
+    Table.open(table.path).upsert(rows(5, 99))
+    assert without_meta(table.to_arrow()) == without_meta(rows(5, 99))
+
+
+def test_rules_are_kept_from_the_first_write_on(table: Table) -> None:
+    """A table of another engine is remembered as it was when we first wrote it."""
+    Path(table.path, RULES).unlink()
+    Table.open(table.path).upsert(rows(11, 2))
+    path = Path(table.path, ".hoodie/hoodie.properties")
+    path.write_text(path.read_text().replace("precombine.field=ts", "precombine.field=v"))
+    with pytest.raises(InvalidTable, match=r"ordering='v' \(it was 'ts'\)"):
+        Table.open(table.path).upsert(rows(12, 3))
+
+
+def test_damaged_rules_are_refused_and_may_be_deleted(table: Table) -> None:
+    """The record is not believed either; without it the properties count."""
+    path = Path(table.path, RULES)
+    path.write_bytes(path.read_bytes().replace(b'"ts"', b'"tt"'))
+    with pytest.raises(InvalidTable, match=r"rules\.json is damaged; delete it"):
+        Table.open(table.path).upsert(rows(11, 2))
+    path.unlink()
+    Table.open(table.path).upsert(rows(11, 2))
+    assert without_meta(table.to_arrow()) == without_meta(rows(11, 2))
+
+
+def test_a_flipped_bit_in_what_a_commit_carries_is_refused(table: Table) -> None:
+    """A column's name that has changed is not read as a column of nulls, nor a note believed."""
+    (path,) = Path(table.path, ".hoodie").glob("*.commit")
+    whole = path.read_bytes()
+    begin = whole.index(b'"extraMetadata"')
+    refused = 0
+    for content in flips(whole, begin, whole.index(b'"operationType"'), 19):
+        path.write_bytes(content)
+        try:
+            assert without_meta(Table.open(table.path).to_arrow()) == without_meta(rows(10, 1))
+        except InvalidTable as error:
+            assert path.name in str(error)
+            refused += 1
+    assert refused > 150
