@@ -137,9 +137,8 @@ def write(table: TableHandle, rows: pa.Table, index: str) -> None:
     """Write a batch with the given index."""
     intake, coordinator = Intake(table.config, table.schema), WriteCoordinator(table, EventLog())
     keyed = keyed_in_order(rows, intake)
-    coordinator.run(
-        intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape=Shape(index=index)
-    )
+    with coordinator.committing(intake, Shape(index=index)) as work:
+        work.statuses = write_in_process(keyed, work.plan, EventLog())
 
 
 def existing_table(count: int) -> None:

@@ -176,13 +176,13 @@ class Table:
         intake.check(arrow_schema(data))
         coordinator = WriteCoordinator(handle, self.events)
         settle(coordinator, self.events)
-        with contextlib.closing(receiver(data, self.events)) as live:
-            instant = coordinator.run(
-                intake,
-                lambda plan: write_on_spark(data, plan, live),
-                shape=Shape(tasks=data.sparkSession.sparkContext.defaultParallelism),
-            )
-        return completed(handle, instant)
+        shape = Shape(tasks=data.sparkSession.sparkContext.defaultParallelism)
+        with (
+            contextlib.closing(receiver(data, self.events)) as live,
+            coordinator.committing(intake, shape) as work,
+        ):
+            work.statuses = write_on_spark(data, work.plan, live)
+        return completed(handle, work.instant)
 
     # --- reads ----------------------------------------------------------------------------------
 

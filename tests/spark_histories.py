@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from core.tables import canonical, hudi_rows, rank, without_meta
+from core.writes import written
 from histories import fast_folder
 from index_truth import index_gaps
 from pyspark.sql import functions as F
@@ -322,8 +323,8 @@ class History:
             data, shape = pa.Table.from_pylist(rows, schema=schema), Shape(index="bloom")
             keyed = keyed_in_order(data, intake)
             coordinator = WriteCoordinator(handle, EventLog())
-            result = coordinator.write(
-                intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
+            result = written(
+                coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
             )
             coordinator.complete([result], intake)
         self.model.write([{**row, "_hoodie_is_deleted": None} for row in data.to_pylist()])

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from core.writes import committed, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_truth import forget_caches, index_gaps, plan_of
@@ -70,8 +71,11 @@ def write_elsewhere(table: Table, data: pa.Table, operation: str = "upsert") -> 
         WriteCoordinator(handle, EventLog()),
     )
     keyed = keyed_in_order(data, intake)
-    coordinator.run(
-        intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape=Shape(index="bloom")
+    committed(
+        coordinator,
+        intake,
+        lambda plan: write_in_process(keyed, plan, EventLog()),
+        shape=Shape(index="bloom"),
     )
 
 
@@ -304,7 +308,7 @@ def test_a_rolled_back_instant_leaves_nothing_in_the_index(tmp_path):
     handle = open_table(table.path)
     intake, coordinator = Intake(handle.config, SCHEMA), WriteCoordinator(handle, EventLog())
     keyed = keyed_in_order(rows(range(50, 150), 2), intake)
-    coordinator.write(intake, lambda p: write_in_process(keyed, p, EventLog()), Shape())
+    written(coordinator, intake, lambda p: write_in_process(keyed, p, EventLog()), Shape())
     coordinator.undo_unprepared()
     assert newest_manifest(handle.storage) == manifest
     assert write_here(table, rows(range(150), 3))["found"] == 100
@@ -645,7 +649,7 @@ def test_keys_are_located_where_the_open_instant_put_them(tmp_path):
     table = open_table(make(tmp_path / "t").path)
     intake, coordinator = Intake(table.config, SCHEMA), WriteCoordinator(table, EventLog())
     keyed = keyed_in_order(rows(range(60), 1), intake)
-    first = coordinator.write(intake, lambda p: write_in_process(keyed, p, EventLog()), Shape())
+    first = written(coordinator, intake, lambda p: write_in_process(keyed, p, EventLog()), Shape())
     plan = coordinator.plan(coordinator.table.timeline.pending()[0], intake, Shape(), [first])
     files = {
         s.file_id: read_keys(plan.storage.local_path(s.staged_path)).to_pylist()

@@ -21,10 +21,11 @@ again.
 *Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
 """
 
+import contextlib
 import functools
 import itertools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -33,22 +34,18 @@ import pyarrow as pa
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Age
 from hoodie_nb.commit.admission import Admission
-from hoodie_nb.commit.coordinator import Write, WriteCoordinator
-from hoodie_nb.commit.prepared import Prepared, archived, merged, verify
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.commit.prepared import Prepared, Writing, archived, merged, verify
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.rewriter import Rewriter
 from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.table.checksums import StoredFile
-from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import WritePlan
-
-Seal = Callable[[str], list[StoredFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,31 +101,33 @@ class Checkpointing(Admission):
     # --- commit_interval ------------------------------------------------------------------------
 
     @_listed_once
-    def seal(self, checkpoint: Checkpoint, previous: str | None, seal: Seal) -> bool:
-        """Save a checkpoint's records for the interval's end; False if it is already in the table.
+    def sealing(self, checkpoint: Checkpoint, previous: str | None) -> str | None:
+        """Begin to seal a checkpoint; None if it is already in the table.
 
-        `seal` writes runs below a folder (a path from the table's root) and returns them.
+        Returns a folder (a path from the table's root) for the runs that `keep` takes.
         """
         if not self._admits(checkpoint, previous):
-            return False
+            return None
         if self.due():
             self.complete()
-        self.keep(checkpoint, seal)
-        return True
+        return self.new_folder()
 
-    def keep(self, checkpoint: Checkpoint, seal: Seal) -> None:
-        """Save a checkpoint's records as durable runs."""
-        storage, table = self.table.storage, self.table
+    def new_folder(self) -> str:
+        """Make the folder of a checkpoint's runs."""
         folder = f"{STAGED}/seal{uuid.uuid4().hex}"
-        storage.make_folder(folder)
-        runs = seal(folder)
+        self.table.storage.make_folder(folder)
+        return folder
+
+    def keep(self, checkpoint: Checkpoint, folder: str, runs: Sequence[StoredFile]) -> None:
+        """Make a checkpoint's records durable: the runs in a folder from `new_folder`."""
+        storage = self.table.storage
         self._crash("crash_after_files")
         if not runs:
             storage.remove_tree(folder)
         else:
             storage.sync_folder(folder)
         self._coordinator.notes.take_mark()  # a commit since the last recovery has changed it
-        self._sealed.add(checkpoint, runs, table.clock.now_ms(), self._prepared())
+        self._sealed.add(checkpoint, runs, self.table.clock.now_ms(), self._prepared())
         size = sum(run.size_bytes for run in runs)
         values = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
         self._events.tell("checkpoint_sealed", **values)
@@ -170,33 +169,36 @@ class Checkpointing(Admission):
 
     # --- a checkpoint ----------------------------------------------------------------------------
 
-    @_listed_once
-    def run(self, checkpoint: Checkpoint, previous: str | None, write: Write) -> Instant | None:
-        """Run one checkpoint; return its instant, None if it was empty or already in the table.
+    @contextlib.contextmanager
+    def running(self, checkpoint: Checkpoint, previous: str | None) -> Iterator[Writing | None]:
+        """Let the caller write one checkpoint by a plan; None if it is already in the table.
 
-        `previous` is the current fingerprint of the previous checkpoint in the source.
+        `previous` is the fingerprint of the checkpoint before, as the source reports it now. What
+        is written is prepared, or committed, when the caller has ended; see `Writing`.
         """
-        if not self._admits(checkpoint, previous):
-            return None
-        if not self.held_open():
-            self.commit_prepared()
-        self._events.tell("batch_started", batch=checkpoint.batch_id)
+        with self.table.timeline.listed_once():
+            if not self._admits(checkpoint, previous):
+                yield None
+                return
+            if not self.held_open():
+                self.commit_prepared()
+            self._events.tell("batch_started", batch=checkpoint.batch_id)
+            records = [] if self._commit_on == "write" else self.open_records()
+            with self._coordinator.writing(self.intake, self._shape, checkpoint, records) as work:
+                yield work
+                self._crash("crash_after_files")
+            if work.result is not None:
+                work.instant = self._written(work.result)
+
+    def _written(self, result: Prepared) -> Instant:
+        """Commit what a checkpoint wrote, or make it durable until the notification."""
         if self._commit_on == "write":
-            return self._coordinator.run(
-                self.intake,
-                self._crashing(write),
-                shape=self._shape,
-                checkpoint=checkpoint,
-                prepared=lambda: self._crash("crash_before_commit"),
-            )
-        write, records = self._crashing(write), self.open_records()
-        result = self._coordinator.write(self.intake, write, self._shape, checkpoint, records)
-        if result is None:
-            return None
+            prepared = functools.partial(self._crash, "crash_before_commit")
+            return self._coordinator.commit(result, self.intake, prepared)
         self._coordinator.prepare(result)
         self._crash("crash_before_commit")
         if self.strikes("lose_success"):
-            self._lost.add(checkpoint.batch_id)
+            self._lost.add(result.checkpoints[-1].batch_id)
         return Instant(result.instant_time, "commit", State.INFLIGHT)
 
     def _crash(self, fault: str) -> None:
@@ -204,14 +206,6 @@ class Checkpointing(Admission):
         if self.strikes(fault):
             self._coordinator.dead = True
             raise WriteFailed(f"the injected fault {fault!r} crashed the coordinator")
-
-    def _crashing(self, write: Write) -> Write:
-        def crashing(plan: WritePlan) -> list[WriteStatus]:
-            statuses = write(plan)
-            self._crash("crash_after_files")
-            return statuses
-
-        return crashing
 
     def open_records(self) -> list[Prepared]:
         """Return the prepared checkpoints of the open instant, which the next one joins.

@@ -1,12 +1,12 @@
 """The WriteCoordinator: opens an instant, commits what the writers report, rolls back failures.
 
-*Work flow* of one checkpoint: `recover` → `begin` (REQUESTED and INFLIGHT, before any writer
-starts) → writers stage files and report → `run` commits at once, or `prepare` makes the result
+*Work flow* of one checkpoint: `recover` → `writing` (the instant is inflight before any writer
+starts; a runner writes by the plan and reports) → `commit` at once, or `prepare` makes the result
 durable and `complete` commits it later (publish, completed file, progress record, cleanup). If no
 file was written, the instant is removed from the timeline and only the progress is recorded.
 
-*Semantics*: the completed file is the point of no return. Before it, a failure of `run` rolls back
-and raises "not applied". After a crash, a prepared instant is never rolled back; the next start
+*Semantics*: the completed file is the point of no return. A failure before it is rolled back and
+raises "not applied". After a crash, a prepared instant is never rolled back; the next start
 completes it. After the completed file, the next start repeats all unfinished steps.
 
 *Fault tolerance*: at most one pending commit per table; see `recovery`.
@@ -15,12 +15,14 @@ completes it. After the completed file, the next start repeats all unfinished st
 live instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteOperatorCoordinator.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.prepared import (
     Prepared,
+    Writing,
     checkpoints_of,
     drop_torn,
     merged,
@@ -42,8 +44,6 @@ from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import WritePlan
 from hoodie_nb.writer.profile import average_record_bytes
-
-Write = Callable[[WritePlan], list[WriteStatus]]
 
 
 class WriteCoordinator(Recovery):
@@ -105,62 +105,60 @@ class WriteCoordinator(Recovery):
             ordinal=len(records),
         )
 
-    def write(
+    @contextlib.contextmanager
+    def writing(
         self,
         intake: Intake,
-        write: Write,
         shape: Shape,
         checkpoint: Checkpoint | None = None,
         records: Sequence[Prepared] = (),
         *,
         keep_empty: bool = False,
-    ) -> Prepared | None:
-        """Run the writers; return what they reported, None if they wrote nothing.
+    ) -> Iterator[Writing]:
+        """Make a plan, let the caller write by it, and take what the writers report.
 
-        The instant is that of `records` (held open), else a new one; `keep_empty` keeps it even
-        without files. A failure is rolled back.
+        The instant is that of `records` (held open), else a new one; `keep_empty` keeps it also
+        without a file. A failure, in here or of the caller, is rolled back.
         """
+        instant = None
         try:
-            return self._write(intake, write, shape, checkpoint, records, keep_empty=keep_empty)
+            if records:
+                instant = Instant(records[0].instant_time, "commit", State.INFLIGHT)
+            elif not shape.pipeline.serial_instant:
+                instant = self.begin()
+            work = Writing(self.plan(instant, intake, shape, records))
+            yield work
+            work.result = self._reported(work, instant or self._own(), checkpoint, keep_empty)
         except BaseException as error:
             message = self._undone(error)
             if isinstance(error, OSError):
                 raise WriteFailed(f"the batch was not applied: {message}") from error
             raise
 
-    def _write(
+    def _reported(
         self,
-        intake: Intake,
-        write: Write,
-        shape: Shape,
+        work: Writing,
+        instant: Instant | None,
         checkpoint: Checkpoint | None,
-        records: Sequence[Prepared],
-        *,
         keep_empty: bool,
     ) -> Prepared | None:
-        instant = None
-        if records:
-            instant = Instant(records[0].instant_time, "commit", State.INFLIGHT)
-        elif not shape.pipeline.serial_instant:
-            instant = self.begin()
-        plan = self.plan(instant, intake, shape, records)
-        statuses = write(plan)
+        """Return what was written; without a file the instant leaves the timeline again."""
+        plan, statuses = work.plan, work.statuses
         refuse_conflicts(statuses)
         refuse_twins(plan.storage, plan.groups.slices, {s.partition_path for s in statuses})
         failpoints.hit("coord.statuses.pre")
-        instant = instant or self._own()
         if instant is not None and (
             keep_empty or any(s.file_name for s in statuses) or self._missed(statuses, plan)
         ):
             return Prepared(
                 instant.requested_time,
-                len(records),
+                plan.ordinal,
                 () if checkpoint is None else (checkpoint,),
-                intake.operation,
+                plan.intake.operation,
                 plan.groups.instants,
                 tuple(statuses),
             )
-        if instant is not None and not records:
+        if instant is not None and not plan.ordinal:
             self.table.timeline.remove(instant)
             sweep(self.table.storage, {instant.requested_time})
             self._events.tell("instant_abandoned", instant=instant.requested_time)
@@ -173,23 +171,24 @@ class WriteCoordinator(Recovery):
         commits = self.table.timeline.refresh().commit_times
         return bool(statuses) and commits != plan.groups.instants
 
-    def run(
-        self,
-        intake: Intake,
-        write: Write,
-        *,
-        shape: Shape | None = None,
-        checkpoint: Checkpoint | None = None,
-        prepared: Callable[[], None] = lambda: None,
-    ) -> Instant | None:
-        """Write and commit one checkpoint; None if there was nothing to write.
+    @contextlib.contextmanager
+    def committing(
+        self, intake: Intake, shape: Shape | None = None, checkpoint: Checkpoint | None = None
+    ) -> Iterator[Writing]:
+        """Like `writing`, and commit the result at once."""
+        with self.writing(intake, shape or Shape(), checkpoint) as work:
+            yield work
+        if work.result is not None:
+            work.instant = self.commit(work.result, intake)
 
-        With a `checkpoint` the result is prepared first, and `prepared` is called: after a crash
-        the record still names the checkpoint, even if the commit has been archived.
+    def commit(
+        self, result: Prepared, intake: Intake, prepared: Callable[[], None] = lambda: None
+    ) -> Instant:
+        """Commit a result at once, or roll it back.
+
+        The result of a checkpoint is prepared first, and `prepared` is called: a crash after the
+        completed file leaves a record that names the checkpoint, even if the commit is archived.
         """
-        result = self.write(intake, write, shape or Shape(), checkpoint)
-        if result is None:
-            return None
         try:
             try:
                 verify(merged([result]), self.table.storage, "write the data again")
@@ -200,7 +199,7 @@ class WriteCoordinator(Recovery):
                     f"another writer changed {self.table.storage.root} while instant "
                     f"{result.instant_time} was written: it was rolled back, write the data again"
                 )
-            if checkpoint is not None:
+            if result.checkpoints:
                 self.prepare(result)
                 prepared()
             return self.complete([result], intake)

@@ -33,6 +33,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.rollback import was_rolled_back
 from hoodie_nb.table.storage import META, OURS, STAGED, LocalStorage
 from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.writer.plan import WritePlan
 
 FOLDER = f"{OURS}/prepared"
 _NAME = re.compile(r"\d.*\.json")
@@ -76,6 +77,16 @@ class Prepared:
         if record.path != path:
             raise InvalidTable(f"{path} is the record of another checkpoint; {LOST}")
         return record
+
+
+@dataclass(slots=True)
+class Writing:
+    """One write: its plan, what its writers report, and what it has led to."""
+
+    plan: WritePlan
+    statuses: Sequence[WriteStatus] = ()
+    result: Prepared | None = None
+    instant: Instant | None = None
 
 
 class PreparedRecords:

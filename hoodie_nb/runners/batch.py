@@ -64,5 +64,6 @@ def write_arrow(
         return None
     coordinator = WriteCoordinator(table, events)
     settle(coordinator, events)
-    instant = coordinator.run(intake, lambda plan: write_in_process(keyed, plan, events))
-    return completed(table, instant)
+    with coordinator.committing(intake) as work:
+        work.statuses = write_in_process(keyed, work.plan, events)
+    return completed(table, work.instant)

@@ -10,24 +10,23 @@ skipped.
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.runners.spark import arrow_schema, seal_on_spark, write_on_spark
 from hoodie_nb.runners.task_events import Receiver
-from hoodie_nb.table.checksums import StoredFile
-from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.timeline import Instant
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
-from hoodie_nb.writer.plan import SealPlan, WritePlan
+from hoodie_nb.writer.plan import SealPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,11 +81,15 @@ class MicroBatches:
         held = self.checkpointing.holds(checkpoint)
         previous, files = self.folder.fingerprint(batch_id - 1), self.folder.arrived(batch_id)
         if self._settings.interval is not None:
-            self.checkpointing.seal(checkpoint, previous, partial(self._seal, batch, files))
             instant = None
+            folder = self.checkpointing.sealing(checkpoint, previous)
+            if folder is not None:
+                plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self.tasks)
+                kill = self.checkpointing.strikes("kill_writer")
+                runs = seal_on_spark(batch, plan, files, kill=kill)
+                self.checkpointing.keep(checkpoint, folder, runs)
         else:
-            write = partial(self._write, batch, files)
-            instant = self.checkpointing.run(checkpoint, previous, write)
+            instant = self._written(batch, files, checkpoint, previous)
         if held:  # a stateful plan must still advance
             batch.write.format("noop").mode("overwrite").save()
             return
@@ -98,10 +101,11 @@ class MicroBatches:
             seconds=round(time.perf_counter() - began, 3),
         )
 
-    def _write(self, batch: DataFrame, files: list[str], plan: WritePlan) -> list[WriteStatus]:
-        kill = self.checkpointing.strikes("kill_writer")
-        return write_on_spark(batch, plan, self._live, files=files, kill=kill)
-
-    def _seal(self, batch: DataFrame, files: list[str], folder: str) -> list[StoredFile]:
-        plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self.tasks)
-        return seal_on_spark(batch, plan, files, kill=self.checkpointing.strikes("kill_writer"))
+    def _written(
+        self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
+    ) -> Instant | None:
+        with self.checkpointing.running(checkpoint, previous) as work:
+            if work is not None:
+                kill = self.checkpointing.strikes("kill_writer")
+                work.statuses = write_on_spark(batch, work.plan, self._live, files=files, kill=kill)
+        return None if work is None else work.instant

@@ -75,9 +75,9 @@ class ProcessThread:
     def _run(self) -> None:
         job = self._job
         try:
-            self._result = job.coordinator.write(
-                job.intake, self._write, job.shape, None, self.records
-            )
+            with job.coordinator.writing(job.intake, job.shape, None, self.records) as work:
+                work.statuses = self._write(work.plan)
+            self._result = work.result
         except BaseException as error:
             self._error = error
         finally:

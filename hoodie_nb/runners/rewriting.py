@@ -53,14 +53,11 @@ def write_sealed(
         for record in records
     ]
     rows = composed(runs, intake.ordering)
-    result = coordinator.write(
-        replace(intake, operation="upsert", composed=True),
-        lambda plan: write_in_process(rows, plan, events),
-        Shape(),
-        keep_empty=True,
-    )
-    assert result is not None
-    return result
+    intake = replace(intake, operation="upsert", composed=True)
+    with coordinator.writing(intake, Shape(), keep_empty=True) as work:
+        work.statuses = write_in_process(rows, work.plan, events)
+    assert work.result is not None
+    return work.result
 
 
 def redo(

@@ -33,7 +33,6 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import in_order, keyed_in_order
 from hoodie_nb.runners.process_thread import ProcessThread, Source
 from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
@@ -162,17 +161,15 @@ class LocalJob:
         """Save the checkpoint's rows as a run; the interval's end writes them."""
         rows, storage = self.source.rows[self._next : barrier], self.table.storage
         self.source.sealed.append(barrier)
-
-        def seal(folder: str) -> list[StoredFile]:
-            if not rows:
-                return []
-            keyed = in_order(pa.concat_tables(self._keyed(rows)))
-            return [save_run(storage, f"{folder}/0.arrow", keyed, self.intake.rule)]
-
-        checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
+        checkpoint, runs = self.source.identity(self._query_id, len(self.source.sealed) - 1), []
         try:
             if not self.checkpointing.holds(checkpoint):
-                self.checkpointing.keep(checkpoint, seal)
+                folder = self.checkpointing.new_folder()
+                if rows:
+                    keyed = in_order(pa.concat_tables(self._keyed(rows)))
+                    path = f"{folder}/0.arrow"
+                    runs.append(save_run(storage, path, keyed, self.intake.rule))
+                self.checkpointing.keep(checkpoint, folder, runs)
         except Exception:
             self.failover()
             raise

@@ -60,10 +60,11 @@ def repair(
         intake = Intake(table.config, table.schema)
         intake.check(table.schema)
         lost = {(p, name.file_id) for p, name in table.lost_files()} if accept_loss else set()
-        instant = coordinator.run(intake, lambda plan: list(_rewritten(plan, deduplicate, lost)))
+        with coordinator.committing(intake) as work:
+            work.statuses = list(_rewritten(work.plan, deduplicate, lost))
     finally:
         table.accepts_loss = False
-    return completed(table, instant)
+    return completed(table, work.instant)
 
 
 def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator[WriteStatus]:

@@ -107,9 +107,9 @@ def live(table: TableHandle, batches: int = len(BATCHES), *, commit_on: str = "w
         keyed = keyed_in_order(data, intake)
         checkpoint = Checkpoint(QUERY, number, fingerprint(number))
         before = fingerprint(number - 1) if number else None
-        checkpointing.run(
-            checkpoint, before, lambda plan, keyed=keyed: write_in_process(keyed, plan, events)
-        )
+        with checkpointing.running(checkpoint, before) as work:
+            if work is not None:
+                work.statuses = write_in_process(keyed, work.plan, events)
         checkpointing.notify(number)
     return events
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from core.writes import written
 from faults import Crash, Fault, FaultyStorage
 from tables import tree
 
@@ -303,7 +304,7 @@ def test_nothing_is_built_on_an_open_instant_of_another_base(life):
     (record,) = one.job.coordinator.prepared.all()
     upsert_elsewhere(one, SCHEMA, {"id": "a", "part": "p", "ts": 2, "v": 2})
     with pytest.raises(WriteFailed, match="another writer"):
-        one.job.coordinator.write(one.job.intake, lambda plan: [], Shape(), None, [record])
+        written(one.job.coordinator, one.job.intake, lambda plan: [], Shape(), None, [record])
     one.job.complete(one.number)
     assert one.found() == {"a": (2, 2)}
     assert fsck(one.path) == []
@@ -409,11 +410,10 @@ def upsert_elsewhere(one: Life, schema: pa.Schema, *given: dict[str, Any]) -> No
     handle, intake = one.handle(), Intake(CONFIG, schema)
     keyed = keyed_in_order(pa.Table.from_pylist(list(given), schema=schema), intake)
     coordinator = WriteCoordinator(handle, EventLog())
-    result = coordinator.write(
-        intake, lambda plan: write_in_process(keyed, plan, EventLog()), Shape(index="bloom")
-    )
-    assert result is not None
-    coordinator.complete([result], intake)
+    with coordinator.writing(intake, Shape(index="bloom")) as work:
+        work.statuses = write_in_process(keyed, work.plan, EventLog())
+    assert work.result is not None
+    coordinator.complete([work.result], intake)
 
 
 NOTED = {"id": "f", "part": "p", "ts": 5, "v": 7, "note": "kept"}

@@ -16,6 +16,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from core.writes import committed, ran
 from lives import (
     BATCHES,
     COMMITS,
@@ -242,7 +243,7 @@ def intruding(root: Path, number: int, act: Callable[[WritePlan], None]) -> Tabl
         return statuses
 
     checkpoint = Checkpoint(QUERY, number, fingerprint(number))
-    coordinator.run(intake, write, checkpoint=checkpoint)
+    committed(coordinator, intake, write, checkpoint=checkpoint)
     return table
 
 
@@ -278,7 +279,7 @@ def test_a_commit_that_takes_a_later_time_before_our_plan_is_a_conflict(root: Pa
     intake = Intake(table.config, table.schema)
     keyed = keyed_in_order(pa.Table.from_pylist([ROW], schema=SCHEMA), intake)
     with pytest.raises(ConcurrentWriter, match="rolled back"):
-        coordinator.run(intake, lambda plan: write_in_process(keyed, plan, EventLog()))
+        committed(coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()))
     assert pending_names(root) == []
     assert without_meta(Table.open(root).to_arrow()) == MODELS[2]
 
@@ -363,7 +364,7 @@ def check(root: Path, batch: int, mine: str, previous: str) -> None:
     checkpointing = Checkpointing(
         WriteCoordinator(table, events), intake, Shape(), events, IN_PROCESS
     )
-    checkpointing.run(Checkpoint(QUERY, batch, mine), previous, lambda plan: [])
+    ran(checkpointing, Checkpoint(QUERY, batch, mine), previous, lambda plan: [])
 
 
 def test_a_gap_between_table_and_checkpoint_folder_is_an_error(root: Path) -> None:
@@ -466,7 +467,8 @@ def prepared_then_overtaken(root: Path) -> None:
         checkpointing.hold_open(3)
         schema = pa.schema([SCHEMA.field(name) for name in rows[0]])
         keyed = keyed_in_order(pa.Table.from_pylist(rows, schema=schema), intake)
-        checkpointing.run(
+        ran(
+            checkpointing,
             Checkpoint(QUERY, number, fingerprint(number)),
             fingerprint(number - 1),
             lambda plan, keyed=keyed: write_in_process(keyed, plan, events),

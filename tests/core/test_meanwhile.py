@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from core.writes import ran
 from test_journal import OURS, SCHEMA, Life, committed, forget, life, rows, upsert_elsewhere
 
 from hoodie_nb import failpoints
@@ -41,7 +42,8 @@ def write_batch(one: Life, number: int, key: str) -> None:
     )
     keyed = keyed_in_order(rows((key, 1, number, False)), intake)
     before = f"{number - 1:064x}" if number else None
-    checkpointing.run(
+    ran(
+        checkpointing,
         Checkpoint("q", number, f"{number:064x}"),
         before,
         lambda plan: write_in_process(keyed, plan, events),

@@ -152,11 +152,10 @@ def commit_elsewhere(table: Table, *rows: Row) -> None:
     intake = Intake(handle.config, handle.schema)
     keyed = keyed_in_order(pa.Table.from_pylist(list(rows), handle.schema), intake)
     coordinator = WriteCoordinator(handle, events)
-    result = coordinator.write(
-        intake, lambda plan: write_in_process(keyed, plan, events), Shape(index="bloom")
-    )
-    assert result is not None
-    coordinator.complete([result], intake)
+    with coordinator.writing(intake, Shape(index="bloom")) as work:
+        work.statuses = write_in_process(keyed, work.plan, events)
+    assert work.result is not None
+    coordinator.complete([work.result], intake)
 
 
 @pytest.mark.parametrize("limit", range(200, 2000, 200))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from core.writes import committed, written
 from scenarios.tables import CONFIG, SCHEMA
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
@@ -37,8 +38,8 @@ class Neighbours:
         handle = self._world.handle()
         keyed = keyed_in_order(self._world._rows(words, every_column=True), Intake(CONFIG, SCHEMA))
         coordinator, intake = WriteCoordinator(handle, EventLog()), Intake(CONFIG, SCHEMA)
-        result = coordinator.write(
-            intake, lambda plan: write_in_process(keyed, plan, EventLog()), Shape()
+        result = written(
+            coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()), Shape()
         )
         assert isinstance(result, Prepared)
         coordinator.complete([result], intake)
@@ -86,7 +87,8 @@ class Neighbours:
                 for status in assign_and_write(plan, [part], TaskAttempt(task), EventLog().tell)
             ]
 
-        self._world.job.coordinator.run(self._world.job.intake, write, shape=self._world.job.shape)
+        job = self._world.job
+        committed(job.coordinator, job.intake, write, job.shape)
 
     def do_second_job(self) -> None:
         """Start another job on the table while this one runs."""

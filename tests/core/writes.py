@@ -1,0 +1,45 @@
+"""Writes in one call, for tests: what a runner does between the plan and the write statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hoodie_nb.commit.checkpointing import Checkpointing
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.commit.prepared import Prepared
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.timeline import Instant
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.plan import WritePlan
+
+Write = Callable[[WritePlan], Sequence[WriteStatus]]
+
+
+def written(
+    coordinator: WriteCoordinator, intake: Intake, write: Write, *settings: Any
+) -> Prepared | None:
+    """Write by a plan and return the result, not committed."""
+    with coordinator.writing(intake, *settings) as work:
+        work.statuses = write(work.plan)
+    return work.result
+
+
+def committed(
+    coordinator: WriteCoordinator, intake: Intake, write: Write, *settings: Any, **more: Any
+) -> Instant | None:
+    """Write by a plan, commit the result and return its instant."""
+    with coordinator.committing(intake, *settings, **more) as work:
+        work.statuses = write(work.plan)
+    return work.instant
+
+
+def ran(
+    checkpointing: Checkpointing, checkpoint: Checkpoint, previous: str | None, write: Write
+) -> Instant | None:
+    """Run one checkpoint and return its instant."""
+    with checkpointing.running(checkpoint, previous) as work:
+        if work is not None:
+            work.statuses = write(work.plan)
+    return None if work is None else work.instant
