@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+settings.register_profile("no deadline", deadline=None)  # machines are shared and slow at times
+settings.load_profile("no deadline")
 os.environ["HOODIE_NB_TESTING"] = "1"  # before any test, for the processes that tests start, too
 
 

@@ -375,7 +375,6 @@ def test_right_headers_parse() -> None:
         assert BloomFilter.parse(text, code).to_text() == text
 
 
-@settings(deadline=2000)
 @given(shape=shapes, at=st.integers(0, 60), value=st.binary(max_size=8), whole=st.booleans())
 def test_damaged_bytes_never_hang_or_crash(
     shape: tuple[int, int | None], at: int, value: bytes, whole: bool

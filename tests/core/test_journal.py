@@ -158,15 +158,12 @@ def test_seals_that_are_half_removed_are_not_applied_again(life, step):
 def test_seals_are_applied_in_order_of_arrival(life):
     """A batch of a restored checkpoint folder arrives last and wins against older, larger ones."""
     one = life(Interval(checkpoints=1000))
-    keep, storage = one.job.checkpointing.keep, one.job.table.storage
+    checkpointing, storage = one.job.checkpointing, one.job.table.storage
     for batch_id, value in ((0, 1), (1, 2), (2, 3), (1, 4)):  # the last one after a restore
         keyed = keyed_in_order(rows(("a", 1, value, False)), one.job.intake)
-        keep(
-            Checkpoint("q", batch_id, f"{value:064x}"),
-            lambda folder, keyed=keyed: [
-                save_run(storage, f"{folder}/0.arrow", keyed, WholeRow("ts"))
-            ],
-        )
+        folder = checkpointing.new_folder()
+        run = save_run(storage, f"{folder}/0.arrow", keyed, WholeRow("ts"))
+        checkpointing.keep(Checkpoint("q", batch_id, f"{value:064x}"), folder, [run])
     one.job.checkpointing.complete()
     assert one.found() == {"a": (1, 4)}
 

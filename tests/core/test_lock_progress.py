@@ -401,9 +401,9 @@ def test_the_same_number_with_other_data_is_run_again(root: Path) -> None:
     for operation in ("insert", "upsert"):
         intake = Intake(table.config, table.schema, operation)
         keyed = keyed_in_order(rows, intake)
-        run = Checkpointing(
+        checkpointing = Checkpointing(
             WriteCoordinator(table, events), intake, Shape(), events, IN_PROCESS, commit_on="write"
-        ).run
+        )
         mine = Checkpoint(QUERY, 1, "other data")
 
         def write(plan: WritePlan, keyed: pa.Table = keyed) -> list[WriteStatus]:
@@ -411,9 +411,9 @@ def test_the_same_number_with_other_data_is_run_again(root: Path) -> None:
 
         if operation == "insert":
             with pytest.raises(InvalidConfig, match="could duplicate rows"):
-                run(mine, fingerprint(0), write)
+                ran(checkpointing, mine, fingerprint(0), write)
         else:
-            run(mine, fingerprint(0), write)
+            ran(checkpointing, mine, fingerprint(0), write)
     assert hudi_rows(root) == model.snapshot()
 
 
