@@ -238,7 +238,7 @@ def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
 def tidy(storage: LocalStorage, paths: Sequence[str]) -> None:
     """Delete all manifests in `paths` except the last two, and runs that neither of those lists."""
     listed = set[str]()
-    for path in paths[:-2]:  # running tasks may still read the second-last one
+    for path in paths[:-2]:  # running tasks may still read the previous one
         storage.remove(path)
     for path in paths[-2:]:
         text = storage.read_bytes(path).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A JVM that ends while its Python process lives on: how that is noticed, and the fix.
+"""Detection and replacement of a JVM that ends while its Python process is running.
 
 pyspark never gives up its connection to the JVM: every later call is refused, including the calls
 that stop the session or start a new one.
@@ -18,7 +18,7 @@ JVM_IS_GONE = (
 
 
 def jvm_is_gone(within_s: float = 0) -> bool:
-    """Whether the JVM that this process started has ended, or does so within some seconds."""
+    """Whether the JVM that this process started has ended, or ends within some seconds."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         with suppress(subprocess.TimeoutExpired):
@@ -27,7 +27,7 @@ def jvm_is_gone(within_s: float = 0) -> bool:
 
 
 def forget_jvm() -> None:
-    """Make pyspark forget a JVM that has ended: stopping its session would fail."""
+    """Clear pyspark's references to an ended JVM: stopping its session would fail."""
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     if context is not None:
         context._accumulatorServer.shutdown()
