@@ -133,7 +133,7 @@ def _fsck(args: Arguments) -> int:
 
     findings = fsck(args.path)
     for finding in findings:
-        print(f"- {finding.what}\n  cure: {finding.cure}")
+        print(f"- {finding.what}\n  fix: {finding.cure}")
     count = len(findings)
     print(f"{args.path}: {f'{count} finding' + 's' * (count > 1) if count else 'clean'}")
     return 1 if findings else 0

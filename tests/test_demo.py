@@ -277,7 +277,7 @@ def test_fsck_tells_findings_with_cures_and_exits_with_1(table, capsys):
     assert main(["fsck", table.path]) == 1
     out = capsys.readouterr().out
     assert path.name in out
-    assert "  cure: restore" in out
+    assert "  fix: restore" in out
 
 
 def test_fsck_of_no_table_exits_with_1(tmp_path, capsys):

@@ -38,7 +38,7 @@ class Finding:
 
     def __str__(self) -> str:
         mark = self.state if self.needed or self.state == "ok" else "optional"
-        return f"{mark:8}  {self.what}" + (f"\n          cure: {self.cure}" if self.cure else "")
+        return f"{mark:8}  {self.what}" + (f"\n          fix: {self.cure}" if self.cure else "")
 
 
 @dataclass(frozen=True, slots=True)
