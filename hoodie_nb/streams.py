@@ -55,6 +55,11 @@ def write_stream(
     check_supported(placement=placement, on_bad_record=on_bad_record, quarantine=quarantine)
     if commit_interval is not None and (operation == "insert" or commit_on == "write"):
         raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
+    if commit_interval is not None and index == "state":
+        raise InvalidConfig(
+            "commit_interval with index='state' would duplicate keys: sealed rows never reach that "
+            "index; choose another index"
+        )
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
         raise InvalidConfig("the DataFrame is not a stream: use table.upsert for batches")
@@ -66,7 +71,7 @@ def write_stream(
         write_tasks=write_tasks,
         commit_on=commit_on,
         pipeline=pipeline,
-        index=index or PIPELINES[pipeline].index,
+        index=index or ("bloom+state" if commit_interval else PIPELINES[pipeline].index),
         checkpoint_timeout_s=timeout,
         max_restarts=max_restarts,
         interval=_interval(commit_interval),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from tables import hudi_rows, tree, without_meta
 
-from hoodie_nb import Table
+from hoodie_nb import Table, write_stream
 from hoodie_nb.errors import HoodieError, InvalidConfig, InvalidInput, InvalidTable
 from hoodie_nb.table.keys import NULL_PARTITION
 from hoodie_nb.table.schema import META_COLUMNS
@@ -596,3 +596,10 @@ def test_the_checksum_is_that_of_java(table: Table) -> None:
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     assert int(values["hoodie.table.checksum"]) == zlib.crc32(b".t")
     assert json.loads(values["hoodie.table.create.schema"].replace("\\", ""))["type"] == "record"
+
+
+def test_an_interval_does_not_feed_the_index_of_one_job(tmp_path: Path) -> None:
+    """Sealed rows never reach index="state", so asking for both is refused, not ignored."""
+    table = Table.create(tmp_path / "t", **KEYED)
+    with pytest.raises(InvalidConfig, match="would duplicate keys"):
+        write_stream(None, table, checkpoint=tmp_path / "ck", index="state", commit_interval=2)
