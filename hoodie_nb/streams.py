@@ -53,13 +53,8 @@ def write_stream(
 
     check_supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
     check_supported(placement=placement, on_bad_record=on_bad_record, quarantine=quarantine)
-    if commit_interval is not None and (operation == "insert" or commit_on == "write"):
-        raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
-    if commit_interval is not None and index == "state":
-        raise InvalidConfig(
-            "commit_interval with index='state' would duplicate keys: sealed rows never reach that "
-            "index; choose another index"
-        )
+    if commit_interval is not None:
+        _check_sealing(operation, commit_on, index)
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
         raise InvalidConfig("the DataFrame is not a stream: use table.upsert for batches")
@@ -93,6 +88,17 @@ def _stream_handle(
     }
     handle.options = handle.options.updated(sizes).updated(options or {})
     return handle
+
+
+def _check_sealing(operation: str, commit_on: str, index: str | None) -> None:
+    """Raise InvalidConfig for what cannot be done with a `commit_interval`."""
+    if operation == "insert" or commit_on == "write":
+        raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
+    if index == "state":
+        raise InvalidConfig(
+            "commit_interval with index='state' would duplicate keys: sealed rows never reach that "
+            "index; choose another index"
+        )
 
 
 def _interval(value: int | str | None) -> Interval | None:
