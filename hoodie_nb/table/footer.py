@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hoodie_nb.table.schema import RECORD_KEY
+from hoodie_nb.table.schema import FILE_NAME, META_COLUMNS, RECORD_KEY
 
 _MAGIC, _END = b"HNBFOOT1", b"PAR1"
 _SEAL = len(_MAGIC) + 4
@@ -65,17 +65,31 @@ def _seal(footer: bytes) -> bytes:
 
 
 def open_verified(path: str) -> pq.ParquetFile:
-    """Open a base file and verify its footer, or raise ArrowInvalid."""
-    _verify(path)
+    """Open a base file and verify its footer, and that it is not another one; else ArrowInvalid."""
+    ours = _verify(path)
     file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, page_checksum_verification=True)
     for text in (file.metadata.metadata or {}).values():
         text.decode()
     if RECORD_KEY not in file.schema_arrow.names:
         raise pa.ArrowInvalid(f"it has no column {RECORD_KEY}")
+    name = os.path.basename(path)
+    if ours and name.endswith(".parquet") and _name_in(file.metadata) not in (None, name):
+        raise pa.ArrowInvalid(f"it has the content of {_name_in(file.metadata)}")
     return file
 
 
-def _verify(path: str) -> None:
+def _name_in(metadata: pq.FileMetaData) -> str | None:
+    """Return the file name that all rows of the first row group carry, None if it is not known."""
+    if not metadata.num_row_groups:
+        return None
+    column = metadata.row_group(0).column(META_COLUMNS.index(FILE_NAME))
+    found = column.statistics
+    known = column.path_in_schema == FILE_NAME and found is not None and found.has_min_max
+    return str(found.min) if known and found.min == found.max else None
+
+
+def _verify(path: str) -> bool:
+    """Check the footer's checksum; return whether there is one."""
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - _TAIL))
@@ -86,3 +100,5 @@ def _verify(path: str) -> None:
             seal, footer = file.read(_SEAL), file.read()
             if seal.startswith(_MAGIC) and seal != _seal(footer):
                 raise pa.ArrowInvalid("the checksum of its footer does not match")
+            return seal.startswith(_MAGIC)
+    return False

@@ -70,7 +70,10 @@ def bucket_ids(table: Table) -> None:
         name = BaseFileName.parse(file.name)
         assert name is not None
         made = f"{number:08d}-5717-4562-b3fc-2c963f66afa6-0"
-        file.rename(file.with_name(str(BaseFileName(made, name.write_token, name.instant_time))))
+        rows = pq.ParquetFile(file).read()
+        file.unlink()
+        made_name = str(BaseFileName(made, name.write_token, name.instant_time))
+        pq.write_table(rows, file.with_name(made_name))  # the other engine's own bytes
 
 
 def properties(text: str) -> Callable[[Table], None]:

@@ -88,6 +88,18 @@ def test_a_flipped_bit_in_the_footer_is_refused(table: Table) -> None:
             use(Table.open(table.path))
 
 
+def test_a_base_file_with_the_content_of_another_is_refused(table: Table) -> None:
+    """A file that was overwritten with the slice before it would bring old values back."""
+    (old,) = Path(table.path, "x").glob("*.parquet")
+    table.upsert(ROWS)
+    (new,) = {*Path(table.path, "x").glob("*.parquet")} - {old}
+    new.write_bytes(old.read_bytes())
+    for use in (Table.to_arrow, lambda table: table.upsert(ROWS.slice(0, 1))):
+        with pytest.raises(InvalidTable, match=f"{new.name}.*has the content of {old.name}"):
+            use(Table.open(table.path))
+    assert any(new.name in finding.what for finding in fsck(table.path))
+
+
 def test_a_base_file_without_record_keys_is_refused(table: Table) -> None:
     """A file of another engine has no footer checksum; its keys are still found."""
     (file,) = Path(table.path, "x").glob("*.parquet")
