@@ -30,11 +30,9 @@ def test_one_file_id_in_two_partitions_is_two_buckets_on_spark(spark, tmp_path, 
     data = spark.createDataFrame(rows, "id string, p string, ts long")
     table, events = open_table(path), EventLog()
     with contextlib.closing(receiver(data, events)) as live:
-        WriteCoordinator(table, events).run(
-            Intake(table.config, table.schema),
-            lambda plan: write_on_spark(data, plan, live),
-            shape=Shape(PIPELINES[pipeline], tasks=1),
-        )
+        intake, shape = Intake(table.config, table.schema), Shape(PIPELINES[pipeline], tasks=1)
+        with WriteCoordinator(table, events).committing(intake, shape) as work:
+            work.statuses = write_on_spark(data, work.plan, live)
     held = {}
     for piece in hn.Table.open(path).file_groups().itertuples():
         file = pq.ParquetFile(path / piece.partition_path / piece.file_name)
