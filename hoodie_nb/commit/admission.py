@@ -45,6 +45,7 @@ class Admission:
         self._coordinator.look_again()
         self.table.reload()
         refuse_neighbours(self.table, self._coordinator.prepared.instant_times())
+        self._coordinator.notes.take_mark()  # others in this process may have applied seals
         self._adopt()
 
     def _adopt(self) -> None:

@@ -147,8 +147,10 @@ class Checkpointing(Admission):
         """Apply all sealed checkpoints as one instant; runs stay if that fails."""
         instant = None
         while records := self._unapplied():
-            one_by_one = self.intake.rule.fills and any(record.runs for record in records)
-            instant = self._apply(records[:1] if one_by_one else records) or instant
+            if self.intake.rule.fills:  # one by one; empty ones go with the next one that has rows
+                first = next((n for n, r in enumerate(records) if r.runs), len(records) - 1)
+                records = records[: first + 1]
+            instant = self._apply(records) or instant
             self._coordinator.notes.take_mark()
         return instant
 
@@ -270,7 +272,7 @@ class Checkpointing(Admission):
             verify(merged(records), coordinator.table.storage)
             if not stands:
                 again = self._rewriter.redo(coordinator, self.intake, self._events, records)
-                return coordinator.complete([again], self.intake)
+                return self._commit([again])  # another engine may have committed meanwhile
         return coordinator.complete(records, self.intake)
 
     def _is_whole(self, records: list[Prepared]) -> bool:

@@ -281,7 +281,7 @@ class WriteCoordinator(Recovery):
         try:
             self.progress.record(checkpoints_of(records), time17)
             failpoints.hit("coord.progress.post")
-            times = {time17, records[0].replaces or time17}
+            times = self.prepared.chain(time17)
             staged = staged_of(table.storage, times)
             learn(table, time17, statuses, staged, self._events.tell)
             self.sealed.remove(checkpoints_of(records))

@@ -133,15 +133,20 @@ class PreparedRecords:
         undone = replace(record, undone=True)
         self._records.replace(record.path, undone, undone.to_bytes())
 
-    def remove(self, instant_time: str) -> None:
-        """Delete all records of an instant, and those of the instants that it replaced."""
+    def chain(self, instant_time: str) -> set[str]:
+        """Return the instant and those that it has replaced, one after the other."""
         names = {instant_time}
         found = sorted(self._found(), key=lambda r: r.instant_time, reverse=True)
         for record in found:  # a replaced instant is older than the one that replaces it
             if record.instant_time in names and record.replaces:
                 names.add(record.replaces)
-        gone = [record for record in found if record.instant_time in names]
-        # delete replaced records before their replacement, and later ordinals before earlier ones
+        return names
+
+    def remove(self, instant_time: str) -> None:
+        """Delete all records of an instant, and those of the instants it replaced."""
+        names = self.chain(instant_time)
+        gone = [record for record in self._found() if record.instant_time in names]
+        # one that is replaced must not outlive the other, nor a later ordinal an earlier one
         gone.sort(key=lambda r: (r.instant_time, -r.ordinal))
         self._records.remove([record.path for record in gone])
 

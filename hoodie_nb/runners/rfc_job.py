@@ -159,6 +159,7 @@ class LocalJob:
 
     def _seal(self, barrier: int) -> None:
         """Save the checkpoint's rows as a run; the interval's end writes them."""
+        self.coordinator.look_again()
         rows, storage = self.source.rows[self._next : barrier], self.table.storage
         self.source.sealed.append(barrier)
         checkpoint, runs = self.source.identity(self._query_id, len(self.source.sealed) - 1), []

@@ -54,6 +54,7 @@ _PAYLOADS = {
     "commit_time": "OverwriteWithLatestAvroPayload",
     "partial": "PartialUpdateAvroPayload",
 }
+_BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"  # the strategy that asks the payload class
 _OTHER_LAYOUT = ("hoodie.bucket.index.", "hoodie.keygen.timebased.")  # any property below them
 
 
@@ -123,7 +124,7 @@ class TableConfig:
         _check(values, where)
         config = cls._of(values, where)
         reason = _unsupported(values, _WRITTEN) or _other_keys(values, config)
-        reason = reason or _other_clock(values)
+        reason = reason or _other_clock(values) or _other_merger(values, config)
         why = f"{where} {reason}: write it with the engine that created it" if reason else ""
         if not values.get("hoodie.table.checksum"):  # every engine ends the file with it
             why = (
@@ -154,6 +155,16 @@ class TableConfig:
             schema=parse_avro(avro, where) if avro else pa.schema([]),
             metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
         )
+
+
+def _other_merger(values: dict[str, str], config: TableConfig) -> str | None:
+    """Return why a CUSTOM merge mode is none of ours: of those only partial updates are known."""
+    if values.get("hoodie.record.merge.mode") != "CUSTOM":
+        return None
+    strategy = values.get("hoodie.record.merge.strategy.id", "")
+    if config.merge_mode == "partial" and strategy in ("", _BY_PAYLOAD):
+        return None
+    return f"merges records by a rule of its own (hoodie.record.merge.strategy.id={strategy!r})"
 
 
 def _split(names: str) -> tuple[str, ...]:

@@ -24,8 +24,7 @@ import functools
 import operator
 import re
 import threading
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -148,17 +147,9 @@ class Timeline:
             self._stale = False
             return self._known
 
-    @contextmanager
-    def listed_once(self) -> Iterator[None]:
-        """List the timeline once in this context and thread: on first use, or by `refresh`."""
-        outer = getattr(self._scope, "inside", False)
-        if not outer:
-            self._forget()
-        self._scope.inside = True
-        try:
-            yield
-        finally:
-            self._scope.inside = outer
+    def listed_once(self) -> "_ListedOnce":
+        """List the timeline once in here, for this thread: when first asked, or by `refresh`."""
+        return _ListedOnce(self, self._scope)
 
     @property
     def listing(self) -> Listing:
@@ -260,6 +251,22 @@ class Timeline:
     def read(self, instant: Instant) -> bytes:
         """Return the content of the instant's file."""
         return self._storage.read_bytes(instant.path)
+
+
+class _ListedOnce:
+    """The scope of `Timeline.listed_once`; a generator may leak it when Ctrl-C interrupts it."""
+
+    def __init__(self, timeline: Timeline, scope: threading.local) -> None:
+        self._timeline, self._scope, self._outer = timeline, scope, False
+
+    def __enter__(self) -> None:
+        self._outer = getattr(self._scope, "inside", False)
+        if not self._outer:
+            self._timeline._forget()
+        self._scope.inside = True
+
+    def __exit__(self, *error: object) -> None:
+        self._scope.inside = self._outer
 
 
 def _file_time(modified_ms: int) -> str | None:

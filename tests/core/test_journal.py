@@ -13,7 +13,7 @@ from core.writes import written
 from faults import Crash, Fault, FaultyStorage
 from tables import tree
 
-from hoodie_nb import failpoints
+from hoodie_nb import Table, failpoints
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing, Interval
@@ -487,3 +487,32 @@ def test_a_query_that_began_with_deletes_must_have_all_columns_to_upsert(life):
     job.note_columns("other")
     with pytest.raises(InvalidInput, match=r"\['v'\]"):
         intake_of(coordinator, "upsert", "other").check(keys)
+
+
+def test_another_engine_may_commit_during_a_redo(life):
+    """The redone instant is compared with the timeline again before it is published."""
+    one = life()
+    one.checkpoint(("a", 1, 1, False))
+    one.job.complete(one.number)
+    one.checkpoint(("a", 2, 2, False))
+    upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 3})
+    other = {"id": "g", "part": "p", "ts": 1, "v": 4}
+    failpoints.call("coord.redo.pre", lambda: upsert_elsewhere(one, SCHEMA, other), 1)
+    try:
+        one.job.complete(one.number)
+    finally:
+        failpoints.arm("")
+    assert one.found() == {"a": (2, 2), "f": (1, 3), "g": (1, 4)}
+    assert fsck(one.path) == []
+
+
+def test_seals_that_a_batch_beside_the_job_has_applied_are_not_missed(life):
+    """The mark of the last applied seal is read again whenever the records are."""
+    one = life(Interval(checkpoints=10))
+    one.checkpoint()
+    one.checkpoint()
+    table = Table.open(one.path)
+    table.upsert(pa.Table.from_pylist([{"id": "b", "part": "p", "ts": 1, "v": 1}], SCHEMA))
+    one.checkpoint(("a", 1, 1, False))
+    one.job.checkpointing.complete()
+    assert one.found() == {"a": (1, 1), "b": (1, 1)}

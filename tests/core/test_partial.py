@@ -12,10 +12,12 @@ import pytest
 from hoodie_nb import Table
 from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.handle import open_table
+from hoodie_nb.table.rules import PATH as RULES
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 
@@ -170,3 +172,40 @@ def test_where_a_buffer_is_flushed_decides_nothing(tmp_path: Path, limit: int) -
     table.upsert(pa.Table.from_pylist(rows, schema=table.schema))
     (row,) = table.to_arrow(meta=False).to_pylist()
     assert row == {**rows[0], "b": "new", "l": None}
+
+
+@pytest.mark.parametrize("filled_ones", ["011", "101", "110", "000"])
+def test_empty_checkpoints_of_an_interval_are_applied_with_the_next(
+    tmp_path: Path, filled_ones: str
+) -> None:
+    """An empty sealed checkpoint before, between or after others blocks nothing."""
+    table, expected = made(tmp_path / "t"), set()
+    job = LocalJob(open_table(table.path), interval=Interval(checkpoints=3))
+    for number, has_rows in enumerate(filled_ones):
+        if has_rows == "1":
+            row = {"id": f"k{number}", "p": "x", "ts": 1, "a": 1, "b": "", "l": None}
+            job.write(pa.Table.from_pylist([row], schema=table.schema))
+            expected.add(row["id"])
+        job.checkpoint(number)
+        job.complete(number)
+    assert found(table).keys() == expected
+    table.upsert(pa.Table.from_pylist([{**dict.fromkeys(table.schema.names), "id": "z", "p": "x"}]))
+    assert found(table).keys() == expected | {"z"} and table.fsck() == []
+
+
+@pytest.mark.parametrize("strategy", ["", "ce9acb64-bde0-424c-9b91-f6ebba25356d"])
+def test_a_custom_merge_mode_of_another_engine_is_not_written(
+    tmp_path: Path, strategy: str
+) -> None:
+    """Of the custom merge modes only partial updates by the payload class are known."""
+    table = (
+        made(tmp_path / "t")
+        if strategy
+        else Table.create(tmp_path / "t", schema=SCHEMA, record_key="id", ordering="ts")
+    )
+    with open(tmp_path / "t/.hoodie/hoodie.properties", "a") as file:
+        file.write("hoodie.record.merge.mode=CUSTOM\n")
+        file.write(f"hoodie.record.merge.strategy.id={strategy}\n")
+    (tmp_path / "t" / RULES).unlink()
+    with pytest.raises(InvalidTable, match="a rule of its own"):
+        Table.open(table.path).upsert(pa.Table.from_pylist([], schema=table.schema))
