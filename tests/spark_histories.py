@@ -174,7 +174,8 @@ class History:
                 row["part"] = {None: "", "": None}.get(last["part"], last["part"])
             self._kind = kind
             self.value += 1
-            row["id"] += f"#{self.value if self.inserts and TIED in classes else kind}"
+            inserted = self.inserts and TIED in classes  # no upsert has such a key
+            row["id"] += f"#n{self.value}" if inserted else f"#{kind}"
             gone = kind == DELETED and not self.inserts and self.random.random() < 0.3
             row |= {"ts": self._ts(kind, classes), "v": self.value}
             made.append({**row, "_hoodie_is_deleted": True if deletes or gone else None})
