@@ -28,7 +28,7 @@ ROUNDS, PIECE_ROWS = 20, 10_000
 SIZES = {"32 MB": 32 << 20, "64 KB": 64 << 10}
 
 
-class Teller:
+class Emitter:
     """Sends events like a Spark task, and measures the cost."""
 
     def __init__(self, sender=None):
@@ -45,7 +45,7 @@ class Teller:
         self.seconds += time.thread_time() - began
 
 
-def measured(table, keyed, intake, batch_bytes, tell) -> float:
+def measured(table, keyed, intake, batch_bytes, emit) -> float:
     """Write the rows into an instant that is rolled back; return the CPU seconds of the writers."""
     coordinator = WriteCoordinator(table, EventLog())
     instant = coordinator.begin()
@@ -54,7 +54,7 @@ def measured(table, keyed, intake, batch_bytes, tell) -> float:
     plan = replace(plan, options=options)
     pieces = (keyed.slice(start, PIECE_ROWS) for start in range(0, keyed.num_rows, PIECE_ROWS))
     began = time.process_time()
-    list(write(plan, assign(plan, pieces, 0, tell), TaskAttempt(), tell))
+    list(write(plan, assign(plan, pieces, 0, emit), TaskAttempt(), emit))
     seconds = time.process_time() - began
     coordinator.roll_back(instant)
     return seconds
@@ -67,22 +67,22 @@ def listen(pipe: Connection) -> None:
         pipe.recv()
 
 
-def rounds(run: Callable[[Teller], float], sender: Sender) -> None:
+def rounds(run: Callable[[Emitter], float], sender: Sender) -> None:
     """Print the medians of both kinds of write, run alternately."""
-    silent, telling, inside, number = [], [], [], 0
-    run(Teller())
+    silent, emitting, inside, number = [], [], [], 0
+    run(Emitter())
     for turn in range(ROUNDS):
-        teller = Teller(Sender(sender.host, sender.port, sender.token))
+        emitter = Emitter(Sender(sender.host, sender.port, sender.token))
         if turn % 2:
-            silent.append(run(Teller()))
-        telling.append(run(teller))
+            silent.append(run(Emitter()))
+        emitting.append(run(emitter))
         if not turn % 2:
-            silent.append(run(Teller()))
-        inside.append(teller.seconds / telling[-1])
-        number = len(teller.rows)
-    quiet, told = statistics.median(silent), statistics.median(telling)
-    pairs = statistics.median(b / a for a, b in zip(silent, telling, strict=True))
-    print(f"| {number} | {quiet:.3f} | {told:.3f} | {pairs - 1:+.2%} |", end="")
+            silent.append(run(Emitter()))
+        inside.append(emitter.seconds / emitting[-1])
+        number = len(emitter.rows)
+    quiet, loud = statistics.median(silent), statistics.median(emitting)
+    pairs = statistics.median(b / a for a, b in zip(silent, emitting, strict=True))
+    print(f"| {number} | {quiet:.3f} | {loud:.3f} | {pairs - 1:+.2%} |", end="")
     print(f" {statistics.median(inside):.2%} |")
 
 
@@ -107,7 +107,7 @@ def main():
             intake = Intake(table.config, table.schema, "upsert")
             keyed = keyed_in_order(rows, intake)
             print(f"| {name} ", end="")
-            rounds(lambda tell: measured(table, keyed, intake, size, tell), sender)  # noqa: B023
+            rounds(lambda emit: measured(table, keyed, intake, size, emit), sender)  # noqa: B023
         ours.send("over")
         driver.join()
 

@@ -170,9 +170,9 @@ def existing_table(count: int) -> None:
             read += looked["files_looked_up"]
             pure += looked["pure_partitions"] == looked["partitions"]
             status = table.index_status()
-            told = [f"{looked[n]:,}" for n in ("keys", "found", "state_hits", "files_looked_up")]
-            told += [f"{looked['keys_loaded']:,}", f"{status.loaded_files}/{status.files}"]
-            print(f"| {' | '.join([str(number), *told, f'{share:.0%}'])} |", flush=True)
+            cells = [f"{looked[n]:,}" for n in ("keys", "found", "state_hits", "files_looked_up")]
+            cells += [f"{looked['keys_loaded']:,}", f"{status.loaded_files}/{status.files}"]
+            print(f"| {' | '.join([str(number), *cells, f'{share:.0%}'])} |", flush=True)
         print(f"\n{read} files read by lookups")
 
 

@@ -80,7 +80,7 @@ def make_input(folder: Path, rows: int, batch: int, seed: int) -> pa.Table:
 def live(folder: Path, table: str, interval: int | None) -> None:
     """Run the stream to its end in this process, reporting on stdout what was written."""
 
-    def told(event: Event) -> None:
+    def report(event: Event) -> None:
         if event.kind in ("file_written", "checkpoint_sealed", "batch_ended", "instant_committed"):
             sys.stdout.write(f"{event.kind} {event.values.get('bytes', 0)}\n")  # one write per line
             sys.stdout.flush()
@@ -97,7 +97,7 @@ def live(folder: Path, table: str, interval: int | None) -> None:
         trigger="available_now",
         commit_interval=interval,
     )
-    job.events.listen(told)
+    job.events.listen(report)
     job.wait()
     spark.stop()
 

@@ -164,8 +164,8 @@ def check(spark: SparkSession, table: hn.Table, days: int) -> None:
         began = time.perf_counter()
         found = read()
         print(f"| read by {name} | {time.perf_counter() - began:.1f} s |")
-        if told := differences(found, board):
-            raise SystemExit(f"{name} differs from the board: {told}")
+        if difference := differences(found, board):
+            raise SystemExit(f"{name} differs from the board: {difference}")
     began = time.perf_counter()
     if findings := table.fsck():
         raise SystemExit(f"fsck: {findings[:3]}")

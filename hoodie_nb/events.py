@@ -1,6 +1,6 @@
 """Events as records: the one stream that widgets, scenarios and races read.
 
-Each actor gets an `EventLog` (or its `tell`) and records what it did, in the past tense. Events are
+Each actor gets an `EventLog` (or its `emit`) and records what it did, in the past tense. Events are
 informative: correctness never depends on their arrival. Events of operators in Spark tasks are sent
 while the task runs and again, reliably, when it ends; the log keeps each once. `at_ms` is the time
 of the event by the clock of the machine where it happened.
@@ -75,11 +75,11 @@ class EventLog:
         self._here = threading.local()
 
     @property
-    def telling(self) -> bool:
+    def in_listener(self) -> bool:
         """Whether this thread is running a listener; waiting for the actor would then deadlock."""
         return getattr(self._here, "depth", 0) > 0
 
-    def tell(self, kind: str, **values: object) -> None:
+    def emit(self, kind: str, **values: object) -> None:
         """Record an event of this kind with the current time."""
         self.add(Event(kind, time.time_ns() // 1_000_000, values))
 
@@ -96,11 +96,11 @@ class EventLog:
         self._here.depth = getattr(self._here, "depth", 0) + 1
         try:
             for listener in tuple(self._listeners):
-                self._hear(listener, event)
+                self._notify(listener, event)
         finally:
             self._here.depth -= 1
 
-    def _hear(self, listener: Callable[[Event], None], event: Event) -> None:
+    def _notify(self, listener: Callable[[Event], None], event: Event) -> None:
         """Call a listener; its first exception is logged, and none reaches the actor."""
         try:
             listener(event)

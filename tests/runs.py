@@ -38,7 +38,9 @@ def recorded(pipeline: str = "step3") -> tuple[Event, ...]:
         return tuple(local_job(Path(folder), pipeline).events.records())
 
 
-def told(*kinds_and_values: object, begin_ms: int = 1_000_000, every_ms: int = 100) -> list[Event]:
+def make_events(
+    *kinds_and_values: object, begin_ms: int = 1_000_000, every_ms: int = 100
+) -> list[Event]:
     """Return events `kind, {values}, kind, {values}, ...`, evenly spaced in time."""
     pairs = zip(kinds_and_values[::2], kinds_and_values[1::2], strict=True)
     return [Event(k, begin_ms + n * every_ms, v) for n, (k, v) in enumerate(pairs)]  # type: ignore[arg-type]
@@ -61,4 +63,4 @@ def long_run(count: int = 1000) -> list[Event]:
         ran = {"operator": "BucketWriter", "task": 0, "rows": 1000, "seconds": 0.2}
         made += ["operator_ran", ran, "instant_prepared", {"instant": time17, "checkpoint": 0}]
         made += ["instant_committed", {"instant": time17, "inserts": 900, "updates": 100}]
-    return told(*made)
+    return make_events(*made)

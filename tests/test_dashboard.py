@@ -8,7 +8,7 @@ import threading
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from runs import local_job, recorded, told
+from runs import local_job, make_events, recorded
 
 import hoodie_nb as hn
 from hoodie_nb import display
@@ -26,12 +26,12 @@ class Told:
 
     def __init__(self, *events: object) -> None:
         self.events = EventLog()
-        self.events.extend(told(*events))
+        self.events.extend(make_events(*events))
         self.stopped = threading.Event()
 
     def stop(self) -> None:
-        """Tell that the job has stopped."""
-        self.events.tell("job_stopped", why="")
+        """Emit that the job has stopped."""
+        self.events.emit("job_stopped", why="")
         self.stopped.set()
 
 
@@ -63,8 +63,8 @@ def test_closing_a_dashboard_ends_its_thread(job):
 def test_a_dashboard_ends_with_its_job(job):
     """The job's last events are drawn before the job's own thread continues."""
     dashboard = Dashboard(job, hz=1)
-    job.events.tell("instant_requested", instant="1")
-    job.events.tell("instant_committed", instant="1", inserts=7)
+    job.events.emit("instant_requested", instant="1")
+    job.events.emit("instant_committed", instant="1", inserts=7)
     job.stop()
     assert not dashboard.follower.alive and dashboard.state.status == "stopped"
     assert "stopped" in dashboard.pictures.shown("head")
@@ -89,7 +89,7 @@ def test_nothing_is_sent_that_has_not_changed(job):
     for _ in range(5):
         dashboard._draw(dashboard.state)
     assert sent == []
-    dashboard.state.take(told("batch_started", {"batch": 0}))
+    dashboard.state.take(make_events("batch_started", {"batch": 0}))
     dashboard._draw(dashboard.state)
     assert len(sent) == 1
 
@@ -97,7 +97,7 @@ def test_nothing_is_sent_that_has_not_changed(job):
 def test_an_error_while_drawing_ends_the_drawing_only(job):
     """The job continues, and ends without waiting for a closed dashboard."""
     follower = Follower(job.events, lambda state: 1 // (not state.checkpoints), hz=1)
-    job.events.tell("batch_started", batch=0)
+    job.events.emit("batch_started", batch=0)
     follower.wake()
     follower.thread.join()
     assert not follower.alive and "ZeroDivisionError" in follower.state.trouble.what
@@ -108,7 +108,7 @@ def test_an_error_while_drawing_ends_the_drawing_only(job):
 def test_progress_is_told_of_a_known_number_of_rows(job):
     """With `total_rows` the head has a bar and the time that is left."""
     values = {"operator": "BucketWriter", "task": 0, "rows": 250, "seconds": 1}
-    job.events.tell("operator_ran", **values)
+    job.events.emit("operator_ran", **values)
     dashboard = Dashboard(job, total_rows=1000)
     dashboard.close()
     assert "25% of the input" in dashboard.pictures.shown("head")
@@ -141,14 +141,14 @@ from types import SimpleNamespace
 from hoodie_nb.events import EventLog
 from hoodie_nb.lab.dashboard import Dashboard
 job = SimpleNamespace(events=EventLog())
-job.events.tell("job_started", pipeline="step2", tasks=1)
+job.events.emit("job_started", pipeline="step2", tasks=1)
 Dashboard(job)
 """
 
 
 def test_a_notebook_keeps_the_last_picture():
     """The output of the cell that showed the dashboard is replaced once, when the job has ended."""
-    cells = [NOTEBOOK, "1", 'job.events.tell("job_stopped", why="")']
+    cells = [NOTEBOOK, "1", 'job.events.emit("job_stopped", why="")']
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     kept = []
     client = NotebookClient(

@@ -35,7 +35,7 @@ def arrow(board: pd.DataFrame) -> pa.Table:
     return pa.Table.from_pandas(board, flights.SCHEMA)
 
 
-def told(*events: tuple) -> list[Event]:
+def make_events(*events: tuple) -> list[Event]:
     """Return records from (kind, at_ms, values)."""
     return [Event(kind, at_ms, values) for kind, at_ms, values in events]
 
@@ -51,9 +51,9 @@ class Terminal(io.StringIO):
 # --- the progress line ---------------------------------------------------------------------------
 
 
-def test_progress_counts_what_the_records_tell():
+def test_progress_counts_what_the_events_report():
     """Events are those of the ended batches, the rate is that between their ends."""
-    records = told(
+    records = make_events(
         ("batch_started", 0, {"batch": 0}),
         ("file_written", 5, {"rows": 90}),
         ("instant_committed", 9, {"instant": INSTANT}),
@@ -76,7 +76,7 @@ def test_progress_counts_what_the_records_tell():
 
 def test_progress_of_a_resumed_stream_starts_behind_what_is_there():
     """A run that begins with batch 2 counts the events of batches 0 and 1 as delivered."""
-    progress = Progress.of(told(("batch_started", 0, {"batch": 2})), ENDS)
+    progress = Progress.of(make_events(("batch_started", 0, {"batch": 2})), ENDS)
     assert str(progress) == " 40% 400 events · 0 commits, 0 files"
 
 
@@ -88,7 +88,10 @@ def test_progress_of_nothing():
 def test_the_last_line_has_no_time_left():
     """At the end no remaining time is shown."""
     ended = [("batch_ended", n * 1000, {"batch": n}) for n in range(3)]
-    assert str(Progress.of(told(*ended), ENDS)) == "100% 1,000 events, 450/s · 0 commits, 0 files"
+    assert (
+        str(Progress.of(make_events(*ended), ENDS))
+        == "100% 1,000 events, 450/s · 0 commits, 0 files"
+    )
 
 
 def test_a_terminal_shows_one_refreshed_line():
@@ -270,7 +273,7 @@ def test_fsck_of_a_clean_table_exits_with_0(table, capsys):
     assert capsys.readouterr().out == f"{table.path}: clean\n"
 
 
-def test_fsck_tells_findings_with_cures_and_exits_with_1(table, capsys):
+def test_fsck_reports_findings_with_fixes_and_exits_with_1(table, capsys):
     """A base file that lost its end is found."""
     (path,) = Path(table.path).glob("*/*.parquet")
     path.write_bytes(path.read_bytes()[:-1])

@@ -7,7 +7,7 @@ import time
 from xml.etree import ElementTree
 
 import pytest
-from runs import long_run, recorded, told
+from runs import long_run, make_events, recorded
 
 from hoodie_nb.lab import recordings
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
@@ -53,7 +53,7 @@ def checkpoint(number: int, *states: str, time17: str = TIME) -> list[object]:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-@pytest.mark.parametrize("events", [[], told("job_started", {}), recorded()[:1], recorded()])
+@pytest.mark.parametrize("events", [[], make_events("job_started", {}), recorded()[:1], recorded()])
 def test_a_picture_is_well_formed_and_has_a_label(name, events):
     """No event, one event or many: the picture is XML and says what it shows."""
     root = parsed(DRAWN[name](RunState.of(events)))
@@ -93,7 +93,7 @@ def test_names_are_escaped():
     evil = '<script x="1">&'
     level = {"task": 0, "bytes": 5, "buckets": [[evil, "id", 5]]}
     why = {"why": evil, "error": "InvalidInput"}
-    state = RunState.of(told("buffer_level", level, "job_failed", why))
+    state = RunState.of(make_events("buffer_level", level, "job_failed", why))
     assert any(evil in text for text in texts(buffers.buffers(state)))
     assert any(evil in text for text in texts(progress.trouble(state)))
 
@@ -103,7 +103,7 @@ def test_values_may_be_missing(name):
     """An older recording's events lack values; everything is drawn without them."""
     kinds = {event.kind for event in [*recorded(), *long_run(100)]}
     bare = [item for kind in [*kinds, "index_saved", "instant_redone"] for item in (kind, {})]
-    parsed(DRAWN[name](RunState.of(told(*bare))))
+    parsed(DRAWN[name](RunState.of(make_events(*bare))))
 
 
 def test_folding_and_drawing_are_cheap():
@@ -128,12 +128,12 @@ def test_the_diagram_has_the_pipelines_operators(name):
     assert row == sorted(row)
 
 
-def test_the_diagram_tells_the_rows_of_each_task():
+def test_the_diagram_shows_the_rows_of_each_task():
     """A skewed shuffle shows in the bars of a box: one task has the rows, the other few."""
     rows = {"operator": "BucketWriter", "seconds": 1.0}
     ran = [{**rows, "task": 0, "rows": 900}, {**rows, "task": 1, "rows": 100}]
     shown = texts(
-        diagram.diagram(RunState.of(told("operator_ran", ran[0], "operator_ran", ran[1])))
+        diagram.diagram(RunState.of(make_events("operator_ran", ran[0], "operator_ran", ran[1])))
     )
     assert "task 0: 900 rows in this batch" in shown and "task 1: 100 rows in this batch" in shown
 
@@ -141,7 +141,7 @@ def test_the_diagram_tells_the_rows_of_each_task():
 def test_progress_and_end_of_an_operator_count_its_rows_once():
     """Rows reported while a task ran are not counted again when it ends."""
     values = {"operator": "BucketWriter", "task": 0}
-    events = told(
+    events = make_events(
         *("operator_progress", {**values, "rows": 40}, "operator_progress", {**values, "rows": 70}),
         *("operator_ran", {**values, "rows": 100, "seconds": 0.3}),
         *("operator_ran", {**values, "rows": 100, "seconds": 0.1}),
@@ -153,7 +153,7 @@ def test_progress_and_end_of_an_operator_count_its_rows_once():
 
 def test_the_rate_grows_from_the_left_and_then_moves():
     """Until 30 seconds are full the picture begins at the start of the run."""
-    state = RunState.of(told("job_started", {}, begin_ms=1_000_000))
+    state = RunState.of(make_events("job_started", {}, begin_ms=1_000_000))
     state.now_ms = 1_010_000
     assert progress.window(state) == 1_000_000
     state.now_ms = 1_050_000
@@ -165,7 +165,9 @@ def test_each_bucket_has_its_bar_and_its_flushes():
     many = [["p", f"id-{n:02d}", 10] for n in range(20)]
     flushed = {"partition": "p", "file_id": "id-03", "bytes": 10}
     level = {"task": 0, "bytes": 200, "limit_bytes": 400, "buckets": many}
-    events = told("buffer_level", level, "buffer_flushed", flushed, "buffer_flushed", flushed)
+    events = make_events(
+        "buffer_level", level, "buffer_flushed", flushed, "buffer_flushed", flushed
+    )
     svg = buffers.buffers(RunState.of(events))
     assert len([e for e in parsed(svg).iter("rect")]) == 16
     assert any("20 buckets, 16 shown" in text for text in texts(svg))
@@ -185,7 +187,7 @@ def test_each_bucket_has_its_bar_and_its_flushes():
 )
 def test_a_state_has_its_shape_and_its_colour(ends, shape):
     """The state of an instant is shown twice: by shape and by colour."""
-    state = RunState.of(told(*checkpoint(0, *ends)))
+    state = RunState.of(make_events(*checkpoint(0, *ends)))
     name = state.instants[TIME].state
     assert STATES[name][0] == shape
     plain = mark(shape, 84, 0, fill=STATES[name][1])
@@ -207,10 +209,10 @@ def test_an_instant_stands_over_all_its_checkpoints():
 def test_sealed_checkpoints_join_the_instant_of_their_interval():
     """Checkpoints that are only sealed have no instant until the interval ends."""
     sealed = ["checkpoint_sealed", {"batch": 0}, "checkpoint_sealed", {"batch": 1}]
-    state = RunState.of(told(*sealed))
+    state = RunState.of(make_events(*sealed))
     assert [c.state for c in state.checkpoints] == ["sealed", "sealed"]
     ends = ("requested", "inflight", "prepared", "committed")
-    state = RunState.of(told(*sealed, *checkpoint(9, *ends)[2:]))
+    state = RunState.of(make_events(*sealed, *checkpoint(9, *ends)[2:]))
     assert [(c.state, c.instant) for c in state.checkpoints] == [("done", TIME)] * 2
 
 
@@ -219,14 +221,14 @@ def test_a_batch_that_runs_again_is_a_new_column():
     again = "20261121080000001"
     ends = ("requested", "inflight", "prepared", "committed")
     failed = checkpoint(3, "requested", "inflight", "rolled_back")
-    state = RunState.of(told(*failed, *checkpoint(3, *ends, time17=again)))
+    state = RunState.of(make_events(*failed, *checkpoint(3, *ends, time17=again)))
     assert [(c.number, c.state) for c in state.checkpoints] == [(3, "rolled back"), (3, "done")]
 
 
 def test_the_index_shares_sum_up_to_the_keys():
     """Every key is answered by exactly one of the four ways."""
     asked = {"keys": 100, "state_hits": 30, "candidates": 50, "false_positives": 5, "found": 75}
-    found = index.shares(RunState.of(told("index_looked_up", asked)).lookups[0])
+    found = index.shares(RunState.of(make_events("index_looked_up", asked)).lookups[0])
     assert found == {"state": 30, "no": 20, "read": 45, "in vain": 5}
 
 
@@ -234,14 +236,14 @@ def test_pure_state_is_told_since_it_began():
     """The first save of a pure state is kept until the state is no longer pure."""
     save = [{"instant": str(n), "pure": n in (2, 3)} for n in range(5)]
     kinds = [item for values in save for item in ("index_saved", values)]
-    assert RunState.of(told(*kinds[:8])).pure_since == "2"
-    assert RunState.of(told(*kinds)).pure_since == ""
+    assert RunState.of(make_events(*kinds[:8])).pure_since == "2"
+    assert RunState.of(make_events(*kinds)).pure_since == ""
 
 
 @pytest.mark.parametrize("name", ["InvalidInput", "WriteFailed", "ConcurrentWriter"])
 def test_an_error_comes_with_its_cure(name):
     """A failed job says why and what to do about that kind of error."""
-    state = RunState.of(told("job_failed", {"why": "column x is bad", "error": name}))
+    state = RunState.of(make_events("job_failed", {"why": "column x is bad", "error": name}))
     assert state.status == "failed" and state.trouble.cure
     shown = " ".join(texts(progress.trouble(state)))
     assert "column x is bad" in shown and state.trouble.cure in shown
@@ -250,7 +252,7 @@ def test_an_error_comes_with_its_cure(name):
 def test_settling_an_instant_again_counts_it_once():
     """`instant_committed` may be sent twice; rows and commits are counted once."""
     twice = checkpoint(0, "requested", "inflight", "prepared", "committed", "committed")
-    state = RunState.of(told(*twice))
+    state = RunState.of(make_events(*twice))
     assert (state.rows, state.committed) == (5, 1)
 
 

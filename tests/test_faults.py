@@ -35,8 +35,8 @@ def run_with(spark, folder, *faults, **settings):
     job.events.listen(strike)
     job.process_all_available()
     job.stop()
-    told = [event.values["fault"] for event in job.events.records("fault_injected")]
-    assert told == list(faults) and hn.faults.pending(job) == []
+    faults_seen = [event.values["fault"] for event in job.events.records("fault_injected")]
+    assert faults_seen == list(faults) and hn.faults.pending(job) == []
     same_as_board(table, DAYS)
     assert set(table.timeline()["state"]) == {"completed"}
     return job
@@ -44,9 +44,9 @@ def run_with(spark, folder, *faults, **settings):
 
 def recovery(job):
     """Return the events after the fault, in order, up to the next commit of the batch."""
-    told = job.events.records()
-    start = [event.kind for event in told].index("fault_injected")
-    return [event.kind for event in told[start:] if event.kind in RECOVERY]
+    events = job.events.records()
+    start = [event.kind for event in events].index("fault_injected")
+    return [event.kind for event in events[start:] if event.kind in RECOVERY]
 
 
 def instants(job, kind):
@@ -98,7 +98,7 @@ def test_other_ways_to_commit_recover_too(spark, tmp_path, fault, settings):
     assert (len(undone), len(skipped)) == (int("commit_on" in settings and not durable), durable)
 
 
-def test_a_killed_job_tells_so(spark, tmp_path):
+def test_a_killed_job_reports_it(spark, tmp_path):
     """`kill` ends the job where it is; the next one settles what it left."""
     table = board_table(tmp_path / "board")
     stream = hn.flights.stream(spark, days=1, path=tmp_path / "source")

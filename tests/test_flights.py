@@ -79,22 +79,22 @@ def test_a_flight_id_names_one_flight() -> None:
     assert (united["origin"], united["dest"], united["status"]) == ("EWR", "IAH", "arrived")
 
 
-def test_a_flight_is_told_as_it_goes() -> None:
+def test_a_flight_has_one_event_per_stage() -> None:
     """UA1545 is due at 10:15 UTC, leaves 2 minutes late and lands 227 minutes later."""
     table = flights.event_table(days=1)
-    told = table.filter(pc.equal(table["flight_id"], "2013-01-01 UA1545 EWR")).to_pylist()
+    events = table.filter(pc.equal(table["flight_id"], "2013-01-01 UA1545 EWR")).to_pylist()
     columns = ("status", "dep_delay", "arr_delay", "air_time")
-    assert [tuple(event[name] for name in columns) for event in told] == [
+    assert [tuple(event[name] for name in columns) for event in events] == [
         ("scheduled", None, None, None),
         ("departed", 2, None, None),
         ("arrived", 2, 11, 227),
     ]
-    assert [f"{event['event_time']:%d %H:%M %Z}" for event in told] == [
+    assert [f"{event['event_time']:%d %H:%M %Z}" for event in events] == [
         "31 10:15 UTC",
         "01 10:17 UTC",
         "01 14:04 UTC",
     ]
-    assert {f"{event['scheduled_departure']:%d %H:%M}" for event in told} == {"01 10:15"}
+    assert {f"{event['scheduled_departure']:%d %H:%M}" for event in events} == {"01 10:15"}
 
 
 def test_the_events_of_a_flight_never_tie_or_turn_back() -> None:
@@ -195,7 +195,7 @@ def test_all_may_be_disorder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"days": 0}, "days=0"),
         ({"days": 366}, "days=366"),
@@ -205,9 +205,9 @@ def test_all_may_be_disorder() -> None:
         ({"seed": -1}, "seed=-1"),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, int], told: str) -> None:
+def test_options_out_of_range_are_refused(options: dict[str, int], message: str) -> None:
     """An option out of range is named with its value."""
-    with pytest.raises(InvalidConfig, match=told):
+    with pytest.raises(InvalidConfig, match=message):
         flights.event_table(**options)
 
 
@@ -279,7 +279,7 @@ def test_a_rival_that_was_first_wins(written: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "message"),
     [
         ((6, 0.1, 3), "days=5, not 6"),
         ((5, 0.2, 3), "disorder=0.1, not 0.2"),
@@ -287,11 +287,11 @@ def test_a_rival_that_was_first_wins(written: Path) -> None:
     ],
 )
 def test_other_events_are_refused(
-    written: Path, parameters: tuple[int, float, int], told: str
+    written: Path, parameters: tuple[int, float, int], message: str
 ) -> None:
     """A folder with other parameters is refused with what differs and the cure, and stays."""
     before = frozen(written)
-    with pytest.raises(InvalidConfig, match=f"{told}.*give another path, or remove"):
+    with pytest.raises(InvalidConfig, match=f"{message}.*give another path, or remove"):
         delivery.is_present(written, flights._parameters(*parameters))
     assert frozen(written) == before
 

@@ -150,13 +150,15 @@ def test_architecture_page_names_files_that_are_there():
 def code_lines(path):
     """Return the lines of code in a file: without blank lines, comments and docstrings."""
     text = path.read_text()
-    told = set()
+    doc_lines = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str):
-            told |= set(range(node.lineno, node.end_lineno + 1))
+            doc_lines |= set(range(node.lineno, node.end_lineno + 1))
     lines = enumerate(text.splitlines(), 1)
     return sum(
-        1 for n, line in lines if n not in told and line.strip(" )]},") and line.strip()[0] != "#"
+        1
+        for n, line in lines
+        if n not in doc_lines and line.strip(" )]},") and line.strip()[0] != "#"
     )
 
 
@@ -297,6 +299,6 @@ def test_the_version_is_written_once():
 def test_makefile_explains_its_targets():
     """`make` alone lists every target with a line of help."""
     text = (ROOT / "Makefile").read_text()
-    told = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
+    shown = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
     for target in re.search(r"^\.PHONY: (.+)", text, re.M)[1].split():
-        assert re.search(rf"make {target} +\w", told.stdout), target
+        assert re.search(rf"make {target} +\w", shown.stdout), target

@@ -83,8 +83,8 @@ def write_here(table: Table, data: pa.Table, operation: str = "upsert") -> dict[
     """Write and return the counts of the lookup and of the index that was saved."""
     events = EventLog()
     write_arrow(open_table(table.path), data, operation, events)
-    told = events.records("index_looked_up") + events.records("index_saved")
-    return {name: value for event in told for name, value in event.values.items()}
+    saved = events.records("index_looked_up") + events.records("index_saved")
+    return {name: value for event in saved for name, value in event.values.items()}
 
 
 def keys_of(table: Table) -> list[str]:
@@ -365,19 +365,19 @@ def test_a_damaged_index_gives_the_same_answers(grown, tmp_path, number):
     draw = random.Random(number)
     root = tmp_path / "t"
     shutil.copytree(grown.path, root)
-    told = damage(root / FOLDER, draw, number)
+    damaged = damage(root / FOLDER, draw, number)
     forget_caches()
     table = open_table(root)
     plan = plan_of(table)
     state, files = BloomStateIndex(plan), BloomIndex(plan)
     for partition in plan.groups.slices:
         keys = pa.array([f"k{i:06d}" for i in draw.sample(range(400), 200)])
-        assert state.locate(partition, keys).equals(files.locate(partition, keys)), told
+        assert state.locate(partition, keys).equals(files.locate(partition, keys)), damaged
     if number % 10 == 0:  # and the next write heals it
         before = keys_of(Table.open(root))
         counts = write_here(Table.open(root), rows(range(300), 20))
-        assert counts["found"] == len(before), told
-        assert index_gaps(open_table(root)) == [], told
+        assert counts["found"] == len(before), damaged
+        assert index_gaps(open_table(root)) == [], damaged
 
 
 def test_a_partition_whose_runs_are_gone_is_learned_anew(tmp_path):
@@ -463,11 +463,11 @@ def test_the_index_can_be_made_anew(tmp_path):
     table = make(tmp_path / "t")
     table.upsert(rows(range(300), 1))
     table.upsert(rows(range(200, 400), 2))
-    told = table.index_status()
+    status = table.index_status()
     shutil.rmtree(Path(table.path, FOLDER))
     assert table.index_status().loaded_files == 0
     made = table.rebuild_index()
-    assert (made.entries, made.files, made.pure) == (told.entries, told.files, True)
+    assert (made.entries, made.files, made.pure) == (status.entries, status.files, True)
     assert index_gaps(open_table(table.path)) == []
     assert "pure state: " in str(made)
 

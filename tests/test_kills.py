@@ -49,7 +49,7 @@ class Demo:
         )
 
     def stages(self) -> Iterator[int]:
-        """Tell each stage that the output reaches, until it ends."""
+        """Yield each stage that the output reaches, until it ends."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip())
@@ -75,8 +75,8 @@ class Demo:
         self._errors.close()
         return self.process.returncode
 
-    def told(self) -> str:
-        """Return all that it and its forerunners printed, for a test that fails."""
+    def output(self) -> str:
+        """Return everything printed by this process and the earlier ones, for a failing test."""
         errors = (self.warehouse.parent / "stderr.txt").read_text(errors="replace")
         return "\n".join([*self.lines, "--- stderr", errors[-3000:]])
 
@@ -146,13 +146,13 @@ def trial(start, seed: int, *, forget: bool) -> None:
         time.sleep(fraction * took)  # the random moment itself, not a wait for anything
         members = family(killed.process.pid)
         killed.process.kill()
-    told = f"seed {seed}: stage {stage} + {fraction:.2f} of {took} s"
+    kill = f"seed {seed}: stage {stage} + {fraction:.2f} of {took} s"
     if forget:
         await_gone(members)
         shutil.rmtree(killed.warehouse / "_checkpoints", ignore_errors=True)
     again = start()
-    assert again.finish() == 0, f"{told}\n{again.told()}"
-    assert sum("equal the board" in line for line in again.lines) == 3, again.told()
+    assert again.finish() == 0, f"{kill}\n{again.output()}"
+    assert sum("equal the board" in line for line in again.lines) == 3, again.output()
     check_table(again.warehouse)
     await_gone(members)
 
@@ -176,19 +176,19 @@ def test_killed_demo_ends_in_the_same_table_twenty_times(start, seed):
 def test_ctrl_c_stops_between_two_batches_and_the_next_start_goes_on(start):
     """Ctrl-C leaves nothing pending and exits with 130; the next start writes only the rest."""
     stopped = start()
-    assert stopped.wait_for(2) is not None, stopped.told()
+    assert stopped.wait_for(2) is not None, stopped.output()
     members = family(stopped.process.pid)
     os.killpg(stopped.process.pid, signal.SIGINT)  # a terminal signals the whole group
-    assert stopped.finish() == 130, stopped.told()
-    assert stopped.lines[-1].startswith("Stopped."), stopped.told()
+    assert stopped.finish() == 130, stopped.output()
+    assert stopped.lines[-1].startswith("Stopped."), stopped.output()
     await_gone(members)
     table = hn.Table.open(stopped.warehouse / "board")
     done = len(table.history())
-    assert 2 <= done < COMMITS, stopped.told()
+    assert 2 <= done < COMMITS, stopped.output()
     assert table.fsck() == []
     assert set(table.timeline()["state"]) == {"completed"}
     resumed = start()
-    assert resumed.finish() == 0, resumed.told()
+    assert resumed.finish() == 0, resumed.output()
     assert f"{COMMITS} commits ({COMMITS - done} now)" in "\n".join(resumed.lines)
     check_table(resumed.warehouse)
 
@@ -197,9 +197,9 @@ def test_ctrl_c_stops_between_two_batches_and_the_next_start_goes_on(start):
 def test_a_start_after_the_end_only_checks(start):
     """A demo that is complete writes nothing more and says so; so does one killed at its end."""
     first, second = start(), None
-    assert first.finish() == 0, first.told()
+    assert first.finish() == 0, first.output()
     second = start()
-    assert second.finish() == 0, second.told()
+    assert second.finish() == 0, second.output()
     assert "nothing new: all events were in the table already" in "\n".join(second.lines)
     assert f"{COMMITS} commits (0 now)" in "\n".join(second.lines)
 

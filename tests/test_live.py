@@ -122,7 +122,7 @@ def test_without_a_socket_events_come_at_the_end(log, host):
     assert kinds(log) == ["last"]
 
 
-def test_a_buffer_tells_its_largest_buckets(tmp_path):
+def test_a_buffer_reports_its_largest_buckets(tmp_path):
     """The level names sixteen buckets at most, by size, and ends at nothing."""
     from hoodie_nb.runners.batch import write_arrow
 
@@ -164,9 +164,9 @@ def stream_of_one_batch(spark, folder, *, live=True):
 
 def outcome(job):
     """Return the events of the tasks without what differs from run to run."""
-    told = (e for e in job.events.records() if e.kind in ("operator_ran", "file_written"))
+    events = (e for e in job.events.records() if e.kind in ("operator_ran", "file_written"))
     names = ("operator", "task", "partition", "rows")
-    return Counter((e.kind, *(e.values.get(name) for name in names)) for e in told)
+    return Counter((e.kind, *(e.values.get(name) for name in names)) for e in events)
 
 
 @pytest.mark.spark
@@ -174,16 +174,16 @@ def test_events_of_running_tasks_reach_the_driver(spark, tmp_path):
     """Progress, buffer levels and flushes arrive before the Spark job ends, each once."""
     job, early = stream_of_one_batch(spark, tmp_path)
     assert {"operator_progress", "buffer_level", "buffer_flushed"} <= early.keys()
-    told = job.events.records()
-    ended = [event.kind for event in told].index("batch_ended")
-    assert not [event for event in told[ended:] if event.kind in TASKS]
-    once = Counter((e.kind, e.at_ms, json.dumps(e.values)) for e in told if e.kind in TASKS)
+    events = job.events.records()
+    ended = [event.kind for event in events].index("batch_ended")
+    assert not [event for event in events[ended:] if event.kind in TASKS]
+    once = Counter((e.kind, e.at_ms, json.dumps(e.values)) for e in events if e.kind in TASKS)
     assert max(once.values()) == 1
     rows = hn.flights.event_table(days=10).num_rows
     for operator in ("FileIdAssigner", "BucketWriter"):
-        ran = [e.values for e in told if e.kind == "operator_ran"]
+        ran = [e.values for e in events if e.kind == "operator_ran"]
         assert sum(v["rows"] for v in ran if v["operator"] == operator) == rows
-    flushed = sum(e.values["rows"] for e in told if e.kind == "buffer_flushed")
+    flushed = sum(e.values["rows"] for e in events if e.kind == "buffer_flushed")
     assert 0 < flushed <= rows
     seen = {}
     for event in job.events.records("operator_progress"):
@@ -204,11 +204,11 @@ def test_a_lost_channel_changes_nothing_but_the_moment(spark, tmp_path):
 # --- the list of kinds ---------------------------------------------------------------------------
 
 
-def told_kinds():
+def emitted_kinds():
     """Return every kind of event that the library's code emits."""
     for path in Path(events_module.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and re.search(r"tell(_end)?$", ast.unparse(node.func)):
+            if isinstance(node, ast.Call) and re.search(r"emit(_end)?$", ast.unparse(node.func)):
                 for part in ast.walk(node.args[0]) if node.args else ():
                     if isinstance(part, ast.Constant) and isinstance(part.value, str):
                         yield part.value
@@ -218,5 +218,5 @@ def test_the_list_of_kinds_is_complete():
     """The docstring of `events` lists exactly the kinds that are emitted."""
     rows = re.findall(r"^\| (`.+?) \|", events_module.__doc__, re.M)
     listed = {kind for row in rows for kind in re.findall(r"`(\w+)`", row)} - {"commit_interval"}
-    told = {kind for kind in told_kinds() if "_" in kind}
-    assert listed == told
+    emitted = {kind for kind in emitted_kinds() if "_" in kind}
+    assert listed == emitted

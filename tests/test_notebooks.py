@@ -47,7 +47,7 @@ def test_it_shows_no_error_and_nothing_red(notebook):
     assert bad == []
 
 
-def test_it_tells_no_path_of_the_machine_it_ran_on(notebook):
+def test_it_contains_no_path_of_the_machine_it_ran_on(notebook):
     """Neither cells nor outputs have an absolute path."""
     texts = ["".join(cell["source"]) for cell in notebook["cells"]]
     for output in outputs(notebook):
@@ -101,7 +101,7 @@ def test_binder_builds_from_its_own_folder():
     """Repo2docker renders an image with our Python, our environment and our postBuild."""
     pytest.importorskip("repo2docker")
     command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(ROOT)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True)
-    text = told.stdout + told.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = result.stdout + result.stderr
     assert "conda environment for python=3.12" in text
     assert '--file "binder/environment.yml"' in text and "RUN ./binder/postBuild" in text

@@ -66,12 +66,12 @@ def test_every_pipeline_has_a_recording(name):
     assert path.stat().st_size <= 200_000
     assert {event.kind for event in events} <= known_kinds()
     assert [event.at_ms for event in events] == sorted(event.at_ms for event in events)
-    told = recordings.description(name)
-    assert told["pipeline"] == name and told["partitions"] == 31
-    assert told["operators"] == [operator.name for operator in PIPELINES[name].operators]
+    description = recordings.description(name)
+    assert description["pipeline"] == name and description["partitions"] == 31
+    assert description["operators"] == [operator.name for operator in PIPELINES[name].operators]
     text = gzip.decompress(path.read_bytes()).decode()
     assert not re.search(r"/(?:home|root|tmp|work|usr|Users)/", text)
-    assert re.search(r"31 days of flights", told["run"])
+    assert re.search(r"31 days of flights", description["run"])
     levels = [event.values for event in events if event.kind == "buffer_level"]
     assert {level["limit_bytes"] is None for level in levels} == {name != "step3"}
 

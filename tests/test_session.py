@@ -284,8 +284,8 @@ def test_shim_drops_the_missing_module_only(no_java, tmp_path):
     no_java.setenv("JAVA_HOME", str(home))
     shim = java_home(find_java((), NO_WHEEL))
     arguments = ["-cp", "a b:c", "--add-modules=jdk.incubator.vector", "x'y", ""]
-    told = subprocess.run([shim / "bin" / "java", *arguments], capture_output=True, text=True)
-    assert told.stdout.splitlines() == ["-cp", "a b:c", "x'y", ""]
+    shown = subprocess.run([shim / "bin" / "java", *arguments], capture_output=True, text=True)
+    assert shown.stdout.splitlines() == ["-cp", "a b:c", "x'y", ""]
     assert shim.stat().st_mode & 0o777 == 0o700
     assert java_home(find_java((), NO_WHEEL)) == shim
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [shim.name]
@@ -298,9 +298,9 @@ def test_doctor_finds_this_environment_in_order():
     """The packages of the tests are installed, so nothing required is missing."""
     report = doctor()
     assert report.ok, report
-    told = str(report)
-    assert all(name in told for name in ("Python 3", "Java ", "pyspark 4.3", "ipykernel"))
-    assert repr(report) == told
+    text = str(report)
+    assert all(name in text for name in ("Python 3", "Java ", "pyspark 4.3", "ipykernel"))
+    assert repr(report) == text
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +399,7 @@ def test_doctor_leaves_alone_what_spark_does_not_read(spark, sound, tmp_path, na
     assert run_stream(spark, sound.parent / "in", checkpoint) == []
 
 
-def test_doctor_tells_of_a_checkpoint_that_is_not_there(tmp_path):
+def test_doctor_reports_a_missing_checkpoint_folder(tmp_path):
     """A checkpoint that does not exist yet is no damage."""
     report = doctor(checkpoint=tmp_path / "none")
     assert report.ok

@@ -85,8 +85,8 @@ def test_every_pipeline_ends_in_the_same_table(spark, tmp_path, pipeline):
     table = board_table(tmp_path / "board")
     job = run(spark, table, tmp_path, pipeline=pipeline, index="bloom")
     same_as_board(table, DAYS)
-    told = {e.values["operator"] for e in job.events.records("operator_ran")}
-    assert ("InstantGenerator" in told) == (pipeline == "current")
+    operators = {e.values["operator"] for e in job.events.records("operator_ran")}
+    assert ("InstantGenerator" in operators) == (pipeline == "current")
 
 
 @pytest.mark.parametrize("commit_on", ["checkpoint", "write"])
@@ -176,15 +176,19 @@ def test_a_second_job_with_empty_state_finds_every_key(spark, tmp_path):
     assert table.index_status().loaded_files == 0 < table.index_status().files
     rows, own = table.to_arrow().num_rows, tmp_path / "second"
     second = run(spark, table, own)  # the same events come again, to a new job
-    told = second.events.records("index_looked_up")
-    sums = {n: sum(e.values[n] for e in told) for n in told[0].values if n not in ("task", "index")}
+    lookups = second.events.records("index_looked_up")
+    sums = {
+        n: sum(e.values[n] for e in lookups)
+        for n in lookups[0].values
+        if n not in ("task", "index")
+    }
     assert sums["files_looked_up"] > 0 and sums["candidates"] > 0 and sums["state_hits"] > 0
     assert sums["found"] == sums["keys"] and table.to_arrow().num_rows == rows
     assert table.index_status().pure and second.events.records("index_saved")[-1].values["pure"]
     third = run(spark, table, tmp_path / "third")
-    told = third.events.records("index_looked_up")
-    assert sum(e.values["state_hits"] for e in told) == sum(e.values["keys"] for e in told)
-    assert sum(e.values["candidates"] + e.values["files_looked_up"] for e in told) == 0
+    lookups = third.events.records("index_looked_up")
+    assert sum(e.values["state_hits"] for e in lookups) == sum(e.values["keys"] for e in lookups)
+    assert sum(e.values["candidates"] + e.values["files_looked_up"] for e in lookups) == 0
     assert index_gaps(open_table(table.path)) == []
     same_as_board(table, DAYS, spark)
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
-from runs import local_job, recorded, told
+from runs import local_job, make_events, recorded
 
 import hoodie_nb as hn
 from hoodie_nb.events import EventLog
@@ -168,7 +168,7 @@ class Faulty:
 def test_a_fault_panel_has_a_button_for_each_fault(monkeypatch):
     """A click injects that fault into the job."""
     injected = EventLog()
-    monkeypatch.setattr(hn.faults, "inject", lambda job, name: injected.tell(name))
+    monkeypatch.setattr(hn.faults, "inject", lambda job, name: injected.emit(name))
     panel = FaultPanel(Faulty())
     assert set(panel.buttons) == set(hn.faults.names())
     panel._inject("lose_success")
@@ -178,7 +178,7 @@ def test_a_fault_panel_has_a_button_for_each_fault(monkeypatch):
 
 def test_the_story_begins_with_the_last_fault():
     """Recovery is shown from the last fault on."""
-    events = told(
+    events = make_events(
         *("instant_committed", {"instant": "1"}, "fault_injected", {"fault": "kill_writer"}),
         *("instant_rolled_back", {"instant": "2"}, "job_restarted", {"why": "WriteFailed"}),
         *("instant_committed", {"instant": "3", "checkpoints": 1}),
@@ -195,7 +195,7 @@ def test_the_story_begins_with_the_last_fault():
 def test_the_story_keeps_what_came_right_behind_the_fault():
     """A long stream does not push the recovery off the panel."""
     later = [x for n in range(30) for x in ("instant_committed", {"instant": n, "checkpoints": 1})]
-    events = told(
+    events = make_events(
         *("fault_injected", {"fault": "kill_writer"}, "batch_started", {"batch": 0}),
         *("instant_rolled_back", {"instant": "a"}, "job_restarted", {"why": "WriteFailed"}),
         *later,

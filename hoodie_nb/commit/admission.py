@@ -73,7 +73,7 @@ class Admission:
         """Recover the table and return whether the checkpoint is new; raise if it cannot be."""
         self.recover()  # first: it records progress that a failure left out
         if self.holds(checkpoint):
-            self._events.tell("batch_skipped", batch=checkpoint.batch_id)
+            self._events.emit("batch_skipped", batch=checkpoint.batch_id)
             return False
         self._check(checkpoint, previous)
         self.note_columns(checkpoint.query_id)

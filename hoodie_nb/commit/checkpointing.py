@@ -130,7 +130,7 @@ class Checkpointing(Admission):
         self._sealed.add(checkpoint, runs, self.table.clock.now_ms(), self._prepared())
         size = sum(run.size_bytes for run in runs)
         values = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
-        self._events.tell("checkpoint_sealed", **values)
+        self._events.emit("checkpoint_sealed", **values)
         self._crash("crash_before_commit")
 
     def due(self) -> bool:
@@ -184,7 +184,7 @@ class Checkpointing(Admission):
                 return
             if not self.held_open():
                 self.commit_prepared()
-            self._events.tell("batch_started", batch=checkpoint.batch_id)
+            self._events.emit("batch_started", batch=checkpoint.batch_id)
             records = [] if self._commit_on == "write" else self.open_records()
             with self._coordinator.writing(self.intake, self._shape, checkpoint, records) as work:
                 yield work

@@ -56,10 +56,10 @@ class WriteCoordinator(Recovery):
         failpoints.hit("coord.requested.pre")
         instant = self.table.timeline.request(after=after)
         self._begun = instant.requested_time
-        self._events.tell("instant_requested", instant=instant.requested_time)
+        self._events.emit("instant_requested", instant=instant.requested_time)
         failpoints.hit("coord.requested.post")
         instant = self.table.timeline.begin(instant)
-        self._events.tell("instant_inflight", instant=instant.requested_time)
+        self._events.emit("instant_inflight", instant=instant.requested_time)
         failpoints.hit("coord.inflight.post")
         return instant
 
@@ -161,7 +161,7 @@ class WriteCoordinator(Recovery):
         if instant is not None and not plan.ordinal:
             self.table.timeline.remove(instant)
             sweep(self.table.storage, {instant.requested_time})
-            self._events.tell("instant_abandoned", instant=instant.requested_time)
+            self._events.emit("instant_abandoned", instant=instant.requested_time)
         if checkpoint is not None:
             self.progress.record([checkpoint], None)
         return None
@@ -220,7 +220,7 @@ class WriteCoordinator(Recovery):
                 message = self._undone(error)
                 raise WriteFailed(f"the batch was not applied: {message}") from error
         failpoints.hit("coord.prepare.post")
-        self._events.tell(
+        self._events.emit(
             "instant_prepared", instant=result.instant_time, checkpoint=result.ordinal
         )
 
@@ -257,7 +257,7 @@ class WriteCoordinator(Recovery):
                 ) from error
             failpoints.hit("coord.commit.post")
         self._settle(done, records, statuses if whole else [])  # files hold all parts
-        self._events.tell(
+        self._events.emit(
             "instant_committed",
             instant=time17,
             checkpoints=len(checkpoints_of(records)),
@@ -283,7 +283,7 @@ class WriteCoordinator(Recovery):
             failpoints.hit("coord.progress.post")
             times = self.prepared.chain(time17)
             staged = staged_of(table.storage, times)
-            learn(table, time17, statuses, staged, self._events.tell)
+            learn(table, time17, statuses, staged, self._events.emit)
             self.sealed.remove(checkpoints_of(records))
             failpoints.hit("coord.unseal.post")
             self.prepared.remove(time17)
@@ -291,4 +291,4 @@ class WriteCoordinator(Recovery):
             table.note_swept()
             failpoints.hit("coord.sweep.post")
         except OSError as error:  # the commit is valid; the next writer does the remaining steps
-            self._events.tell("settling_postponed", instant=time17, why=str(error))
+            self._events.emit("settling_postponed", instant=time17, why=str(error))

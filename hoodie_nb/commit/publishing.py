@@ -38,6 +38,6 @@ def publish(
                 return done
             if attempt == _RETRIES or (isinstance(error, FileExistsError) and not torn):
                 raise
-            events.tell("commit_retried", instant=instant.requested_time, why=str(error))
+            events.emit("commit_retried", instant=instant.requested_time, why=str(error))
             table.clock.sleep(0.5 * 2**attempt)
     raise AssertionError("unreachable: the last attempt returns or raises")

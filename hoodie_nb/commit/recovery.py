@@ -74,7 +74,7 @@ class Recovery:
             if pending.action in COMMITS and pending.requested_time not in kept:
                 refuse_vanished(table, pending)
                 self.roll_back(pending)
-        table.make_writable(self._events.tell)
+        table.make_writable(self._events.emit)
         if not table.is_swept():
             others = (pending.requested_time for pending in table.timeline.pending())
             sweep_all(table.storage, keep={*kept, *others, *sealed})
@@ -82,13 +82,13 @@ class Recovery:
     def finish_rollbacks(self) -> None:
         """Complete all pending rollbacks."""
         for undone in finish_rollbacks(self.table.storage, self.table.timeline):
-            self._events.tell("instant_rolled_back", instant=undone.requested_time)
+            self._events.emit("instant_rolled_back", instant=undone.requested_time)
 
     def roll_back(self, instant: Instant, *, keep_staged: bool = False) -> None:
         """Roll back a pending commit; `keep_staged` keeps its files to apply them again."""
         table = self.table
         published = roll_back(table.storage, table.timeline, instant, keep_staged=keep_staged)
-        self._events.tell(
+        self._events.emit(
             "instant_rolled_back", instant=instant.requested_time, published=published
         )
 

@@ -12,7 +12,7 @@ it is used (any file group is correct for a new key); if there are several, thei
 read.
 
 *Fault tolerance*: the index is a cache. If a run does not match the manifest, the bloom filters
-answer for its partition, and a note tells the coordinator to drop the partition.
+answer for its partition, and a note asks the coordinator to drop the partition.
 
 **Caveats**: keys that the state knows are looked up in unloaded files too; otherwise two keys with
 equal hashes could be confused. *Source:* RFC-24 "new index"; HoodieBloomIndex for step 2.

@@ -41,7 +41,7 @@ from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.storage import STAGED, LocalStorage
 
-Tell = Callable[..., None]
+Emit = Callable[..., None]
 FANOUT = 8
 MERGED_ENTRIES = 4_000_000  # a larger section is not merged again: bounds a commit's work
 
@@ -64,7 +64,7 @@ class _Partition:
             if piece is not None and self.old.loaded(piece) is not None:
                 self.groups[file_id] = known
 
-    def tell(self, status: WriteStatus) -> None:
+    def add_written(self, status: WriteStatus) -> None:
         """Add the keys of a file that the instant wrote."""
         entries, file_id = reported_keys(self.storage, status), status.file_id
         piece, known = self.slices.get(file_id), self.old.groups.get(file_id)
@@ -80,7 +80,7 @@ class _Partition:
             return
         self.new.append(entries)
 
-    def load(self, entries: Entries, slice_instant: str) -> None:
+    def add_loaded(self, entries: Entries, slice_instant: str) -> None:
         """Add the keys of a file that was read."""
         piece = self.slices.get(entries.file_ids[0])
         if piece is not None and piece.instant_time == slice_instant:
@@ -134,7 +134,7 @@ def learn(
     instant: str,
     statuses: Sequence[WriteStatus],
     staged: Iterable[str],
-    tell: Tell,
+    emit: Emit,
 ) -> None:
     """Add the written and loaded keys of a completed instant; `staged` are its folders.
 
@@ -145,13 +145,13 @@ def learn(
     try:
         saved = _learned(table, instant, statuses, staged)
     except Exception as error:  # the commit is valid even if its cache fails
-        tell("index_postponed", instant=instant, why=str(error))
+        emit("index_postponed", instant=instant, why=str(error))
         return
     failpoints.hit("coord.index.post")
     if saved is not None:
         slices, totals = table.file_groups().slices, asdict(saved.totals)
         files, pure = sum(map(len, slices.values())), saved.totals.pure_partitions
-        tell(
+        emit(
             "index_saved",
             instant=instant,
             partitions=len(slices),
@@ -181,12 +181,12 @@ def _learned(
         known = old or PartitionState("")
         parts[name] = _Partition(storage, instant, known, groups.partition(name))
     for status in statuses:
-        parts[status.partition_path].tell(status)
+        parts[status.partition_path].add_written(status)
     for view in views:
-        parts[view.partition].load(view.entries(), view.instant)
+        parts[view.partition].add_loaded(view.entries(), view.instant)
     for piece in _next_files(parts.values(), table.options.index_load_budget):
         with contextlib.suppress(Exception):  # after any error the file stays unloaded
-            parts[piece.partition_path].load(read_hashes(storage, piece), piece.instant_time)
+            parts[piece.partition_path].add_loaded(read_hashes(storage, piece), piece.instant_time)
     saved = _save(storage, manifest, parts, table.options.index_max_bytes)
     tidy(storage, [*paths, manifest_path(instant)])
     return saved

@@ -54,7 +54,7 @@ def inject(job: Job, name: str) -> None:
     """
     if name not in _FAULTS:
         raise InvalidConfig(f"fault {name!r} is unknown: choose from {', '.join(_FAULTS)}")
-    job.events.tell("fault_injected", fault=name)
+    job.events.emit("fault_injected", fault=name)
     at_once = _AT_ONCE.get(name)
     if at_once is None:
         _waiting(job).append(name)

@@ -53,24 +53,24 @@ class OperatorSeen:
     flow: Flow = field(default_factory=Flow)
     tasks: dict[int, float] = field(default_factory=dict)
     stale: bool = False
-    told_ms: dict[int, int] = field(default_factory=dict)
+    reported_ms: dict[int, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
     def see(self, event: Event) -> None:
         """Count the rows since the task's last event."""
         values, at_ms = event.values, event.at_ms
         if self.stale:
-            self.tasks, self.told_ms, self.stale = {}, {}, False
+            self.tasks, self.reported_ms, self.stale = {}, {}, False
         task, rows = int(number(values.get("task"))), number(values.get("rows"))
         before = self.tasks.get(task, 0.0)
         if task in self.ended or rows < before:  # a new attempt
             before = 0.0
             self.ended.discard(task)
-            self.told_ms.pop(task, None)
+            self.reported_ms.pop(task, None)
         took = number(values.get("seconds")) + number(values.get("waiting_seconds"))
-        began = self.told_ms.get(task, at_ms - (1000 * took or STEP_MS))
+        began = self.reported_ms.get(task, at_ms - (1000 * took or STEP_MS))
         self.flow.add(rows - before, began, at_ms)
-        self.tasks[task], self.told_ms[task] = rows, at_ms
+        self.tasks[task], self.reported_ms[task] = rows, at_ms
         if event.kind == "operator_ran":
             self.ended.add(task)
 

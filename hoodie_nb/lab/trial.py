@@ -65,7 +65,7 @@ class Trial:
     def _run_here(self, table: TableHandle, folder: str, started: Started) -> None:
         events, clock = EventLog(), threading.Event()
         started(events)
-        events.tell("job_started", pipeline=self.pipeline, index=self._index, tasks=1)
+        events.emit("job_started", pipeline=self.pipeline, index=self._index, tasks=1)
         try:
             with writing(table.storage):
                 job = LocalJob(
@@ -82,9 +82,9 @@ class Trial:
                     job.complete(number)
                     clock.wait(self.pace_s)
         except BaseException as error:
-            events.tell("job_failed", why=str(error), error=type(error).__name__)
+            events.emit("job_failed", why=str(error), error=type(error).__name__)
             raise
-        events.tell("job_stopped", why="")
+        events.emit("job_stopped", why="")
 
     def _run_on_spark(
         self, table: TableHandle, folder: Path, started: Started, spark: SparkSession

@@ -39,6 +39,6 @@ def in_order(keyed: pa.Table) -> pa.Table:
 def write_in_process(keyed: pa.Table, plan: WritePlan, events: EventLog) -> list[WriteStatus]:
     """Assign and write keyed rows that are sorted; return the write statuses."""
     pieces = (keyed.slice(i, _PIECE_ROWS) for i in range(0, keyed.num_rows, _PIECE_ROWS))
-    assigned = assign(plan, pieces, 0, events.tell)
+    assigned = assign(plan, pieces, 0, events.emit)
     threads = min(4, os.cpu_count() or 2)
-    return list(write(plan, assigned, TaskAttempt(), events.tell, threads))
+    return list(write(plan, assigned, TaskAttempt(), events.emit, threads))

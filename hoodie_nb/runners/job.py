@@ -107,13 +107,13 @@ class Job(WatchedQuery):
         In a listener, for which the job waits, this only requests the stop: the job ends later.
         """
         self._stopping.set()
-        if not self._events.telling:
+        if not self._events.in_listener:
             self._ended.wait()
             self._raise()
 
     def time_out(self) -> None:
         """Cancel the Spark job of the running or next checkpoint, as its timeout does."""
-        self._events.tell("checkpoint_timed_out", batch=self._last_batch + 1, seconds=0)
+        self._events.emit("checkpoint_timed_out", batch=self._last_batch + 1, seconds=0)
         context = self._stream.sparkSession.sparkContext
         context._jsc.sc().cancelJobGroupAndFutureJobs(str(self.query.runId))
 
@@ -122,7 +122,7 @@ class Job(WatchedQuery):
         self._killed.set()
         self._stopping.set()
         self._batches.coordinator.dead = True
-        if not self._events.telling:
+        if not self._events.in_listener:
             self._stop_query()
             self._ended.wait()
 

@@ -94,7 +94,7 @@ class MicroBatches:
             batch.write.format("noop").mode("overwrite").save()
             return
         failpoints.hit("stream.batch.post")
-        self._events.tell(
+        self._events.emit(
             "batch_ended",
             batch=batch_id,
             instant=instant.requested_time if instant else None,

@@ -27,14 +27,14 @@ from hoodie_nb.writer.buffer import NO_LIMIT
 from hoodie_nb.writer.index_port import Index
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 
-Tell = Callable[..., None]
+Emit = Callable[..., None]
 
 
 @dataclass(slots=True)
 class Waiting:
     """Counts an operator's rows and the seconds it waited for input, and reports its progress."""
 
-    tell: Tell
+    emit: Emit
     operator: str
     task: int
     rows: int = 0
@@ -55,31 +55,31 @@ class Waiting:
                 return
             self.rows += piece.num_rows
             if self.pace.due():
-                self._tell("operator_progress", waiting=round(self.seconds, 6))
+                self._emit("operator_progress", waiting=round(self.seconds, 6))
             yield piece
 
     def end(self, **more: object) -> None:
         """Report that the operator has ended."""
         own, waited = time.perf_counter() - self.began_at - self.seconds, round(self.seconds, 6)
-        self._tell("operator_progress", waiting=waited)
-        self._tell("operator_ran", seconds=round(own, 6), waiting_seconds=waited, **more)
+        self._emit("operator_progress", waiting=waited)
+        self._emit("operator_ran", seconds=round(own, 6), waiting_seconds=waited, **more)
 
-    def _tell(self, kind: str, **more: object) -> None:
-        self.tell(kind, operator=self.operator, task=self.task, rows=self.rows, **more)
+    def _emit(self, kind: str, **more: object) -> None:
+        self.emit(kind, operator=self.operator, task=self.task, rows=self.rows, **more)
 
 
 def assign(
-    plan: WritePlan, pieces: Iterable[pa.Table], task: int, tell: Tell, *, recent: bool = False
+    plan: WritePlan, pieces: Iterable[pa.Table], task: int, emit: Emit, *, recent: bool = False
 ) -> Iterator[pa.Table]:
     """Run one FileIdAssigner task over sorted keyed rows; `recent` if only each piece is sorted."""
-    waiting = Waiting(tell, "FileIdAssigner", task)
+    waiting = Waiting(emit, "FileIdAssigner", task)
     index = _index(plan)
     if recent:
         index = RecentIndex(index)
-    yield from FileIdAssigner(plan, index, task, tell).assign(waiting.on(pieces))
+    yield from FileIdAssigner(plan, index, task, emit).assign(waiting.on(pieces))
     index.save(f"{plan.instant_time}.{plan.ordinal}-{task}")
     if waiting.rows:
-        tell("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
+        emit("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
         waiting.end()
 
 
@@ -90,12 +90,12 @@ def _index(plan: WritePlan) -> Index:
 
 
 def write(
-    plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, tell: Tell, threads: int = 1
+    plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, emit: Emit, threads: int = 1
 ) -> Iterator[WriteStatus]:
     """Run one BucketWriter task over assigned rows."""
-    waiting = Waiting(tell, "BucketWriter", attempt.task)
+    waiting = Waiting(emit, "BucketWriter", attempt.task)
     writer = BucketWriter(
-        _flushing(plan), attempt, tell, partial(KeysToIndex, plan), threads=threads
+        _flushing(plan), attempt, emit, partial(KeysToIndex, plan), threads=threads
     )
     yield from writer.write(waiting.on(pieces))
     if waiting.rows:
@@ -116,7 +116,7 @@ def _flushing(plan: WritePlan) -> WritePlan:
 
 
 def assign_and_write(
-    plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, tell: Tell
+    plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, emit: Emit
 ) -> Iterator[WriteStatus]:
     """Run index, bucketing and writing in one task, as before STEP2."""
-    return write(plan, assign(plan, pieces, attempt.task, tell), attempt, tell)
+    return write(plan, assign(plan, pieces, attempt.task, emit), attempt, emit)

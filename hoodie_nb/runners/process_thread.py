@@ -84,9 +84,9 @@ class ProcessThread:
             self._taken.release()
 
     def _write(self, plan: WritePlan) -> list[WriteStatus]:
-        tell = self._job.events.tell
-        assigned = assign(plan, self._input(), 0, tell, recent=True)
-        return list(write(plan, assigned, TaskAttempt(), tell))
+        emit = self._job.events.emit
+        assigned = assign(plan, self._input(), 0, emit, recent=True)
+        return list(write(plan, assigned, TaskAttempt(), emit))
 
     def _input(self) -> Iterator[pa.Table]:
         arrived = 0

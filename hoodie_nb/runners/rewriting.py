@@ -78,7 +78,7 @@ def redo(
         coordinator.roll_back(pending, keep_staged=True)
     new: list[Prepared] = []
     instant = coordinator.begin(after=old)
-    events.tell("instant_redone", instant=old, as_instant=instant.requested_time)
+    events.emit("instant_redone", instant=old, as_instant=instant.requested_time)
     for rows in parts:
         plan = coordinator.plan(instant, intake, Shape(), new)
         statuses = write_in_process(rows, plan, events) if rows.num_rows else []

@@ -218,7 +218,7 @@ class LocalJob:
         """Time a checkpoint out: the next one writes the rows after its barrier again."""
         behind = max(self.source.barriers[number], *self.source.sealed[-1:], 0)
         left = self.source.rows[behind : self._next]  # eager rows: in no later checkpoint
-        self._tell_repeated(left)
+        self._emit_repeated(left)
         if self._process is None:
             self._next -= len(left)
         else:
@@ -232,7 +232,7 @@ class LocalJob:
             try:
                 process.end(WriteFailed(why))
             except WriteFailed as error:
-                self.events.tell("task_failed", why=str(error))
+                self.events.emit("task_failed", why=str(error))
         self.failover()
 
     def failover(self) -> None:
@@ -245,7 +245,7 @@ class LocalJob:
             held += 1
         del self.source.sealed[held:]
         position = self.source.start(held)
-        self._tell_repeated(self.source.rows[position : self._next])
+        self._emit_repeated(self.source.rows[position : self._next])
         self._next = position
         if self._eager:
             self._feed(len(self.source.rows))
@@ -254,10 +254,10 @@ class LocalJob:
         """Run a checkpoint again; return whether it was skipped because it is in the table."""
         if not self.checkpointing.holds(self.source.identity(self._query_id, batch_id)):
             return False
-        self.events.tell("batch_skipped", batch=batch_id)
+        self.events.emit("batch_skipped", batch=batch_id)
         return True
 
-    def _tell_repeated(self, pieces: list[pa.Table]) -> None:
+    def _emit_repeated(self, pieces: list[pa.Table]) -> None:
         if pieces:
             rows = sum(piece.num_rows for piece in pieces)
-            self.events.tell("eager_rows_repeated", rows=rows)
+            self.events.emit("eager_rows_repeated", rows=rows)

@@ -36,7 +36,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.spark_files import BLOCK, PATH, PLACE, PLACE_FIELDS
 from hoodie_nb.runners.spark_tasks import (
     INSTANT,
-    Line,
+    Channel,
     assign_task,
     instant_task,
     key_task,
@@ -116,17 +116,17 @@ def write_on_spark(
     `files`: the files that the rows come from, oldest first, if there are several.
     `kill` is an injected fault: writer tasks die in the middle of their first attempt.
     """
-    answers = batch.sparkSession.sparkContext.accumulator([], _EventParam())
+    final_events = batch.sparkSession.sparkContext.accumulator([], _EventParam())
     keyed = _keyed(batch, plan.intake, files)
     by_file = plan.pipeline.shuffle == "file id"
     with live.run() as sender:
         stages = _assigned_then_written if by_file else _written_by_partition
         try:
-            rows = stages(keyed, plan, Line(sender, answers, kill)).collect()
+            rows = stages(keyed, plan, Channel(sender, final_events, kill)).collect()
         except Exception as error:
             raise _translated(error) from error
         finally:
-            for text in answers.value:
+            for text in final_events.value:
                 live.add(text)
         for row in rows:
             if row.kind == "event":
@@ -162,22 +162,22 @@ def _in_order(keyed: DataFrame) -> DataFrame:
     return keyed.sortWithinPartitions(*_BY_KEY, *place, SEQ)
 
 
-def _assigned_then_written(keyed: DataFrame, plan: WritePlan, line: Line) -> DataFrame:
+def _assigned_then_written(keyed: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
     """STEP2 and STEP3: shuffle by record key to the assigners, by file id to the writers."""
     ordered = _in_order(keyed.repartition(plan.tasks, *_BY_KEY))
     schema = from_arrow_schema(assigned_schema(plan), True)
-    assigned = ordered.mapInArrow(assign_task(plan, line), schema)
-    task = write_task(plan, line)
+    assigned = ordered.mapInArrow(assign_task(plan, channel), schema)
+    task = write_task(plan, channel)
     return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, _OUT)
 
 
-def _written_by_partition(keyed: DataFrame, plan: WritePlan, line: Line) -> DataFrame:
+def _written_by_partition(keyed: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
     """Before STEP2: shuffle by partition path to tasks that index, assign and write."""
     if plan.pipeline.serial_instant:
         schema = keyed.schema.add(INSTANT, "string")
-        keyed = keyed.repartition(1).mapInArrow(instant_task(plan, line), schema)
+        keyed = keyed.repartition(1).mapInArrow(instant_task(plan, channel), schema)
     ordered = _in_order(keyed.repartition(plan.tasks, PARTITION_PATH))
-    return ordered.mapInArrow(process_task(plan, line), _OUT)
+    return ordered.mapInArrow(process_task(plan, channel), _OUT)
 
 
 def _translated(error: Exception) -> Exception:

@@ -39,11 +39,11 @@ Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Channel:
     """How tasks send events to the driver: live, and when an assigner task ends."""
 
     sender: Sender
-    answers: Accumulator[list[str]]
+    final_events: Accumulator[list[str]]
     kill: bool
 
 
@@ -77,31 +77,31 @@ def seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
     return task
 
 
-def instant_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
+def instant_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches]:
     """The InstantGenerator: one task for all records; the first one creates the instant."""
 
     def task(batches: Batches) -> Batches:
-        time17, heard = "", _Heard(line)
-        waiting = Waiting(heard.tell, "InstantGenerator", 0)
+        time17, output = "", _TaskOutput(channel)
+        waiting = Waiting(output.emit, "InstantGenerator", 0)
         pieces = _pieces(batches)
         for piece in waiting.on(pieces):
             time17 = time17 or generate_instant(plan)
             instants = pa.repeat(time17, piece.num_rows)
             yield from piece.append_column(INSTANT, instants).to_batches()
         if waiting.rows:
-            heard.tell("instant_inflight", instant=time17)
+            output.emit("instant_inflight", instant=time17)
             waiting.end()
-        heard.answer()
+        output.send_events()
 
     return task
 
 
-def process_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
+def process_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches]:
     """Return the task that indexes, assigns and writes, as before STEP2."""
 
     def task(batches: Batches) -> Batches:
-        heard = _Heard(line)
-        pieces = _pieces(batches, line.kill)
+        output = _TaskOutput(channel)
+        pieces = _pieces(batches, channel.kill)
         first = next(pieces, None)
         if first is None:
             return
@@ -110,36 +110,36 @@ def process_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
         if plan.pipeline.serial_instant:
             own = with_instant(plan, first.column(INSTANT)[0].as_py())
         keyed = _sorted_pieces(pieces, plan.intake)
-        for status in assign_and_write(own, keyed, _attempt(), heard.tell):
-            heard.rows.append(("status", status.to_json()))
-        yield from heard.batches()
+        for status in assign_and_write(own, keyed, _attempt(), output.emit):
+            output.rows.append(("status", status.to_json()))
+        yield from output.batches()
 
     return task
 
 
-def assign_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
+def assign_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches]:
     """Return the FileIdAssigner's task."""
 
     def task(batches: Batches) -> Batches:
-        heard = _Heard(line)
+        output = _TaskOutput(channel)
         keyed = _sorted_pieces(_pieces(batches), plan.intake)
-        for rows in assign(plan, keyed, _attempt().task, heard.tell):
+        for rows in assign(plan, keyed, _attempt().task, output.emit):
             yield from rows.to_batches()
-        heard.answer()
+        output.send_events()
 
     return task
 
 
-def write_task(plan: WritePlan, line: Line) -> Callable[[Batches], Batches]:
+def write_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches]:
     """Return the BucketWriter's task."""
 
     def task(batches: Batches) -> Batches:
-        heard = _Heard(line)
+        output = _TaskOutput(channel)
         assigned = assigned_schema(plan)
-        rows = (piece.cast(assigned) for piece in _pieces(batches, line.kill))
-        for status in write(plan, rows, _attempt(), heard.tell):
-            heard.rows.append(("status", status.to_json()))
-        yield from heard.batches()
+        rows = (piece.cast(assigned) for piece in _pieces(batches, channel.kill))
+        for status in write(plan, rows, _attempt(), output.emit):
+            output.rows.append(("status", status.to_json()))
+        yield from output.batches()
 
     return task
 
@@ -169,29 +169,29 @@ def _sorted_pieces(pieces: Iterable[pa.Table], intake: Intake) -> Iterator[pa.Ta
 
 
 @dataclass(slots=True)
-class _Heard:
+class _TaskOutput:
     """A task's output for the driver: events and write statuses, as rows."""
 
-    line: Line
+    channel: Channel
     rows: list[tuple[str, str]] = field(default_factory=list)
     attempt: int = field(default_factory=lambda: _attempt().attempt)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def tell(self, kind: str, **values: object) -> None:
+    def emit(self, kind: str, **values: object) -> None:
         """Record an event and send it."""
         text = as_text(f"{self.attempt}.{next(self.numbers)}", kind, values)
         self.rows.append(("event", text))
-        self.line.sender.send(text)
+        self.channel.sender.send(text)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as the task's output."""
-        self.line.sender.flush()
+        self.channel.sender.flush()
         return _rows(self.rows)
 
-    def answer(self) -> None:
+    def send_events(self) -> None:
         """Send the recorded events to the driver, from a task with another output."""
-        self.line.sender.flush()
-        self.line.answers.add([payload for _, payload in self.rows])
+        self.channel.sender.flush()
+        self.channel.final_events.add([payload for _, payload in self.rows])
 
 
 def _rows(rows: list[tuple[str, str]]) -> Batches:

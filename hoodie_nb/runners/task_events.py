@@ -2,10 +2,10 @@
 
 *Work flow*: the driver's `Receiver` has one UDP socket per job. Each write opens a run, whose
 `Sender` (address and token, plain data) is sent to the tasks in their closure. A task names each
-event, keeps it for the answer that it returns when it ends, and sends it. The log records each name
+event, keeps it for the result that it returns when it ends, and sends it. The log records each name
 once, whichever way it arrives first.
 
-*Semantics*: the answer is the authoritative copy; a datagram may be lost, and events of a failed
+*Semantics*: the result is the authoritative copy; a datagram may be lost, and events of a failed
 attempt arrive only as datagrams. Datagrams of a finished run are ignored. A task sends 20 datagrams
 per second, a few more at first: further events are sent with a later one or at the end.
 
@@ -128,7 +128,7 @@ class Receiver:
             self._run = _Run(b"")
 
     def add(self, text: str) -> None:
-        """Add an event from the answer of a task, unless it arrived live."""
+        """Add an event from the result of a task, unless it arrived live."""
         self._add(text, self._run)
 
     def _add(self, text: str | bytes, run: _Run) -> None:

@@ -90,7 +90,7 @@ class WatchedQuery:
         self._folder.sources = sources_of(stream := with_places(self._stream))
         writer = stream.writeStream.option("checkpointLocation", self._folder.path)
         self.query = writer.foreachBatch(self._on_batch).trigger(**self.settings.trigger).start()
-        self._events.tell(
+        self._events.emit(
             "job_started",
             query=str(self.query.id),
             pipeline=self.settings.pipeline,
@@ -118,7 +118,7 @@ class WatchedQuery:
                 failures, done = failures * (done == self._last_batch) + 1, self._last_batch
                 if not self._restartable() or failures > self.settings.max_restarts:
                     break
-                self._tell_end("job_restarted")
+                self._emit_end("job_restarted")
                 if self._stopping.wait(0.25 * 2**failures):
                     break
                 self._restart()
@@ -135,7 +135,7 @@ class WatchedQuery:
         self._live.close()
         self._hold.release()
         try:  # first: the job's display is up to date when `wait` returns
-            self._tell_end("job_failed" if self._error else "job_stopped")
+            self._emit_end("job_failed" if self._error else "job_stopped")
         finally:
             self._ended.set()
 
@@ -147,10 +147,10 @@ class WatchedQuery:
         line = str(failure).splitlines()[0][:300]
         return WriteFailed(f"the streaming query failed outside the writer: {line}")
 
-    def _tell_end(self, kind: str) -> None:
+    def _emit_end(self, kind: str) -> None:
         error = self._error
         named = {"error": type(error).__name__} if error else {}
-        self._events.tell(kind, why=str(error or ""), **named)
+        self._events.emit(kind, why=str(error or ""), **named)
 
     def _restart(self) -> None:
         """Start the query again; after a crash, first recover as the next process would."""
@@ -195,7 +195,7 @@ class WatchedQuery:
         try:
             self.checkpointing.notify(batch_id)
         except HoodieError as error:  # it stays prepared: the next checkpoint or start completes it
-            self._events.tell("commit_failed", why=str(error))
+            self._events.emit("commit_failed", why=str(error))
 
     def _restartable(self) -> bool:
         """Whether the query failed in a way that a rerun of the batch can fix."""
@@ -226,7 +226,7 @@ class WatchedQuery:
             return
 
         def cancel() -> None:
-            self._events.tell("checkpoint_timed_out", batch=batch_id, seconds=limit)
+            self._events.emit("checkpoint_timed_out", batch=batch_id, seconds=limit)
             self._stream.sparkSession.sparkContext.cancelJobGroup(str(self.query.runId))
 
         timer = threading.Timer(limit, cancel)

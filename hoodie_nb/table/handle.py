@@ -81,7 +81,7 @@ class TableHandle:
             self._listed = True
         return self._groups
 
-    def make_writable(self, tell: Callable[..., None]) -> None:
+    def make_writable(self, emit: Callable[..., None]) -> None:
         """Raise InvalidTable if a write would damage the table; restore lost metadata files.
 
         Java reads no rows in a partition without its metadata file.
@@ -100,7 +100,7 @@ class TableHandle:
         for folder in groups.unmarked:
             oldest = min(piece.instant_time for piece in groups.partition(folder).values())
             if mark_partition(self.storage, folder, oldest):
-                tell("partition_metadata_restored", partition=folder)
+                emit("partition_metadata_restored", partition=folder)
 
     def _refuse_uncommitted(self) -> None:
         """Raise InvalidTable if files would count as archived after a first commit."""

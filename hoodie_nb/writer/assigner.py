@@ -30,7 +30,7 @@ from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.plan import WritePlan, task_of
 from hoodie_nb.writer.profile import SmallFile, small_files
 
-Tell = Callable[..., None]
+Emit = Callable[..., None]
 _IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
 
 
@@ -43,8 +43,8 @@ def assigned_schema(plan: WritePlan) -> pa.Schema:
 class BucketAssigner:
     """One task's room: its small files and its open new bucket in each partition."""
 
-    def __init__(self, plan: WritePlan, task: int, tell: Tell) -> None:
-        self._plan, self._task, self._tell = plan, task % plan.id_tasks, tell
+    def __init__(self, plan: WritePlan, task: int, emit: Emit) -> None:
+        self._plan, self._task, self._emit = plan, task % plan.id_tasks, emit
         self._open: dict[str, list[SmallFile]] = {}
         self._drawn = 0
 
@@ -76,7 +76,7 @@ class BucketAssigner:
             file_id = f"{uuid.uuid5(_IDS, name)}-0"
             if task_of(file_id, self._plan.id_tasks) == self._task:
                 break
-        self._tell("bucket_assigned", partition=partition, file_id=file_id, task=self._task)
+        self._emit("bucket_assigned", partition=partition, file_id=file_id, task=self._task)
         room = max(1, self._plan.options.max_file_bytes // self._plan.record_bytes)
         return SmallFile(file_id, room)
 
@@ -84,9 +84,9 @@ class BucketAssigner:
 class FileIdAssigner:
     """One assigner task: rows in, rows with file ids out."""
 
-    def __init__(self, plan: WritePlan, index: Index, task: int, tell: Tell) -> None:
+    def __init__(self, plan: WritePlan, index: Index, task: int, emit: Emit) -> None:
         self._plan, self._index = plan, index
-        self._buckets = BucketAssigner(plan, task, tell)
+        self._buckets = BucketAssigner(plan, task, emit)
         self._last: tuple[str, str, str] | None = None
         failpoints.hit("assigner.start")
 

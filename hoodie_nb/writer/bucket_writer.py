@@ -48,7 +48,7 @@ from hoodie_nb.writer.new_file import NewFile
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 from hoodie_nb.writer.runs import save_rows
 
-Tell = Callable[..., None]
+Emit = Callable[..., None]
 
 
 class BucketWriter:
@@ -58,14 +58,14 @@ class BucketWriter:
         self,
         plan: WritePlan,
         attempt: TaskAttempt,
-        tell: Tell,
+        emit: Emit,
         written_keys: KeysOf,
         *,
         threads: int = 1,
     ) -> None:
         self._plan, self._attempt, self._threads = plan, attempt, threads
         self._keys_of = written_keys
-        self._tell = functools.partial(tell, task=attempt.task)
+        self._emit = functools.partial(emit, task=attempt.task)
         self._name = f"{attempt.token}-{uuid.uuid4().hex[:12]}"
         self._row, self._row_lock = plan.ordinal << 32, threading.Lock()
         self._serial = itertools.count()
@@ -75,7 +75,7 @@ class BucketWriter:
 
     def write(self, pieces: Iterable[pa.Table]) -> Iterator[WriteStatus]:
         """Yield the write status of each base file written for the rows in `pieces`."""
-        buffer = WriteBuffer(self._plan, self._name, self._tell, self._append_new)
+        buffer = WriteBuffer(self._plan, self._name, self._emit, self._append_new)
         try:
             for piece in pieces:
                 buffer.add(piece)
@@ -157,7 +157,7 @@ class BucketWriter:
         keys = written_keys.stage(staged.path, bucket.file_id)
         status = replace(status, keys=keys, keys_complete=written_keys.complete)
         status = _with_deletes(status, deleted)
-        self._tell(
+        self._emit(
             "file_written",
             partition=status.partition_path,
             file_id=status.file_id,

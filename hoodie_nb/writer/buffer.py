@@ -32,7 +32,7 @@ from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.new_file import NewFile
 from hoodie_nb.writer.plan import WritePlan
 
-Tell = Callable[..., None]
+Emit = Callable[..., None]
 RUN_ROWS = 65_536
 OPEN_FILES = 64  # new files that a task keeps open; a process can often open only 256 or 1,024
 NO_LIMIT = 1 << 62
@@ -55,8 +55,8 @@ class Bucket:
 class WriteBuffer:
     """The buckets of one task; close it to stop its thread."""
 
-    def __init__(self, plan: WritePlan, name: str, tell: Tell, append_new: AppendNew) -> None:
-        self._plan, self._name, self._tell, self._append_new = plan, name, tell, append_new
+    def __init__(self, plan: WritePlan, name: str, emit: Emit, append_new: AppendNew) -> None:
+        self._plan, self._name, self._emit, self._append_new = plan, name, emit, append_new
         self._buckets: dict[tuple[str, str], Bucket] = {}  # a copied folder repeats file ids
         self._flushes: list[tuple[Future[None], int]] = []
         self._flushing_bytes = 0
@@ -92,14 +92,14 @@ class WriteBuffer:
         self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
         while self.buffered_bytes > self._plan.options.task_max_bytes:
             self._make_room()
-        self._tell_level(self._pace.due())
+        self._emit_level(self._pace.due())
 
-    def _tell_level(self, due: bool) -> None:
+    def _emit_level(self, due: bool) -> None:
         if due:
             held = (b for b in self._buckets.values() if b.waiting_bytes)
             largest = heapq.nlargest(_TOLD_BUCKETS, held, key=lambda b: b.waiting_bytes)
             limit = self._plan.options.task_max_bytes
-            self._tell(
+            self._emit(
                 "buffer_level",
                 bytes=self.buffered_bytes,
                 limit_bytes=limit if limit < NO_LIMIT else None,
@@ -139,7 +139,7 @@ class WriteBuffer:
         run = self.fold(pa.concat_tables(rows))
         appended = not bucket.runs and self._append_new(bucket, run)
         written = 0 if appended else self._spill(bucket, run, path)
-        self._tell(
+        self._emit(
             "buffer_flushed",
             partition=bucket.partition_path,
             file_id=bucket.file_id,
@@ -176,12 +176,12 @@ class WriteBuffer:
 
     def drain(self) -> Iterator[Bucket]:
         """Yield every bucket once, by file id, when all flushes have ended."""
-        self._tell_level(bool(self._buckets))
+        self._emit_level(bool(self._buckets))
         while self._flushes:
             self._await(*self._flushes.pop(0))
         for name in sorted(self._buckets, key=lambda name: name[::-1]):
             yield self._buckets.pop(name)
-            self._tell_level(self._pace.due() or not self._buckets)
+            self._emit_level(self._pace.due() or not self._buckets)
 
     def close(self) -> None:
         """Stop the flush thread."""

@@ -81,7 +81,7 @@ def plan(sizes: Sizes | None = None, *, tasks: int = 1, operation: str = "upsert
 
 def assigner(given: WritePlan, task: int = 0) -> BucketAssigner:
     """Return the room of one task."""
-    return BucketAssigner(given, task, EventLog().tell)
+    return BucketAssigner(given, task, EventLog().emit)
 
 
 def inserts(buckets: BucketAssigner, partition: str, count: int) -> list[str]:
@@ -100,7 +100,7 @@ def assigned(
 ) -> dict[tuple[str, str], set[str]]:
     """Return the file ids that each (partition, key) got, its rows coming in pieces."""
     pieces = (keyed.slice(i, piece) for i in range(0, keyed.num_rows, piece))
-    own = FileIdAssigner(given, index or DictIndex({}), 0, EventLog().tell)
+    own = FileIdAssigner(given, index or DictIndex({}), 0, EventLog().emit)
     found: dict[tuple[str, str], set[str]] = {}
     for table in own.assign(pieces):
         for row in table.to_pylist():

@@ -98,58 +98,58 @@ def test_the_event_log_keeps_the_newest() -> None:
     """A log of three keeps the last three of five events, in order, and finds them by kind."""
     log = EventLog(3)
     for number in range(5):
-        log.tell("even" if number % 2 == 0 else "odd", number=number)
+        log.emit("even" if number % 2 == 0 else "odd", number=number)
     assert [str(e) for e in log.records()] == ["even number=2", "odd number=3", "even number=4"]
     assert [e.values["number"] for e in log.records("even")] == [2, 4]
 
 
-def test_listeners_hear_every_event_once() -> None:
+def test_listeners_receive_every_event_once() -> None:
     """A listener gets all events recorded after its registration, also from other threads."""
-    log, heard = EventLog(), []
-    log.tell("before")
-    log.listen(heard.append)
+    log, received = EventLog(), []
+    log.emit("before")
+    log.listen(received.append)
     others = [Event("added", 1), Event("added", 2)]
     log.extend(others)
-    threads = [threading.Thread(target=log.tell, args=("told",)) for _ in range(8)]
+    threads = [threading.Thread(target=log.emit, args=("emitted",)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert heard[:2] == others
-    assert [e.kind for e in heard[2:]] == ["told"] * 8
+    assert received[:2] == others
+    assert [e.kind for e in received[2:]] == ["emitted"] * 8
     assert len(log.records()) == 11
 
 
-def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_a_listener_affects_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     """A listener's exception is logged once; the actor and the other listeners are not affected."""
-    log, heard = EventLog(), []
+    log, received = EventLog(), []
 
     def fails(event: Event) -> None:
-        raise ValueError(f"I cannot hear {event.kind}")
+        raise ValueError(f"cannot handle {event.kind}")
 
     log.listen(fails)
-    log.listen(heard.append)
+    log.listen(received.append)
     for _ in range(2):
-        log.tell("told")
-    assert [e.kind for e in heard] == ["told", "told"] == [e.kind for e in log.records()]
-    assert len(caplog.records) == 1 and "I cannot hear told" in caplog.text
-    assert not log.telling
+        log.emit("emitted")
+    assert [e.kind for e in received] == ["emitted", "emitted"] == [e.kind for e in log.records()]
+    assert len(caplog.records) == 1 and "cannot handle emitted" in caplog.text
+    assert not log.in_listener
 
 
 def test_a_thread_knows_whether_it_is_in_a_listener() -> None:
-    """Within a listener, and there alone, the log says so: also while others are heard in it."""
+    """`in_listener` is true only within a listener, also while a nested event is delivered."""
     log, seen = EventLog(), []
 
     def listen(event: Event) -> None:
         if event.kind == "outer":
-            log.tell("inner")
+            log.emit("inner")
         with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(lambda: log.telling).result()
-        seen.append((event.kind, log.telling, other))
+            other = pool.submit(lambda: log.in_listener).result()
+        seen.append((event.kind, log.in_listener, other))
 
     log.listen(listen)
-    log.tell("outer")
-    assert seen == [("inner", True, False), ("outer", True, False)] and not log.telling
+    log.emit("outer")
+    assert seen == [("inner", True, False), ("outer", True, False)] and not log.in_listener
 
 
 def test_instant_times_round_trip_and_sort_like_time() -> None:

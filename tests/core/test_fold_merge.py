@@ -271,10 +271,10 @@ def written_in_pieces(
     events = EventLog()
 
     def write(plan: WritePlan) -> list[WriteStatus]:
-        assigner = FileIdAssigner(plan, BloomIndex(plan), 0, events.tell)
+        assigner = FileIdAssigner(plan, BloomIndex(plan), 0, events.emit)
         assigned = pa.concat_tables(assigner.assign([keyed]))
         pieces = [assigned.take(cut.column(0)) for cut in cuts]
-        return list(write_buckets(plan, pieces, TaskAttempt(), events.tell))
+        return list(write_buckets(plan, pieces, TaskAttempt(), events.emit))
 
     coordinator = WriteCoordinator(table, events)
     coordinator.recover()
@@ -332,7 +332,7 @@ def spill(bucket: Bucket, rows: pa.Table) -> bool:
 
 
 def _assigned(plan: WritePlan, keyed: pa.Table) -> pa.Table:
-    assigner = FileIdAssigner(plan, BloomIndex(plan), 0, EventLog().tell)
+    assigner = FileIdAssigner(plan, BloomIndex(plan), 0, EventLog().emit)
     return pa.concat_tables(assigner.assign([keyed])).combine_chunks()
 
 
@@ -359,7 +359,7 @@ def test_buffered_bytes_stay_below_the_limit(tmp_path: Path, buckets: int) -> No
     sizes = {"write.batch.size": 8192, "write.task.max.size": 16384}
     plan, assigned = _plan(tmp_path / "t", buckets, 4000, **sizes)
     events = EventLog()
-    buffer = WriteBuffer(plan, "task", events.tell, spill)
+    buffer = WriteBuffer(plan, "task", events.emit, spill)
     largest = 0
     for start in range(0, assigned.num_rows, 100):
         piece = assigned.slice(start, 100).combine_chunks()
@@ -381,7 +381,7 @@ def test_a_bucket_that_waits_does_not_hold_the_memory_of_flushed_ones(tmp_path: 
     rare = pa.concat_tables([assigned.slice(0, 1)])
     position = assigned.schema.get_field_index("_hoodie_nb_file_id")
     rare = rare.set_column(position, assigned.schema.field(position), [["rare"]])
-    buffer = WriteBuffer(plan, "task", EventLog().tell, spill)
+    buffer = WriteBuffer(plan, "task", EventLog().emit, spill)
     before = pa.total_allocated_bytes()
     for start in range(0, assigned.num_rows, 2000):
         buffer.add(pa.concat_tables([assigned.slice(start, 2000), rare]).combine_chunks())

@@ -113,7 +113,7 @@ def test_rows_without_partition_metadata_are_read_and_not_doubled(
     assert "'x'" in finding.what
     table.upsert(rows(("c", "y", 2)))
     assert Path(table.path, "x", METADATA).exists()
-    assert [e["partition"] for e in told(table, "partition_metadata_restored")] == ["x"]
+    assert [e["partition"] for e in emitted(table, "partition_metadata_restored")] == ["x"]
     assert table.fsck() == []
     commit = table.upsert(rows(("a", "x", 2), ("b", "x", 2)))
     assert commit is not None
@@ -122,7 +122,7 @@ def test_rows_without_partition_metadata_are_read_and_not_doubled(
     assert without_meta(table.to_arrow()) == hudi_rows(table.path) == expected
 
 
-def told(table: Table, kind: str) -> list[dict[str, object]]:
+def emitted(table: Table, kind: str) -> list[dict[str, object]]:
     """Return the events of a kind that the table's writes have reported."""
     return [dict(event.values) for event in table.events.records(kind)]
 

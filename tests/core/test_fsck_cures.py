@@ -60,11 +60,11 @@ def with_footer(file: Path, **entries: str) -> None:
         writer.write_table(content)
         writer.add_key_value_metadata({**old, **{k.encode(): v for k, v in entries.items()}})
     commit = Path(file.parents[1], ".hoodie", f"{file.stem.rpartition('_')[2]}.commit")
-    told = json.loads(commit.read_bytes())
-    for stat in told["partitionToWriteStats"][file.parent.name]:
+    metadata = json.loads(commit.read_bytes())
+    for stat in metadata["partitionToWriteStats"][file.parent.name]:
         if stat["path"].endswith(file.name):
             stat["fileSizeInBytes"] = file.stat().st_size
-    commit.write_text(json.dumps(told))
+    commit.write_text(json.dumps(metadata))
 
 
 def follow(table: Path, cure: str, backup: Path) -> None:

@@ -158,7 +158,7 @@ def test_javas_escapes_are_read() -> None:
     assert parse_properties(text) == {"a": "b:c=d", "kéy": "中\\n\n", "empty": ""}
 
 
-def test_a_commit_tells_every_file_it_wrote(tmp_path: Path) -> None:
+def test_a_commit_lists_every_file_it_wrote(tmp_path: Path) -> None:
     """The completed file is Hudi's JSON: one stat a base file, the schema, who wrote what."""
     table = create(tmp_path / "t")
     table.upsert(small(("a", "x", 1), ("b", "x", 1), ("c", "y", 1)))
@@ -232,7 +232,7 @@ def killed(tmp_path: Path) -> Path:
     raise AssertionError("unreachable")
 
 
-def test_markers_stand_before_files_and_tell_new_from_rewritten(killed: Path) -> None:
+def test_markers_precede_files_and_distinguish_new_from_rewritten(killed: Path) -> None:
     """Killed before the completed file: one marker per published file, CREATE or MERGE."""
     files = tree(killed)
     published = {path for path in files if path.endswith("_20260101000000001.parquet")}
@@ -513,7 +513,7 @@ def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
         table.to_arrow(["id", "nope"])
 
 
-def test_history_and_timeline_tell_what_was_done(tmp_path: Path) -> None:
+def test_history_and_timeline_report_what_was_done(tmp_path: Path) -> None:
     """One row per commit with its counts; the timeline shows each instant in its latest state."""
     table = create(tmp_path / "t")
     table.upsert(small(("a", "x", 1), ("b", "x", 1)))

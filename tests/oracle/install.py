@@ -50,10 +50,10 @@ def _java_home() -> str:
     on_path = shutil.which("java")
     places = [os.environ.get("JAVA_HOME"), on_path and str(Path(on_path).resolve().parents[1])]
     for place in filter(None, places):
-        told = subprocess.run(
+        version = subprocess.run(
             [f"{place}/bin/java", "-version"], capture_output=True, text=True, check=False
         ).stderr
-        if re.search(rf'version "{_JAVA}\b', told):
+        if re.search(rf'version "{_JAVA}\b', version):
             return place
     raise Unavailable(f"needs a JDK {_JAVA} in JAVA_HOME or on the PATH (looked in {places})")
 

@@ -74,11 +74,11 @@ def test_java_reads_our_rollback(judge: Judge, table: Table, model: Model, tmp_p
     (dead,) = pending(table)
     table.upsert(model.upsert(range(10, 25), 2))
     judge.sql(f"create table rolled_back using hudi location '{table.path}'")
-    (told,) = judge.sql("call show_rollbacks(table => 'rolled_back')")
+    (listed,) = judge.sql("call show_rollbacks(table => 'rolled_back')")
     files = judge.sql(
-        f"call show_rollback_detail(table => 'rolled_back', instant_time => '{told[0]}')"
+        f"call show_rollback_detail(table => 'rolled_back', instant_time => '{listed[0]}')"
     )
-    assert told[1] == dead
+    assert listed[1] == dead
     assert len(files) == 3
     check(judge, table, model)
 

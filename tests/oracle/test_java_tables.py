@@ -22,14 +22,14 @@ _CLASS = "org.apache.hudi.keygen."
 def words(layout: Layout) -> dict[str, str]:
     """Return Java's options for a table with this layout."""
     write = "hoodie.datasource.write."
-    told = {
+    options = {
         f"{write}recordkey.field": ",".join(layout.record_key),
         f"{write}partitionpath.field": ",".join(layout.partition_by),
         f"{write}precombine.field": layout.ordering or "",
         f"{write}hive_style_partitioning": str(layout.options.get("hive_style", False)),
         f"{write}partitionpath.urlencode": str(layout.options.get("url_encode", False)),
     }
-    return BLOOM | {name: value for name, value in told.items() if value}
+    return BLOOM | {name: value for name, value in options.items() if value}
 
 
 def started(path: Path) -> tuple[Table, Model]:

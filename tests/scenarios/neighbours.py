@@ -84,7 +84,7 @@ class Neighbours:
             return [
                 status
                 for task, part in enumerate(parts)
-                for status in assign_and_write(plan, [part], TaskAttempt(task), EventLog().tell)
+                for status in assign_and_write(plan, [part], TaskAttempt(task), EventLog().emit)
             ]
 
         job = self._world.job
@@ -99,7 +99,7 @@ class Neighbours:
         coordinator, job = WriteCoordinator(self._world.handle(), EventLog()), self._world.job
         shape = replace(job.shape, tasks=int(tasks))
         plan = replace(coordinator.plan(None, job.intake, shape), instant_time=f"{0:017d}")
-        assigner = BucketAssigner(plan, int(task), EventLog().tell)
+        assigner = BucketAssigner(plan, int(task), EventLog().emit)
         for word in words:
             partition, _, rows = word.partition("=")
             for file_id, count in assigner.take(partition, int(rows)):

@@ -2,7 +2,7 @@
 
 One line is one verb. A row is written `key=partition:value@ts`; `-` before it deletes. Without a
 value it carries the number of its `write`, without a ts the number of the row, so that the newer
-arrival wins. A crash is a process that does nothing any more: its storage refuses every operation.
+arrival wins. A crash is a process that stops: its storage refuses every operation.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pyarrow as pa
 from core.faults import Crash, FaultyStorage
+from scenarios.event_texts import ACTIONS, ACTORS, EVENT_TEXTS, Names
 from scenarios.neighbours import Neighbours
 from scenarios.tables import SCHEMA
-from scenarios.telling import ACTIONS, ACTORS, SAID, Names
 from scenarios.views import Views
 
 from hoodie_nb import failpoints
@@ -55,7 +55,7 @@ class World:
         self.crashed_at = ""
         self.actors = (self, Neighbours(self), Views(self))
         self.shown: set[str] = ACTORS
-        self.said: list[Event] = []
+        self.events: list[Event] = []
         self.flushes: list[Event] = []
         self.writes = self.rows_written = 0
 
@@ -64,38 +64,38 @@ class World:
         verb, *words = line.split()
         self.clock.ms += 1000
         try:
-            told = next(getattr(a, f"do_{verb}") for a in self.actors if hasattr(a, f"do_{verb}"))
-            printed = list(told(*words) or [])
+            method = next(getattr(a, f"do_{verb}") for a in self.actors if hasattr(a, f"do_{verb}"))
+            printed = list(method(*words) or [])
         except Crash:
             printed = [f"crash at {self.crashed_at}"]
             failpoints.arm("")
             self._die()
         except Exception as error:
             printed = [f"error: {type(error).__name__}: {error}".replace(str(self.path), "<table>")]
-        told, self.said = self._in_order(verb), []
-        for kind, events in itertools.groupby(told, key=lambda e: e.kind):
-            lines = [self.names.short(SAID[kind].format(**e.values)) for e in events]
+        ordered, self.events = self._in_order(verb), []
+        for kind, group in itertools.groupby(ordered, key=lambda e: e.kind):
+            lines = [self.names.short(EVENT_TEXTS[kind].format(**e.values)) for e in group]
             if self._shows(kind):
                 yield from sorted(lines) if kind in ("buffer_flushed", "file_written") else lines
         yield from (self.names.short(text) for text in printed)
 
     def _in_order(self, verb: str) -> list[Event]:
-        """Return the events; flushes, which end at any time, together with their checkpoint."""
-        told = []
-        for event in self.said:
+        """Return the events; flushes, which end at any time, are shown with their checkpoint."""
+        ordered = []
+        for event in self.events:
             if event.kind == "buffer_flushed":
                 self.flushes.append(event)
             elif event.kind in ("task_failed", "instant_requested", "instant_committed"):
                 self.flushes.clear()
-            if event.kind in SAID and event.kind != "buffer_flushed":
-                told.append(event)
+            if event.kind in EVENT_TEXTS and event.kind != "buffer_flushed":
+                ordered.append(event)
         if verb == "checkpoint":
-            told, self.flushes = [*self.flushes, *told], []
-        return told
+            ordered, self.flushes = [*self.flushes, *ordered], []
+        return ordered
 
     def _shows(self, kind: str) -> bool:
         """Return whether the scenario shows events of this kind; hidden ones still get names."""
-        return not self.shown.isdisjoint(SAID[kind].split()[:2])
+        return not self.shown.isdisjoint(EVENT_TEXTS[kind].split()[:2])
 
     def do_show(self, *words: str) -> None:
         """Show only the events of these actors (`writer`) or actions (`commits`) from here on."""
@@ -122,7 +122,7 @@ class World:
 
     def _start(self) -> None:
         handle, events, given = self.handle(), EventLog(), self.settings
-        events.listen(lambda event: self.said.append(event))
+        events.listen(lambda event: self.events.append(event))
         self.storage = handle.storage
         self.hold = JobHold(handle.storage, "job one")
         self.job = LocalJob(
@@ -155,7 +155,7 @@ class World:
     def do_restart_coordinator(self) -> None:
         """Start a new process over the same table and source; the old one is gone."""
         self._die()
-        self.said.clear()
+        self.events.clear()
         self._start()
 
     # --- its verbs ------------------------------------------------------------------------------

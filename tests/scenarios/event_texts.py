@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-SAID = {
+EVENT_TEXTS = {
     "instant_requested": "coordinator requests {instant}",
     "instant_inflight": "coordinator begins {instant}",
     "checkpoint_sealed": "coordinator seals checkpoint {batch}",
@@ -25,8 +25,8 @@ SAID = {
     "eager_rows_repeated": "job writes {rows} eager rows again",
     "task_failed": "task fails",
 }
-ACTORS = {text.split()[0] for text in SAID.values()}
-ACTIONS = {text.split()[1] for text in SAID.values()}
+ACTORS = {text.split()[0] for text in EVENT_TEXTS.values()}
+ACTIONS = {text.split()[1] for text in EVENT_TEXTS.values()}
 
 
 class Names:
