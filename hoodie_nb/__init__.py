@@ -89,10 +89,10 @@ def __getattr__(name: str) -> object:
 def _view(value: object) -> display.View | None:
     """Return the widget for a value; None without the notebook packages."""
     try:
-        shows = importlib.import_module("hoodie_nb.lab.shows")
+        widgets = importlib.import_module("hoodie_nb.lab.widgets")
     except ImportError:
         return None
-    found: display.View | None = shows.view(value)
+    found: display.View | None = widgets.view(value)
     return found
 
 

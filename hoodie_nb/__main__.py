@@ -106,9 +106,9 @@ def _add_fsck(fsck: argparse.ArgumentParser) -> None:
 
 
 def _demo(args: Arguments) -> int:
-    from hoodie_nb.programs.demo import Order, run
+    from hoodie_nb.programs.demo import DemoSettings, run
 
-    order = Order(
+    settings = DemoSettings(
         warehouse=args.warehouse,
         days=args.days,
         disorder=args.disorder,
@@ -117,7 +117,7 @@ def _demo(args: Arguments) -> int:
         fresh=args.fresh,
         every_s=args.every,
     )
-    return run(order)
+    return run(settings)
 
 
 def _doctor(args: Arguments) -> int:
@@ -133,7 +133,7 @@ def _fsck(args: Arguments) -> int:
 
     findings = fsck(args.path)
     for finding in findings:
-        print(f"- {finding.what}\n  fix: {finding.cure}")
+        print(f"- {finding.what}\n  fix: {finding.fix}")
     count = len(findings)
     print(f"{args.path}: {f'{count} finding' + 's' * (count > 1) if count else 'clean'}")
     return 1 if findings else 0

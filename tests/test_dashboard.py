@@ -21,7 +21,7 @@ STATES = ("running", "running", "stopped")
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
-class Told:
+class EventsOnlyJob:
     """A job that only has events; `stop` ends it, as a job's own thread would."""
 
     def __init__(self, *events: object) -> None:
@@ -38,7 +38,7 @@ class Told:
 @pytest.fixture
 def job():
     """Return a job that has emitted its start."""
-    return Told("job_started", {"pipeline": "step3", "tasks": 2})
+    return EventsOnlyJob("job_started", {"pipeline": "step3", "tasks": 2})
 
 
 def test_a_dashboard_has_three_forms(job):
@@ -177,23 +177,23 @@ def test_a_replay_is_the_same_forward_and_backward():
     replay = Replay(recorded())
     middle = replay.duration_ms // 2
     replay.go(middle)
-    from_the_end = replay.pictures.shown("instants"), replay.state.seen
+    from_the_end = replay.pictures.shown("instants"), replay.state.event_count
     replay.go(0)
     replay.go(middle)
-    assert (replay.pictures.shown("instants"), replay.state.seen) == from_the_end
+    assert (replay.pictures.shown("instants"), replay.state.event_count) == from_the_end
 
 
 def test_a_replay_steps_from_event_to_event():
     """Each step shows at least one event more, and `back` takes it away again."""
     replay = Replay(recorded())
     replay.go(0)
-    seen = [replay.state.seen]
+    seen = [replay.state.event_count]
     while replay.position_ms < replay.duration_ms:
         replay.step()
-        seen.append(replay.state.seen)
+        seen.append(replay.state.event_count)
     assert seen == sorted(set(seen)) and seen[-1] == len(recorded())
     replay.back()
-    assert replay.state.seen == seen[-2]
+    assert replay.state.event_count == seen[-2]
 
 
 def test_a_replay_at_its_end_plays_from_the_start():

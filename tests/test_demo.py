@@ -16,8 +16,8 @@ from hoodie_nb.__main__ import main, parser
 from hoodie_nb.events import Event
 from hoodie_nb.lab import flights
 from hoodie_nb.programs import verify
-from hoodie_nb.programs.demo import Order, delivery_ends, prepare
-from hoodie_nb.programs.terminal import Progress, Screen, StopWish
+from hoodie_nb.programs.demo import DemoSettings, delivery_ends, prepare
+from hoodie_nb.programs.terminal import Progress, Screen, StopRequest
 from hoodie_nb.programs.verify import differences, read_with_hudi_rs
 
 ENDS = [100, 400, 1000]
@@ -117,13 +117,13 @@ def test_a_log_gets_plain_lines_at_intervals():
 
 def test_a_signal_is_a_wish_while_patient_and_an_interrupt_the_second_time():
     """The first signal waits for the batch, the second does not; the exit code shows which."""
-    wish = StopWish()
-    wish.patient = True
-    wish(signal.SIGTERM, None)
-    assert (wish.signal, wish.exit_code) == (signal.SIGTERM, 143)
+    stop = StopRequest()
+    stop.patient = True
+    stop(signal.SIGTERM, None)
+    assert (stop.signal, stop.exit_code) == (signal.SIGTERM, 143)
     with pytest.raises(KeyboardInterrupt):
-        wish(signal.SIGINT, None)
-    assert wish.exit_code == 130
+        stop(signal.SIGINT, None)
+    assert stop.exit_code == 130
 
 
 # --- the comparison ------------------------------------------------------------------------------
@@ -192,19 +192,19 @@ def test_a_reader_that_fails_is_told_and_does_not_end_the_check(board, tmp_path)
 
 def test_an_order_that_differs_is_refused_with_the_remedy(tmp_path):
     """Other days or another disorder than the warehouse holds need --fresh."""
-    prepare(Order(warehouse=tmp_path, days=2))
-    prepare(Order(warehouse=tmp_path, days=2, cores=1))
+    prepare(DemoSettings(warehouse=tmp_path, days=2))
+    prepare(DemoSettings(warehouse=tmp_path, days=2, cores=1))
     for other in ({"days": 3}, {"days": 2, "disorder": 0.1}, {"days": 2, "seed": 1}):
         with pytest.raises(hn.InvalidConfig, match=r"contains a demo with .*--fresh"):
-            prepare(Order(warehouse=tmp_path, **other))
+            prepare(DemoSettings(warehouse=tmp_path, **other))
 
 
 def test_fresh_removes_what_the_demo_wrote_and_nothing_else(tmp_path):
     """Table, checkpoint and source are deleted; other files are kept."""
-    prepare(Order(warehouse=tmp_path, days=2))
-    for folder in (*Order(warehouse=tmp_path).folders, tmp_path / "mine"):
+    prepare(DemoSettings(warehouse=tmp_path, days=2))
+    for folder in (*DemoSettings(warehouse=tmp_path).folders, tmp_path / "mine"):
         folder.mkdir(parents=True)
-    prepare(Order(warehouse=tmp_path, days=3, fresh=True))
+    prepare(DemoSettings(warehouse=tmp_path, days=3, fresh=True))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["_checkpoints", "_demo.json", "mine"]
     assert not any((tmp_path / "_checkpoints").iterdir())
 
@@ -215,25 +215,25 @@ def test_a_table_of_somebody_else_is_left_alone(tmp_path, fresh):
     precious = tmp_path / "board" / "precious"
     precious.mkdir(parents=True)
     with pytest.raises(hn.InvalidConfig, match="not written by the demo"):
-        prepare(Order(warehouse=tmp_path, days=2, fresh=fresh))
+        prepare(DemoSettings(warehouse=tmp_path, days=2, fresh=fresh))
     assert precious.exists()
     assert not (tmp_path / "_demo.json").exists()
 
 
 def test_a_checkpoint_without_its_table_is_refused(tmp_path):
     """A table that was deleted by hand would come back with a gap: --fresh is needed."""
-    order = Order(warehouse=tmp_path, days=2)
-    prepare(order)
-    order.folders[0].mkdir(parents=True)
+    settings = DemoSettings(warehouse=tmp_path, days=2)
+    prepare(settings)
+    settings.folders[0].mkdir(parents=True)
     with pytest.raises(hn.InvalidConfig, match="start again with --fresh"):
-        prepare(order)
+        prepare(settings)
 
 
 @pytest.mark.parametrize("bad", [{"days": 0}, {"days": 366}, {"disorder": 2.0}, {"cores": 0}])
 def test_bad_numbers_change_nothing(tmp_path, bad):
     """A number out of range is refused before anything is written."""
     with pytest.raises(hn.InvalidConfig):
-        prepare(Order(warehouse=tmp_path / "new", **bad))
+        prepare(DemoSettings(warehouse=tmp_path / "new", **bad))
     assert not (tmp_path / "new").exists()
 
 
@@ -299,12 +299,12 @@ def test_every_command_explains_itself(command, capsys):
 
 
 def test_the_demos_defaults_are_those_of_its_order():
-    """The command line and `Order()` agree."""
+    """The command line and `DemoSettings()` agree."""
     asked = vars(parser().parse_args(["demo"]))
-    order = Order()
-    assert asked.pop("every") == order.every_s
+    settings = DemoSettings()
+    assert asked.pop("every") == settings.every_s
     del asked["run"]
-    assert asked == {name: getattr(order, name) for name in asked}
+    assert asked == {name: getattr(settings, name) for name in asked}
 
 
 def test_an_error_is_told_in_a_line_and_exits_with_1(tmp_path, capsys):

@@ -12,7 +12,7 @@ from runs import long_run, make_events, recorded
 from hoodie_nb.lab import recordings
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
 from hoodie_nb.lab.draw.still import png
-from hoodie_nb.lab.draw.svg import STATES, mark, picture, words
+from hoodie_nb.lab.draw.svg import STATES, mark, picture, text
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.writer.pipelines import PIPELINES
 
@@ -241,12 +241,12 @@ def test_pure_state_is_told_since_it_began():
 
 
 @pytest.mark.parametrize("name", ["InvalidInput", "WriteFailed", "ConcurrentWriter"])
-def test_an_error_comes_with_its_cure(name):
+def test_an_error_is_shown_with_its_fix(name):
     """A failed job says why and what to do about that kind of error."""
     state = RunState.of(make_events("job_failed", {"why": "column x is bad", "error": name}))
-    assert state.status == "failed" and state.trouble.cure
+    assert state.status == "failed" and state.trouble.fix
     shown = " ".join(texts(progress.trouble(state)))
-    assert "column x is bad" in shown and state.trouble.cure in shown
+    assert "column x is bad" in shown and state.trouble.fix in shown
 
 
 def test_settling_an_instant_again_counts_it_once():
@@ -270,4 +270,4 @@ def test_a_png_has_the_size_of_its_pictures():
 
 def test_a_still_takes_text_as_it_is():
     """Dollar signs and markup in a name are no formula in the still."""
-    assert png([(0, 0, picture(20, [words(1, 12, "a$b$ <&> c")], label="x"))], 100, 20)
+    assert png([(0, 0, picture(20, [text(1, 12, "a$b$ <&> c")], label="x"))], 100, 20)

@@ -19,7 +19,7 @@ def rows() -> list[str]:
     return [line for line in lines if line.startswith("|") and not _HEAD.match(line)]
 
 
-def test_every_row_has_a_cure_and_a_test() -> None:
+def test_every_row_has_a_fix_and_a_test() -> None:
     """A row says what happens, what becomes of the table, what to do, and where it is tried."""
     bad = [row for row in rows() if row.count(" | ") != 3 or not _NAMED.search(row)]
     assert bad == []

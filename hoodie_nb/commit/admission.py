@@ -12,7 +12,7 @@ import contextlib
 import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.neighbours import refuse_neighbours
+from hoodie_nb.commit.other_engines import refuse_other_engines
 from hoodie_nb.commit.prepared import checkpoints_of
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import InvalidTable
@@ -42,9 +42,9 @@ class Admission:
 
     def take_over(self) -> None:
         """Read the table's properties, and update the intake if they have changed."""
-        self._coordinator.look_again()
+        self._coordinator.forget_records()
         self.table.reload()
-        refuse_neighbours(self.table, self._coordinator.prepared.instant_times())
+        refuse_other_engines(self.table, self._coordinator.prepared.instant_times())
         self._coordinator.notes.take_mark()  # others in this process may have applied seals
         self._adopt()
 
@@ -56,23 +56,23 @@ class Admission:
             intake.check(self._given)
         self.intake = intake
 
-    def holds(self, checkpoint: Checkpoint) -> bool:
+    def contains(self, checkpoint: Checkpoint) -> bool:
         """Whether this checkpoint is already in the table: committed, prepared or sealed."""
-        table = self.table
-        known = table.timeline.listing.commit_times
-        return self._coordinator.progress.holds(checkpoint, known) or checkpoint in self._kept()
+        known = self.table.timeline.listing.commit_times
+        recorded = self._coordinator.progress.contains(checkpoint, known)
+        return recorded or checkpoint in self._durable()
 
     def _prepared(self) -> set[Checkpoint]:
         return {*checkpoints_of(self._coordinator.prepared.all())}
 
-    def _kept(self) -> set[Checkpoint]:
+    def _durable(self) -> set[Checkpoint]:
         """Return the checkpoints that are prepared or sealed."""
         return self._prepared() | {record.checkpoint for record in self._sealed.all()}
 
     def _admits(self, checkpoint: Checkpoint, previous: str | None) -> bool:
         """Recover the table and return whether the checkpoint is new; raise if it cannot be."""
         self.recover()  # first: it records progress that a failure left out
-        if self.holds(checkpoint):
+        if self.contains(checkpoint):
             self._events.emit("batch_skipped", batch=checkpoint.batch_id)
             return False
         self._check(checkpoint, previous)
@@ -96,7 +96,7 @@ class Admission:
     def check_held(self, checkpoint: Checkpoint) -> None:
         """Raise InvalidTable if a successful checkpoint is not in the table."""
         if checkpoint.batch_id >= 0:
-            table, kept = self.table, checkpoint in self._kept()
+            table, kept = self.table, checkpoint in self._durable()
             known = table.timeline.listing.commit_times
             try:
                 self._coordinator.progress.check_position(checkpoint, known, kept=kept)

@@ -266,16 +266,16 @@ class Checkpointing(Admission):
             if done is not None:
                 return coordinator.complete(records, self.intake, done)
             coordinator.finish_rollbacks()
-            stands = coordinator.stands(records)
-            if records[0].from_seals and not (stands and self._is_whole(records)):
+            current = coordinator.is_current(records)
+            if records[0].from_seals and not (current and self._is_intact(records)):
                 return self._apply_again(records[0].instant_time)
             verify(merged(records), coordinator.table.storage)
-            if not stands:
+            if not current:
                 again = self._rewriter.redo(coordinator, self.intake, self._events, records)
                 return self._commit([again])  # another engine may have committed meanwhile
         return coordinator.complete(records, self.intake)
 
-    def _is_whole(self, records: list[Prepared]) -> bool:
+    def _is_intact(self, records: list[Prepared]) -> bool:
         """Whether all staged files of an instant are unchanged."""
         try:
             verify(merged(records), self.table.storage)

@@ -37,7 +37,7 @@ from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidTable, Write
 from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
 from hoodie_nb.table.commits import WriteStatus, encode_commit
-from hoodie_nb.table.names import refuse_twins
+from hoodie_nb.table.names import refuse_colliding_folders
 from hoodie_nb.table.publish import staged_folder, staged_of, sweep
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
@@ -145,7 +145,9 @@ class WriteCoordinator(Recovery):
         """Return what was written; without a file the instant leaves the timeline again."""
         plan, statuses = work.plan, work.statuses
         refuse_conflicts(statuses)
-        refuse_twins(plan.storage, plan.groups.slices, {s.partition_path for s in statuses})
+        refuse_colliding_folders(
+            plan.storage, plan.groups.slices, {s.partition_path for s in statuses}
+        )
         failpoints.hit("coord.statuses.pre")
         if instant is not None and (
             keep_empty or any(s.file_name for s in statuses) or self._missed(statuses, plan)
@@ -194,7 +196,7 @@ class WriteCoordinator(Recovery):
                 verify(merged([result]), self.table.storage, "write the data again")
             except InvalidTable as error:
                 raise WriteFailed(f"the batch was not applied: {error}") from error
-            if not self.stands([result]):
+            if not self.is_current([result]):
                 raise ConcurrentWriter(
                     f"another writer changed {self.table.storage.root} while instant "
                     f"{result.instant_time} was written: it was rolled back, write the data again"
@@ -226,7 +228,7 @@ class WriteCoordinator(Recovery):
 
     # --- the commit ---------------------------------------------------------------------------
 
-    def stands(self, records: Sequence[Prepared]) -> bool:
+    def is_current(self, records: Sequence[Prepared]) -> bool:
         """Whether the instant is still inflight on the timeline that its files were built on."""
         listing = self.table.timeline.refresh()
         commits, time17 = listing.commit_times, records[0].instant_time
@@ -288,7 +290,7 @@ class WriteCoordinator(Recovery):
             failpoints.hit("coord.unseal.post")
             self.prepared.remove(time17)
             sweep(table.storage, times, staged)
-            table.note_swept()
+            table.mark_swept()
             failpoints.hit("coord.sweep.post")
         except OSError as error:  # the commit is valid; the next writer does the remaining steps
             self._events.emit("settling_postponed", instant=time17, why=str(error))

@@ -132,7 +132,7 @@ class ProgressRecords:
             if self.find(checkpoint) is None:
                 self.record([checkpoint], instant)
 
-    def holds(self, checkpoint: Checkpoint, known: Collection[str]) -> bool:
+    def contains(self, checkpoint: Checkpoint, known: Collection[str]) -> bool:
         """Whether a checkpoint is recorded and its instant, if it had one, is in the table.
 
         `known` are the completed instants; an instant removed by a restore is not among them.
@@ -150,7 +150,7 @@ class ProgressRecords:
         newest = {e.batch_id: e for e in self.entries(last.query_id)}  # of repeated ones
         before = [e for e in newest.values() if e.batch_id <= last.batch_id]
         lost = any(not _is_in(e, known) for e in before)
-        if lost or not (kept or self.holds(last, known)):
+        if lost or not (kept or self.contains(last, known)):
             raise InvalidTable(
                 f"batch {last.batch_id} of query {last.query_id} is not in the table, but the "
                 f"checkpoint folder continues with batch {last.batch_id + 1}: one of them was "

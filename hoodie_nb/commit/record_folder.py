@@ -51,7 +51,7 @@ class RecordFolder(Generic[R]):
 
     def put(self, path: str, record: R, content: bytes) -> None:
         """Save a record durably; FileExistsError if the name exists."""
-        known = self._taken()
+        known = self._take_cache()
         self._storage.make_folder(self._folder)
         self._storage.sync_folder(str(PurePosixPath(self._folder).parent))
         self._storage.put_if_absent(path, content)
@@ -59,20 +59,20 @@ class RecordFolder(Generic[R]):
 
     def replace(self, path: str, record: R, content: bytes) -> None:
         """Replace a record durably."""
-        known = self._taken()
+        known = self._take_cache()
         self._storage.replace(path, content)
         self._known = {**known, path: record}
 
     def remove(self, paths: list[str]) -> None:
         """Delete records durably, in this order."""
-        known = self._taken()
+        known = self._take_cache()
         for path in paths:
             self._storage.remove(path)
         if paths:
             self._storage.sync_folder(self._folder)
         self._known = {path: record for path, record in known.items() if path not in paths}
 
-    def _taken(self) -> dict[str, R | None]:
+    def _take_cache(self) -> dict[str, R | None]:
         """Return the cache and clear it until the change has succeeded."""
         known, self._known = self._cached, None
         return known

@@ -10,8 +10,8 @@ staged files of dead runs. It is idempotent and may crash itself.
 import uuid
 
 from hoodie_nb.commit.instants import own_commit
-from hoodie_nb.commit.neighbours import refuse_neighbours
 from hoodie_nb.commit.notes import CommitNotes
+from hoodie_nb.commit.other_engines import refuse_other_engines
 from hoodie_nb.commit.prepared import Prepared, PreparedRecords
 from hoodie_nb.commit.progress import ProgressRecords
 from hoodie_nb.commit.sealing import SealedRecords
@@ -45,7 +45,7 @@ class Recovery:
         pending = self.table.timeline.pending()
         return [instant for instant in pending if instant.requested_time == instant_time]
 
-    def look_again(self) -> None:
+    def forget_records(self) -> None:
         """Clear the cache of records; another holder of the lock may have changed them."""
         self.prepared.refresh()
         self.sealed.refresh()
@@ -54,12 +54,12 @@ class Recovery:
         """Read the table's properties, and record progress that a crash left unrecorded."""
         table = self.table
         table.reload(to_write=True)
-        refuse_neighbours(table, self.prepared.instant_times())
+        refuse_other_engines(table, self.prepared.instant_times())
         self.notes.catch_up()
 
     def recover(self) -> None:
         """Recover the table: afterwards only prepared and sealed work is pending or staged."""
-        self.look_again()
+        self.forget_records()
         self.catch_up()
         self.tidy_up()
 

@@ -97,7 +97,7 @@ class BloomIndex:
         maybe = self.candidates(piece, keys)
         if len(maybe) == 0:
             return maybe
-        hits = maybe[self.holds(piece, keys.take(pa.array(maybe)))]
+        hits = maybe[self.contains(piece, keys.take(pa.array(maybe)))]
         self.counts.false_positives += len(maybe) - len(hits)
         return hits
 
@@ -115,7 +115,7 @@ class BloomIndex:
         self.counts.candidates += len(maybe)
         return maybe
 
-    def holds(self, piece: FileSlice, keys: pa.Array) -> npt.NDArray[np.bool_]:
+    def contains(self, piece: FileSlice, keys: pa.Array) -> npt.NDArray[np.bool_]:
         """Return for each key whether it is in the file's key column."""
         path = self._plan.storage.local_path(piece.path)
         found = pc.is_in(keys, value_set=self._file_keys(path))

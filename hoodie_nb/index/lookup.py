@@ -144,7 +144,7 @@ class BloomStateIndex:
         groups[shared.rows] = -1
         for group, rows in shared.by_group():  # the first that has the key, as in the bloom index
             rows, piece = rows[groups[rows] < 0], slices[known.file_ids[group]]
-            groups[rows[self._bloom.holds(piece, keys.take(pa.array(rows)))]] = group
+            groups[rows[self._bloom.contains(piece, keys.take(pa.array(rows)))]] = group
         self.counts.found += int((groups >= 0).sum())
         return pa.array(known.file_ids, pa.string()).take(pa.array(groups, mask=groups < 0))
 

@@ -96,7 +96,7 @@ class Controls(Frame):
         try:
             trial.run(started, self._spark)
         except Exception as error:
-            drawn = svg.words(1, 30, f"{type(error).__name__}: {error}", fill=svg.RED, most=70)
+            drawn = svg.text(1, 30, f"{type(error).__name__}: {error}", fill=svg.RED, max_chars=70)
             picture = svg.picture(_TITLE, [drawn], label="error", width=progress.HALF)
             self.pictures.show("new title", picture)
         finally:
@@ -111,7 +111,7 @@ class Controls(Frame):
         title, state = run or ("no run yet", RunState())
         first, _, second = title.partition("; ")
         parts = [svg.heading(f"{side.capitalize()}: {first}"), svg.note(1, 30, second)]
-        parts.append(svg.words(1, 52, _figures(state), size=14, fill=svg.BLUE))
+        parts.append(svg.text(1, 52, _figures(state), size=14, fill=svg.BLUE))
         drawn = svg.picture(_TITLE, parts, label=f"{side} run: {title}", width=progress.HALF)
         self.pictures.show(f"{side} title", drawn)
         self.pictures.show(f"{side} throughput", progress.throughput(state))

@@ -52,8 +52,8 @@ class RunPictures(Pictures):
 
     def draw(self, state: RunState, done: float | None = None) -> None:
         """Draw the pictures again; unchanged ones are not sent."""
-        if self._drawn != (state.seen, state.now_ms // 500):
-            self._drawn = (state.seen, state.now_ms // 500)
+        if self._drawn != (state.event_count, state.now_ms // 500):
+            self._drawn = (state.event_count, state.now_ms // 500)
             for name, drawn in _PICTURES.items():
                 self.show(name, drawn(state))
         self.show("head", progress.head(state, done))

@@ -55,8 +55,8 @@ def is_present(folder: Path, parameters: dict[str, Any]) -> bool:
         return False
     files = sum(1 for _ in folder.glob("*.parquet"))
     if differs := differences(manifest, parameters | {"files": files}):
-        cure = "use its parameters, give another path, or remove the folder"
-        raise InvalidConfig(f"{folder} was written with {differs}: {cure}")
+        fix = "use its parameters, give another path, or remove the folder"
+        raise InvalidConfig(f"{folder} was written with {differs}: {fix}")
     return True
 
 

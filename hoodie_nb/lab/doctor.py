@@ -29,16 +29,16 @@ _LEAST_FREE_BYTES = 3 << 30
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One checked item: `state` is ok, missing or damaged; `cure` is empty if ok."""
+    """One checked item: `state` is ok, missing or damaged; `fix` is empty if ok."""
 
     what: str
     state: str = "ok"
-    cure: str = ""
+    fix: str = ""
     needed: bool = True
 
     def __str__(self) -> str:
         mark = self.state if self.needed or self.state == "ok" else "optional"
-        return f"{mark:8}  {self.what}" + (f"\n          fix: {self.cure}" if self.cure else "")
+        return f"{mark:8}  {self.what}" + (f"\n          fix: {self.fix}" if self.fix else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def _environment() -> Iterator[Finding]:
     if spark_home := os.environ.get("SPARK_HOME"):
         yield Finding(f"SPARK_HOME={spark_home}: hn.spark() uses pyspark's own Spark instead")
     if "SPARK_REMOTE" in os.environ:
-        cure = "unset SPARK_REMOTE: streams are written through a classic session"
-        yield Finding("SPARK_REMOTE is set (Spark Connect)", "damaged", cure, needed=False)
+        fix = "unset SPARK_REMOTE: streams are written through a classic session"
+        yield Finding("SPARK_REMOTE is set (Spark Connect)", "damaged", fix, needed=False)
     yield from _memory()
 
 
@@ -96,8 +96,8 @@ def _worker_python() -> Finding:
     worker = os.environ.get("PYSPARK_PYTHON")
     if worker in (None, sys.executable):
         return Finding(f"PYSPARK_PYTHON={worker or 'unset'}: hn.spark() sets it to this Python")
-    cure = "hn.spark() sets it to this Python; for your own session: unset PYSPARK_PYTHON"
-    return Finding(f"PYSPARK_PYTHON={worker}", "damaged", cure, needed=False)
+    fix = "hn.spark() sets it to this Python; for your own session: unset PYSPARK_PYTHON"
+    return Finding(f"PYSPARK_PYTHON={worker}", "damaged", fix, needed=False)
 
 
 def _memory() -> Iterator[Finding]:
@@ -108,8 +108,8 @@ def _memory() -> Iterator[Finding]:
     if free >= _LEAST_FREE_BYTES:
         yield Finding(what)
     else:
-        cure = 'start with hn.spark(memory="1g"), or end other programs'
-        yield Finding(what, "missing", cure, needed=False)
+        fix = 'start with hn.spark(memory="1g"), or end other programs'
+        yield Finding(what, "missing", fix, needed=False)
 
 
 def _free_bytes() -> int | None:
@@ -146,16 +146,16 @@ def _packages() -> Iterator[Finding]:
 
 
 def _package(wanted: Requirement, extra: str) -> Finding:
-    cure = f"pip install 'hoodie-nb[{extra}]'" if extra else f"pip install '{wanted}'"
+    fix = f"pip install 'hoodie-nb[{extra}]'" if extra else f"pip install '{wanted}'"
     if wanted.name == "ipykernel":
-        cure += " (before 7.4 a Stop button acts only after the cell has ended)"
+        fix += " (before 7.4 a Stop button acts only after the cell has ended)"
     try:
         what = f"{wanted.name} {version(wanted.name)}"
     except PackageNotFoundError:
-        return Finding(wanted.name, "missing", cure, needed=not extra)
+        return Finding(wanted.name, "missing", fix, needed=not extra)
     if wanted.specifier.contains(version(wanted.name), prereleases=True):
         return Finding(what)
-    return Finding(what, "damaged", cure, needed=not extra)
+    return Finding(what, "damaged", fix, needed=not extra)
 
 
 # --- a stream's checkpoint -----------------------------------------------------------------------
@@ -164,8 +164,8 @@ def _package(wanted: Requirement, extra: str) -> Finding:
 def _checkpoint(folder: Path) -> list[Finding]:
     if not folder.is_dir():
         fact = f"checkpoint {folder} does not exist"
-        cure = "nothing to do: a stream with this checkpoint starts at its source's beginning"
-        return [Finding(fact, "missing", cure, needed=False)]
+        fix = "nothing to do: a stream with this checkpoint starts at its source's beginning"
+        return [Finding(fact, "missing", fix, needed=False)]
     findings = [*_metadata(folder), *_offsets(folder), *_commits(folder)]
     return findings or [Finding(f"checkpoint {folder}: {_position(folder)}")]
 
@@ -175,11 +175,11 @@ def _metadata(folder: Path) -> Iterator[Finding]:
     started = bool(_batches(folder / "offsets"))
     if (path.exists() or started) and not _holds(path, _is_query):
         state = "damaged" if path.exists() else "missing"
-        cure = (
+        fix = (
             f"restore {path} from a copy, or remove the whole checkpoint folder: the stream then "
             "starts at its source's beginning, and upserts of the same rows give the same table"
         )
-        yield Finding(f"checkpoint file {path}", state, cure)
+        yield Finding(f"checkpoint file {path}", state, fix)
 
 
 def _offsets(folder: Path) -> Iterator[Finding]:
@@ -197,12 +197,12 @@ def _offsets(folder: Path) -> Iterator[Finding]:
 
 
 def _lost(path: Path, n: int, state: str) -> Finding:
-    cure = (
+    fix = (
         f"remove from offsets/, commits/ and sources/*/ the file {n}, all with higher numbers and "
         f"their .crc files: the stream continues after batch {n - 1}, and upserts of the same rows "
         "change nothing"
     )
-    return Finding(f"checkpoint file {path}", state, cure)
+    return Finding(f"checkpoint file {path}", state, fix)
 
 
 def _commits(folder: Path) -> Iterator[Finding]:
@@ -210,8 +210,8 @@ def _commits(folder: Path) -> Iterator[Finding]:
     commits = _batches(folder / "commits")
     n = max(commits, default=-1)
     if n >= 0 and not _holds(commits[n], _is_commit):
-        cure = f"remove commits/{n} and commits/.{n}.crc: the newest batch then runs again, safely"
-        yield Finding(f"checkpoint file {commits[n]}", "damaged", cure)
+        fix = f"remove commits/{n} and commits/.{n}.crc: the newest batch then runs again, safely"
+        yield Finding(f"checkpoint file {commits[n]}", "damaged", fix)
 
 
 def _position(folder: Path) -> str:
@@ -254,5 +254,5 @@ def _is_offsets(lines: list[str]) -> bool:
 def _table(path: str | os.PathLike[str]) -> list[Finding]:
     from hoodie_nb.table.fsck import fsck
 
-    found = [Finding(f"table {path}: {f.what}", "damaged", f.cure) for f in fsck(path)]
+    found = [Finding(f"table {path}: {f.what}", "damaged", f.fix) for f in fsck(path)]
     return found or [Finding(f"table {path} is clean")]

@@ -20,18 +20,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hoodie_nb.events import Event
-from hoodie_nb.lab.seen import (
-    BuffersSeen,
-    CheckpointSeen,
+from hoodie_nb.lab.run_parts import (
+    BuffersState,
+    CheckpointState,
     Flow,
-    InstantSeen,
+    InstantState,
     Lookups,
-    OperatorSeen,
-    number,
+    OperatorState,
+    as_number,
 )
 
 _KEPT = 40
-_CURES = {
+_FIXES = {
     "InvalidConfig": "Fix the options, then start the stream again.",
     "InvalidInput": "Fix the rows at the source; nothing of the batch was written.",
     "InvalidTable": "Check the table with table.fsck(): it names the fix of each finding.",
@@ -54,7 +54,7 @@ class Trouble:
     """The last error, and its fix."""
 
     what: str
-    cure: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ class RunState:
     status: str = "starting"
     began_ms: int = 0
     now_ms: int = 0
-    seen: int = 0
+    event_count: int = 0
     rows: int = 0
-    operators: dict[str, OperatorSeen] = field(default_factory=dict)
-    buffers: BuffersSeen = field(default_factory=BuffersSeen)
-    instants: dict[str, InstantSeen] = field(default_factory=dict)
-    checkpoints: list[CheckpointSeen] = field(default_factory=list)
+    operators: dict[str, OperatorState] = field(default_factory=dict)
+    buffers: BuffersState = field(default_factory=BuffersState)
+    instants: dict[str, InstantState] = field(default_factory=dict)
+    checkpoints: list[CheckpointState] = field(default_factory=list)
     lookups: list[Lookups] = field(default_factory=list)
     index: str = ""
     saved: dict[str, Any] = field(default_factory=dict)
@@ -104,8 +104,8 @@ class RunState:
     @property
     def written(self) -> Flow:
         """Return the rows that reached the writers."""
-        seen = self.operators.get("BucketWriter")
-        return seen.flow if seen else Flow()
+        writer = self.operators.get("BucketWriter")
+        return writer.flow if writer else Flow()
 
     def take(self, events: Iterable[Event], now_ms: int = 0) -> RunState:
         """Reduce the next events, live or recorded, as of `now_ms`; return this state."""
@@ -115,7 +115,7 @@ class RunState:
         return self
 
     def _take(self, event: Event) -> None:
-        self.seen += 1
+        self.event_count += 1
         self.began_ms = self.began_ms or event.at_ms
         self.now_ms = max(self.now_ms, event.at_ms)
         if self.status == "starting":
@@ -131,7 +131,7 @@ class RunState:
     def _job_started(self, event: Event) -> None:
         self.status = "running"
         self.pipeline = self.pipeline or str(event.values.get("pipeline", ""))
-        self.tasks = int(number(event.values.get("tasks"))) or self.tasks
+        self.tasks = int(as_number(event.values.get("tasks"))) or self.tasks
 
     def _job_ended(self, event: Event) -> None:
         self.status = event.kind.removeprefix("job_")
@@ -139,9 +139,9 @@ class RunState:
             self._trouble(event)
 
     def _trouble(self, event: Event) -> None:
-        cure = _CURES.get(event.kind) or _CURES.get(str(event.values.get("error")), "")
+        fix = _FIXES.get(event.kind) or _FIXES.get(str(event.values.get("error")), "")
         why = event.values.get("why") or f"after {event.values.get('seconds', '?')} s"
-        self.trouble = Trouble(f"{event.kind.replace('_', ' ')}: {why}", cure)
+        self.trouble = Trouble(f"{event.kind.replace('_', ' ')}: {why}", fix)
         if event.kind == "job_restarted":
             self.status = "restarting"
 
@@ -154,26 +154,26 @@ class RunState:
 
     def _operator(self, event: Event) -> None:
         name = str(event.values.get("operator", "?"))
-        self.operators.setdefault(name, OperatorSeen()).see(event)
-        self.tasks = max(self.tasks, int(number(event.values.get("task"))) + 1)
+        self.operators.setdefault(name, OperatorState()).update(event)
+        self.tasks = max(self.tasks, int(as_number(event.values.get("task"))) + 1)
         if name == "InstantGenerator":  # only `current` has one
             self.pipeline = self.pipeline or "current"
         if name == "BucketWriter" and event.kind == "operator_ran":
-            self.buffers.emptied(event)
+            self.buffers.record_end(event)
 
     def _flushed(self, event: Event) -> None:
         self.pipeline = self.pipeline or "step3"
-        self.buffers.flushed(event)
+        self.buffers.record_flush(event)
 
     def _looked_up(self, event: Event) -> None:
         self.index = str(event.values.get("index", self.index))
-        task = int(number(event.values.get("task")))
+        task = int(as_number(event.values.get("task")))
         if self._new_lookup or not self.lookups or task in self.lookups[-1].tasks:
             self.lookups.append(Lookups())
             del self.lookups[:-_KEPT]
             self._new_lookup = False
         self.lookups[-1].tasks.add(task)
-        self.lookups[-1].values.update({k: number(v) for k, v in event.values.items()})
+        self.lookups[-1].values.update({k: as_number(v) for k, v in event.values.items()})
 
     def _saved(self, event: Event) -> None:
         self.saved = dict(event.values)
@@ -184,18 +184,18 @@ class RunState:
 
     # --- checkpoints and instants ---------------------------------------------------------------
 
-    def _begin(self, number_of: int, state: str = "running") -> CheckpointSeen:
-        self.checkpoints.append(CheckpointSeen(number_of, state))
+    def _begin(self, number_of: int, state: str = "running") -> CheckpointState:
+        self.checkpoints.append(CheckpointState(number_of, state))
         del self.checkpoints[:-_KEPT]
         self._counted = number_of + 1
-        for seen in self.operators.values():
-            seen.stale = True
+        for operator in self.operators.values():
+            operator.stale = True
         self.buffers.stale = self._new_lookup = True
         return self.checkpoints[-1]
 
     def _batch(self, event: Event) -> None:
         states = {"batch_skipped": "skipped", "checkpoint_sealed": "sealed"}
-        self._begin(int(number(event.values.get("batch"))), states.get(event.kind, "running"))
+        self._begin(int(as_number(event.values.get("batch"))), states.get(event.kind, "running"))
 
     def _batch_ended(self, event: Event) -> None:
         batch = event.values.get("batch")
@@ -206,7 +206,7 @@ class RunState:
     def _instant(self, event: Event) -> None:
         time17 = str(event.values.get("instant", "?"))
         state = _STATES[event.kind]
-        instant = self.instants.setdefault(time17, InstantSeen(time17))
+        instant = self.instants.setdefault(time17, InstantState(time17))
         if len(self.instants) > _KEPT:
             del self.instants[next(iter(self.instants))]
         again = instant.state == "completed"
@@ -218,13 +218,15 @@ class RunState:
             if not again:
                 self.committed += 1
                 self.trouble = None
-                self.rows += sum(int(number(instant.values.get(k))) for k in ("inserts", "updates"))
+                self.rows += sum(
+                    int(as_number(instant.values.get(k))) for k in ("inserts", "updates")
+                )
 
     def _columns(self, time17: str, event: Event) -> None:
         """Give the instant its checkpoints, and them their state."""
         state, mine = _STATES[event.kind], [c for c in self.checkpoints if c.instant == time17]
         free = [c for c in self.checkpoints if not c.instant and c.state in ("running", "sealed")]
-        joins = state == "prepared" and number(event.values.get("checkpoint")) >= len(mine)
+        joins = state == "prepared" and as_number(event.values.get("checkpoint")) >= len(mine)
         if not mine or joins:
             if not free and state in ("requested", "inflight", "prepared"):
                 free = [self._begin(self._counted)]
@@ -286,9 +288,9 @@ _REDUCERS: dict[str, Callable[[RunState, Event], None]] = {
     ),
     "job_started": RunState._job_started,
     "checkpoint_timed_out": RunState._timed_out,
-    "buffer_level": lambda state, event: state.buffers.level(event),
+    "buffer_level": lambda state, event: state.buffers.record_level(event),
     "buffer_flushed": RunState._flushed,
-    "file_written": lambda state, event: state.buffers.written(event),
+    "file_written": lambda state, event: state.buffers.record_file(event),
     "index_looked_up": RunState._looked_up,
     "index_saved": RunState._saved,
     "batch_ended": RunState._batch_ended,

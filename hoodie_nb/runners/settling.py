@@ -25,7 +25,7 @@ def settle(
     Seals of the query `sealing` are kept until the end of its interval, if there is nothing else.
     `last` is the last successful checkpoint: if it is not in the table, nothing is changed.
     """
-    coordinator.look_again()
+    coordinator.forget_records()
     drop_torn(coordinator.table, coordinator.prepared.instant_times())
     coordinator.catch_up()
     intake = Intake(coordinator.table.config, coordinator.table.schema)

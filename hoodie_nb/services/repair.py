@@ -54,7 +54,7 @@ def repair(
     """Recover the table and rewrite what is wrong; None if no file had to be written."""
     coordinator = WriteCoordinator(table, events)
     table.accepts_loss = accept_loss
-    table.list_again()
+    table.forget_file_groups()
     try:
         settle(coordinator, events)
         intake = Intake(table.config, table.schema)

@@ -133,22 +133,22 @@ class BloomFilter:
     def parse(cls, text: str, type_code: str) -> BloomFilter:
         """Read the footer's text, the inverse of `to_text`. Raises: InvalidTable."""
         code = type_code.upper()  # Java's reader ignores case here
-        _demand(code in (SIMPLE, DYNAMIC), f"of unknown type {type_code!r}")
+        _require(code in (SIMPLE, DYNAMIC), f"of unknown type {type_code!r}")
         try:
             data = base64.b64decode(text, validate=True)
         except ValueError as error:
             raise InvalidTable(f"the bloom filter is not base64: {error}") from error
         layout = _HEADER if code == SIMPLE else _COUNTS
-        _demand(len(data) >= layout.size, f"cut short at {len(data)} bytes")
+        _require(len(data) >= layout.size, f"cut short at {len(data)} bytes")
         version, hashes, hash_type, bits = _HEADER.unpack_from(data)
         known = (version, hash_type) == (_VERSION, _MURMUR)
-        _demand(known, f"of version {version} and hash type {hash_type}, not -1 and 1")
-        _demand(1 <= hashes <= _MAX_HASHES and bits > 0, f"of {hashes} hashes, {bits} bits")
+        _require(known, f"of version {version} and hash type {hash_type}, not -1 and 1")
+        _require(1 <= hashes <= _MAX_HASHES and bits > 0, f"of {hashes} hashes, {bits} bits")
         if code == SIMPLE:
             return cls(bits, hashes, 0, _parsed_rows(data, 0, 1, bits))
         *_, entries, in_last_row, count = _COUNTS.unpack_from(data)
         sane = entries > 0 and count > 0 and in_last_row >= 0
-        _demand(sane, f"of {count} rows for {entries} keys each, {in_last_row} in the last")
+        _require(sane, f"of {count} rows for {entries} keys each, {in_last_row} in the last")
         rows = _parsed_rows(data, _COUNTS.size, count, bits)
         return cls(bits, hashes, entries, rows, _in_last_row=in_last_row)
 
@@ -284,7 +284,7 @@ def _refuse(what: str, bad: Bools) -> None:
         raise InvalidInput(f"record key is {what} in {where}; give every row a key")
 
 
-def _demand(met: bool, otherwise: str) -> None:
+def _require(met: bool, otherwise: str) -> None:
     if not met:
         raise InvalidTable(f"the bloom filter is {otherwise}; the file is damaged or not Hudi's")
 
@@ -292,8 +292,8 @@ def _demand(met: bool, otherwise: str) -> None:
 def _parsed_rows(data: bytes, start: int, count: int, bits: int) -> Bytes:
     """Read `count` rows from byte `start` on, each after a copy of the header."""
     width, rest = _HEADER.size + -(-bits // 8), len(data) - start
-    _demand(rest == count * width, f"of {rest} bytes where {count} rows take {count * width}")
+    _require(rest == count * width, f"of {rest} bytes where {count} rows take {count * width}")
     table = np.frombuffer(data, dtype=np.uint8, offset=start).reshape(count, width)
     same = table[:, : _HEADER.size] == np.frombuffer(data, np.uint8, _HEADER.size)
-    _demand(bool(same.all()), "of rows whose bits or hashes differ from the header's")
+    _require(bool(same.all()), "of rows whose bits or hashes differ from the header's")
     return table[:, _HEADER.size :].copy()

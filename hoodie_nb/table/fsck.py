@@ -49,10 +49,10 @@ class Finding:
     """A problem of a table, and how to fix it."""
 
     what: str
-    cure: str
+    fix: str
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.cure}"
+        return f"{self.what}: {self.fix}"
 
 
 def fsck(path: str | os.PathLike[str]) -> list[Finding]:
@@ -68,8 +68,8 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"unless a write is running: {REPAIR}"
     for instant in table.timeline.pending():
         lost = vanished(table, instant) if instant.action in COMMITS else None
-        cure = next_write if instant.action in ("commit", "rollback") else _THEIRS
-        yield Finding(*(lost or (f"instant {instant} is pending", cure)))
+        fix = next_write if instant.action in ("commit", "rollback") else _THEIRS
+        yield Finding(*(lost or (f"instant {instant} is pending", fix)))
     for folder in (STAGED, SCRATCH, f"{META}/.temp"):
         for entry in table.storage.list_folder(folder):
             yield Finding(f"{folder}/{entry.name} is left over", next_write)
@@ -132,10 +132,10 @@ def _one_folder(
         archived = name is not None and known.archived(name.instant_time)
         data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
         if data and path not in named and not archived:
-            yield Finding(f"{path} is in no commit", _cure_of_orphan(table, name, known))
+            yield Finding(f"{path} is in no commit", _fix_for_orphan(table, name, known))
 
 
-def _cure_of_orphan(table: TableHandle, name: BaseFileName | None, known: Commits) -> str:
+def _fix_for_orphan(table: TableHandle, name: BaseFileName | None, known: Commits) -> str:
     if name is not None and name.instant_time in known.pending:
         return f"see the finding about its instant {name.instant_time}"
     other = name is not None and name.instant_time not in known.completed

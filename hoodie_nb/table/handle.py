@@ -117,7 +117,7 @@ class TableHandle:
                         "a backup, or delete the base files if their rows are not wanted"
                     )
 
-    def note_swept(self) -> None:
+    def mark_swept(self) -> None:
         """Record that there is no unfinished write on the current timeline."""
         self._swept = self.timeline.listing
 
@@ -126,7 +126,7 @@ class TableHandle:
         swept, self._swept = self._swept, None
         return swept is not None and swept.names == self.timeline.listing.names
 
-    def list_again(self) -> None:
+    def forget_file_groups(self) -> None:
         """Drop the cached view of the file groups: files may have been deleted by hand."""
         self._listed = False
 

@@ -15,7 +15,7 @@ from hoodie_nb.errors import InvalidInput
 from hoodie_nb.table.storage import META, LocalStorage
 
 
-def refuse_twins(
+def refuse_colliding_folders(
     storage: LocalStorage, partitions: Collection[str], written: Collection[str]
 ) -> None:
     """Raise InvalidInput if a new partition's folder would be that of another partition."""

@@ -36,8 +36,8 @@ def refuse_vanished(table: TableHandle, pending: Instant) -> None:
     """Raise InvalidTable if a pending commit was completed: it must not be rolled back."""
     objection = vanished(table, pending) if pending.action in COMMITS else None
     if objection:
-        what, cure = objection
-        raise InvalidTable(f"{what}; a rollback would delete its rows permanently. {cure}")
+        what, fix = objection
+        raise InvalidTable(f"{what}; a rollback would delete its rows permanently. {fix}")
 
 
 def vanished(table: TableHandle, pending: Instant) -> tuple[str, str] | None:

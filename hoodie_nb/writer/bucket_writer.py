@@ -127,7 +127,7 @@ class BucketWriter:
             written_keys = self._keys_of(bucket.partition_path, None)
             bucket.new_file = NewFile(self._plan, self._staged_name(), written_keys)
             self._open_files.add(bucket.new_file)
-        if not bucket.new_file.takes(folded):
+        if not bucket.new_file.accepts(folded):
             return False
         bucket.new_file.append(self._merge(bucket, folded))
         return True
@@ -136,7 +136,7 @@ class BucketWriter:
         began = time.perf_counter()
         incoming, old, new = self._folded(buffer, bucket), self._old(bucket), bucket.new_file
         merge = self._merge(bucket, incoming)
-        if new is not None and not bucket.runs and new.takes(incoming):
+        if new is not None and not bucket.runs and new.accepts(incoming):
             new.append(merge)
             staged, rows, deleted, written_keys = self._close(new), new.rows, None, new.written_keys
         else:

@@ -33,7 +33,7 @@ class NewFile:
         self._keys: list[pa.Array] = []
         self.rows = 0
 
-    def takes(self, folded: pa.Table) -> bool:
+    def accepts(self, folded: pa.Table) -> bool:
         """Whether rows can be appended: no deletes, and no key that is in the file already."""
         if self._plan.intake.operation == "insert" or folded.num_rows == 0:
             return True

@@ -190,7 +190,7 @@ def test_a_logical_type_we_would_drop_is_refused(table: Table, raw: str, logical
 
 
 def test_properties_without_their_checksum_are_not_written_by(table: Table) -> None:
-    """A properties file cut off after any line is read at most: an upsert names file and cure."""
+    """A truncated properties file may be readable, but an upsert names the file and the fix."""
     path = Path(table.path, ".hoodie/hoodie.properties")
     whole = path.read_text().splitlines(keepends=True)
     refused = 0

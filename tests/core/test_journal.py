@@ -287,7 +287,7 @@ def test_damaged_progress_is_refused(life):
     path.write_bytes(content[:at] + b"1" + content[at + 1 :])
     with pytest.raises(InvalidTable, match=path.name):
         one.start()
-    path.unlink()  # the cure that the error names
+    path.unlink()  # the fix that the error names
     one.start()
     one.checkpoint(("b", 1, 1, False))
     one.job.complete(one.number)

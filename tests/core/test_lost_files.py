@@ -62,7 +62,7 @@ def written(table: Table) -> dict[str, bytes | None]:
 def test_no_write_builds_on_a_group_whose_newest_file_is_lost(
     table: Table, tmp_path: Path, which: str, how: str
 ) -> None:
-    """Every way to write names the file, its commit and the cure, and writes on when it is back."""
+    """Every kind of write names the file, its commit and the fix, and works once it is restored."""
     shutil.copytree(table.path, tmp_path / "backup")
     (*_, lost) = lose(table, which)
     if how == "in process":
@@ -101,7 +101,7 @@ def test_no_write_builds_on_a_group_whose_newest_file_is_lost(
 def test_a_loss_that_is_accepted_leaves_a_clean_table(table: Table, which: str) -> None:
     """`repair(accept_loss=True)` continues with the other files; the table can be written again."""
     lose(table, which)
-    assert any("accept_loss=True" in finding.cure for finding in table.fsck())
+    assert any("accept_loss=True" in finding.fix for finding in table.fsck())
     Table.open(table.path).repair(accept_loss=True)
     again = Table.open(table.path)
     held = rows(1, "a", "b").slice(0, 2) if which == "newest" else rows(1).slice(0, 0)

@@ -179,7 +179,7 @@ def test_seals_after_commits_of_an_older_version_are_applied(life):
 
 @pytest.mark.parametrize("mark", ["", "x", "-2", "9" * 30])
 def test_a_mark_that_is_no_number_is_refused(life, mark):
-    """A commit whose last arrival cannot be read is named, with the cure."""
+    """A commit whose last arrival cannot be read is named, with the fix."""
     one = life(Interval(checkpoints=1000))
     interval_with_backup(one)
     path = one.path / ".hoodie" / f"{committed(one)[-1]}.commit"

@@ -134,7 +134,7 @@ def remembered(folder: Path) -> Path:
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "longer", "other"])
 def test_a_damaged_state_is_refused_and_not_believed(tmp_path: Path, damage: str) -> None:
-    """A bit that flipped anywhere, or a file that was cut, is an error that names file and cure."""
+    """Any flipped bit, and any truncated file, is an error that names the file and the fix."""
     run = remembered(tmp_path)
     good = run.read_bytes()
     bad = {"cut": [good[:n] for n in range(1, len(good), 50)], "empty": [b""], "longer": [good * 2]}

@@ -18,7 +18,7 @@ from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.index import upkeep
 from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.names import refuse_twins
+from hoodie_nb.table.names import refuse_colliding_folders
 from hoodie_nb.table.read import to_arrow
 from hoodie_nb.table.storage import LocalStorage
 
@@ -189,10 +189,10 @@ def test_partitions_that_would_share_a_folder_are_refused(tmp_path: Path, pair) 
     deaf, plain = Deaf(tmp_path), LocalStorage(tmp_path)
     for known, written in ((pair[:1], pair[1:]), ((), pair), (("x",), pair)):
         with pytest.raises(InvalidInput, match="are one folder"):
-            refuse_twins(deaf, known, written)
-        refuse_twins(plain, known, written)
-    refuse_twins(deaf, pair, pair)
-    refuse_twins(deaf, ("x", "y"), ("x", "z"))
+            refuse_colliding_folders(deaf, known, written)
+        refuse_colliding_folders(plain, known, written)
+    refuse_colliding_folders(deaf, pair, pair)
+    refuse_colliding_folders(deaf, ("x", "y"), ("x", "z"))
 
 
 def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, monkeypatch) -> None:
@@ -218,4 +218,4 @@ def test_a_plan_of_another_engine_is_not_ours_to_repair(tmp_path: Path, action: 
     (tmp_path / f"t/.hoodie/20260101000000000.{action}.requested").write_bytes(b"")
     (finding,) = table.fsck()
     assert action in finding.what
-    assert finding.cure == "let the engine that planned it complete or cancel it"
+    assert finding.fix == "let the engine that planned it complete or cancel it"

@@ -72,7 +72,7 @@ def test_a_flipped_bit_in_the_properties_changes_no_rule(tmp_path: Path, line: s
     assert without_meta(table.to_arrow()) == without_meta(rows(10, 1))
 
 
-def test_properties_that_changed_are_named_with_the_cure(table: Table) -> None:
+def test_properties_that_changed_are_named_with_the_fix(table: Table) -> None:
     """A lost line is refused by writers until it is back, or the kept rules are deleted."""
     path = Path(table.path, ".hoodie/hoodie.properties")
     path.write_text(path.read_text().replace("hoodie.table.precombine.field=ts\n", ""))

@@ -172,5 +172,5 @@ def test_files_of_a_commit_that_left_the_timeline_are_not_to_be_deleted(
     instant = TRACES[case](path).name[:17]
     for file in path.glob(f".hoodie/{instant}.*"):
         file.unlink()
-    (cure,) = [f.cure for f in Table.open(path).fsck() if f"_{instant}.parquet is in no" in f.what]
-    assert cure.startswith(f"restore the files .hoodie/{instant}.*") and "on purpose" in cure
+    (fix,) = [f.fix for f in Table.open(path).fsck() if f"_{instant}.parquet is in no" in f.what]
+    assert fix.startswith(f"restore the files .hoodie/{instant}.*") and "on purpose" in fix

@@ -19,7 +19,7 @@ from pathlib import Path
 
 OURS = ".hoodie/.hoodie_nb"
 HOW = ("flip", "cut", "empty", "gone", "other", "longer")
-REMEDIES = ("restore", "delete", "remove", "start")  # the verbs of a cure
+REMEDIES = ("restore", "delete", "remove", "start")  # the verbs of a fix
 
 
 def kind_of(path: str) -> str:
@@ -109,7 +109,7 @@ class Damage:
             path.write_bytes(self.before)
 
     def check_message(self, text: str) -> None:
-        """Raise AssertionError unless the message names the file and a cure.
+        """Raise AssertionError unless the message names the file and a fix.
 
         A missing or older record may be reported as a checkpoint that is not in the table.
         """
@@ -118,7 +118,7 @@ class Damage:
         )
         names = [path.name for path in (self.path, *self.links)]
         assert missed or any(n in text for n in names), f"{self}: the message names no file: {text}"
-        assert any(verb in text.lower() for verb in REMEDIES), f"{self}: no cure: {text}"
+        assert any(verb in text.lower() for verb in REMEDIES), f"{self}: no fix: {text}"
 
 
 def _links(path: Path) -> list[Path]:

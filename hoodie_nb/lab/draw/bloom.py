@@ -44,7 +44,7 @@ def _bits(bits: Sequence[bool], probed: Sequence[bool]) -> list[str]:
 
 def _rates(points: Sequence[RatePoint]) -> list[str]:
     """Draw the rates on a logarithmic scale from 1 down to a millionth."""
-    parts = [svg.words(_X - 44, 12, "False positives by bits per key", size=11, weight="bold")]
+    parts = [svg.text(_X - 44, 12, "False positives by bits per key", size=11, weight="bold")]
     wide = svg.WIDTH - _X - 30
     most = max((p.bits_a_key for p in points), default=1)
 

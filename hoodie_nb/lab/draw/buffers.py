@@ -2,8 +2,8 @@
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.draw.progress import HALF, HEIGHT, span, window
+from hoodie_nb.lab.run_parts import BucketState, BuffersState
 from hoodie_nb.lab.run_state import RunState
-from hoodie_nb.lab.seen import BucketSeen, BuffersSeen
 
 _LEFT, _RIGHT = 230, 262  # the line's end, and the buckets' start
 _MOST = 16
@@ -11,31 +11,32 @@ _MOST = 16
 
 def buffers(state: RunState) -> str:
     """Return the buffer's line (left) and its buckets (right)."""
-    seen, begin = state.buffers, window(state)
-    title = f"Buffered {svg.size_of(sum(seen.levels.values()))}, at most {svg.size_of(seen.peak)}"
-    parts = [svg.heading(title), *_line(seen, begin, span(state)), *_buckets(seen)]
-    flushes = sum(bucket.flushes for bucket in seen.buckets.values())
-    label = f"{title}; {len(seen.buckets)} buckets, {flushes} flushes in this checkpoint"
+    buffered, begin = state.buffers, window(state)
+    now, peak = svg.size_of(sum(buffered.levels.values())), svg.size_of(buffered.peak)
+    title = f"Buffered {now}, at most {peak}"
+    parts = [svg.heading(title), *_line(buffered, begin, span(state)), *_buckets(buffered)]
+    flushes = sum(bucket.flushes for bucket in buffered.buckets.values())
+    label = f"{title}; {len(buffered.buckets)} buckets, {flushes} flushes in this checkpoint"
     return svg.picture(HEIGHT, parts, label=label, width=HALF)
 
 
-def _line(seen: BuffersSeen, begin: float, wide: float) -> list[str]:
-    limit, tasks = seen.allowed, max(1, len(seen.levels))
-    most = max([seen.peak, 1.0, *([limit] if seen.peak * 4 > limit else [])])
+def _line(buffered: BuffersState, begin: float, wide: float) -> list[str]:
+    limit, tasks = buffered.total_limit, max(1, len(buffered.levels))
+    most = max([buffered.peak, 1.0, *([limit] if buffered.peak * 4 > limit else [])])
 
     def x(at_ms: float) -> float:
         return 1 + (_LEFT - 1) * (at_ms - begin) / wide
 
-    points = [(x(at), 94 - 62 * size / most) for at, size in seen.history if at >= begin]
+    points = [(x(at), 94 - 62 * size / most) for at, size in buffered.history if at >= begin]
     parts = [svg.line(1, 94, _LEFT, 94)]
     if 0 < limit <= most:
         y = 94 - 62 * limit / most
-        caption = f"limit of {svg.many(tasks, 'task')}: {svg.size_of(limit)}"
+        caption = f"limit of {svg.counted(tasks, 'task')}: {svg.size_of(limit)}"
         parts.append(svg.line(1, y, _LEFT, y, stroke=svg.RED, stroke_dasharray="4 3"))
-        parts.append(svg.words(3, y - 3, caption, size=9, fill=svg.FAINT))
+        parts.append(svg.text(3, y - 3, caption, size=9, fill=svg.FAINT))
     if points:
         parts.append(svg.path(points, fill="none", stroke=svg.BLUE, stroke_width=1.5))
-    for at, file_id, size in seen.flushes:
+    for at, file_id, size in buffered.flushes:
         if at >= begin:
             caption = f"{file_id} flushed, {svg.size_of(size)}"
             parts.append(svg.mark("triangle", x(at), 99, fill=svg.AMBER, size=3.5, title=caption))
@@ -43,10 +44,10 @@ def _line(seen: BuffersSeen, begin: float, wide: float) -> list[str]:
     return parts
 
 
-def _buckets(seen: BuffersSeen) -> list[str]:
-    shown = sorted(seen.buckets.values(), key=lambda b: (b.partition, b.file_id))
+def _buckets(buffered: BuffersState) -> list[str]:
+    shown = sorted(buffered.buckets.values(), key=lambda b: (b.partition, b.file_id))
     more = len(shown) - _MOST
-    caption = svg.many(len(shown), "bucket") + (f", {_MOST} shown" if more > 0 else "")
+    caption = svg.counted(len(shown), "bucket") + (f", {_MOST} shown" if more > 0 else "")
     parts = [
         svg.line(_RIGHT, 94, HALF - 10, 94),
         svg.note(_RIGHT, 113, f"{caption}; n▲ flushes, □ file"),
@@ -61,7 +62,7 @@ def _buckets(seen: BuffersSeen) -> list[str]:
     return parts
 
 
-def _bucket(bucket: BucketSeen, x: float, step: float, most: float, colour: str) -> list[str]:
+def _bucket(bucket: BucketState, x: float, step: float, most: float, colour: str) -> list[str]:
     caption = (
         f"{bucket.partition or 'no partition'} / {bucket.file_id}: {svg.size_of(bucket.bytes)} "
         f"buffered, {bucket.flushes} flushes, file of {svg.size_of(bucket.written)}"
@@ -75,7 +76,7 @@ def _bucket(bucket: BucketSeen, x: float, step: float, most: float, colour: str)
     if bucket.flushes:
         top = 94 - max(full, high, 2) - 3
         parts.append(
-            svg.words(x + step / 2, top, bucket.flushes, size=9, anchor="middle", title=caption)
+            svg.text(x + step / 2, top, bucket.flushes, size=9, anchor="middle", title=caption)
         )
     if not (full or high or bucket.flushes):
         parts.append(svg.line(x + 2, 93, x + step - 2, 93, stroke=svg.LINE))

@@ -7,8 +7,8 @@ the shuffle before it is skewed.
 from dataclasses import replace
 
 from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.run_parts import OperatorState
 from hoodie_nb.lab.run_state import RunState
-from hoodie_nb.lab.seen import OperatorSeen
 from hoodie_nb.writer.pipelines import PIPELINES, Operator
 
 HEIGHT = 132
@@ -28,7 +28,7 @@ def diagram(state: RunState) -> str:
     parts = []
     for place, operator in enumerate(row):
         x = 1 + place * (width + gap)
-        parts += _box(operator, _seen(operator, state), state, x, width)
+        parts += _box(operator, _state_of(operator, state), state, x, width)
         if place < len(row) - 1:
             parts += _arrow(x + width, gap, operator.sends_by)
     for operator in driver:
@@ -37,17 +37,17 @@ def diagram(state: RunState) -> str:
     return svg.picture(HEIGHT, parts, label=text)
 
 
-def _seen(operator: Operator, state: RunState) -> OperatorSeen:
+def _state_of(operator: Operator, state: RunState) -> OperatorState:
     names = _FIRST if operator.name == "Source" else (_SEEN.get(operator.name, operator.name),)
     found = [state.operators[name] for name in names if name in state.operators]
-    return found[0] if found else OperatorSeen()
+    return found[0] if found else OperatorState()
 
 
 def _box(
-    operator: Operator, seen: OperatorSeen, state: RunState, x: float, width: float
+    operator: Operator, progress: OperatorState, state: RunState, x: float, width: float
 ) -> list[str]:
     over, elapsed = state.over, max(1, state.now_ms - state.began_ms) / 1000
-    rate = seen.flow.total / elapsed if over else seen.flow.rate(state.now_ms)
+    rate = progress.flow.total / elapsed if over else progress.flow.rate(state.now_ms)
     tasks = str(state.tasks or "n") if operator.parallelism == "n" else operator.parallelism
     serial = operator.name == "InstantGenerator"
     edge = svg.AMBER if serial else svg.BLUE if rate else svg.LINE
@@ -62,18 +62,16 @@ def _box(
             stroke_width=1 if over or not rate else 2,
             rx=6,
         ),
-        svg.words(x + 10, _TOP + 18, f"{operator.name} x {tasks}", weight="bold", size=13),
-        svg.note(x + 10, _TOP + 34, operator.does, most=int(width / 6.2)),
-        svg.words(
-            x + 10, _TOP + 58, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT
-        ),
+        svg.text(x + 10, _TOP + 18, f"{operator.name} x {tasks}", weight="bold", size=13),
+        svg.note(x + 10, _TOP + 34, operator.does, max_chars=int(width / 6.2)),
+        svg.text(x + 10, _TOP + 58, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT),
         svg.note(x + 62, _TOP + 58, "rows/s, mean" if over else "rows/s"),
-        svg.note(x + 142, _TOP + 58, f"{svg.short(seen.flow.total)} in total"),
+        svg.note(x + 142, _TOP + 58, f"{svg.short(progress.flow.total)} in total"),
     ]
     if operator.name == "Source":
         return parts
-    most = max(seen.tasks.values(), default=0) or 1
-    shown = sorted(seen.tasks.items())[:8]
+    most = max(progress.tasks.values(), default=0) or 1
+    shown = sorted(progress.tasks.items())[:8]
     for place, (task, rows) in enumerate(shown):
         left, high = x + width - 10 - 9 * (len(shown) - place), 24 * rows / most
         text = f"task {task}: {rows:,.0f} rows in this batch"
@@ -99,7 +97,7 @@ def _coordinator(operator: Operator, state: RunState, width: float) -> list[str]
     text = f"{operator.name} ({operator.parallelism}): {operator.does}"
     parts = [
         svg.bar(1, 2, svg.WIDTH - 2, 28, fill=svg.SHADE, stroke=svg.LINE, rx=6),
-        svg.words(11, 20, text, weight="bold", size=13),
+        svg.text(11, 20, text, weight="bold", size=13),
         svg.line(x - 30, 30, x - 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
         svg.line(x + 30, 30, x + 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
         svg.note(x - 36, 48, "instant ↓", anchor="end"),
@@ -107,5 +105,5 @@ def _coordinator(operator: Operator, state: RunState, width: float) -> list[str]
     ]
     if newest is not None:
         parts.append(svg.state_mark(newest.state, svg.WIDTH - 250, 16))
-        parts.append(svg.words(svg.WIDTH - 236, 20, f"{newest.time} {newest.state}", fill=svg.INK))
+        parts.append(svg.text(svg.WIDTH - 236, 20, f"{newest.time} {newest.state}", fill=svg.INK))
     return parts

@@ -38,7 +38,7 @@ def file_groups(
         name: list(these) for name, these in groupby(ordered, key=lambda g: g.partition)
     }
     size, high = svg.size_of(sum(group.bytes for group in groups)), height(partitions)
-    counted = f"{svg.many(len(groups), 'file group')} in {svg.many(len(parted), 'partition')}"
+    counted = f"{svg.counted(len(groups), 'file group')} in {svg.counted(len(parted), 'partition')}"
     title = f"{counted}, {size}, as of {as_of or 'now'}"
     parts = [svg.heading(title)]
     full = max([target_bytes, 1]) if groups else 1
@@ -46,7 +46,7 @@ def file_groups(
     shown = full if most * 8 > full else most  # small files would be invisible in a large frame
     for line, (name, these) in enumerate(list(parted.items())[:_LINES]):
         y = 24 + 34 * line
-        parts.append(svg.words(1, y + 14, name or "(no partition)", size=11, most=26))
+        parts.append(svg.text(1, y + 14, name or "(no partition)", size=11, max_chars=26))
         for place, group in enumerate(these[:_ACROSS]):
             parts.append(
                 _group(group, _LEFT + place * _CELL, y, shown, new=group.instant_time == as_of)
@@ -66,7 +66,7 @@ def _group(group: GroupFacts, x: float, y: float, full: int, *, new: bool) -> st
     share = min(1.0, group.bytes / full)
     colour = svg.AMBER if new else svg.BLUE
     caption = (
-        f"{group.file_id}: {svg.size_of(group.bytes)}, {svg.many(group.slices, 'slice')}, "
+        f"{group.file_id}: {svg.size_of(group.bytes)}, {svg.counted(group.slices, 'slice')}, "
         f"the newest of instant {group.instant_time}"
     )
     parts = [

@@ -8,8 +8,8 @@ in vain    the filter said maybe, and the file did not have it
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.draw.instants import HEIGHT
+from hoodie_nb.lab.run_parts import Lookups
 from hoodie_nb.lab.run_state import RunState
-from hoodie_nb.lab.seen import Lookups
 
 NARROW, TALL = 328, 190
 SHARES = (("state", svg.GREEN), ("no", svg.BLUE), ("read", svg.AMBER), ("in vain", svg.RED))

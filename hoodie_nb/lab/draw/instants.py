@@ -7,8 +7,8 @@ notification was lost or if an interval commits them together.
 from collections.abc import Sequence
 
 from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.run_parts import CheckpointState, InstantState
 from hoodie_nb.lab.run_state import RunState
-from hoodie_nb.lab.seen import CheckpointSeen, InstantSeen
 
 HEIGHT, WIDE = 124, 620
 _SHOWN = 20
@@ -52,7 +52,7 @@ def _lane(lane: int) -> float:
     return 28 + 18 * lane
 
 
-def _checkpoint(checkpoint: CheckpointSeen, x: float) -> list[str]:
+def _checkpoint(checkpoint: CheckpointState, x: float) -> list[str]:
     shape, colour = _CHECKPOINTS.get(checkpoint.state, ("ring", svg.GREY))
     caption = f"checkpoint {checkpoint.number}: {checkpoint.state}"
     return [
@@ -61,7 +61,7 @@ def _checkpoint(checkpoint: CheckpointSeen, x: float) -> list[str]:
     ]
 
 
-def _instant(instant: InstantSeen, xs: Sequence[float]) -> list[str]:
+def _instant(instant: InstantState, xs: Sequence[float]) -> list[str]:
     """Draw the states of an instant, one above the other, and its final state."""
     middle, caption = (xs[0] + xs[-1]) / 2, _caption(instant)
     ends = {"rolled back": _lane(0), "abandoned": _lane(1)}
@@ -82,7 +82,7 @@ def _instant(instant: InstantSeen, xs: Sequence[float]) -> list[str]:
     return [svg.group(parts, title=caption)]
 
 
-def _caption(instant: InstantSeen) -> str:
+def _caption(instant: InstantState) -> str:
     begin = min(instant.at_ms.values(), default=0)
     since = [f"{name} +{at - begin} ms" for name, at in instant.at_ms.items()]
     wrote = [f"{k} {v:,}" for k, v in instant.values.items() if isinstance(v, int)]

@@ -1,8 +1,8 @@
 """The progress of a run: its head line, the rows per second, and the last error."""
 
 from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.run_parts import STEP_MS
 from hoodie_nb.lab.run_state import RunState
-from hoodie_nb.lab.seen import STEP_MS
 
 WINDOW_MS = 30_000
 HEAD, HEAD_WIDTH = 44, 830
@@ -33,10 +33,10 @@ def head(state: RunState, done: float | None = None) -> str:
     parts = [
         svg.bar(1, 7, 126, 28, fill="none", stroke=colour, stroke_width=1.5, rx=14),
         svg.mark(shape, 18, 21, fill=colour),
-        svg.words(34, 26, state.status, size=14, weight="bold"),
+        svg.text(34, 26, state.status, size=14, weight="bold"),
     ]
     for x, number, unit in facts:
-        parts += [svg.words(x, 22, number, size=18), svg.note(x, 37, unit)]
+        parts += [svg.text(x, 22, number, size=18), svg.note(x, 37, unit)]
     if done is not None:
         parts += _done(min(1.0, max(0.0, done)), elapsed, over=state.over)
     caption = f"Job {state.status}: {rate:.0f} rows per second, {state.committed} commits"
@@ -115,11 +115,11 @@ def trouble(state: RunState) -> str:
     """Return the last error and its fix, in two lines."""
     found = state.trouble
     if found is None:
-        parts = [svg.words(1, 14, "No errors.", size=11, fill=svg.FAINT)]
+        parts = [svg.text(1, 14, "No errors.", size=11, fill=svg.FAINT)]
         return svg.picture(TROUBLE, parts, label="No errors")
     parts = [
         svg.mark("cross", 8, 10, fill=svg.RED),
-        svg.words(22, 14, found.what, fill=svg.RED, most=140, title=found.what),
-        svg.words(22, 32, found.cure, most=140, title=found.cure),
+        svg.text(22, 14, found.what, fill=svg.RED, max_chars=140, title=found.what),
+        svg.text(22, 32, found.fix, max_chars=140, title=found.fix),
     ]
     return svg.picture(TROUBLE, parts, label=f"Error: {found.what}")

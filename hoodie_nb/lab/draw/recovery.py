@@ -35,7 +35,7 @@ def recovery(state: RunState) -> str:
         since = f"+{(note.at_ms - begin) / 1000:.1f} s"
         parts.append(svg.note(52, y, since, anchor="end"))
         parts.append(svg.mark(shape, 66, y - 4, fill=colour, size=5))
-        parts.append(svg.words(80, y, note.text, most=130))
+        parts.append(svg.text(80, y, note.text, max_chars=130))
     hidden = len(story) - len(shown)
     if hidden > 0:
         caption = f"{hidden} {'later' if faults else 'earlier'} not shown"

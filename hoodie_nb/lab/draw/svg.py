@@ -56,25 +56,25 @@ def picture(height: int, parts: Iterable[str], *, label: str, width: int = WIDTH
     )
 
 
-def words(
-    x: float, y: float, text: object, *, most: int = 1000, title: str = "", **more: object
+def text(
+    x: float, y: float, content: object, *, max_chars: int = 1000, title: str = "", **more: object
 ) -> str:
-    """Return a line of text; `anchor` and `weight` are SVG's; `most` limits the characters."""
-    shown = str(text)
-    if len(shown) > most:
-        shown, title = shown[: most - 1] + "…", title or shown
+    """Return a line of text; `anchor` and `weight` are SVG's; `max_chars` limits the characters."""
+    shown = str(content)
+    if len(shown) > max_chars:
+        shown, title = shown[: max_chars - 1] + "…", title or shown
     element = tag("text", title, x=x, y=y, **{"size": 12, "fill": INK, **more})
     return element.replace("</text>", f"{escape(shown)}</text>")
 
 
-def note(x: float, y: float, text: object, **more: object) -> str:
+def note(x: float, y: float, content: object, **more: object) -> str:
     """Return a line of small, faint text."""
-    return words(x, y, text, **{"size": 10, "fill": FAINT, **more})  # type: ignore[arg-type]
+    return text(x, y, content, **{"size": 10, "fill": FAINT, **more})  # type: ignore[arg-type]
 
 
-def heading(text: object) -> str:
+def heading(content: object) -> str:
     """Return the heading of a picture."""
-    return words(1, 12, text, size=11, weight="bold")
+    return text(1, 12, content, size=11, weight="bold")
 
 
 def bar(
@@ -140,10 +140,10 @@ def short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:,.0f}"
 
 
-def many(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     """Return a number with its noun.
 
-    >>> many(1, "file"), many(1200, "row")
+    >>> counted(1, "file"), counted(1200, "row")
     ('1 file', '1,200 rows')
     """
     return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -29,7 +29,7 @@ class InstantFacts:
         if self.files is None:
             return self.state if self.completion_time is None else ""
         size = svg.size_of(self.bytes or 0)
-        rows, files = svg.many(self.rows or 0, "row"), svg.many(self.files, "file")
+        rows, files = svg.counted(self.rows or 0, "row"), svg.counted(self.files, "file")
         return f"{self.operation} {rows} in {files}, {size}"
 
 
@@ -48,7 +48,7 @@ def timeline(instants: Sequence[InstantFacts]) -> str:
     caption = f", the newest {_LINES} shown" if len(instants) > _LINES else ""
     parts = [
         svg.heading(
-            f"Timeline: {svg.many(len(instants), 'instant')} over {_span(last - first)}{caption}"
+            f"Timeline: {svg.counted(len(instants), 'instant')} over {_span(last - first)}{caption}"
         )
     ]
     for place, (instant, begin) in enumerate(zip(shown, begins, strict=True)):
@@ -63,7 +63,7 @@ def _line(instant: InstantFacts, x: float, y: float, took: int | None, scale: fl
     state = "completed" if took is not None else instant.state
     parts = [
         svg.state_mark(state, 8, y + 8, size=5),
-        svg.words(20, y + 12, instant.requested_time, size=11),
+        svg.text(20, y + 12, instant.requested_time, size=11),
         svg.note(150, y + 12, instant.action),
         svg.line(_LEFT, y + 18, _RIGHT, y + 18, stroke_opacity=0.4),
     ]
@@ -71,7 +71,7 @@ def _line(instant: InstantFacts, x: float, y: float, took: int | None, scale: fl
         parts.append(svg.bar(x, y + 2, _RIGHT - x, 12, fill="none", stroke=svg.AMBER))
     else:
         parts.append(svg.bar(x, y + 2, max(5, took * scale), 12, fill=colour))
-    return [*parts, svg.note(_RIGHT + 12, y + 12, instant.wrote, most=50)]
+    return [*parts, svg.note(_RIGHT + 12, y + 12, instant.wrote, max_chars=50)]
 
 
 def _caption(instant: InstantFacts, took: int | None) -> str:

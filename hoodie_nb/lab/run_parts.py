@@ -12,7 +12,7 @@ STEP_MS = 500
 _STEPS = 240
 
 
-def number(value: object) -> float:
+def as_number(value: object) -> float:
     """Return a value of an event as a number, 0 if it is not one."""
     return value if isinstance(value, int | float) else 0
 
@@ -47,7 +47,7 @@ class Flow:
 
 
 @dataclass(slots=True)
-class OperatorSeen:
+class OperatorState:
     """The rows of an operator: `tasks` counts the rows of each task in the newest batch."""
 
     flow: Flow = field(default_factory=Flow)
@@ -56,18 +56,18 @@ class OperatorSeen:
     reported_ms: dict[int, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
-    def see(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         """Count the rows since the task's last event."""
         values, at_ms = event.values, event.at_ms
         if self.stale:
             self.tasks, self.reported_ms, self.stale = {}, {}, False
-        task, rows = int(number(values.get("task"))), number(values.get("rows"))
+        task, rows = int(as_number(values.get("task"))), as_number(values.get("rows"))
         before = self.tasks.get(task, 0.0)
         if task in self.ended or rows < before:  # a new attempt
             before = 0.0
             self.ended.discard(task)
             self.reported_ms.pop(task, None)
-        took = number(values.get("seconds")) + number(values.get("waiting_seconds"))
+        took = as_number(values.get("seconds")) + as_number(values.get("waiting_seconds"))
         began = self.reported_ms.get(task, at_ms - (1000 * took or STEP_MS))
         self.flow.add(rows - before, began, at_ms)
         self.tasks[task], self.reported_ms[task] = rows, at_ms
@@ -76,7 +76,7 @@ class OperatorSeen:
 
 
 @dataclass(slots=True)
-class BucketSeen:
+class BucketState:
     """A bucket of the newest checkpoint: bytes in its buffer, flushes, bytes of its file."""
 
     partition: str
@@ -87,67 +87,67 @@ class BucketSeen:
 
 
 @dataclass(slots=True)
-class BuffersSeen:
+class BuffersState:
     """The writers' buffers: bytes over time, flushes as (ms, file id, bytes), and the buckets."""
 
     levels: dict[int, float] = field(default_factory=dict)
     history: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=1000))
     flushes: deque[tuple[int, str, float]] = field(default_factory=lambda: deque(maxlen=200))
-    buckets: dict[str, BucketSeen] = field(default_factory=dict)
+    buckets: dict[str, BucketState] = field(default_factory=dict)
     limit: float = 0.0
     peak: float = 0.0
     stale: bool = False
 
     @property
-    def allowed(self) -> float:
+    def total_limit(self) -> float:
         """Return the limit of all tasks together, 0 if there is none."""
         return self.limit * max(1, len(self.levels))
 
-    def bucket(self, partition: object = "", file_id: object = "?", **_: object) -> BucketSeen:
+    def bucket(self, partition: object = "", file_id: object = "?", **_: object) -> BucketState:
         """Return the bucket that an event's values name."""
         if self.stale:
             self.buckets, self.stale = {}, False
-        return self.buckets.setdefault(str(file_id), BucketSeen(str(partition), str(file_id)))
+        return self.buckets.setdefault(str(file_id), BucketState(str(partition), str(file_id)))
 
-    def level(self, event: Event) -> None:
+    def record_level(self, event: Event) -> None:
         """Record the fill level of a task's buffer."""
         values = event.values
-        task, level = int(number(values.get("task"))), number(values.get("bytes"))
-        self.limit = max(self.limit, number(values.get("limit_bytes")))
+        task, level = int(as_number(values.get("task"))), as_number(values.get("bytes"))
+        self.limit = max(self.limit, as_number(values.get("limit_bytes")))
         self._set(task, level, event.at_ms)
         for bucket in self.buckets.values():
             if bucket.written or not level:
                 bucket.bytes = 0.0
         for partition, file_id, size in values.get("buckets") or ():
-            self.bucket(partition, file_id).bytes = number(size)
+            self.bucket(partition, file_id).bytes = as_number(size)
 
     def _set(self, task: int, level: float, at_ms: int) -> None:
         self.levels[task] = level
         self.history.append((at_ms, sum(self.levels.values())))
         self.peak = max(self.peak, self.history[-1][1])
 
-    def flushed(self, event: Event) -> None:
+    def record_flush(self, event: Event) -> None:
         """Record that a bucket was flushed."""
         bucket = self.bucket(**event.values)
         bucket.flushes, bucket.bytes = bucket.flushes + 1, 0.0
-        size = number(event.values.get("bytes"))
+        size = as_number(event.values.get("bytes"))
         self.flushes.append((event.at_ms, bucket.file_id, size))
 
-    def written(self, event: Event) -> None:
+    def record_file(self, event: Event) -> None:
         """Record that a bucket's file is written."""
         bucket = self.bucket(**event.values)
-        bucket.bytes, bucket.written = 0.0, number(event.values.get("bytes"))
+        bucket.bytes, bucket.written = 0.0, as_number(event.values.get("bytes"))
 
-    def emptied(self, event: Event) -> None:
+    def record_end(self, event: Event) -> None:
         """Record that a writer has ended."""
-        self.peak = max(self.peak, number(event.values.get("peak_bytes")))
-        task = int(number(event.values.get("task")))
+        self.peak = max(self.peak, as_number(event.values.get("peak_bytes")))
+        task = int(as_number(event.values.get("task")))
         if self.levels.get(task):
             self._set(task, 0.0, event.at_ms)
 
 
 @dataclass(slots=True)
-class InstantSeen:
+class InstantState:
     """An instant, the time of each of its states (ms), and its commit event."""
 
     time: str
@@ -157,7 +157,7 @@ class InstantSeen:
 
 
 @dataclass(slots=True)
-class CheckpointSeen:
+class CheckpointState:
     """A checkpoint: running, prepared, done, sealed, skipped, empty, timed out or rolled back."""
 
     number: int

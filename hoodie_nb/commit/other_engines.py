@@ -21,7 +21,7 @@ def refuse_metadata_table(table: TableHandle) -> None:
         )
 
 
-def refuse_neighbours(table: TableHandle, ours: Collection[str] = ()) -> None:
+def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None:
     """Raise InvalidTable or ConcurrentWriter if another engine prevents a write now.
 
     Checked before a write starts and before it is published; `ours` are our own instants.

@@ -67,15 +67,15 @@ def with_footer(file: Path, **entries: str) -> None:
     commit.write_text(json.dumps(metadata))
 
 
-def follow(table: Path, cure: str, backup: Path) -> None:
+def follow(table: Path, fix: str, backup: Path) -> None:
     """Apply the fix of a finding."""
-    call = re.search(r"call (Table\.open\(path\)\.\w+\([\w=]*\))", cure)
-    if "from a backup" in cure:
+    call = re.search(r"call (Table\.open\(path\)\.\w+\([\w=]*\))", fix)
+    if "from a backup" in fix:
         shutil.copytree(backup, table, dirs_exist_ok=True)
     elif call:
         eval(call[1], {"Table": Table, "path": table})
     else:
-        raise AssertionError(f"unknown fix {cure!r}")
+        raise AssertionError(f"unknown fix {fix!r}")
 
 
 def bloom_of(*keys: str) -> str:
@@ -121,14 +121,14 @@ FINDINGS: dict[str, Callable[[Table], object]] = {
 
 
 @pytest.mark.parametrize("case", FINDINGS)
-def test_the_cure_of_each_finding_cures(table: Table, tmp_path: Path, case: str) -> None:
+def test_the_fix_of_each_finding_works(table: Table, tmp_path: Path, case: str) -> None:
     """After the fix the finding is gone, no row is lost, and an upsert duplicates none."""
     shutil.copytree(table.path, tmp_path / "backup")
     FINDINGS[case](table)
     findings = Table.open(table.path).fsck()
     assert findings
     for finding in findings:
-        follow(Path(table.path), finding.cure, tmp_path / "backup")
+        follow(Path(table.path), finding.fix, tmp_path / "backup")
     again = Table.open(table.path)
     assert again.fsck() == []
     assert without_meta(again.to_arrow()) == hudi_rows(table.path) == without_meta(rows(*HELD))
@@ -140,11 +140,11 @@ def test_the_cure_of_each_finding_cures(table: Table, tmp_path: Path, case: str)
 
 
 def test_a_file_in_no_commit_is_deleted(table: Table) -> None:
-    """A base file that no commit names is a finding whose cure is to delete it."""
+    """A base file that no commit names is a finding whose fix is to delete it."""
     file = stray(table)
     (finding,) = [f for f in table.fsck() if "in no commit" in f.what]
     assert file.name in finding.what
-    assert "delete it" in finding.cure
+    assert "delete it" in finding.fix
     file.unlink()
     assert table.fsck() == []
 
@@ -159,7 +159,7 @@ BATCH = st.lists(
 
 
 @pytest.mark.parametrize("ordering", ["ts", None])
-def test_doubled_keys_are_cured_as_fsck_says(
+def test_the_fix_of_duplicate_keys_works(
     new_folder: Callable[[], Path], ordering: str | None
 ) -> None:
     """The row with the greatest ordering value of each key is kept, of equal ones the newest."""
@@ -185,7 +185,7 @@ def test_doubled_keys_are_cured_as_fsck_says(
         doubled = [f for f in table.fsck() if "duplicate keys" in f.what]
         assert bool(doubled) == (stored > len(held))
         for finding in doubled:
-            follow(Path(table.path), finding.cure, Path())
+            follow(Path(table.path), finding.fix, Path())
         expected = without_meta(pa.Table.from_pylist([*held.values()], SCHEMA))
         again = Table.open(table.path)
         assert without_meta(again.to_arrow()) == hudi_rows(table.path) == expected
