@@ -30,7 +30,8 @@ from hoodie_nb.runners.batch import write_arrow
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.table.file_groups import FileGroups, FileSlice
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.storage import STAGED, LocalStorage
+from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.table.storage import STAGED
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import WritePlan
@@ -91,7 +92,7 @@ def lookups(count: int) -> None:
         storage = LocalStorage(folder)
         sections, written = grow(storage, count)
         began, before = time.perf_counter(), resident_mb()
-        views = [SectionView(storage.local_path(s.run), s) for s in sections]
+        views = [SectionView(storage.fetch(s.run), s) for s in sections]
         rng = np.random.default_rng(2)
         hits = np.concatenate([rng.choice(v.hashes, BATCH // 2) for v in views])
         absent = rng.integers(0, 1 << 64, BATCH // 2, dtype=np.uint64)
@@ -102,7 +103,7 @@ def lookups(count: int) -> None:
         one = write_run(
             storage, "one.run", T, [Entries("p", ("g",), whole, np.zeros(len(whole), np.uint32))]
         )
-        single = SectionView(storage.local_path("one.run"), one[0])
+        single = SectionView(storage.fetch("one.run"), one[0])
         table = dict.fromkeys(whole[:: max(1, count // 2_000_000)].tolist(), 0)
         listed, names = asked.tolist(), keys(np.arange(BATCH))
         state = seconds(lambda: [view.find(asked) for view in views])

@@ -15,10 +15,10 @@ from pathlib import Path
 import hoodie_nb as hn
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.lab import recordings
+from hoodie_nb.lab.slow_storage import Link, SlowStorage
 from hoodie_nb.runners.job import Job
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.storage import Link, LocalStorage
 from hoodie_nb.writer.pipelines import PIPELINES
 
 DAYS, PACE, TASKS = 31, 8, 2
@@ -36,7 +36,7 @@ def run(spark, pipeline, folder):
         partition_by="flight_date",
         ordering="event_time",
     )
-    table = TableHandle(LocalStorage(made.path, LINK), SystemClock(), made._handle.config)
+    table = TableHandle(SlowStorage(made._handle.storage, LINK), SystemClock(), made._handle.config)
     table.options = replace(table.options, **SIZES)
     settings = StreamSettings(
         str(folder / "checkpoint"),

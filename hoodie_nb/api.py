@@ -36,10 +36,10 @@ from hoodie_nb.services.repair import repair
 from hoodie_nb.table import read
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
+from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.property_file import PATH as PROPERTIES
 from hoodie_nb.table.schema import refuse_not_null, storable
-from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.intake import Intake, arrow_rows
 from hoodie_nb.writer.pipelines import Shape
 
@@ -99,8 +99,10 @@ class Table:
         )
         check_columns(config)
         storage = LocalStorage(path)
-        exists = storage.exists(PROPERTIES)
-        held = if_exists == "replace" if exists else storage.exists(LOCK)  # may be being replaced
+        exists = storage.entry(PROPERTIES) is not None
+        held = (
+            if_exists == "replace" if exists else storage.entry(LOCK) is not None
+        )  # may be being replaced
         with writing(storage) if held else nullcontext():
             return cls(create_table(path, config, options=options, if_exists=if_exists))
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.table.keys import check_key_types
+from hoodie_nb.table.local_storage import local_root
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import ordering_objection
-from hoodie_nb.table.storage import local_root
 from hoodie_nb.writer.pipelines import PIPELINES
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ def index_gaps(table: TableHandle) -> list[str]:
     try:
         return [*_missing(plan), *_astray(plan)]
     finally:
-        table.storage.remove_tree(plan.staged)
+        table.storage.remove(plan.staged, tree=True)
 
 
 def _missing(plan: WritePlan) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _missing(plan: WritePlan) -> Iterator[str]:
         for file_id, piece in slices.items():
             if state is None or state.loaded(piece) is None:
                 continue
-            hashes = hash64(read_keys(plan.storage.local_path(piece.path)))
+            hashes = hash64(read_keys(plan.storage.fetch(piece.path)))
             rows, groups = known.find(hashes)
             mine = rows[groups == known.file_ids.index(file_id)]
             if len(np.unique(mine)) < len(hashes):
@@ -65,7 +65,7 @@ def _astray(plan: WritePlan) -> Iterator[str]:
     state, files = BloomStateIndex(plan), BloomIndex(plan)
     for partition, slices in plan.groups.slices.items():
         for file_id, piece in slices.items():
-            keys = read_keys(plan.storage.local_path(piece.path))
+            keys = read_keys(plan.storage.fetch(piece.path))
             here = pa.array([file_id] * len(keys), pa.string())
             if not (state.locate(partition, keys).equals(here)):
                 yield f"{piece.path}: keys are located elsewhere"

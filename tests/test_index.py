@@ -37,7 +37,7 @@ from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.base_file import read_keys
 from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 
@@ -600,7 +600,7 @@ def test_a_run_finds_what_was_put_into_it(tmp_path_factory, hashes, others):
     parts = [Entries.of("p", f"g{n}", put[n::3]) for n in range(3)]
     union = Entries.union(parts, [{"g0", "g1", "g2"}] * 3)
     section = write_run(storage, "r.run", "2" * 17, [union])[0]
-    view = SectionView(storage.local_path("r.run"), section)
+    view = SectionView(storage.fetch("r.run"), section)
     asked = np.array([*hashes, *others], dtype=np.uint64)
     at, groups = view.find(asked)
     found = sorted(zip(at.tolist(), [view.file_ids[g] for g in groups], strict=True))
@@ -653,8 +653,7 @@ def test_keys_are_located_where_the_open_instant_put_them(tmp_path):
     first = written(coordinator, intake, lambda p: write_in_process(keyed, p, EventLog()), Shape())
     plan = coordinator.plan(coordinator.table.timeline.pending()[0], intake, Shape(), [first])
     files = {
-        s.file_id: read_keys(plan.storage.local_path(s.staged_path)).to_pylist()
-        for s in first.statuses
+        s.file_id: read_keys(plan.storage.fetch(s.staged_path)).to_pylist() for s in first.statuses
     }
     for status in first.statuses:
         keys = pa.array(files[status.file_id])

@@ -4,7 +4,7 @@ import pytest
 
 import hoodie_nb as hn
 from hoodie_nb.lab.race import Generated, race
-from hoodie_nb.table.slow_link import Link
+from hoodie_nb.lab.slow_storage import Link
 from hoodie_nb.writer.pipelines import PIPELINES
 
 SMALL = Generated(rows=4000, batches=2, partitions=3, record_bytes=40)

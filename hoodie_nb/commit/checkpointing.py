@@ -123,7 +123,7 @@ class Checkpointing(Admission):
         storage = self.table.storage
         self._crash("crash_after_files")
         if not runs:
-            storage.remove_tree(folder)
+            storage.remove(folder, tree=True)
         else:
             storage.sync_folder(folder)
         self._coordinator.notes.take_mark()  # a commit since the last recovery has changed it

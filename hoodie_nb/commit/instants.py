@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.table.publish import staged_folder
-from hoodie_nb.table.storage import STAGED, LocalStorage
+from hoodie_nb.table.storage import STAGED, Storage
 from hoodie_nb.table.timeline import Instant, State, Timeline
 from hoodie_nb.writer.plan import WritePlan
 
 
-def own_commit(storage: LocalStorage, timeline: Timeline, nonce: str) -> Instant | None:
+def own_commit(storage: Storage, timeline: Timeline, nonce: str) -> Instant | None:
     """Return the pending commit for which the run `nonce` has created a staging folder, if any.
 
     A commit that another engine started at the same time is neither written nor rolled back.

@@ -33,7 +33,8 @@ from typing import NoReturn
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.beneath import folder_beneath
-from hoodie_nb.table.storage import OURS, LocalStorage, fence
+from hoodie_nb.table.local_storage import fence
+from hoodie_nb.table.storage import OURS, Storage
 
 PATH = f"{OURS}/lock"
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -60,7 +61,7 @@ class _Held:
         """Return the description of the job that holds the table; None if there is none."""
         return None if self.file is None else self._job
 
-    def take(self, storage: LocalStorage, purpose: str, *, job: bool = False) -> io.FileIO:
+    def take(self, storage: Storage, purpose: str, *, job: bool = False) -> io.FileIO:
         """Lock the file; closing it releases the lock. ConcurrentWriter if it is taken."""
         for _ in range(_TRIES):
             file = None
@@ -97,7 +98,7 @@ _forking = threading.local()
 _PATIENCE_S = 1.0  # limit, in case an interrupt left the guard locked
 
 
-def _held(storage: LocalStorage) -> _Held:
+def _held(storage: Storage) -> _Held:
     root = os.path.realpath(storage.root)
     held = _tables.get(root)
     if held is None:
@@ -117,7 +118,7 @@ def _without_forks() -> Iterator[None]:
 
 
 @contextmanager
-def writing(storage: LocalStorage) -> Iterator[None]:
+def writing(storage: Storage) -> Iterator[None]:
     """Hold the table for one write; ConcurrentWriter if another process has it."""
     held = _held(storage)
     with held.mutex:
@@ -131,7 +132,7 @@ def writing(storage: LocalStorage) -> Iterator[None]:
 class JobHold:
     """A streaming job's hold on its table, from its start to `release`."""
 
-    def __init__(self, storage: LocalStorage, job: str) -> None:
+    def __init__(self, storage: Storage, job: str) -> None:
         self._storage, self._held = storage, _held(storage)
         with self._held.mutex:
             if self._held.job is not None:
@@ -164,7 +165,7 @@ def _refuse_forked(root: str) -> NoReturn:
     )
 
 
-def _opened(storage: LocalStorage) -> io.FileIO:
+def _opened(storage: Storage) -> io.FileIO:
     """Open the lock file (created if missing) and register it for forks; it is not locked yet."""
 
     def opener(_: str, flags: int) -> int:
@@ -173,7 +174,7 @@ def _opened(storage: LocalStorage) -> io.FileIO:
     file = None
     with _without_forks(), folder_beneath(storage.root, OURS.split("/"), make=True) as folder:
         try:
-            file = io.FileIO(storage.local_path(PATH), "r+", opener=opener)
+            file = io.FileIO(storage.fetch(PATH), "r+", opener=opener)
             _files.add(file)
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.ELOOP, "a pipe or device")
@@ -189,7 +190,7 @@ def _opened(storage: LocalStorage) -> io.FileIO:
             raise
 
 
-def _locked(file: io.FileIO, storage: LocalStorage, purpose: str) -> bool:
+def _locked(file: io.FileIO, storage: Storage, purpose: str) -> bool:
     """Lock the open file and write the holder into it; False if the file has been replaced."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,7 +199,7 @@ def _locked(file: io.FileIO, storage: LocalStorage, purpose: str) -> bool:
             f"{storage.root} is being written by another process ({_owner(file)}): stop it, or "
             "wait until it ends"
         ) from None
-    if not _is_at(file, storage.local_path(PATH)):
+    if not _is_at(file, storage.fetch(PATH)):
         return False
     holder = {
         "host": socket.gethostname(),

@@ -31,7 +31,7 @@ from hoodie_nb.table.checksums import LOST, decode_record, encode_record
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.rollback import was_rolled_back
-from hoodie_nb.table.storage import META, OURS, STAGED, LocalStorage
+from hoodie_nb.table.storage import META, OURS, STAGED, Storage
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.plan import WritePlan
 
@@ -92,7 +92,7 @@ class Writing:
 class PreparedRecords:
     """The prepared checkpoints of one table."""
 
-    def __init__(self, storage: LocalStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._records = RecordFolder(storage, FOLDER, _NAME.fullmatch, Prepared.parse)
         self.refresh = self._records.refresh
@@ -191,7 +191,7 @@ def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
     if records[0].undone or was_rolled_back(table.storage, table.timeline, time17):
         return None
     paths = [status.path for status in merged(records)]
-    if paths and not any(map(table.storage.exists, paths)):
+    if paths and not any(map(table.storage.entry, paths)):
         raise InvalidTable(
             f"instant {time17} is prepared, but the timeline of {table.storage.root} begins after "
             f"it and its files are gone: it was archived and cleaned, or rolled back; {LOST}"
@@ -223,7 +223,7 @@ def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
     return [last[key] for key in sorted(last)]
 
 
-def verify(statuses: Iterable[WriteStatus], storage: LocalStorage, stake: str = LOST) -> None:
+def verify(statuses: Iterable[WriteStatus], storage: Storage, stake: str = LOST) -> None:
     """Raise InvalidTable if a staged base file is missing or has changed."""
     for file in (status.staged_file for status in statuses):
         if file is not None:

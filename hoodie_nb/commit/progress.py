@@ -24,7 +24,7 @@ from typing import Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.checksums import decode_record, encode_record
-from hoodie_nb.table.storage import OURS, LocalStorage
+from hoodie_nb.table.storage import OURS, Storage, file_names, read_bytes
 
 FOLDER = f"{OURS}/progress"
 EXTRA_KEY = "_hoodie_nb_progress"
@@ -57,20 +57,20 @@ class Entry:
 class ProgressRecords:
     """The progress records of one table."""
 
-    def __init__(self, storage: LocalStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def _read(self, query_id: str) -> dict[str, Any]:
         path = _path(query_id)
-        if not self._storage.exists(path):
+        if not self._storage.entry(path):
             return {"query": query_id, "checkpoints": [], "columns": None}
-        raw = decode_record(self._storage.read_bytes(path), path, _CURE)
+        raw = decode_record(read_bytes(self._storage, path), path, _CURE)
         if raw["query"] != query_id:
             raise InvalidTable(f"{path} is the record of query {raw['query']}; {_CURE}")
         return raw
 
     def _write(self, raw: Mapping[str, Any]) -> None:
-        self._storage.replace(_path(raw["query"]), encode_record(raw))
+        self._storage.put(_path(raw["query"]), encode_record(raw))
 
     def entries(self, query_id: str) -> list[Entry]:
         """Return the recorded checkpoints of a query, oldest first."""
@@ -105,7 +105,7 @@ class ProgressRecords:
     def carried(self, checkpoints: Iterable[Checkpoint], instant_time: str) -> str:
         """Return the text for a commit: the newest entry of every query, including these."""
         newest: dict[str, list[object]] = {}
-        for name in self._storage.names(FOLDER):
+        for name in file_names(self._storage, FOLDER):
             query_id, _, kind = name.rpartition(".")
             kept = self.entries(query_id) if kind == "json" and _is_query_id(query_id) else []
             if kept:

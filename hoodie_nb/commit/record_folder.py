@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Generic, TypeVar
 
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import Storage, file_names, read_bytes
 
 R = TypeVar("R")
 
@@ -17,7 +17,7 @@ class RecordFolder(Generic[R]):
 
     def __init__(
         self,
-        storage: LocalStorage,
+        storage: Storage,
         folder: str,
         counts: Callable[[str], object],
         parse: Callable[[bytes, str], R],
@@ -33,7 +33,7 @@ class RecordFolder(Generic[R]):
     @property
     def _cached(self) -> dict[str, R | None]:
         if self._known is None:
-            names = filter(self._counts, self._storage.names(self._folder))
+            names = filter(self._counts, file_names(self._storage, self._folder))
             self._known = {f"{self._folder}/{name}": None for name in names}
         return self._known
 
@@ -45,7 +45,7 @@ class RecordFolder(Generic[R]):
         """Return one of the records."""
         record = self._cached[path]
         if record is None:
-            record = self._parse(self._storage.read_bytes(path), path)
+            record = self._parse(read_bytes(self._storage, path), path)
             self._cached[path] = record
         return record
 
@@ -54,13 +54,13 @@ class RecordFolder(Generic[R]):
         known = self._take_cache()
         self._storage.make_folder(self._folder)
         self._storage.sync_folder(str(PurePosixPath(self._folder).parent))
-        self._storage.put_if_absent(path, content)
+        self._storage.put(path, content, new=True)
         self._known = {**known, path: record}
 
     def replace(self, path: str, record: R, content: bytes) -> None:
         """Replace a record durably."""
         known = self._take_cache()
-        self._storage.replace(path, content)
+        self._storage.put(path, content)
         self._known = {**known, path: record}
 
     def remove(self, paths: list[str]) -> None:

@@ -28,7 +28,7 @@ from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.record_folder import RecordFolder
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.checksums import LOST, StoredFile, decode_record, encode_record
-from hoodie_nb.table.storage import OURS, STAGED, LocalStorage
+from hoodie_nb.table.storage import OURS, STAGED, Storage
 
 FOLDER = f"{OURS}/sealed"
 MARK_KEY = "_hoodie_nb_last_arrival"
@@ -75,7 +75,7 @@ class Sealed:
 class SealedRecords:
     """The sealed checkpoints of one table; seals up to the arrival `applied` do not count."""
 
-    def __init__(self, storage: LocalStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._records = RecordFolder(storage, FOLDER, _NAME.fullmatch, Sealed.parse)
         self.refresh = self._records.refresh
@@ -140,7 +140,7 @@ class SealedRecords:
         self._records.remove(newest_first)  # after a crash the oldest ones remain, without gaps
         for record in records:
             for run in record.runs:
-                self._storage.remove_tree(str(PurePosixPath(run.path).parent))
+                self._storage.remove(str(PurePosixPath(run.path).parent), tree=True)
 
 
 def _arrival(path: str) -> int:

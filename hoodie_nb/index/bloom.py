@@ -103,7 +103,7 @@ class BloomIndex:
 
     def candidates(self, piece: FileSlice, keys: pa.Array) -> Positions:
         """Return the positions of the `keys` that pass the key range and the bloom filter."""
-        index = self._file_index(self._plan.storage.local_path(piece.path))
+        index = self._file_index(piece)
         maybe = np.arange(len(keys))
         if index.min_key is not None and index.max_key is not None:
             maybe = np.flatnonzero(inside(keys, index.min_key, index.max_key))
@@ -117,22 +117,23 @@ class BloomIndex:
 
     def contains(self, piece: FileSlice, keys: pa.Array) -> npt.NDArray[np.bool_]:
         """Return for each key whether it is in the file's key column."""
-        path = self._plan.storage.local_path(piece.path)
-        found = pc.is_in(keys, value_set=self._file_keys(path))
+        found = pc.is_in(keys, value_set=self._file_keys(piece))
         return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
-    def _file_index(self, path: str) -> _FileIndex:
+    def _file_index(self, piece: FileSlice) -> _FileIndex:
+        storage = self._plan.storage
+        path = f"{storage.root}/{piece.path}"
         known = _footers.get(path)
         if known is None:
-            self._plan.storage.fetch("")  # a footer is one small request
-            footer = read_footer(open_base_file(path))
+            footer = read_footer(open_base_file(storage.fetch(piece.path)))
             value = _FileIndex(footer.min_key, footer.max_key, footer.bloom(), footer.rows)
             known = _footers.put(path, value)
         return known
 
-    def _file_keys(self, path: str) -> pa.Array:
-        known = self._keys.get(path)
+    def _file_keys(self, piece: FileSlice) -> pa.Array:
+        known = self._keys.get(piece.path)
         if known is None:
             self.counts.files_looked_up += 1
-            known = self._keys.put(path, read_keys(path))
+            path = self._plan.storage.fetch(piece.path, piece.size_bytes)
+            known = self._keys.put(piece.path, read_keys(path))
         return known

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.columns import FILE_ID
 from hoodie_nb.writer.index_port import LookupCounts
 
@@ -91,7 +91,7 @@ class StateIndex:
         return [entry.name for entry in self._storage.list_folder("")]
 
     def _put(self, name: str, content: bytes) -> None:
-        self._storage.replace(name, content + _seal(name, content))
+        self._storage.put(name, content + _seal(name, content))
 
     def _content(self, name: str) -> pa.Buffer:
         """Return a file's content, memory-mapped; InvalidTable if it is not what was written."""
@@ -113,7 +113,7 @@ class StateIndex:
         """Raise InvalidTable if a list is missing, or a run that a list names."""
         lists = {n for n in self._files() if n.endswith(_LIST)} | set(map(_list_of, self._names))
         named = (str(self._content(name), "utf-8").splitlines() for name in sorted(lists))
-        for run in (run for runs in named for run in runs if not self._storage.exists(run)):
+        for run in (run for runs in named for run in runs if not self._storage.entry(run)):
             self._content(run)
 
 

@@ -161,7 +161,7 @@ class BloomStateIndex:
         try:
             for section in state.sections:
                 counts = {i for i in loaded if state.valid(i, section)}
-                known.add(_view(self._plan.storage.local_path(section.run), section), counts)
+                known.add(_view(self._plan.storage.fetch(section.run), section), counts)
         except DamagedRun:
             self.counts.damaged_runs += 1
             note_damage(self._plan.storage, self._plan.staged, partition)
@@ -186,7 +186,7 @@ class BloomStateIndex:
 
 def manifest_of(plan: WritePlan) -> Manifest:
     """Return the manifest that a plan names, read once per process."""
-    path = plan.storage.local_path(plan.manifest)
+    path = plan.storage.fetch(plan.manifest)
     try:
         version = os.stat(path).st_mtime_ns
     except OSError:

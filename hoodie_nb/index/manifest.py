@@ -25,7 +25,7 @@ from typing import Any
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.index.run import Section
 from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.storage import OURS, LocalStorage
+from hoodie_nb.table.storage import OURS, Storage
 
 FOLDER = f"{OURS}/index"
 RUNS = f"{FOLDER}/runs"
@@ -167,11 +167,11 @@ class Manifest:
                 manifest._lines[name] = _line(path, state.to_json())
         return manifest
 
-    def save(self, storage: LocalStorage) -> None:
+    def save(self, storage: Storage) -> None:
         """Write the manifest atomically; not synced, since a torn one is merely not used."""
         head = json.dumps({"instant": self.instant, "totals": astuple(self.totals)})
         lines = (_line(_KIND, head), *self._lines.values(), b"")
-        storage.replace(manifest_path(self.instant), b"\n".join(lines), durable=False)
+        storage.put(manifest_path(self.instant), b"\n".join(lines), durable=False)
 
 
 def manifest_path(instant: str) -> str:
@@ -179,18 +179,18 @@ def manifest_path(instant: str) -> str:
     return f"{FOLDER}/{_PREFIX}{instant}"
 
 
-def make_folders(storage: LocalStorage) -> None:
+def make_folders(storage: Storage) -> None:
     """Create the index's folders."""
     storage.make_folder(RUNS)
 
 
-def manifest_paths(storage: LocalStorage) -> list[str]:
+def manifest_paths(storage: Storage) -> list[str]:
     """Return the paths of all manifests, relative to the table's root, oldest first."""
     names = [entry.name for entry in storage.list_folder(FOLDER) if not entry.is_folder]
     return sorted(f"{FOLDER}/{n}" for n in names if re.fullmatch(rf"{_PREFIX}\d{{14,17}}", n))
 
 
-def newest_manifest(storage: LocalStorage) -> str:
+def newest_manifest(storage: Storage) -> str:
     """Return the path of the newest manifest, relative to the table's root; empty if none."""
     try:
         return (manifest_paths(storage) or [""])[-1]
@@ -198,10 +198,10 @@ def newest_manifest(storage: LocalStorage) -> str:
         return ""
 
 
-def last_manifest(storage: LocalStorage) -> Manifest:
+def last_manifest(storage: Storage) -> Manifest:
     """Return the newest manifest; an empty one if there is none."""
     path = newest_manifest(storage)
-    return read_manifest(storage.local_path(path)) if path else Manifest()
+    return read_manifest(storage.fetch(path)) if path else Manifest()
 
 
 def read_manifest(path: str) -> Manifest:

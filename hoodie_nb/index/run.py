@@ -33,7 +33,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hoodie_nb.index.hashing import Hashes
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import Storage
 
 HEAD = b"HNBRUN01"
 _HEAD_BYTES = 32
@@ -121,7 +121,7 @@ def _distinct(hashes: Hashes, groups: Groups) -> tuple[Hashes, Groups]:
 
 
 def write_run(
-    storage: LocalStorage, path: str, instant: str, entries: Iterable[Entries]
+    storage: Storage, path: str, instant: str, entries: Iterable[Entries]
 ) -> list[Section]:
     """Write a run, whose name must be new, and return the locations of its sections.
 

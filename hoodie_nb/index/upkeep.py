@@ -39,7 +39,7 @@ from hoodie_nb.index.written_keys import reported_keys
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.storage import STAGED, LocalStorage
+from hoodie_nb.table.storage import STAGED, Storage, read_bytes
 
 Emit = Callable[..., None]
 FANOUT = 8
@@ -50,7 +50,7 @@ MERGED_ENTRIES = 4_000_000  # a larger section is not merged again: bounds a com
 class _Partition:
     """One partition after an instant: its slices, known keys, and entries to write."""
 
-    storage: LocalStorage
+    storage: Storage
     instant: str
     old: PartitionState
     slices: Mapping[str, FileSlice]
@@ -114,7 +114,7 @@ class _Partition:
         return {file_id for file_id in self.groups if state.valid(file_id, section)}
 
     def _read(self, section: Section) -> Entries:
-        return SectionView(self.storage.local_path(section.run), section).entries()
+        return SectionView(self.storage.fetch(section.run), section).entries()
 
     def state(self) -> PartitionState:
         """Return the partition's state for the manifest."""
@@ -167,7 +167,7 @@ def _learned(
 ) -> Manifest | None:
     storage, groups = table.storage, table.file_groups()
     paths = manifest_paths(storage)
-    manifest = read_manifest(storage.local_path(paths[-1])) if paths else Manifest()
+    manifest = read_manifest(storage.fetch(paths[-1])) if paths else Manifest()
     if manifest.instant >= instant or not any(status.keys for status in statuses):
         return None
     ours = [f for f in staged if f.startswith(f"{STAGED}/{instant}-")]
@@ -197,7 +197,7 @@ def _next_files(parts: Iterable[_Partition], budget: int) -> list[FileSlice]:
 
 
 def _save(
-    storage: LocalStorage, manifest: Manifest, parts: Mapping[str, _Partition], max_bytes: int
+    storage: Storage, manifest: Manifest, parts: Mapping[str, _Partition], max_bytes: int
 ) -> Manifest:
     """Write the run and the manifest."""
     instant, entries = next(iter(parts.values())).instant, {}
@@ -235,13 +235,13 @@ def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
     return manifest.with_states(manifest.instant, dict.fromkeys(forgotten))
 
 
-def tidy(storage: LocalStorage, paths: Sequence[str]) -> None:
+def tidy(storage: Storage, paths: Sequence[str]) -> None:
     """Delete all manifests in `paths` except the last two, and runs that neither of those lists."""
     listed = set[str]()
     for path in paths[:-2]:  # running tasks may still read the previous one
         storage.remove(path)
     for path in paths[-2:]:
-        text = storage.read_bytes(path).decode(errors="replace")
+        text = read_bytes(storage, path).decode(errors="replace")
         listed.update(re.findall(rf"{re.escape(RUNS)}/[^\"]+\.run", text))
     for entry in storage.list_folder(RUNS):
         if f"{RUNS}/{entry.name}" not in listed and not entry.is_folder:

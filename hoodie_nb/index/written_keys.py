@@ -20,7 +20,7 @@ from hoodie_nb.index.lookup import manifest_of
 from hoodie_nb.index.run import DamagedRun, Entries, Section, SectionView, write_run
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.plan import WritePlan
 
 _DEAD_SHARE = 0.25
@@ -59,12 +59,12 @@ class KeysToIndex:
         return json.dumps(astuple(section))
 
 
-def reported_keys(storage: LocalStorage, status: WriteStatus) -> Entries | None:
+def reported_keys(storage: Storage, status: WriteStatus) -> Entries | None:
     """Return the keys that a file's writer reported; None if there are none or they are damaged."""
     if status.keys is None:
         return None
     section = Section(*json.loads(status.keys))
     try:
-        return SectionView(storage.local_path(section.run), section).entries()
+        return SectionView(storage.fetch(section.run), section).entries()
     except DamagedRun:
         return None

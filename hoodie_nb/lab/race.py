@@ -28,14 +28,13 @@ from hoodie_nb.clock import SystemClock
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.lab import flights
+from hoodie_nb.lab.slow_storage import Link, SlowStorage
 from hoodie_nb.runners.batch import write_arrow
 from hoodie_nb.runners.job import Job
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.table.handle import TableHandle, create_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read import to_arrow
-from hoodie_nb.table.slow_link import Link
-from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.pipelines import PIPELINES, pipeline_named
 
 if TYPE_CHECKING:
@@ -149,7 +148,8 @@ class _Course:
         """Stream the input through a pipeline into a new table and return the measurements."""
         here = self.folder / f"{pipeline}-{number}"
         made = create_table(here / "table", self.config, options=self.options)
-        table = TableHandle(LocalStorage(made.storage.root, self.link), SystemClock(), made.config)
+        storage = made.storage if self.link is None else SlowStorage(made.storage, self.link)
+        table = TableHandle(storage, SystemClock(), made.config)
         job_index = self.settings.get("index") or pipeline_named(pipeline).index
         if self.existing is not None:
             write_arrow(made, self.existing, "upsert", EventLog())

@@ -42,7 +42,7 @@ from hoodie_nb.lab import delivery, flights
 from hoodie_nb.programs.terminal import Progress, Screen, StopRequest, counted
 from hoodie_nb.programs.verify import verify
 from hoodie_nb.streams import write_stream
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.local_storage import LocalStorage
 
 if TYPE_CHECKING:
     from hoodie_nb.runners.job import Job

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.storage import local_root
+from hoodie_nb.table.local_storage import local_root
 
 _OFFSET = re.compile(r"(?:([^{:]+):)?(\{.*\})")
 

@@ -30,7 +30,7 @@ from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import in_order, write_in_process
 from hoodie_nb.table.schema import COMMIT_TIME
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.columns import OP, SEQ, STORE
 from hoodie_nb.writer.composing import composed
 from hoodie_nb.writer.intake import Intake
@@ -102,9 +102,7 @@ def redo(
     return together
 
 
-def _unwritten(
-    storage: LocalStorage, intake: Intake, records: Sequence[Prepared]
-) -> Iterator[pa.Table]:
+def _unwritten(storage: Storage, intake: Intake, records: Sequence[Prepared]) -> Iterator[pa.Table]:
     """Yield the rows that are not in the instant's files, keyed and sorted, by checkpoint."""
     keyed = intake.keyed_schema
     for record in records:
@@ -113,13 +111,13 @@ def _unwritten(
             yield _in_order([keyed.empty_table(), *(load_rows(storage, f, keyed) for f in files)])
 
 
-def _winners(storage: LocalStorage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:
+def _winners(storage: Storage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:
     """Return the rows that the instant wrote and that are still in its files, sorted."""
     keyed, parts = intake.keyed_schema, []
     for status in merged(records):
         assert status.staged_file is not None
         status.staged_file.verify(storage)
-        path = storage.local_path(status.staged_path)
+        path = storage.fetch(status.staged_path)
         rows = pq.read_table(path, use_threads=False)
         mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), records[0].instant_time))
         mine = mine.append_column(OP, pa.repeat(pa.scalar(STORE, pa.int8()), mine.num_rows))

@@ -23,7 +23,7 @@ def snapshot(
 ) -> DataFrame:
     """Return the snapshot as a DataFrame, Hudi's meta columns first."""
     schema = from_arrow_schema(stored_schema(table.schema), True)
-    paths = [table.storage.local_path(s.path) for s in slices_as_of(table, as_of, partitions)]
+    paths = [table.storage.fetch(s.path) for s in slices_as_of(table, as_of, partitions)]
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.schema(schema).option("recursiveFileLookup", "true")

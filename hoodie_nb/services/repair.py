@@ -71,11 +71,11 @@ def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator
     number = 0
     for partition in sorted(plan.groups.slices):
         pieces = [piece for _, piece in sorted(plan.groups.partition(partition).items())]
-        keys = {piece.file_id: read_keys(plan.storage.local_path(piece.path)) for piece in pieces}
+        keys = {piece.file_id: read_keys(plan.storage.fetch(piece.path)) for piece in pieces}
         losers = _losers(plan, pieces, keys) if deduplicate else {}
         for piece in pieces:
             group, gone = (partition, piece.file_id), losers.get(piece.file_id, _NONE)
-            footer = read_footer(open_base_file(plan.storage.local_path(piece.path)))
+            footer = read_footer(open_base_file(plan.storage.fetch(piece.path)))
             if len(gone) or group in lost or index_objection(footer, keys[piece.file_id]):
                 yield _rewrite(plan, piece, f"{plan.staged}/repair-{number}.staged", gone)
                 number += 1
@@ -117,7 +117,7 @@ def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
         *([plan.intake.ordering] * (plan.intake.ordering is not None)),
     ]
     schema = pa.schema([stored_schema(plan.intake.schema).field(name) for name in names])
-    path = plan.storage.local_path(piece.path)
+    path = plan.storage.fetch(piece.path)
     rows = iterate_rows(open_base_file(path), schema, path)
     return pa.concat_tables([schema.empty_table(), *rows])
 

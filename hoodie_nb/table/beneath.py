@@ -14,12 +14,13 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.storage import Entry
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -95,36 +96,35 @@ def rename_new(source: Place, target: Place) -> None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name in a folder; size in bytes, modification time in ms since 1970.
-
-    A link has the size and time of its target; it is never a folder.
-    """
-
-    name: str
-    is_folder: bool
-    size_bytes: int
-    modified_ms: int
-    is_link: bool = False
-
-
 def entry_of(found: "os.DirEntry[str]") -> Entry | None:
     """Return a directory entry; None if it has been deleted in the meantime."""
     try:
-        status = found.stat(follow_symlinks=False)
-        if found.is_symlink():
-            with suppress(OSError):  # a dangling or circular link
-                status = found.stat()
-    except FileNotFoundError:  # deleted in the meantime
+        return _entry(found.name, found.stat(follow_symlinks=False), found.stat)
+    except FileNotFoundError:
         return None
-    size, changed = status.st_size, status.st_mtime_ns // 1_000_000
-    return Entry(found.name, found.is_dir(follow_symlinks=False), size, changed, found.is_symlink())
 
 
-def file_name_of(found: "os.DirEntry[str]") -> str | None:
-    """Return the name of a directory entry; None if it is a folder."""
-    return None if found.is_dir(follow_symlinks=False) else found.name
+def name_of(found: "os.DirEntry[str]") -> Entry:
+    """Return a directory entry without size and time, which needs no look at the file."""
+    is_folder = found.is_dir(follow_symlinks=False)
+    return Entry(found.name, is_folder, is_link=found.is_symlink())
+
+
+def entry_at(path: str) -> Entry | None:
+    """Return the file or folder at a path; None if it does not exist."""
+    try:
+        return _entry(os.path.basename(path), os.lstat(path), partial(os.stat, path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _entry(name: str, own: os.stat_result, target: Callable[[], os.stat_result]) -> Entry:
+    is_link, status = stat.S_ISLNK(own.st_mode), own
+    if is_link:
+        with suppress(OSError):  # a dangling or circular link
+            status = target()
+    changed = status.st_mtime_ns // 1_000_000
+    return Entry(name, stat.S_ISDIR(own.st_mode), status.st_size, changed, is_link)
 
 
 def create_new(folder: int, name: str, path: str) -> BinaryIO:

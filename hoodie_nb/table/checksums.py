@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import Storage
 
 _RECORD = re.compile(rb'\{"crc32": "([0-9a-f]{8})", "record": (.*)\}', re.DOTALL)
 _PIECE = 1 << 20
@@ -39,16 +39,16 @@ class StoredFile:
     size_bytes: int
     crc: int
 
-    def verify(self, storage: LocalStorage, stake: str = LOST) -> None:
+    def verify(self, storage: Storage, stake: str = LOST) -> None:
         """Raise InvalidTable if the file is missing or has changed.
 
         `stake` completes the message: which data are at risk, and what to do.
         """
-        try:
-            size = storage.size(self.path)
-            found = _crc_of(storage.local_path(self.path)) if size == self.size_bytes else None
-        except FileNotFoundError:
-            raise InvalidTable(f"{storage.root}/{self.path} is missing; {stake}") from None
+        entry = storage.entry(self.path)
+        if entry is None:
+            raise InvalidTable(f"{storage.root}/{self.path} is missing; {stake}")
+        size = entry.size_bytes
+        found = _crc_of(storage.fetch(self.path)) if size == self.size_bytes else None
         if size != self.size_bytes:
             raise InvalidTable(
                 f"{storage.root}/{self.path} has {size} bytes where {self.size_bytes} were "

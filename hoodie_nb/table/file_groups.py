@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hoodie_nb.table.base_file import partition_path_in
-from hoodie_nb.table.beneath import Entry, link_refused
+from hoodie_nb.table.beneath import link_refused
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
-from hoodie_nb.table.storage import META, LocalStorage
+from hoodie_nb.table.storage import META, Entry, Storage
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
@@ -154,7 +154,7 @@ class Folder:
 
 
 def table_folders(
-    storage: LocalStorage, commits: Commits, paths: Iterable[str] | None = None
+    storage: Storage, commits: Commits, paths: Iterable[str] | None = None
 ) -> Iterator[Folder]:
     """Yield the folders (of `paths`, if given) with base files that count, or a metadata file."""
     given = None if paths is None else ((path, storage.list_folder(path)) for path in paths)
@@ -176,18 +176,18 @@ def _counted(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry
 
 
 def _rows_name_folder(
-    storage: LocalStorage, folder: str, entries: Iterable[Entry], commits: Commits
+    storage: Storage, folder: str, entries: Iterable[Entry], commits: Commits
 ) -> bool:
     for entry, _ in _counted(entries, commits):
         path = f"{folder}/{entry.name}" if folder else entry.name
-        named = partition_path_in(storage.local_path(path))
+        named = partition_path_in(storage.fetch(path))
         if named is not None:
             return named == folder
     return False
 
 
 def load_file_groups(
-    storage: LocalStorage,
+    storage: Storage,
     timeline: Timeline,
     *,
     as_of: str | None = None,
@@ -231,7 +231,7 @@ def _replaced(timeline: Timeline, instants: Iterable[Instant]) -> frozenset[tupl
     )
 
 
-def walk_folders(storage: LocalStorage) -> Iterator[tuple[str, list[Entry]]]:
+def walk_folders(storage: Storage) -> Iterator[tuple[str, list[Entry]]]:
     """Yield every folder of the table except Hudi's own, each with its entries.
 
     Links are not followed. A link to a folder outside the table is refused, so that rows which
@@ -250,7 +250,7 @@ def walk_folders(storage: LocalStorage) -> Iterator[tuple[str, list[Entry]]]:
                 folders.append(path)
 
 
-def _must_not_lead_out(storage: LocalStorage, path: str) -> None:
-    target = Path(os.path.realpath(storage.local_path(path)))
+def _must_not_lead_out(storage: Storage, path: str) -> None:
+    target = Path(os.path.realpath(storage.fetch(path)))
     if target.is_dir() and not target.is_relative_to(os.path.realpath(storage.root)):
         raise link_refused(storage.root, path)

@@ -22,7 +22,7 @@ from hoodie_nb.table.file_groups import FileGroups
 from hoodie_nb.table.keys import partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.table.storage import META, LocalStorage
+from hoodie_nb.table.storage import META, Storage
 
 _BUCKET_NODES = f"{META}/.bucket_index"
 # a bucket number replaces the first part of a random UUID; ours are not random (version 5)
@@ -30,16 +30,16 @@ _BUCKET = re.compile(r"000\d{5}-[0-9a-f]{4}-4[0-9a-f]{3}-.*")
 _SAMPLED = 4
 
 
-def objection(storage: LocalStorage, config: TableConfig, groups: FileGroups) -> str | None:
+def objection(storage: Storage, config: TableConfig, groups: FileGroups) -> str | None:
     """Return why an upsert would duplicate or misplace rows of the table; None if it would not."""
     reason = _other_index(storage, groups) or _other_depth(config, groups)
     return reason or _other_text(storage, config, groups)
 
 
-def _other_index(storage: LocalStorage, groups: FileGroups) -> str | None:
+def _other_index(storage: Storage, groups: FileGroups) -> str | None:
     ids = [piece.file_id for piece in groups]
     numbered = bool(ids) and all(map(_BUCKET.fullmatch, ids))
-    if numbered or storage.exists(_BUCKET_NODES):
+    if numbered or storage.entry(_BUCKET_NODES):
         return f"uses Hudi's bucket index ({ids[0] if numbered else _BUCKET_NODES})"
     return None
 
@@ -54,10 +54,10 @@ def _other_depth(config: TableConfig, groups: FileGroups) -> str | None:
     return None
 
 
-def _other_text(storage: LocalStorage, config: TableConfig, groups: FileGroups) -> str | None:
+def _other_text(storage: Storage, config: TableConfig, groups: FileGroups) -> str | None:
     for piece in itertools.islice(groups, _SAMPLED):
         with contextlib.suppress(HoodieError):  # unreadable, or an invalid value
-            row = _first_row(storage.local_path(piece.path), config)
+            row = _first_row(storage.fetch(piece.path), config)
             if row is None:
                 continue
             ours = partition_paths(row, config)[0].as_py(), record_keys(row, config)[0].as_py()

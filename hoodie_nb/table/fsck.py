@@ -163,17 +163,17 @@ def _one_file(
     (size, rows) = named
     folder, _, file_name = path.rpartition("/")
     name = BaseFileName.parse(file_name)
-    if not table.storage.exists(path):
+    entry = table.storage.entry(path)
+    if entry is None:
         if name is not None and newest.get((folder, name.file_id), "") <= name.instant_time:
             what = f"{path} is missing: readers show an older slice or no rows"
             yield Finding(what, f"restore it from a backup, or {ACCEPT}")
         return
-    found = table.storage.size(path)
-    if size is not None and found != size:
-        yield Finding(f"{path} has {found} bytes, its commit says {size}", _RESTORE)
+    if size is not None and entry.size_bytes != size:
+        yield Finding(f"{path} has {entry.size_bytes} bytes, its commit says {size}", _RESTORE)
     elif path in latest:
         try:
-            stored = open_base_file(table.storage.local_path(path)).metadata.num_rows
+            stored = open_base_file(table.storage.fetch(path)).metadata.num_rows
         except HoodieError:
             return  # reported with its keys
         if rows is not None and stored != rows:
@@ -183,7 +183,7 @@ def _one_file(
 def _keys(table: TableHandle) -> Iterator[Finding]:
     seen: dict[str, list[pa.Array]] = {}
     for piece in table.file_groups():
-        local = table.storage.local_path(piece.path)
+        local = table.storage.fetch(piece.path)
         try:
             verify_pages(local)
             footer, keys = read_footer(open_base_file(local)), read_keys(local)

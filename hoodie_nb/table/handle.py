@@ -25,12 +25,13 @@ from hoodie_nb.table.file_groups import (
     load_file_groups,
     table_folders,
 )
+from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.lost import lost_files, lost_message, note_written
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.publish import mark_partition
 from hoodie_nb.table.rules import PATH as RULES
 from hoodie_nb.table.rules import keep_rules
-from hoodie_nb.table.storage import META, OURS, LocalStorage
+from hoodie_nb.table.storage import META, OURS, Storage
 from hoodie_nb.table.timeline import Instant, Listing, Timeline
 
 COMMITS_KEPT = 64
@@ -39,7 +40,7 @@ COMMITS_KEPT = 64
 class TableHandle:
     """One open table; created by `open_table` and `create_table`."""
 
-    def __init__(self, storage: LocalStorage, clock: Clock, config: TableConfig) -> None:
+    def __init__(self, storage: Storage, clock: Clock, config: TableConfig) -> None:
         self.storage = storage
         self.clock = clock
         self.config = config
@@ -95,7 +96,7 @@ class TableHandle:
         if not groups.instants:
             self._refuse_uncommitted()
         self._fits = bool(groups.slices)
-        if not self.storage.exists(RULES):
+        if not self.storage.entry(RULES):
             keep_rules(self.storage, self.config)
         for folder in groups.unmarked:
             oldest = min(piece.instant_time for piece in groups.partition(folder).values())
@@ -199,7 +200,7 @@ def create_table(
     wanted = WriteOptions().updated(options or {})
     storage = LocalStorage(path)
     clock = clock or SystemClock()
-    if storage.exists(property_file.PATH) or storage.exists(property_file.BACKUP):
+    if storage.entry(property_file.PATH) or storage.entry(property_file.BACKUP):
         if if_exists == "error":
             raise InvalidTable(
                 f"{storage.root} has a table already: use Table.open, if_exists='open', "
@@ -215,7 +216,7 @@ def create_table(
 
 
 def _make(
-    storage: LocalStorage,
+    storage: Storage,
     clock: Clock,
     config: TableConfig,
     options: WriteOptions,
@@ -224,18 +225,18 @@ def _make(
 ) -> TableHandle:
     from hoodie_nb.clock import instant_time
 
-    if replace and storage.exists(META):
+    if replace and storage.entry(META):
         _clear(storage)
     storage.make_folder(META)
-    storage.replace(properties.OPTIONS, json.dumps(options.as_options(), indent=2).encode())
+    storage.put(properties.OPTIONS, json.dumps(options.as_options(), indent=2).encode())
     keep_rules(storage, config)
     text = config.lines(instant_time(clock.now_ms()))
-    storage.put_if_absent(property_file.PATH, text.encode())
+    storage.put(property_file.PATH, text.encode(), new=True)
     storage.sync_folder("")
     return TableHandle(storage, clock, config)
 
 
-def _clear(storage: LocalStorage) -> None:
+def _clear(storage: Storage) -> None:
     """Delete a table: base files of its own partitions, then `.hoodie`, its properties last.
 
     If interrupted, the remains are still a table that can be replaced; the lock is kept.
@@ -252,17 +253,17 @@ def _clear(storage: LocalStorage) -> None:
     for entry in storage.list_folder(META):
         path = f"{META}/{entry.name}"
         if entry.is_folder and path != OURS:
-            storage.remove_tree(path)
+            storage.remove(path, tree=True)
         elif not entry.is_folder and path != property_file.PATH:
             storage.remove(path)
     for entry in storage.list_folder(OURS):
         if entry.is_folder:
-            storage.remove_tree(f"{OURS}/{entry.name}")
+            storage.remove(f"{OURS}/{entry.name}", tree=True)
     storage.remove(property_file.PATH)
 
 
-def _must_be_free(storage: LocalStorage) -> None:
-    target = storage.local_path("")
+def _must_be_free(storage: Storage) -> None:
+    target = storage.fetch("")
     if os.path.exists(target) and not os.path.isdir(target):
         raise InvalidTable(f"{target} is a file, not a folder: choose another path")
     names = [e.name for e in storage.list_folder("")]

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.storage import META, LocalStorage
+from hoodie_nb.table.storage import META, Storage, create_empty, read_bytes
 
 MARKERS = f"{META}/.temp"
 
@@ -24,36 +24,34 @@ def marker_folder(instant_time: str) -> str:
     return f"{MARKERS}/{instant_time}"
 
 
-def write_markers(
-    storage: LocalStorage, instant_time: str, statuses: Iterable[WriteStatus]
-) -> None:
+def write_markers(storage: Storage, instant_time: str, statuses: Iterable[WriteStatus]) -> None:
     """Create a marker for each file, durable before any file is published."""
     folder = marker_folder(instant_time)
     storage.make_folder(folder)  # a redone instant may have no files
     folders = {META, MARKERS, folder}
     for status in statuses:
         path = f"{folder}/{status.marker}"
-        storage.touch(path)
+        create_empty(storage, path)
         for parent in PurePosixPath(status.marker).parents:
             folders.add(str(PurePosixPath(folder) / parent))
     for name in sorted(folders):
         storage.sync_folder(name)
 
 
-def marked_files(storage: LocalStorage, instant_time: str) -> list[str]:
+def marked_files(storage: Storage, instant_time: str) -> list[str]:
     """Return the data files in an instant's markers, relative to the table's root."""
     folder = marker_folder(instant_time)
     found = {path for path in _lines(storage, folder) if is_data_file(path, instant_time)}
     return sorted(found)
 
 
-def _lines(storage: LocalStorage, folder: str, inside: str = "") -> Iterator[str]:
+def _lines(storage: Storage, folder: str, inside: str = "") -> Iterator[str]:
     for entry in storage.list_folder(f"{folder}/{inside}" if inside else folder):
         path = f"{inside}/{entry.name}" if inside else entry.name
         if entry.is_folder:
             yield from _lines(storage, folder, path)
         elif not inside and entry.name.startswith("MARKERS") and entry.name != "MARKERS.type":
-            text = storage.read_bytes(f"{folder}/{path}").decode(errors="replace")
+            text = read_bytes(storage, f"{folder}/{path}").decode(errors="replace")
             yield from (_without_kind(line) for line in text.splitlines())
         else:
             yield _without_kind(path)

@@ -12,15 +12,15 @@ import unicodedata
 from collections.abc import Collection
 
 from hoodie_nb.errors import InvalidInput
-from hoodie_nb.table.storage import META, LocalStorage
+from hoodie_nb.table.storage import META, Storage
 
 
 def refuse_colliding_folders(
-    storage: LocalStorage, partitions: Collection[str], written: Collection[str]
+    storage: Storage, partitions: Collection[str], written: Collection[str]
 ) -> None:
     """Raise InvalidInput if a new partition's folder would be that of another partition."""
     new = [path for path in sorted(written) if path not in partitions]
-    if not new or not storage.exists(META.upper()):
+    if not new or not storage.entry(META.upper()):
         return
     known = {_alike(path): path for path in partitions}
     for path in new:

@@ -22,7 +22,7 @@ from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_schema import parse_avro, to_avro
 from hoodie_nb.table.property_file import checksum, escape, parse_properties, read_text
-from hoodie_nb.table.storage import META, LocalStorage
+from hoodie_nb.table.storage import META, Storage, read_bytes
 
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 _KEYGEN = "org.apache.hudi.keygen."
@@ -231,18 +231,18 @@ def _other_clock(values: dict[str, str]) -> str | None:
     return f"has hoodie.table.timeline.timezone={zone}, and this machine is not on UTC"
 
 
-def load(storage: LocalStorage) -> TableConfig:
+def load(storage: Storage) -> TableConfig:
     """Read the table's configuration, or raise InvalidTable if there is no table."""
     path, text = read_text(storage)
     return TableConfig.parse(text, f"{storage.root}/{path}")
 
 
-def load_options(storage: LocalStorage) -> WriteOptions:
+def load_options(storage: Storage) -> WriteOptions:
     """Return the write options that were given when the table was created."""
-    if not storage.exists(OPTIONS):
+    if not storage.entry(OPTIONS):
         return WriteOptions()
     try:
-        return WriteOptions().updated(dict(json.loads(storage.read_bytes(OPTIONS))))
+        return WriteOptions().updated(dict(json.loads(read_bytes(storage, OPTIONS))))
     except (ValueError, TypeError, RecursionError, OSError, InvalidConfig) as error:
         raise InvalidTable(
             f"{storage.root}/{OPTIONS} cannot be read ({error}): restore it, or delete it to use "

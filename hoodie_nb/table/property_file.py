@@ -11,7 +11,7 @@ import re
 import zlib
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.storage import META, LocalStorage
+from hoodie_nb.table.storage import META, Storage, read_bytes
 
 PATH = f"{META}/hoodie.properties"
 BACKUP = f"{PATH}.backup"
@@ -51,20 +51,20 @@ def checksum(values: dict[str, str]) -> str:
     return str(zlib.crc32(f"{database}.{name}".encode()))
 
 
-def restore(storage: LocalStorage) -> None:
+def restore(storage: Storage) -> None:
     """Restore the properties from their backup if an engine died while changing them."""
     path, text = read_text(storage)
     if path == BACKUP:
         content = text.encode("latin-1")
-        if storage.exists(PATH):
-            storage.replace(PATH, content)
+        if storage.entry(PATH):
+            storage.put(PATH, content)
         else:
             with contextlib.suppress(FileExistsError):  # the engine is still running
-                storage.put_if_absent(PATH, content)
+                storage.put(PATH, content, new=True)
         storage.remove(BACKUP)
 
 
-def read_text(storage: LocalStorage) -> tuple[str, str]:
+def read_text(storage: Storage) -> tuple[str, str]:
     """Return path and text of the properties: the backup's if they are damaged or missing."""
     for _ in range(2):  # another engine may change them between the two reads
         for path in (PATH, BACKUP):
@@ -81,8 +81,8 @@ def read_text(storage: LocalStorage) -> tuple[str, str]:
     return PATH, text
 
 
-def _text(storage: LocalStorage, path: str) -> str | None:
+def _text(storage: Storage, path: str) -> str | None:
     try:
-        return storage.read_bytes(path).decode("latin-1")  # Java's encoding of such files
+        return read_bytes(storage, path).decode("latin-1")  # Java's encoding of such files
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None

@@ -20,7 +20,7 @@ from hoodie_nb.clock import instant_ms
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import PARTITION_METADATA
 from hoodie_nb.table.markers import MARKERS, marker_folder, write_markers
-from hoodie_nb.table.storage import SCRATCH, STAGED, LocalStorage
+from hoodie_nb.table.storage import SCRATCH, STAGED, Storage
 from hoodie_nb.table.timeline import Instant, Timeline
 
 
@@ -30,7 +30,7 @@ def staged_folder(instant_time: str, nonce: str) -> str:
 
 
 def publish_commit(
-    storage: LocalStorage,
+    storage: Storage,
     timeline: Timeline,
     instant: Instant,
     statuses: Sequence[WriteStatus],
@@ -52,13 +52,13 @@ def publish_commit(
     return timeline.complete(instant, content)
 
 
-def mark_partition(storage: LocalStorage, folder: str, instant_time: str) -> bool:
+def mark_partition(storage: Storage, folder: str, instant_time: str) -> bool:
     """Write the partition's metadata file: without it Java reads none of its rows.
 
     Returns whether it was missing.
     """
     path = f"{folder}/{PARTITION_METADATA}" if folder else PARTITION_METADATA
-    if storage.exists(path):
+    if storage.entry(path):
         return False
     storage.make_folder(folder)
     depth = len(PurePosixPath(folder).parts)
@@ -69,36 +69,36 @@ def mark_partition(storage: LocalStorage, folder: str, instant_time: str) -> boo
         f"#partition metadata\n#{moment:%a %b %d %H:%M:%S} UTC {moment:%Y}\n"
         f"commitTime={instant_time}\npartitionDepth={depth}\n"
     )
-    storage.put_if_absent(path, text.encode())
+    storage.put(path, text.encode(), new=True)
     for parent in PurePosixPath(folder).parents:
         storage.sync_folder("" if str(parent) == "." else str(parent))
     return True
 
 
-def staged_of(storage: LocalStorage, instant_times: Collection[str]) -> list[str]:
+def staged_of(storage: Storage, instant_times: Collection[str]) -> list[str]:
     """Return the staging folders of these instants, relative to the table's root."""
     names = (entry.name for entry in storage.list_folder(STAGED))
     return [f"{STAGED}/{name}" for name in names if name.partition("-")[0] in instant_times]
 
 
 def sweep(
-    storage: LocalStorage, instant_times: Collection[str], staged: Iterable[str] | None = None
+    storage: Storage, instant_times: Collection[str], staged: Iterable[str] | None = None
 ) -> None:
     """Delete the staged files and markers of completed or rolled back instants.
 
     `staged` are their staging folders, if known.
     """
     for folder in staged_of(storage, instant_times) if staged is None else staged:
-        storage.remove_tree(folder)
+        storage.remove(folder, tree=True)
     for instant_time in instant_times:
-        storage.remove_tree(marker_folder(instant_time))
+        storage.remove(marker_folder(instant_time), tree=True)
 
 
-def sweep_all(storage: LocalStorage, *, keep: Collection[str] = ()) -> None:
+def sweep_all(storage: Storage, *, keep: Collection[str] = ()) -> None:
     """Delete staged files, markers and scratch of dead runs, except for instants in `keep`."""
     for folder in (STAGED, MARKERS):
         for entry in storage.list_folder(folder):
             if entry.name.split("-")[0] not in keep:
-                storage.remove_tree(f"{folder}/{entry.name}")
+                storage.remove(f"{folder}/{entry.name}", tree=True)
     for entry in storage.list_folder(SCRATCH):
         storage.remove(f"{SCRATCH}/{entry.name}")

@@ -69,7 +69,7 @@ def _selected(schema: pa.Schema, columns: Iterable[str] | None, *, meta: bool) -
 
 
 def _read(table: TableHandle, piece: FileSlice, schema: pa.Schema) -> pa.Table:
-    path = table.storage.local_path(piece.path)
+    path = table.storage.fetch(piece.path)
     file = open_base_file(path)
     names = [name for name in schema.names if name in file.schema_arrow.names]
     with read_errors(path):

@@ -28,7 +28,7 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.markers import is_data_file, marked_files, marker_folder
 from hoodie_nb.table.publish import sweep
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import Storage, read_bytes
 from hoodie_nb.table.timeline import Instant, State, Timeline
 
 
@@ -41,7 +41,7 @@ _PLAN, _METADATA = _schema("HoodieRollbackPlan"), _schema("HoodieRollbackMetadat
 
 
 def roll_back(
-    storage: LocalStorage, timeline: Timeline, instant: Instant, *, keep_staged: bool = False
+    storage: Storage, timeline: Timeline, instant: Instant, *, keep_staged: bool = False
 ) -> bool:
     """Roll back a pending commit; return whether files had been published.
 
@@ -50,7 +50,7 @@ def roll_back(
     """
     if timeline_has_completed(timeline, instant):
         raise InvalidTable(f"{instant} has completed and cannot be rolled back as pending")
-    paths = [f for f in marked_files(storage, instant.requested_time) if storage.exists(f)]
+    paths = [f for f in marked_files(storage, instant.requested_time) if storage.entry(f)]
     if paths:
         plan = _encode(_PLAN, _plan(storage, instant, paths))
         rollback = timeline.request("rollback", plan)
@@ -59,13 +59,13 @@ def roll_back(
     else:
         timeline.remove(instant)
     if keep_staged:
-        storage.remove_tree(marker_folder(instant.requested_time))
+        storage.remove(marker_folder(instant.requested_time), tree=True)
     else:
         sweep(storage, {instant.requested_time})
     return bool(paths)
 
 
-def finish_rollbacks(storage: LocalStorage, timeline: Timeline) -> list[Instant]:
+def finish_rollbacks(storage: Storage, timeline: Timeline) -> list[Instant]:
     """Complete all pending rollbacks; return the instants that they rolled back."""
     undone = []
     for rollback in timeline.pending():
@@ -81,12 +81,12 @@ def finish_rollbacks(storage: LocalStorage, timeline: Timeline) -> list[Instant]
     return undone
 
 
-def was_rolled_back(storage: LocalStorage, timeline: Timeline, requested_time: str) -> bool:
+def was_rolled_back(storage: Storage, timeline: Timeline, requested_time: str) -> bool:
     """Whether a readable completed rollback on the timeline names an instant."""
     for done in timeline.listing.instants:
         if done.action == "rollback" and done.state is State.COMPLETED:
             with suppress(Exception):  # broken Avro raises many kinds of errors
-                (record,) = fastavro.reader(io.BytesIO(storage.read_bytes(done.path)))
+                (record,) = fastavro.reader(io.BytesIO(read_bytes(storage, done.path)))
                 named: Any = record
                 if requested_time in named["commitsRollback"]:
                     return True
@@ -100,7 +100,7 @@ def timeline_has_completed(timeline: Timeline, instant: Instant) -> bool:
 
 
 def _finish(
-    storage: LocalStorage,
+    storage: Storage,
     timeline: Timeline,
     rollback: Instant,
     instant: Instant,
@@ -111,14 +111,14 @@ def _finish(
     for path in files:
         storage.remove(path)
     for folder in {str(PurePosixPath(path).parent) for path in files}:
-        if storage.exists("" if folder == "." else folder):
+        if storage.entry("" if folder == "." else folder):
             storage.sync_folder("" if folder == "." else folder)
     failpoints.hit("rollback.files.post")
     timeline.remove(instant)
     failpoints.hit("rollback.instant.post")
     timeline.complete(rollback, _encode(_METADATA, _metadata(rollback, instant, files)))
     failpoints.hit("rollback.completed.post")
-    storage.remove_tree(marker_folder(instant.requested_time))
+    storage.remove(marker_folder(instant.requested_time), tree=True)
 
 
 def _by_partition(files: Sequence[str]) -> dict[str, list[str]]:
@@ -133,7 +133,7 @@ def _info(instant: Instant) -> dict[str, str]:
     return {"commitTime": instant.requested_time, "action": instant.action}
 
 
-def _plan(storage: LocalStorage, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
+def _plan(storage: Storage, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
     requests = []
     for path in files:
         name = BaseFileName.parse(PurePosixPath(path).name)
@@ -178,10 +178,10 @@ def _encode(schema: Any, record: dict[str, Any]) -> bytes:  # noqa: ANN401 -- fa
     return out.getvalue()
 
 
-def _read_plan(storage: LocalStorage, rollback: Instant) -> tuple[Instant, list[str]]:
+def _read_plan(storage: Storage, rollback: Instant) -> tuple[Instant, list[str]]:
     requested = Instant(rollback.requested_time, "rollback", State.REQUESTED)
     try:
-        (plan,) = fastavro.reader(io.BytesIO(storage.read_bytes(requested.path)))
+        (plan,) = fastavro.reader(io.BytesIO(read_bytes(storage, requested.path)))
         raw: Any = plan
         target = raw["instantToRollback"]
         instant = Instant(target["commitTime"], target["action"], State.INFLIGHT)

@@ -16,7 +16,7 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.checksums import decode_record, encode_record
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.property_file import PATH as PROPERTIES
-from hoodie_nb.table.storage import OURS, LocalStorage
+from hoodie_nb.table.storage import OURS, Storage, read_bytes
 
 PATH = f"{OURS}/rules.json"
 _CURE = f"delete it, then {PROPERTIES} counts as it is"
@@ -34,17 +34,17 @@ def rules_of(config: TableConfig) -> dict[str, Any]:
     }
 
 
-def keep_rules(storage: LocalStorage, config: TableConfig) -> None:
+def keep_rules(storage: Storage, config: TableConfig) -> None:
     """Keep the rules of a table."""
-    storage.replace(PATH, encode_record(rules_of(config)))
+    storage.put(PATH, encode_record(rules_of(config)))
 
 
-def refuse_other_rules(storage: LocalStorage, config: TableConfig) -> None:
+def refuse_other_rules(storage: Storage, config: TableConfig) -> None:
     """Raise InvalidTable if the properties say anything else than the kept rules, if there are."""
-    if not storage.exists(PATH):
+    if not storage.entry(PATH):
         return
     path = f"{storage.root}/{PATH}"
-    kept, found = decode_record(storage.read_bytes(PATH), path, _CURE), rules_of(config)
+    kept, found = decode_record(read_bytes(storage, PATH), path, _CURE), rules_of(config)
     other = [f"{k}={found[k]!r} (it was {kept.get(k)!r})" for k in found if found[k] != kept.get(k)]
     if other:
         raise InvalidTable(

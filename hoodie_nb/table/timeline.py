@@ -31,7 +31,7 @@ from enum import StrEnum
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Clock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.storage import META, LocalStorage
+from hoodie_nb.table.storage import META, Storage, file_names, read_bytes
 
 
 class State(StrEnum):
@@ -134,7 +134,7 @@ class Listing:
 class Timeline:
     """The active timeline of one table."""
 
-    def __init__(self, storage: LocalStorage, clock: Clock) -> None:
+    def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
         self._known, self._stale, self._lock = Listing(), True, threading.Lock()
@@ -143,7 +143,7 @@ class Timeline:
     def refresh(self) -> Listing:
         """List the timeline again."""
         with self._lock:
-            self._known = self._known.of(self._storage.names(META))
+            self._known = self._known.of(file_names(self._storage, META))
             self._stale = False
             return self._known
 
@@ -170,15 +170,13 @@ class Timeline:
         """Return the completion time of an instant, in 17 digits; None if pending or gone."""
         if instant.state is not State.COMPLETED:
             return None
-        try:
-            return _file_time(self._storage.modified_ms(instant.path))
-        except FileNotFoundError:
-            return None
+        found = self._storage.entry(instant.path)
+        return None if found is None else _file_time(found.modified_ms)
 
     def completed(self, requested_time: str) -> Instant | None:
         """Return the completed commit of that time, by its file; None if there is none."""
         done = (Instant(requested_time, action, State.COMPLETED) for action in COMMITS)
-        return next((i for i in done if self._storage.exists(i.path)), None)
+        return next((i for i in done if self._storage.entry(i.path)), None)
 
     def completed_commits(self) -> list[Instant]:
         """Return the completed commits and replacecommits, oldest first."""
@@ -234,7 +232,7 @@ class Timeline:
 
     def _put(self, instant: Instant, content: bytes) -> None:
         try:
-            self._storage.put_if_absent(instant.path, content)
+            self._storage.put(instant.path, content, new=True)
         except BaseException:
             self._forget()  # the name may exist nevertheless
             raise
@@ -250,7 +248,7 @@ class Timeline:
 
     def read(self, instant: Instant) -> bytes:
         """Return the content of the instant's file."""
-        return self._storage.read_bytes(instant.path)
+        return read_bytes(self._storage, instant.path)
 
 
 class _ListedOnce:

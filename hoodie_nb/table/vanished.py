@@ -21,7 +21,7 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import BaseFileName, Commits, table_folders
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.markers import marked_files
-from hoodie_nb.table.storage import META, OURS
+from hoodie_nb.table.storage import META, OURS, read_bytes
 from hoodie_nb.table.timeline import COMMITS, Instant
 
 _RECORDS = tuple(f"{OURS}/{name}" for name in ("progress", "prepared", "index"))
@@ -73,7 +73,7 @@ def _in_records(table: TableHandle, time17: str) -> Iterator[str]:
             if entry.is_folder or entry.name.startswith(time17):  # its own prepared record
                 continue
             with contextlib.suppress(FileNotFoundError):  # a writer may be running during `fsck`
-                if f'"{time17}"'.encode() in table.storage.read_bytes(path):
+                if f'"{time17}"'.encode() in read_bytes(table.storage, path):
                     yield f"{path} names it"
 
 

@@ -233,7 +233,7 @@ class BucketWriter:
         runs = [read_run(path) for path in bucket.runs]
         if rest:
             runs.append(_pieces(rest[0]))
-        path = self._plan.storage.local_path(f"{self._plan.staged}/{self._name}-fold.arrow")
+        path = self._plan.storage.fetch(f"{self._plan.staged}/{self._name}-fold.arrow")
         path = f"{path}{next(self._serial)}"
         schema = self._plan.intake.keyed_schema
         with open(path, "xb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -266,7 +266,7 @@ class BucketWriter:
                 written_keys.add(rows.column(RECORD_KEY), new_keys)
             writer.close()
             sink.flush()
-            failpoints.hit("writer.data", plan.storage.local_path(staged))
+            failpoints.hit("writer.data", plan.storage.fetch(staged))
             sink.sync()
         failpoints.hit("writer.data.post")
         return sink.stored(staged), writer.rows

@@ -57,7 +57,7 @@ class NewFile:
         """Write the footer and return the file, durable."""
         self._writer.close()
         self._sink.flush()
-        failpoints.hit("writer.data", self._plan.storage.local_path(self.staged))
+        failpoints.hit("writer.data", self._plan.storage.fetch(self.staged))
         self._sink.sync()
         self._sink.close()
         failpoints.hit("writer.data.post")

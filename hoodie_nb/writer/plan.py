@@ -11,7 +11,7 @@ from hoodie_nb.table.base_file import BaseFileWriter
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.file_groups import FileGroups
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
 
@@ -26,7 +26,7 @@ class WritePlan:
     instant.
     """
 
-    storage: LocalStorage
+    storage: Storage
     intake: Intake
     options: WriteOptions
     instant_time: str
@@ -67,7 +67,7 @@ class WritePlan:
 class SealPlan:
     """A checkpoint that only saves its records, as runs in `folder`."""
 
-    storage: LocalStorage
+    storage: Storage
     intake: Intake
     folder: str
     tasks: int

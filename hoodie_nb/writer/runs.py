@@ -10,16 +10,14 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.base_file import conform
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.schema import META_COLUMNS, lost_fields
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.folding import fold_partitions
 from hoodie_nb.writer.merge_rule import Mask, MergeRule
 
 _PIECE_ROWS = 65_536
 
 
-def save_rows(
-    storage: LocalStorage, path: str, rows: pa.Table, kept: Mask | None = None
-) -> StoredFile:
+def save_rows(storage: Storage, path: str, rows: pa.Table, kept: Mask | None = None) -> StoredFile:
     """Write rows, or only those in `kept`, to a new durable file, and return it."""
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with ChecksummedFile(storage.open_new(path)) as sink:
@@ -33,18 +31,18 @@ def save_rows(
     return sink.stored(path)
 
 
-def save_run(storage: LocalStorage, path: str, keyed: pa.Table, rule: MergeRule) -> StoredFile:
+def save_run(storage: Storage, path: str, keyed: pa.Table, rule: MergeRule) -> StoredFile:
     """Write keyed rows (in order of partition) as a durable run with one row per key."""
     return save_rows(storage, path, fold_partitions(keyed, rule))
 
 
-def load_rows(storage: LocalStorage, run: StoredFile, schema: pa.Schema) -> pa.Table:
+def load_rows(storage: Storage, run: StoredFile, schema: pa.Schema) -> pa.Table:
     """Return a run's rows in the current schema.
 
     Raises InvalidTable if the file is damaged, or has values that the table cannot store.
     """
     run.verify(storage)
-    rows = pa.ipc.open_file(pa.memory_map(storage.local_path(run.path))).read_all()
+    rows = pa.ipc.open_file(pa.memory_map(storage.fetch(run.path))).read_all()
     return fitted(rows, schema, f"{storage.root}/{run.path}")
 
 

@@ -1,4 +1,4 @@
-"""A real local storage on real files in which one operation goes wrong, once or from then on.
+"""A storage on real files in which one operation fails, once or from then on.
 
 Operations that change the disk are counted; the `at`-th is hit:
 
@@ -27,8 +27,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from hoodie_nb.table.beneath import Entry, Place
-from hoodie_nb.table.storage import SCRATCH, LocalStorage
+from hoodie_nb.table.beneath import Place
+from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.table.storage import SCRATCH, Entry
 
 T = TypeVar("T")
 
@@ -47,14 +48,21 @@ class Fault:
     content_only: bool = False
 
 
-class FaultyStorage(LocalStorage):
-    """A local storage that counts its changes and fails at a given one."""
+class LinklessStorage(LocalStorage):
+    """A local storage on a file system without hard links."""
+
+    def _link(self, source: Place, target: Place) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+class FaultyStorage:
+    """Another storage whose changes are counted, and which fails at a given one."""
 
     def __init__(
         self, root: str | os.PathLike[str], fault: Fault | None = None, *, links: bool = True
     ) -> None:
-        super().__init__(root)
-        self.fault, self.links = fault, links
+        self.inner = LocalStorage(root) if links else LinklessStorage(root)
+        self.root, self.fault, self.links = self.inner.root, fault, links
         self.steps = 0
         self.dead = False
         self.struck: str | None = None
@@ -108,71 +116,47 @@ class FaultyStorage(LocalStorage):
 
     # --- what changes the disk ------------------------------------------------------------------
 
-    def put_if_absent(self, path: str, content: bytes) -> None:
-        """Count, then do as the local storage does."""
-        self._step(
-            "put_if_absent", lambda: LocalStorage.put_if_absent(self, path, content), content
-        )
-
-    def replace(self, path: str, content: bytes, *, durable: bool = True) -> None:
-        """Count, then do as the local storage does."""
-        action = partial(LocalStorage.replace, self, path, content, durable=durable)
-        self._step("replace", action, content)
-
-    def touch(self, path: str) -> None:
-        """Count, then do as the local storage does."""
-        self._step("touch", lambda: LocalStorage.touch(self, path))
+    def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
+        """Count, then do as the inner storage does."""
+        action = partial(self.inner.put, path, content, new=new, durable=durable)
+        self._step("put", action, content)
 
     def make_folder(self, path: str) -> None:
-        """Count, then do as the local storage does."""
-        self._step("make_folder", lambda: LocalStorage.make_folder(self, path))
+        """Count, then do as the inner storage does."""
+        self._step("make_folder", lambda: self.inner.make_folder(path))
 
     def sync_folder(self, path: str) -> None:
-        """Count, then do as the local storage does."""
-        self._step("sync_folder", lambda: LocalStorage.sync_folder(self, path))
+        """Count, then do as the inner storage does."""
+        self._step("sync_folder", lambda: self.inner.sync_folder(path))
 
     def publish(self, staged: str, target: str) -> None:
-        """Count, then do as the local storage does; without links the content is copied."""
-        content = None if self.links else Path(self.local_path(staged)).read_bytes()
-        self._step("publish", lambda: LocalStorage.publish(self, staged, target), content)
+        """Count, then do as the inner storage does; without links the content is copied."""
+        content = None if self.links else Path(self.inner.fetch(staged)).read_bytes()
+        self._step("publish", lambda: self.inner.publish(staged, target), content)
 
-    def _link(self, source: Place, target: Place) -> None:
-        if not self.links:
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-        LocalStorage._link(source, target)
-
-    def remove(self, path: str) -> bool:
-        """Count, then do as the local storage does."""
-        return self._step("remove", lambda: LocalStorage.remove(self, path))
-
-    def remove_tree(self, path: str) -> None:
-        """Count, then do as the local storage does."""
-        self._step("remove_tree", lambda: LocalStorage.remove_tree(self, path))
+    def remove(self, path: str, *, tree: bool = False) -> bool:
+        """Count, then do as the inner storage does."""
+        return self._step("remove", lambda: self.inner.remove(path, tree=tree))
 
     def open_new(self, path: str) -> BinaryIO:
-        """Count, then act like the local storage; torn: the file exists but is empty."""
+        """Count, then act like the inner storage; torn: the file exists but is empty."""
         if self.fault is not None and self.fault.how == "torn" and self.steps + 1 == self.fault.at:
-            Path(LocalStorage.local_path(self, path)).touch()
-        return self._step("open_new", lambda: LocalStorage.open_new(self, path))
+            Path(self.inner.fetch(path)).touch()
+        return self._step("open_new", lambda: self.inner.open_new(path))
 
     # --- reading --------------------------------------------------------------------------------
 
-    def list_folder(self, folder: str) -> list[Entry]:
+    def list_folder(self, folder: str, *, details: bool = True) -> list[Entry]:
         """Look, if the process lives."""
         self._alive()
-        return LocalStorage.list_folder(self, folder)
+        return self.inner.list_folder(folder, details=details)
 
-    def names(self, folder: str) -> list[str]:
+    def entry(self, path: str) -> Entry | None:
         """Look, if the process lives."""
         self._alive()
-        return LocalStorage.names(self, folder)
+        return self.inner.entry(path)
 
-    def exists(self, path: str) -> bool:
+    def fetch(self, path: str, size_bytes: int = 0) -> str:
         """Look, if the process lives."""
         self._alive()
-        return LocalStorage.exists(self, path)
-
-    def read_bytes(self, path: str) -> bytes:
-        """Look, if the process lives."""
-        self._alive()
-        return LocalStorage.read_bytes(self, path)
+        return self.inner.fetch(path, size_bytes)

@@ -23,9 +23,9 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order
 from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.file_groups import FileGroups, FileSlice
+from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.assigner import BucketAssigner, FileIdAssigner
 from hoodie_nb.writer.columns import FILE_ID, TASK
 from hoodie_nb.writer.index_port import LookupCounts

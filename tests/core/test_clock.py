@@ -14,7 +14,7 @@ from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table import properties, read
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.local_storage import LocalStorage
 
 HOUR_MS = 3_600_000
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import hoodie_nb as hn
 from hoodie_nb.index import hashing
 from hoodie_nb.index.run import Entries, SectionView, write_run
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.local_storage import LocalStorage
 
 M, INVERSE = 0xC6A4A7935BD1E995, pow(0xC6A4A7935BD1E995, -1, 1 << 64)
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
@@ -119,7 +119,7 @@ def test_hashes_of_one_prefix_are_found_by_bisection(tmp_path):
     storage = LocalStorage(tmp_path)
     hashes = np.arange(1, 40_000, 2, dtype=np.uint64)
     section = write_run(storage, "r.run", "2" * 17, [Entries.of("p", "g", hashes)])[0]
-    view = SectionView(storage.local_path("r.run"), section)
+    view = SectionView(storage.fetch("r.run"), section)
     asked = np.arange(0, 40_001, dtype=np.uint64)
     rows, groups = view.find(asked)
     assert sorted(rows.tolist()) == list(range(1, 40_000, 2)) and set(groups.tolist()) == {0}

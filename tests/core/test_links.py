@@ -14,7 +14,8 @@ from tables import tree, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.table.storage import create_empty
 
 OURS = ".hoodie/.hoodie_nb"
 
@@ -63,13 +64,13 @@ def test_nothing_is_written_or_deleted_where_a_link_leads(
 
 
 WRITES: dict[str, Callable[[LocalStorage, str], object]] = {
-    "put_if_absent": lambda storage, path: storage.put_if_absent(path, b"x"),
-    "replace": lambda storage, path: storage.replace(path, b"x"),
-    "touch": LocalStorage.touch,
+    "put new": lambda storage, path: storage.put(path, b"x", new=True),
+    "put": lambda storage, path: storage.put(path, b"x"),
+    "create empty": create_empty,
     "make_folder": LocalStorage.make_folder,
     "open_new": LocalStorage.open_new,
     "remove": LocalStorage.remove,
-    "remove_tree": LocalStorage.remove_tree,
+    "remove tree": lambda storage, path: storage.remove(path, tree=True),
     "publish": lambda storage, path: storage.publish(".hoodie/hoodie.properties", path),
     "publish from": lambda storage, path: storage.publish(path, "par0/new"),
 }
@@ -95,17 +96,16 @@ def test_a_link_as_the_last_name_is_never_followed(root: Path, outside: Path) ->
     storage, link, before = LocalStorage(root), root / ".hoodie/link", tree(outside)
     link.symlink_to(outside / "precious")
     with pytest.raises(FileExistsError):
-        storage.put_if_absent(".hoodie/link", b"x")
+        storage.put(".hoodie/link", b"x", new=True)
     with pytest.raises(FileExistsError):
         storage.open_new(".hoodie/link")
-    with pytest.raises(InvalidTable, match="is a link"):
-        storage.touch(".hoodie/link")
-    storage.replace(".hoodie/link", b"x")
+    create_empty(storage, ".hoodie/link")
+    storage.put(".hoodie/link", b"x")
     assert not link.is_symlink()
-    for act in (storage.remove, storage.remove_tree):
+    for tree_too in (False, True):
         link.unlink(missing_ok=True)
         link.symlink_to(outside)
-        act(".hoodie/link")
+        storage.remove(".hoodie/link", tree=tree_too)
         assert not link.is_symlink()
     assert tree(outside) == before
 

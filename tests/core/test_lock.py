@@ -25,7 +25,7 @@ from hoodie_nb import Table
 from hoodie_nb.commit import lock as lock_module
 from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.local_storage import LocalStorage
 
 ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}
 
@@ -101,7 +101,7 @@ def test_a_forked_process_cannot_write_with_its_parents_hold(root: Path, holder:
     with writing(storage):
         with child(lambda: upsert(root)) as outcome:
             assert outcome.startswith("ConcurrentWriter: ")
-        with child(lambda: storage.put_if_absent(".hoodie/x", b"")) as outcome:
+        with child(lambda: storage.put(".hoodie/x", b"", new=True)) as outcome:
             assert outcome.startswith("ConcurrentWriter: ")
             assert "was forked from the one that holds" in outcome
         assert not is_free(root)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,10 @@ from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table import rollback as rollback_module
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.markers import marker_folder
 from hoodie_nb.table.rollback import roll_back
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import create_empty, read_bytes
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
@@ -76,7 +78,7 @@ HOLDER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from hoodie_nb.commit.lock import writing
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.local_storage import LocalStorage
 with writing(LocalStorage(sys.argv[2])):
     print("held", flush=True)
     sys.stdin.read()
@@ -614,30 +616,32 @@ def test_no_path_leaves_the_table(root: Path) -> None:
     for path in ("../x", "a/../../x", "/etc/passwd", "a\0b", ".."):
         for act in (
             storage.remove,
-            storage.touch,
-            storage.read_bytes,
+            storage.fetch,
+            storage.entry,
             storage.list_folder,
             storage.make_folder,
             storage.open_new,
-            lambda p: storage.replace(p, b""),
-            lambda p: storage.put_if_absent(p, b""),
+            partial(create_empty, storage),
+            partial(read_bytes, storage),
+            lambda p: storage.put(p, b""),
+            lambda p: storage.put(p, b"", new=True),
             lambda p: storage.publish(".hoodie/hoodie.properties", p),
         ):
             with pytest.raises(InvalidTable, match="outside the table"):
                 act(path)
     with pytest.raises(InvalidTable, match="not deleted"):
-        storage.remove_tree("par0")
+        storage.remove("par0", tree=True)
     assert_whole_prefix(root)
     assert COMMITS[2] == MODELS[2]
 
 
-def test_put_if_absent_is_whole_or_not_at_all(root: Path) -> None:
+def test_putting_a_new_file_is_all_or_nothing(root: Path) -> None:
     """The second of two puts raises FileExistsError and the first one's content stays."""
     storage = LocalStorage(root)
-    storage.put_if_absent("par0/once", b"first")
+    storage.put("par0/once", b"first", new=True)
     with pytest.raises(FileExistsError):
-        storage.put_if_absent("par0/once", b"second")
-    assert storage.read_bytes("par0/once") == b"first"
+        storage.put("par0/once", b"second", new=True)
+    assert read_bytes(storage, "par0/once") == b"first"
     assert list((root / ".hoodie/.hoodie_nb/tmp").iterdir()) == []
 
 
@@ -656,9 +660,9 @@ def test_no_name_appears_before_its_whole_content(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.make_folder(".hoodie")
     with pytest.raises(OSError, match="too large"):
-        storage.put_if_absent(".hoodie/new", b"x" * 1000)
-    assert not storage.exists(".hoodie/new")
-    storage.replace(".hoodie/old", b"as it was")
+        storage.put(".hoodie/new", b"x" * 1000, new=True)
+    assert storage.entry(".hoodie/new") is None
+    storage.put(".hoodie/old", b"as it was")
     with pytest.raises(OSError, match="too large"):
-        storage.replace(".hoodie/old", b"x" * 1000)
-    assert storage.read_bytes(".hoodie/old") == b"as it was"
+        storage.put(".hoodie/old", b"x" * 1000)
+    assert read_bytes(storage, ".hoodie/old") == b"as it was"

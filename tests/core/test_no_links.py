@@ -20,7 +20,7 @@ from tables import timeline_names, without_meta
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table import beneath
-from hoodie_nb.table.storage import SCRATCH
+from hoodie_nb.table.storage import SCRATCH, read_bytes
 
 
 @pytest.fixture(params=["renameat2", "plain rename"])
@@ -60,15 +60,15 @@ def test_content_is_written_once_and_then_renamed(small_disk: Path) -> None:
     """Without links a name needs room for one copy, since it is never written in place."""
     storage = FaultyStorage(small_disk, links=False)
     storage.make_folder(".hoodie")
-    storage.put_if_absent(".hoodie/new", b"x" * 60_000)
-    assert storage.size(".hoodie/new") == 60_000
+    storage.put(".hoodie/new", b"x" * 60_000, new=True)
+    assert len(read_bytes(storage, ".hoodie/new")) == 60_000
     storage.remove(".hoodie/new")
     Path(small_disk, "staged").write_bytes(b"x" * 36_000)
     storage.publish("staged", ".hoodie/published")
-    assert storage.size(".hoodie/published") == 36_000
+    assert len(read_bytes(storage, ".hoodie/published")) == 36_000
     with pytest.raises(OSError, match="No space"):
-        storage.put_if_absent(".hoodie/new", b"x" * 36_000)
-    assert not storage.exists(".hoodie/new")
+        storage.put(".hoodie/new", b"x" * 36_000, new=True)
+    assert storage.entry(".hoodie/new") is None
     assert scratch(storage) == []
 
 
@@ -82,7 +82,7 @@ def scratch(storage: FaultyStorage) -> list[Path]:
 def test_a_full_disk_leaves_no_half_file(storage: FaultyStorage) -> None:
     """If content cannot be written completely, no name appears and no temporary file is left."""
     with pytest.raises(OSError, match="too large"):
-        storage.put_if_absent(".hoodie/new", b"x" * 1000)
+        storage.put(".hoodie/new", b"x" * 1000, new=True)
     staged = Path(storage.root, "staged")
     with open("/dev/zero", "rb") as zeros, staged.open("wb") as sink:
         sink.write(zeros.read(100))
@@ -90,23 +90,23 @@ def test_a_full_disk_leaves_no_half_file(storage: FaultyStorage) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     with pytest.raises(OSError, match="too large"):
         storage.publish("staged", ".hoodie/published")
-    assert not storage.exists(".hoodie/new")
-    assert not storage.exists(".hoodie/published")
+    assert storage.entry(".hoodie/new") is None
+    assert storage.entry(".hoodie/published") is None
     assert scratch(storage) == []
 
 
 def test_a_name_that_is_taken_is_never_replaced(storage: FaultyStorage) -> None:
     """Without links, put and publish keep the file that has the name; an equal one is fine."""
-    storage.put_if_absent(".hoodie/once", b"first")
+    storage.put(".hoodie/once", b"first", new=True)
     with pytest.raises(FileExistsError):
-        storage.put_if_absent(".hoodie/once", b"second")
+        storage.put(".hoodie/once", b"second", new=True)
     for name, content in (("same", b"first"), ("other", b"secnd")):
         Path(storage.root, name).write_bytes(content)
     storage.publish("same", ".hoodie/once")
     storage.publish("same", ".hoodie/again")
     with pytest.raises(FileExistsError):
         storage.publish("other", ".hoodie/once")
-    assert storage.read_bytes(".hoodie/once") == storage.read_bytes(".hoodie/again") == b"first"
+    assert read_bytes(storage, ".hoodie/once") == read_bytes(storage, ".hoodie/again") == b"first"
     assert scratch(storage) == []
 
 

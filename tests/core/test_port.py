@@ -23,7 +23,7 @@ from hoodie_nb.index.job_keys import FOLDER, StateIndex
 from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.handle import open_table
 
-PORT = ("table/storage.py", "table/beneath.py", "commit/lock.py")
+PORT = ("table/local_storage.py", "table/beneath.py", "commit/lock.py")
 LOCAL = re.compile(r".*-(run\d+|fold)\.arrow\d*")  # what a task spills and reads back itself
 CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -86,7 +86,9 @@ def batches(root: Path) -> None:
     table.upsert(rows(300, 900, 2))
     table.delete(pa.Table.from_pylist([{"id": "k1", "p": "par1"}, {"id": "zz", "p": "par9"}]))
     table.rebuild_index()
-    table._handle.storage.remove_tree(".hoodie/.hoodie_nb/index")  # the next write loads files
+    table._handle.storage.remove(
+        ".hoodie/.hoodie_nb/index", tree=True
+    )  # the next write loads files
     table.upsert(rows(0, 9, 3))
 
 
@@ -176,15 +178,15 @@ def test_a_crash_while_a_state_is_saved_is_survived(tmp_path: Path, steps: int) 
     """Whichever file was saved last, the next start reads the state and saves on."""
     storage, left = StateIndex(str(tmp_path))._storage, itertools.count(steps, -1)
 
-    def dying(name: str, content: bytes) -> None:
+    def dying(name: str, content: bytes, **_: bool) -> None:
         if next(left) == 0:
             raise Crash("no more")
-        type(storage).replace(storage, name, content)
+        type(storage).put(storage, name, content)
 
     with contextlib.suppress(Crash):
         for name, key in (("1.0-0", "a"), ("2.0-0", "b"), ("3.0-0", "c")):
             index = StateIndex(str(tmp_path))
-            index._storage.replace = dying  # type: ignore[method-assign,assignment]
+            index._storage.put = dying  # type: ignore[method-assign,assignment]
             index.remember("par0", pa.array([key]), pa.array(["file-0"]))
             index.save(name)
     after = StateIndex(str(tmp_path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -18,9 +17,10 @@ from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.index import upkeep
 from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.names import refuse_colliding_folders
 from hoodie_nb.table.read import to_arrow
-from hoodie_nb.table.storage import LocalStorage
+from hoodie_nb.table.storage import Entry
 
 __all__ = ["life"]  # a fixture
 ROW = {"id": "f", "part": "p", "ts": 1, "v": 7}
@@ -174,12 +174,11 @@ def test_base_files_without_any_commit_refuse_writers(tmp_path: Path) -> None:
 class Deaf(LocalStorage):
     """A folder on a case-insensitive file system."""
 
-    def exists(self, path: str) -> bool:
+    def entry(self, path: str) -> Entry | None:
         """Look for the name in any letters."""
         folder, _, name = path.rpartition("/")
-        place = self.local_path(folder)
-        names = os.listdir(place) if os.path.isdir(place) else []
-        return name.lower() in {other.lower() for other in names}
+        entries = self.list_folder(folder)
+        return next((e for e in entries if e.name.lower() == name.lower()), None)
 
 
 @pytest.mark.parametrize("pair", [("NY", "ny"), ("é", "e\u0301"), ("a/B", "a/b"), ("A/b", "a/b")])
@@ -197,7 +196,7 @@ def test_partitions_that_would_share_a_folder_are_refused(tmp_path: Path, pair) 
 
 def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, monkeypatch) -> None:
     """Nothing of the refused batch is left, and the table still works."""
-    monkeypatch.setattr(LocalStorage, "exists", Deaf.exists)
+    monkeypatch.setattr(LocalStorage, "entry", Deaf.entry)
     table = Table.create(tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p")
     data = [{"id": "a", "p": p, "ts": 1, "v": 1} for p in ("NY", "ny")]
     table.upsert(pa.Table.from_pylist(data[:1], schema_of()))

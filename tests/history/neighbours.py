@@ -21,8 +21,8 @@ from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.rollback import _METADATA, _encode, _metadata, roll_back
-from hoodie_nb.table.storage import LocalStorage
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 

@@ -1,0 +1,221 @@
+"""A table's folder on a local disk.
+
+- a new file is written under a temporary name, synced and hard-linked (Hudi's own rename silently
+  replaces on POSIX); without hard links it is renamed, without ever replacing a file;
+- a staged file is published by a hard link, or copied and renamed.
+
+No folder is reached through a link: not to write or delete, and not to list (see `beneath.py`).
+
+**Caveats**: one local file system only; addresses of object stores are refused.
+"""
+
+import errno
+import io
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, TypeVar
+from urllib.parse import unquote, urlparse
+
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table.beneath import (
+    Place,
+    create_new,
+    entry_at,
+    entry_of,
+    folder_beneath,
+    name_of,
+    rename_new,
+    same_content,
+)
+from hoodie_nb.table.storage import META, SCRATCH, Entry
+
+T = TypeVar("T")
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_TOUCH = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def local_root(path: str | os.PathLike[str]) -> str:
+    """Return the absolute local folder that `path` (text, Path, `file:` URI) names."""
+    text = os.fspath(path)
+    scheme = urlparse(text).scheme
+    if scheme == "file":
+        text = unquote(urlparse(text).path)
+    elif len(scheme) > 1:
+        raise InvalidConfig(f"{text!r}: only local paths are supported, not {scheme}://")
+    if not text or "\0" in text:
+        raise InvalidConfig("the table's path is empty or has a NUL character")
+    home = os.path.expanduser(text)
+    if text.startswith("~") and home == text:
+        raise InvalidConfig(f"{text!r}: no such home folder (write ./~… for a folder of that name)")
+    return str(Path(home).absolute())
+
+
+_fences: dict[str, Callable[[], None]] = {}
+
+
+def fence(root: str, check: Callable[[], None]) -> None:
+    """Run `check` before each change of the table at the real path `root`; it may raise."""
+    _fences[root] = check
+
+
+class LocalStorage:
+    """A table's folder on a local disk."""
+
+    def __init__(self, root: str | os.PathLike[str], *, scratch: str = SCRATCH) -> None:
+        self.root, self._temporary = local_root(root), scratch
+        self._real = os.path.realpath(self.root)
+
+    def _parts(self, path: str) -> tuple[str, ...]:
+        parts = PurePosixPath(path).parts
+        if path.startswith("/") or ".." in parts or "\0" in path:
+            raise InvalidTable(f"path {path!r} points outside the table at {self.root}: refused")
+        return parts
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def list_folder(self, folder: str, *, details: bool = True) -> list[Entry]:
+        """Return the entries of `folder` in order, [] if missing; InvalidTable if unreadable."""
+        try:
+            parts = self._parts(folder)
+            with folder_beneath(self.root, parts) as opened, os.scandir(opened) as found:
+                entries = map(entry_of if details else name_of, found)
+                return sorted(filter(None, entries), key=lambda e: e.name)
+        except FileNotFoundError:
+            return []
+        except (NotADirectoryError, PermissionError) as error:  # its content would be missed
+            raise InvalidTable(
+                f"folder {folder!r} of the table at {self.root} cannot be listed "
+                f"({error.strerror}): restore the folder, or let this user read it"
+            ) from None
+
+    def entry(self, path: str) -> Entry | None:
+        """Return a file or folder; None if it does not exist."""
+        return entry_at(self.fetch(path))
+
+    def fetch(self, path: str, size_bytes: int = 0) -> str:
+        """Return the absolute path; InvalidTable if `path` points outside the table."""
+        return os.path.join(self.root, *self._parts(path))
+
+    # --- changing -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _parent(self, path: str, *, make: bool = False) -> Iterator[Place]:
+        """Open the parent folder of `path`; every change of the table uses this function."""
+        parts = self._parts(path)
+        self._check()
+        with folder_beneath(self.root, parts[:-1], make=make) as folder:
+            yield folder, parts[-1]
+
+    def _check(self) -> None:
+        check = _fences.get(self._real)
+        if check is not None:
+            check()
+
+    def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
+        """Create or replace a file atomically; FileExistsError if it must be `new` and exists."""
+        with (
+            self._parent(path, make=not new) as target,
+            self._scratch(io.BytesIO(content), durable=durable) as source,
+        ):
+            if new:
+                self._create(source, target)
+            else:
+                (scratch, temporary), (folder, name) = source, target
+                os.replace(temporary, name, src_dir_fd=scratch, dst_dir_fd=folder)
+            if durable:
+                os.fsync(target[0])
+
+    def _create(self, source: Place, target: Place) -> None:
+        try:
+            self._link(source, target)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            rename_new(source, target)
+
+    def publish(self, staged: str, target: str) -> None:
+        """Publish a staged file as `target`; an equal file there is fine, another is an error."""
+        with self._parent(staged) as source, self._parent(target) as final:
+            try:
+                self._link(source, final)
+            except FileExistsError:
+                if not self._equal(staged, target):
+                    raise
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._copy(staged, target, final)
+
+    def _copy(self, staged: str, target: str, final: Place) -> None:
+        try:
+            with open(self.fetch(staged), "rb") as content, self._scratch(content) as copy:
+                rename_new(copy, final)
+        except FileExistsError:
+            if not self._equal(staged, target):
+                raise
+
+    def _equal(self, staged: str, target: str) -> bool:
+        source, final = self.fetch(staged), self.fetch(target)
+        return os.path.samefile(source, final) or same_content(source, final)
+
+    @staticmethod
+    def _link(source: Place, target: Place) -> None:
+        (from_folder, name), (to_folder, new) = source, target
+        os.link(name, new, src_dir_fd=from_folder, dst_dir_fd=to_folder, follow_symlinks=False)
+
+    @contextmanager
+    def _scratch(self, content: BinaryIO, *, durable: bool = True) -> Iterator[Place]:
+        """Write content under a temporary name; it is deleted afterwards unless renamed."""
+        with folder_beneath(self.root, self._parts(self._temporary), make=True) as folder:
+            name = uuid.uuid4().hex
+            try:
+                with create_new(folder, name, name) as file:
+                    shutil.copyfileobj(content, file, 1 << 20)
+                    file.flush()
+                    if durable:
+                        os.fsync(file.fileno())
+                yield folder, name
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+
+    def make_folder(self, path: str) -> None:
+        """Create the folder and its parents."""
+        parts = self._parts(path)
+        self._check()
+        with folder_beneath(self.root, parts, make=True):
+            pass
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        with folder_beneath(self.root, self._parts(path)) as folder:
+            os.fsync(folder)
+
+    def remove(self, path: str, *, tree: bool = False) -> bool:
+        """Delete a file and the checksum file that Java adds; False if it did not exist.
+
+        A folder is deleted if it is empty, or with its content if `tree` (only below `.hoodie`);
+        of a link, only the link.
+        """
+        if tree and not path.startswith(f"{META}/"):
+            raise InvalidTable(f"{path!r} is not below {META}: not deleted")
+        try:
+            with self._parent(path) as (folder, name):
+                with suppress(FileNotFoundError):
+                    os.unlink(f".{name}.crc", dir_fd=folder)
+                try:
+                    os.unlink(name, dir_fd=folder)
+                except IsADirectoryError:
+                    shutil.rmtree(name, dir_fd=folder) if tree else os.rmdir(name, dir_fd=folder)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def open_new(self, path: str) -> BinaryIO:
+        """Open a file for writing that must not exist yet."""
+        with self._parent(path) as (folder, name):
+            return create_new(folder, name, self.fetch(path))
