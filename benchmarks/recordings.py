@@ -48,11 +48,11 @@ def run(spark, pipeline, folder):
     stream = hn.flights.stream(spark, days=DAYS, path=folder / "source", pace=PACE)
     job, faults = Job(stream, table, settings), dict(FAULTS.get(pipeline, {}))
 
-    def strike(event):
+    def inject_fault(event):
         if event.kind == "batch_started" and event.values["batch"] in faults:
             hn.faults.inject(job, faults.pop(event.values["batch"]))
 
-    job.events.listen(strike)
+    job.events.listen(inject_fault)
     job.wait()
     assert made.fsck() == [] and len(made.to_arrow()) == len(hn.flights.board(days=DAYS))
     return job, made.file_groups()["partition_path"].nunique()

@@ -1,4 +1,4 @@
-"""One Spark session a test process, and the switch that lets tests arm failpoints."""
+"""One Spark session per test process, and the switch that lets tests arm failpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ collect_ignore_glob = ["*/[!t]*.py", "*/t[!e]*.py", "*/te[!s]*.py"]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start Spark on two cores; its folders are in this process's temporary folder."""
+    """Start Spark on two cores, with its folders in this process's temporary folder."""
     from hoodie_nb.session import spark as make_session
 
     folder = tmp_path_factory.mktemp("spark")

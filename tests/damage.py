@@ -1,15 +1,15 @@
 """Damage tests: one durable file of any kind is damaged between two processes.
 
-The newest base file of a group and the completed file of a commit get lost, too. A trial is a
+The newest base file of a group and the completed file of a commit may be lost, too. A trial is a
 function of its seed: a small history stops at some moment (after a seal, with a prepared instant,
 in a held-open span, by a crash), one file is damaged (`history/damage.py` lists how), and a new
 process starts, writes and commits. It must end in the model with `fsck` clean, or refuse with an
 `InvalidTable` that names the file and a fix. After a refusal readers still see what was committed
-(unless a base file is gone), and the file put back lets everything go on to the right end.
+(unless a base file is gone), and once the file is restored, everything continues to the right end.
 
-Each process is a forked child: a death by a signal and a process that hangs are seen, too.
+Each process is a forked child: death by a signal and hanging are detected, too.
 
-    python tests/damage.py 2000               # two thousand trials, in all processors
+    python tests/damage.py 2000               # two thousand trials, on all processors
     python tests/damage.py sealed-run 17      # one trial, by kind and number
 """
 
@@ -46,7 +46,7 @@ from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.errors import InvalidTable
 
-LOST = ("base", "completed")  # files of the table itself, which can only be gone
+LOST = ("base", "completed")  # files of the table itself, which can only be lost
 KINDS = (
     "sealed",
     "sealed-run",
@@ -79,7 +79,7 @@ CRASHES = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a trial ended: `right`, `refused`, or what is wrong with it."""
+    """How a trial ended: `right`, `refused`, or a description of what is wrong."""
 
     kind: str
     number: int
@@ -89,7 +89,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended neither right nor in a good refusal."""
+        """Whether it ended neither right nor with a proper refusal."""
         return self.result not in ("right", "refused")
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ class Outcome:
 def stopped(
     folder: Path, kind: str, draw: random.Random, *, links: bool
 ) -> tuple[History, dict[Path, bytes]]:
-    """Return a history that stopped at a moment, and what its files held earlier."""
+    """Return a history that was stopped at a moment, and the earlier contents of its files."""
     pipeline, seed = draw.choice(["step1", "step2", "step3"]), draw.randrange(10**6)
     history = History(folder, pipeline, seed, _traits(kind, draw, links))
     with writing(history.job.table.storage):
@@ -137,7 +137,7 @@ def _traits(kind: str, draw: random.Random, links: bool) -> Traits:
 
 
 def trial(kind: str, number: int) -> Outcome:
-    """Run one trial; a kind that the history left no file of is tried on with another history."""
+    """Run one trial, with other histories until there is a file of that kind."""
     draw, how = random.Random(f"damage {kind} {number}"), HOW[number % len(HOW)]
     how = "gone" if kind in LOST else how
     for _ in range(40):
@@ -152,7 +152,7 @@ def trial(kind: str, number: int) -> Outcome:
 
 
 def _outcome(history: History, damage: Damage) -> tuple[str, str]:
-    damage.strike()
+    damage.apply()
     result, detail = child(lambda: _go_on(history, damage))
     if result != "refused":
         return result, detail
@@ -174,7 +174,7 @@ def _go_on(history: History, damage: Damage) -> None:
     """Start a process, write, commit, and compare with the model."""
     forget_caches()  # a new process has none
     if damage.kind in LOST:
-        history._seen = ((), [])  # readers show what is left until a write is tried
+        history._seen = ((), [])  # readers show the remaining rows until a write is tried
     history.start()
     for name in BEFORE[:3]:
         history.take(name, lambda name=name: VERBS[name][1](history))
@@ -183,7 +183,7 @@ def _go_on(history: History, damage: Damage) -> None:
 
 
 def _read(history: History) -> None:
-    """Compare what our reader sees with what it saw, and with what hudi-rs sees."""
+    """Compare what our reader sees with what it saw before, and with what hudi-rs sees."""
     before = history._seen
     history.foreign = True
     history.look()

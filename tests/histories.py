@@ -1,9 +1,9 @@
 """Random histories of a job: verbs in any order against a dict, for each pipeline of the RFC.
 
 A history is a function of its seed, which also gives it its traits (`history/traits.py`). Between
-the verbs readers look; at the end everything is committed and compared with the model.
+the verbs readers read; at the end everything is committed and compared with the model.
 
-    python tests/histories.py 1000            # a thousand of each pipeline, in all processors
+    python tests/histories.py 1000            # a thousand of each pipeline, on all processors
     python tests/histories.py step3 17        # one history, by pipeline and seed, with its verbs
 """
 
@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from history import disasters, neighbours
+from history import disasters, other_writers
 from history.job import History
 from history.traits import Traits
 
@@ -44,18 +44,18 @@ VERBS: dict[str, tuple[int, Callable[[History], None]]] = {
     "crash": (6, disasters.crash),
     "disk_error": (4, disasters.disk_error),
     "damage": (2, disasters.damage),
-    "foreign_commit": (2, neighbours.commit),
-    "foreign_rollback": (2, neighbours.rolls_back),
-    "archives": (1, neighbours.archives),
+    "foreign_commit": (2, other_writers.commit),
+    "foreign_rollback": (2, other_writers.rolls_back),
+    "archives": (1, other_writers.archives),
     "restore_seals": (1, disasters.restore_seals),
-    "new_columns": (1, neighbours.new_columns),
-    "bad_batch": (2, neighbours.bad_batch),
-    "fork": (1, neighbours.forked),
+    "new_columns": (1, other_writers.new_columns),
+    "bad_batch": (2, other_writers.bad_batch),
+    "fork": (1, other_writers.forked),
 }
 
 
 def step(history: History, without: Collection[str] = ()) -> None:
-    """Take one random verb, then look as a reader does."""
+    """Run one random verb, then read as a reader does."""
     draw, verbs = history.random, {n: v for n, v in VERBS.items() if n not in without}
     name = draw.choices(list(verbs), [weight for weight, _ in verbs.values()])[0]
     history.clock.ms += draw.choice([0, 1, 1000, -500])
@@ -78,9 +78,9 @@ def run(
     often: str = "",
     without: Collection[str] = (),
 ) -> list[str]:
-    """Run one history and return its verbs; the error of a failed one names seed and verbs.
+    """Run one history and return its verbs; the error of a failed one contains seed and verbs.
 
-    The verb `often` comes after every fourth one; verbs and traits in `without` are left out.
+    The verb `often` follows every fourth verb; verbs and traits in `without` are left out.
     """
     traits = Traits.of(pipeline, seed)
     traits = replace(traits, **{name: False for name in ("long", "clock") if name in without})

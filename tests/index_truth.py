@@ -1,4 +1,4 @@
-"""Invariant I9: what the state index knows is what the files hold, and it answers as they do."""
+"""Invariant I9: the state index contains what the files contain, and gives the same answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def forget_caches() -> None:
 
 
 def index_gaps(table: TableHandle) -> list[str]:
-    """Return what is wrong with the state: keys it lacks, keys it sends astray."""
+    """Return the errors of the state: keys that it lacks, and keys with a wrong file group."""
     forget_caches()
     plan = plan_of(table)
     try:

@@ -1,4 +1,4 @@
-"""Runs to look at: the events of in-process jobs, and events that never happened."""
+"""Runs for the tests of views: events of in-process jobs, and made-up events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL_BUFFER = {"write.batch.size": "16 KB", "write.task.max.size": "256 KB"}
 
 
 def local_job(folder: Path, pipeline: str = "step3") -> LocalJob:
-    """Run four checkpoints of a job without Spark; the news of the second's success is lost."""
+    """Run four checkpoints of a job without Spark; the second's success notification is lost."""
     table = create_table(folder / "table", INPUT.config, options=SMALL_BUFFER)
     job = LocalJob(table, pipeline=pipeline, index="bloom")
     for checkpoint, rows in enumerate(INPUT.tables(), 1):

@@ -1,7 +1,7 @@
 """Random histories of a real streaming job on Spark, small, against a dict.
 
-The source is a folder of tiny files, one a micro-batch. Between them the job is stopped, killed in
-mid-batch, started again with another pipeline, index, interval and number of tasks, over its
+The source is a folder of tiny files, one per micro-batch. Meanwhile the job is stopped, killed in
+mid-batch, started again with another pipeline, index, interval and number of tasks, on its
 checkpoint folder, an older copy of it, or none; batches come from DataFrames, commits and new
 columns from another engine. Keys and partitions are null, empty, placeholders' neighbours and text
 beyond the BMP. Whenever all input is processed, the table is compared with the model.
@@ -105,7 +105,7 @@ class Model:
         self.rows: dict[tuple[Any, ...], Row] = {}
 
     def _at(self, row: Row) -> tuple[Any, ...]:
-        """Return which record a row is: a null partition and an empty one are the same."""
+        """Return the identity of a row's record: a null partition and an empty one are the same."""
         partition = (row["part"] or "") if self._partitioned else ""
         return (partition, *(row[name] for name in self._names))
 
@@ -126,7 +126,7 @@ class Model:
 
 
 class History:
-    """One random history on one table; a function of its number but for the moments of kills."""
+    """One random history on one table, a function of its number except for the moments of kills."""
 
     def __init__(self, spark: SparkSession, folder: Path, number: int) -> None:
         self.random, self.spark, self.folder = random.Random(number), spark, folder
@@ -161,7 +161,7 @@ class History:
     def rows(self, classes: list[int], *, deletes: bool = False) -> list[Row]:
         """Return a few rows of these classes of keys, the ordering values unique to the writer.
 
-        Every third row is of the record before it, which a null and an empty partition share.
+        Every third row belongs to the record before it: null and empty partition are the same.
         """
         made: list[Row] = []
         for _ in range(self.random.randint(1, 16)):
@@ -192,7 +192,7 @@ class History:
         return self.ts - 3 * late * self.random.randrange(200) - (0 if streamed else 1)
 
     def _streamed(self) -> None:
-        """Let the rows of one more micro-batch arrive."""
+        """Add the rows of one more micro-batch."""
         rows = pa.Table.from_pylist(self.rows([LATE, DELETED, TIED]), schema=self.given)
         self.source.add(rows)
         self.model.write(rows.to_pylist())
@@ -200,13 +200,13 @@ class History:
     # --- the verbs ------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Take one random verb."""
+        """Run one random verb."""
         verb = self.random.choices(list(VERBS), list(VERBS.values()))[0]
         self.verbs.append(verb)
         getattr(self, f"_{verb}")()
 
     def _feed(self) -> None:
-        """Let one to three micro-batches arrive."""
+        """Add one to three micro-batches."""
         for _ in range(self.random.randint(1, 3)):
             self._streamed()
         self._running()
@@ -251,7 +251,7 @@ class History:
             assert job.events.records("fault_injected")
 
     def _kill(self) -> None:
-        """Kill the job at some event of the micro-batches that come."""
+        """Kill the job at some event of the next micro-batches."""
         reached, job = threading.Event(), self._running()
         moment = self.random.choice(SEALING if job.settings.interval else MOMENTS)
         self.verbs.append(moment)
@@ -262,14 +262,14 @@ class History:
         self.job = None
 
     def _fault(self) -> None:
-        """Inject a fault that the job survives by itself."""
+        """Inject a fault from which the job recovers by itself."""
         fault = self.random.choice(FAULTS)
         self.verbs.append(fault)
         hn.faults.inject(self._running(), fault)
         self._feed()
 
     def _restore_checkpoints(self) -> None:
-        """Go on a while, then put the checkpoint folder of before back."""
+        """Continue for a while, then restore the earlier checkpoint folder."""
         self._stop()
         if self.inserts or not self.checkpoints.exists():
             return
@@ -299,7 +299,7 @@ class History:
         return given.batch(self.spark)
 
     def _batch_delete(self) -> None:
-        """Delete keys by their names alone."""
+        """Delete keys, given only the keys."""
         rows = self.rows([BATCH], deletes=True)
         self.table.delete(self._frame(rows).select("id", "sub", "part"))
         for row in rows:
@@ -342,7 +342,7 @@ class History:
             assert hudi_rows(self.table.path) == expected, "hudi-rs reads other rows"
 
     def finish(self) -> None:
-        """End with all input processed; nothing is left over and nothing is wrong."""
+        """End with all input processed; there are no leftovers and no findings."""
         self._stop()
         job = self._started("available_now")
         assert job.wait(WAIT_S), "the job has not ended"
@@ -355,7 +355,7 @@ class History:
         assert index_gaps(handle) == []
 
     def abandon(self) -> None:
-        """End the job of a history that failed."""
+        """End the job of a failed history."""
         with contextlib.suppress(BaseException):
             self.job.kill()
 
@@ -366,7 +366,7 @@ def _difference(found: list[str], expected: list[str]) -> str:
 
 
 def run(spark: SparkSession, number: int, steps: int = STEPS) -> list[str]:
-    """Run one history and return its verbs; number and verbs are in the error if it fails."""
+    """Run one history and return its verbs; the error of a failed one contains number and verbs."""
     with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
         history = History(spark, Path(folder), number)
         try:

@@ -1,4 +1,4 @@
-"""The bloom filter against Hadoop's class, Java-written tables and a slow twin in plain Python."""
+"""The bloom filter, compared with Hadoop's class, Java's tables and a slow twin in plain Python."""
 
 import base64
 import math
@@ -31,12 +31,12 @@ shapes = st.sampled_from([(50, None), (1000, None), (5, 12), (5, 20), (7, 3), (2
 
 
 def strings(keys: list[str]) -> pa.Array:
-    """Make the column of keys, typed even when it is empty."""
+    """Return the column of keys, typed even if it is empty."""
     return pa.array(keys, pa.string())
 
 
 def bloom_of(keys: list[str], entries: int = 50, max_entries: int | None = None) -> BloomFilter:
-    """Build a filter of the keys in one add."""
+    """Build a filter of the keys with one call of `add`."""
     bloom = BloomFilter.sized(entries, 1e-3, max_entries)
     bloom.add(strings(keys))
     return bloom
@@ -79,7 +79,7 @@ class SlowDynamic:
     """Hudi's `InternalDynamicBloomFilter`, key by key."""
 
     def __init__(self, shape: BloomFilter, keys: list[str], entries: int = 0) -> None:
-        """Take the numbers from a filter, then add the keys."""
+        """Copy the parameters of a filter, then add the keys."""
         self.bits, self.hashes = shape.bits, shape.hashes
         self.entries, self.max_entries = entries or shape.entries, shape.max_entries
         self.rows: list[set[int]] = [set()]
@@ -128,7 +128,7 @@ def hadoop_bytes(jvm: "JVMView", bloom: BloomFilter, keys: list[str]) -> bytes:
 
 @pytest.mark.parametrize("entries", [1, 37, 1000])
 def test_simple_filter_equals_hadoops_byte_for_byte(spark: "SparkSession", entries: int) -> None:
-    """A SIMPLE filter has the very bytes that Hadoop's BloomFilter writes for the same keys."""
+    """A SIMPLE filter has exactly the bytes that Hadoop's BloomFilter writes for the same keys."""
     keys = [*ODD_KEYS, *(f"key-{n:03d}" * (1 + n % 4) for n in range(60))]
     bloom = BloomFilter.sized(entries)
     bloom.add(strings(keys))
@@ -157,7 +157,7 @@ def test_java_written_filters_are_rebuilt_byte_for_byte(table: str, tmp_path: Pa
 @settings(max_examples=60, deadline=None)
 @given(entries=st.integers(1, 9), rooms=st.integers(1, 40), cut=st.integers(0, 60))
 def test_dynamic_filter_equals_the_slow_twin(entries: int, rooms: int, cut: int) -> None:
-    """Rows open, fill and take turns as in Java, whether keys come at once or in two batches."""
+    """Rows are opened, filled and reused as in Java, whether keys arrive in one batch or in two."""
     keys = [f"{key}{n}" for n in range(6) for key in ODD_KEYS]
     bloom = bloom_of(keys[:cut], entries, rooms)
     bloom.add(strings(keys[cut:]))
@@ -165,7 +165,7 @@ def test_dynamic_filter_equals_the_slow_twin(entries: int, rooms: int, cut: int)
 
 
 def test_keys_of_every_length_up_to_200_equal_the_slow_twin() -> None:
-    """Whole words, tails and their sign extension are right at each key length in bytes."""
+    """Whole words, tails and their sign extension are correct for each key length in bytes."""
     letters = np.random.default_rng(24).integers(1, 0x2FF, (200, 200))
     keys = ["".join(map(chr, row[: n + 1])) for n, row in enumerate(letters)]
     assert max(len(key.encode()) for key in keys) > 300
@@ -199,13 +199,13 @@ def test_probing_equals_the_definition(keys: list[str], shape: tuple[int, int | 
 
 @given(left=key_lists, right=key_lists, most=st.sampled_from([None, 1000]))
 def test_union_is_the_filter_of_both(left: list[str], right: list[str], most: int | None) -> None:
-    """Uniting two filters gives the text of one filter that was given all keys."""
+    """The union of two filters has the text of one filter with all keys."""
     united = bloom_of(left, 200, most).union(bloom_of(right, 200, most))
     assert united.to_text() == bloom_of(left + right, 200, most).to_text()
 
 
-def test_union_goes_row_by_row_and_leaves_both_sides_alone() -> None:
-    """Filters of several rows unite when they have equally many, and neither side changes."""
+def test_union_combines_row_by_row_and_changes_neither_side() -> None:
+    """Filters with equally many rows can be combined, and neither side changes."""
     left, right = bloom_of(list("abcdefgh"), 5, 20), bloom_of(list("ABCDEFGH"), 5, 20)
     before = left.to_text(), right.to_text()
     united = left.union(right)
@@ -224,7 +224,7 @@ def test_union_goes_row_by_row_and_leaves_both_sides_alone() -> None:
     ids=["size", "type", "rows"],
 )
 def test_filters_of_different_shape_do_not_unite(left: BloomFilter, right: BloomFilter) -> None:
-    """Another size, another type or another number of rows is no partner."""
+    """Filters that differ in size, type or number of rows cannot be combined."""
     assert not left.same_shape(right)
     with pytest.raises(ValueError, match="different shapes"):
         left.union(right)
@@ -263,7 +263,7 @@ def test_a_parsed_filter_opens_no_more_rows() -> None:
 
 
 def test_default_size_is_javas() -> None:
-    """Java's defaults give the 2 587 966 bits, 30 hashes and 431 380 characters Java writes."""
+    """Java's defaults give the same 2 587 966 bits, 30 hashes and 431 380 characters as in Java."""
     bloom = BloomFilter.sized(60_000, max_entries=100_000)
     assert (bloom.type_code, bloom.bits, bloom.hashes) == (DYNAMIC, 2_587_966, 30)
     assert len(bloom.to_text()) == 431_380
@@ -291,7 +291,7 @@ IMPOSSIBLE = [(-1, 0.1, None), (9, 0.0, None), (9, 1.0, None), (9, math.nan, Non
 
 @pytest.mark.parametrize("numbers", [*IMPOSSIBLE, (10**9, 0.1, None), (9, 1e-200, None)])
 def test_impossible_sizes_are_refused(numbers: tuple[int, float, int | None]) -> None:
-    """Sizes that make no filter Hudi could read are the caller's options to fix."""
+    """Sizes that give no filter readable by Hudi are refused as wrong options."""
     with pytest.raises(InvalidConfig, match="bloom filter"):
         BloomFilter.sized(*numbers)
 
@@ -306,8 +306,8 @@ def test_impossible_sizes_are_refused(numbers: tuple[int, float, int | None]) ->
         (pa.array([], pa.binary()), "must be strings"),
     ],
 )
-def test_keys_without_text_are_refused_whole(keys: pa.Array, message: str) -> None:
-    """One bad key refuses the batch, with its row, and does not change the filter."""
+def test_a_batch_with_an_invalid_key_is_refused_as_a_whole(keys: pa.Array, message: str) -> None:
+    """One bad key makes the batch fail, names its row, and does not change the filter."""
     bloom = bloom_of(["x"], 2, 10)
     before = bloom.to_text()
     for work in (bloom.add, bloom.might_contain):
@@ -317,7 +317,7 @@ def test_keys_without_text_are_refused_whole(keys: pa.Array, message: str) -> No
 
 
 def test_no_keys_change_nothing() -> None:
-    """An empty column is no error and no change."""
+    """An empty column is not an error and changes nothing."""
     for empty in (strings([]), pa.chunked_array([], pa.string())):
         bloom = bloom_of(["x"])
         bloom.add(empty)
@@ -326,12 +326,12 @@ def test_no_keys_change_nothing() -> None:
 
 
 def simple(version: int = -1, hashes: int = 3, kind: int = 1, bits: int = 16) -> bytes:
-    """Write a SIMPLE filter with two bytes of bits, by default a valid one."""
+    """Return a SIMPLE filter with two bytes of bits, by default a valid one."""
     return struct.pack(">iibi", version, hashes, kind, bits) + b"\x01\x80"
 
 
 def dynamic(entries: int = 5, in_last_row: int = 1, rows: int = 1, row: bytes = b"") -> bytes:
-    """Write a DYNAMIC_V0 filter with one row, by default a valid one."""
+    """Return a DYNAMIC_V0 filter with one row, by default a valid one."""
     return simple()[:13] + struct.pack(">iii", entries, in_last_row, rows) + (row or simple())
 
 
@@ -356,20 +356,20 @@ def dynamic(entries: int = 5, in_last_row: int = 1, rows: int = 1, row: bytes = 
     ],
 )
 def test_damage_is_named(data: bytes, type_code: str, message: str) -> None:
-    """Each way a filter can be wrong has a message that says which."""
+    """Each kind of damage to a filter has its own message."""
     with pytest.raises(InvalidTable, match=message):
         BloomFilter.parse(base64.b64encode(data).decode(), type_code)
 
 
 @pytest.mark.parametrize("text", ["é", "====", "AAA", "AA\nAA", "_-_-"])
-def test_text_that_is_no_base64_is_refused(text: str) -> None:
-    """Only standard base64 without line breaks is a filter's text."""
+def test_text_that_is_not_base64_is_refused(text: str) -> None:
+    """Only standard base64 without line breaks is accepted as a filter's text."""
     with pytest.raises(InvalidTable, match="not base64"):
         BloomFilter.parse(text, SIMPLE)
 
 
 def test_right_headers_parse() -> None:
-    """The bytes the damage tests start from are sound, and the type's case does not matter."""
+    """The bytes used by the damage tests are valid, and the type's case does not matter."""
     for data, code in ((simple(), "simple"), (dynamic(), "dynamic_v0")):
         text = base64.b64encode(data).decode()
         assert BloomFilter.parse(text, code).to_text() == text
@@ -379,7 +379,7 @@ def test_right_headers_parse() -> None:
 def test_damaged_bytes_never_hang_or_crash(
     shape: tuple[int, int | None], at: int, value: bytes, whole: bool
 ) -> None:
-    """Damage either gives InvalidTable or a filter of the text's own size that can be used."""
+    """Damage gives either InvalidTable or a usable filter of the text's own size."""
     data = base64.b64decode(bloom_of(ODD_KEYS, *shape).to_text())
     damaged = data[:at] + value + (data[at + len(value) :] if whole else b"")
     text = base64.b64encode(damaged).decode()

@@ -1,4 +1,4 @@
-"""Damage trials: sixty-five in the quick tests, `make damage` runs two thousand."""
+"""Damage trials: sixty-five in the quick tests, two thousand in `make damage`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def process() -> Iterator[ProcessPoolExecutor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_ends_in_right_rows_or_a_refusal(kind: str, process: ProcessPoolExecutor) -> None:
-    """After any damage: the right rows, or an InvalidTable that names the file and a fix."""
+    """Any damage ends with the right rows, or an InvalidTable that names the file and a fix."""
     outcomes = process.map(trial, [kind] * 5, range(5))
     assert [str(outcome) for outcome in outcomes if outcome.failed] == []
 
@@ -28,7 +28,7 @@ def test_damage_ends_in_right_rows_or_a_refusal(kind: str, process: ProcessPoolE
 def test_trials_that_failed_once(kind: str, number: int, process: ProcessPoolExecutor) -> None:
     """Tmp 17: another engine commits between the checkpoints of one instant that is held open.
 
-    A key then had two places; the delete found one of them, and the redo brought the other back.
+    A key then was in two files; the delete found one of them, and the redo restored the other.
     """
     outcome = process.submit(trial, kind, number).result()
     assert not outcome.failed, str(outcome)

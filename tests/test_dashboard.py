@@ -22,7 +22,7 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class EventsOnlyJob:
-    """A job that only has events; `stop` ends it, as a job's own thread would."""
+    """A job that has only events; `stop` ends it, as a job's own thread would."""
 
     def __init__(self, *events: object) -> None:
         self.events = EventLog()
@@ -37,12 +37,12 @@ class EventsOnlyJob:
 
 @pytest.fixture
 def job():
-    """Return a job that has emitted its start."""
+    """Return a job that has emitted its start event."""
     return EventsOnlyJob("job_started", {"pipeline": "step3", "tasks": 2})
 
 
 def test_a_dashboard_has_three_forms(job):
-    """A notebook keeps the live view, a PNG and a line of text."""
+    """A notebook stores the live view, a PNG and a line of text."""
     dashboard = Dashboard(job)
     bundle = dashboard._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "image/png", VIEW}
@@ -94,7 +94,7 @@ def test_nothing_is_sent_that_has_not_changed(job):
     assert len(sent) == 1
 
 
-def test_an_error_while_drawing_ends_the_drawing_only(job):
+def test_an_error_while_drawing_ends_only_the_drawing(job):
     """The job continues, and ends without waiting for a closed dashboard."""
     follower = Follower(job.events, lambda state: 1 // (not state.checkpoints), hz=1)
     job.events.emit("batch_started", batch=0)
@@ -105,8 +105,8 @@ def test_an_error_while_drawing_ends_the_drawing_only(job):
     assert job.stopped.is_set()
 
 
-def test_progress_is_told_of_a_known_number_of_rows(job):
-    """With `total_rows` the head has a bar and the time that is left."""
+def test_progress_is_shown_for_a_known_number_of_rows(job):
+    """With `total_rows` the head has a bar and the remaining time."""
     values = {"operator": "BucketWriter", "task": 0, "rows": 250, "seconds": 1}
     job.events.emit("operator_ran", **values)
     dashboard = Dashboard(job, total_rows=1000)
@@ -115,7 +115,7 @@ def test_progress_is_told_of_a_known_number_of_rows(job):
 
 
 def test_too_many_drawings_a_second_are_refused(job):
-    """More than 10 a second would take the core from the writers."""
+    """More than 10 drawings a second would take a core from the writers."""
     with pytest.raises(hn.InvalidConfig, match="hz=20"):
         Dashboard(job, hz=20)
 
@@ -128,7 +128,7 @@ def test_a_job_without_spark_has_a_dashboard(tmp_path):
     assert dashboard.summary.startswith("Dashboard step3: running, ")
 
 
-def test_values_that_nobody_draws_keep_their_text(capsys, monkeypatch):
+def test_values_without_a_widget_keep_their_text(capsys, monkeypatch):
     """Without the notebook packages a job prints its text."""
     monkeypatch.setattr(display, "maker", lambda value: None)
     assert display.shown(42) is None
@@ -165,7 +165,7 @@ def test_a_notebook_keeps_the_last_picture():
 # --- Replay --------------------------------------------------------------------------------------
 
 
-def test_a_replay_begins_at_the_end():
+def test_a_replay_starts_at_the_end():
     """A notebook saves the whole run of a replay."""
     replay = Replay(recorded())
     assert replay.state.committed == 3
@@ -173,7 +173,7 @@ def test_a_replay_begins_at_the_end():
 
 
 def test_a_replay_is_the_same_forward_and_backward():
-    """As of a moment a run looks the same from whichever side one comes."""
+    """At a given moment a run looks the same, whether it is reached forward or backward."""
     replay = Replay(recorded())
     middle = replay.duration_ms // 2
     replay.go(middle)
@@ -184,7 +184,7 @@ def test_a_replay_is_the_same_forward_and_backward():
 
 
 def test_a_replay_steps_from_event_to_event():
-    """Each step shows at least one event more, and `back` takes it away again."""
+    """Each step shows at least one more event, and `back` hides it again."""
     replay = Replay(recorded())
     replay.go(0)
     seen = [replay.state.event_count]
@@ -209,7 +209,7 @@ def test_a_replay_knows_its_pipeline(name):
     assert Replay(recorded(name)).summary.startswith(f"Replay {name}: ")
 
 
-def test_no_events_are_no_replay():
+def test_an_empty_recording_is_refused():
     """An empty recording is refused with a hint."""
     with pytest.raises(hn.InvalidConfig, match=r"job\.events\.records"):
         Replay([])

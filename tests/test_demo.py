@@ -36,7 +36,7 @@ def arrow(board: pd.DataFrame) -> pa.Table:
 
 
 def make_events(*events: tuple) -> list[Event]:
-    """Return records from (kind, at_ms, values)."""
+    """Return events from (kind, at_ms, values)."""
     return [Event(kind, at_ms, values) for kind, at_ms, values in events]
 
 
@@ -44,7 +44,7 @@ class Terminal(io.StringIO):
     """A text stream that is a terminal."""
 
     def isatty(self) -> bool:
-        """Say so."""
+        """Return True."""
         return True
 
 
@@ -52,7 +52,7 @@ class Terminal(io.StringIO):
 
 
 def test_progress_counts_what_the_events_report():
-    """Events are those of the ended batches, the rate is that between their ends."""
+    """The events are those of the ended batches, the rate is the one between their ends."""
     records = make_events(
         ("batch_started", 0, {"batch": 0}),
         ("file_written", 5, {"rows": 90}),
@@ -74,14 +74,14 @@ def test_progress_counts_what_the_events_report():
     )
 
 
-def test_progress_of_a_resumed_stream_starts_behind_what_is_there():
-    """A run that begins with batch 2 counts the events of batches 0 and 1 as delivered."""
+def test_progress_of_a_resumed_stream_counts_the_earlier_batches():
+    """A run that starts with batch 2 counts the events of batches 0 and 1 as delivered."""
     progress = Progress.of(make_events(("batch_started", 0, {"batch": 2})), ENDS)
     assert str(progress) == " 40% 400 events · 0 commits, 0 files"
 
 
 def test_progress_of_nothing():
-    """Without records and without files the line is shown, at zero."""
+    """Without events and without files the line is shown, with zeros."""
     assert str(Progress.of([], [])) == "  0% 0 events · 0 commits, 0 files"
 
 
@@ -106,7 +106,7 @@ def test_a_terminal_shows_one_refreshed_line():
 
 
 def test_a_log_gets_plain_lines_at_intervals():
-    """Where there is no terminal, lines come at intervals and without control characters."""
+    """Without a terminal, lines are printed at intervals, without control characters."""
     out = io.StringIO()
     screen = Screen(out, every_s=5)
     for second, line in enumerate("abcdefgh"):
@@ -115,7 +115,7 @@ def test_a_log_gets_plain_lines_at_intervals():
     assert out.getvalue() == "a\nf\nend\n"
 
 
-def test_a_signal_is_a_wish_while_patient_and_an_interrupt_the_second_time():
+def test_the_first_signal_requests_a_stop_and_the_second_interrupts():
     """The first signal waits for the batch, the second does not; the exit code shows which."""
     stop = StopRequest()
     stop.patient = True
@@ -130,12 +130,12 @@ def test_a_signal_is_a_wish_while_patient_and_an_interrupt_the_second_time():
 
 
 def test_equal_rows_in_any_order_do_not_differ(board):
-    """The order of rows and of columns is free."""
+    """The order of rows and of columns does not matter."""
     shuffled = arrow(board.sample(frac=1, random_state=1)).select(flights.SCHEMA.names[::-1])
     assert differences(shuffled, board) == []
 
 
-def test_a_changed_row_is_told(board):
+def test_a_changed_row_is_reported(board):
     """A changed value is reported with its flight, its column and both values."""
     changed = board.copy()
     changed.loc[3, "status"] = "lost"
@@ -145,20 +145,20 @@ def test_a_changed_row_is_told(board):
 
 
 def test_a_null_is_a_change(board):
-    """A value that became null differs."""
+    """A value that became null is a difference."""
     changed = board.astype({"distance": "Int32"})
     changed.loc[5, "distance"] = pd.NA
     (text,) = differences(arrow(changed), board)
     assert re.search(r"distance None, not \d+$", text)
 
 
-def test_a_missing_row_is_told(board):
-    """A flight that is not there is named."""
+def test_a_missing_row_is_reported(board):
+    """A missing flight is named."""
     (text,) = differences(arrow(board.drop(index=7)), board)
     assert text == f"1 row missing: {board.loc[7, 'flight_id']}"
 
 
-def test_an_extra_row_is_told(board):
+def test_an_extra_row_is_reported(board):
     """A surplus flight is named, and so is a duplicated one."""
     extra = pd.concat([board, board.loc[[2]].assign(flight_id="2013-01-01 XX1 JFK")])
     assert differences(arrow(extra), board) == ["1 row too many: 2013-01-01 XX1 JFK"]
@@ -167,20 +167,20 @@ def test_an_extra_row_is_told(board):
     assert text == f"1 row there more than once: {board.loc[2, 'flight_id']}"
 
 
-def test_a_missing_column_is_told(board):
+def test_a_missing_column_is_reported(board):
     """A reader's missing column is reported."""
     assert differences(arrow(board).drop_columns("dest"), board) == ["columns dest are missing"]
 
 
-def test_many_differences_are_told_in_short(board):
-    """Of many differences three are named and the rest counted."""
+def test_many_differences_are_summarised(board):
+    """Of many differences three are named and the others counted."""
     (text,) = differences(arrow(board.iloc[5:]), board)
     assert text.startswith("5 rows missing: ")
     assert text.endswith(" and 2 more")
 
 
-def test_a_reader_that_fails_is_told_and_does_not_end_the_check(board, tmp_path):
-    """A reader that raises counts as one that differs; the words are its own."""
+def test_a_failing_reader_is_reported_and_does_not_end_the_check(board, tmp_path):
+    """A reader that raises counts as one that differs; its own message is printed."""
     rows, wrong = verify._compared(lambda: read_with_hudi_rs(str(tmp_path)), board)
     assert rows == 0
     assert len(wrong) == 1
@@ -190,8 +190,8 @@ def test_a_reader_that_fails_is_told_and_does_not_end_the_check(board, tmp_path)
 # --- the warehouse -------------------------------------------------------------------------------
 
 
-def test_an_order_that_differs_is_refused_with_the_remedy(tmp_path):
-    """Other days or another disorder than the warehouse holds need --fresh."""
+def test_different_settings_are_refused_with_the_fix(tmp_path):
+    """Other days or another disorder than those of the warehouse need --fresh."""
     prepare(DemoSettings(warehouse=tmp_path, days=2))
     prepare(DemoSettings(warehouse=tmp_path, days=2, cores=1))
     for other in ({"days": 3}, {"days": 2, "disorder": 0.1}, {"days": 2, "seed": 1}):
@@ -210,8 +210,8 @@ def test_fresh_removes_what_the_demo_wrote_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_a_table_of_somebody_else_is_left_alone(tmp_path, fresh):
-    """Where the demo's own record is missing, nothing is used and nothing removed."""
+def test_a_warehouse_without_the_demos_record_is_left_alone(tmp_path, fresh):
+    """If the demo's own record is missing, nothing is used and nothing is removed."""
     precious = tmp_path / "board" / "precious"
     precious.mkdir(parents=True)
     with pytest.raises(hn.InvalidConfig, match="not written by the demo"):
@@ -221,7 +221,7 @@ def test_a_table_of_somebody_else_is_left_alone(tmp_path, fresh):
 
 
 def test_a_checkpoint_without_its_table_is_refused(tmp_path):
-    """A table that was deleted by hand would come back with a gap: --fresh is needed."""
+    """A table that was deleted by hand would be rebuilt with a gap: --fresh is needed."""
     settings = DemoSettings(warehouse=tmp_path, days=2)
     prepare(settings)
     settings.folders[0].mkdir(parents=True)
@@ -268,13 +268,13 @@ def test_hudi_rs_reads_what_was_written(table, board):
 
 
 def test_fsck_of_a_clean_table_exits_with_0(table, capsys):
-    """A clean table is said to be so."""
+    """A clean table is reported as clean."""
     assert main(["fsck", table.path]) == 0
     assert capsys.readouterr().out == f"{table.path}: clean\n"
 
 
 def test_fsck_reports_findings_with_fixes_and_exits_with_1(table, capsys):
-    """A base file that lost its end is found."""
+    """A truncated base file is found."""
     (path,) = Path(table.path).glob("*/*.parquet")
     path.write_bytes(path.read_bytes()[:-1])
     assert main(["fsck", table.path]) == 1
@@ -283,7 +283,7 @@ def test_fsck_reports_findings_with_fixes_and_exits_with_1(table, capsys):
     assert "  fix: restore" in out
 
 
-def test_fsck_of_no_table_exits_with_1(tmp_path, capsys):
+def test_fsck_of_a_folder_without_a_table_exits_with_1(tmp_path, capsys):
     """A folder without a table is a finding, too."""
     assert main(["fsck", str(tmp_path)]) == 1
     assert "1 finding\n" in capsys.readouterr().out
@@ -298,7 +298,7 @@ def test_every_command_explains_itself(command, capsys):
     assert capsys.readouterr().out.startswith(f"usage: python -m hoodie_nb {command}".rstrip())
 
 
-def test_the_demos_defaults_are_those_of_its_order():
+def test_the_command_line_has_the_defaults_of_the_settings():
     """The command line and `DemoSettings()` agree."""
     asked = vars(parser().parse_args(["demo"]))
     settings = DemoSettings()
@@ -307,15 +307,15 @@ def test_the_demos_defaults_are_those_of_its_order():
     assert asked == {name: getattr(settings, name) for name in asked}
 
 
-def test_an_error_is_told_in_a_line_and_exits_with_1(tmp_path, capsys):
+def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
     """What the library refuses reaches the user without a traceback."""
     assert main(["demo", "--warehouse", str(tmp_path / "w"), "--days", "0"]) == 1
     assert capsys.readouterr().err.startswith("error: InvalidConfig: days=0")
 
 
 @pytest.mark.parametrize("wrong", [[], ["dance"], ["demo", "--days", "many"], ["fsck"]])
-def test_a_command_that_is_not_understood_exits_with_2(wrong, capsys):
-    """Typing errors are answered by usage."""
+def test_an_unknown_command_exits_with_2(wrong, capsys):
+    """For a typing error the usage is printed."""
     with pytest.raises(SystemExit) as ended:
         main(wrong)
     assert ended.value.code == 2

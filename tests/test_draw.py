@@ -1,4 +1,4 @@
-"""Pictures of a run: what is drawn for which events, even if some are missing."""
+"""Pictures of a run: what is drawn for which events, even if events are missing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def texts(svg: str) -> list[str]:
 
 
 def checkpoint(number: int, *states: str, time17: str = TIME) -> list[object]:
-    """Return the events of a checkpoint whose instant comes as far as the last state."""
+    """Return the events of a checkpoint whose instant reaches the last of these states."""
     made: list[object] = ["batch_started", {"batch": number}]
     for state in states:
         made += [f"instant_{state}", {"instant": time17, "checkpoint": 0, "inserts": 5}]
@@ -55,7 +55,7 @@ def checkpoint(number: int, *states: str, time17: str = TIME) -> list[object]:
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.parametrize("events", [[], make_events("job_started", {}), recorded()[:1], recorded()])
 def test_a_picture_is_well_formed_and_has_a_label(name, events):
-    """No event, one event or many: the picture is XML and says what it shows."""
+    """With no event, one event or many, the picture is XML and has a label."""
     root = parsed(DRAWN[name](RunState.of(events)))
     assert root.tag == "svg" and root.get("aria-label")
     assert float(root.get("height")) == float(root.get("viewBox").split()[3])
@@ -63,7 +63,7 @@ def test_a_picture_is_well_formed_and_has_a_label(name, events):
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_picture_keeps_its_height(name):
-    """During a run the height does not change, so that nothing below it jumps."""
+    """The height does not change during a run, so that nothing below the picture jumps."""
     heights = set()
     state = RunState("step3")
     for event in recorded():
@@ -75,7 +75,7 @@ def test_a_picture_keeps_its_height(name):
 @pytest.mark.parametrize("pipeline", recordings.names())
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_shipped_recordings_are_drawn(name, pipeline):
-    """Every picture can be drawn of every recording, and its operators are the pipeline's."""
+    """Every picture can be drawn from every recording, and its operators are the pipeline's."""
     state = RunState.of(recordings.recorded(pipeline))
     parsed(DRAWN[name](state))
     assert state.pipeline == pipeline and state.status == "stopped"
@@ -84,12 +84,12 @@ def test_the_shipped_recordings_are_drawn(name, pipeline):
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_picture_holds_no_more_than_it_can_show(name):
-    """A thousand events do not make a picture grow without end."""
+    """A picture of a thousand events has a bounded size."""
     assert len(DRAWN[name](RunState.of(long_run()))) < 20_000
 
 
 def test_names_are_escaped():
-    """A partition named like markup is text in the picture."""
+    """A partition with a name like markup is shown as text."""
     evil = '<script x="1">&'
     level = {"task": 0, "bytes": 5, "buckets": [[evil, "id", 5]]}
     why = {"why": evil, "error": "InvalidInput"}
@@ -100,19 +100,19 @@ def test_names_are_escaped():
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_values_may_be_missing(name):
-    """An older recording's events lack values; everything is drawn without them."""
+    """The events of older recordings lack values; everything is drawn without them."""
     kinds = {event.kind for event in [*recorded(), *long_run(100)]}
     bare = [item for kind in [*kinds, "index_saved", "instant_redone"] for item in (kind, {})]
     parsed(DRAWN[name](RunState.of(make_events(*bare))))
 
 
 def test_folding_and_drawing_are_cheap():
-    """A thousand events are folded, and all is drawn from them, without quadratic work."""
+    """A thousand events are folded and drawn without quadratic work."""
     events, began = long_run(), time.thread_time()
     state = RunState.of(events)
     for draw in DRAWN.values():
         draw(state)
-    assert time.thread_time() - began < 1  # some 10 ms; a second is no measure of speed
+    assert time.thread_time() - began < 1  # it takes about 10 ms
 
 
 # --- what they say -------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_the_diagram_has_the_pipelines_operators(name):
 
 
 def test_the_diagram_shows_the_rows_of_each_task():
-    """A skewed shuffle shows in the bars of a box: one task has the rows, the other few."""
+    """A skewed shuffle is visible in the bars of a box: one task has most rows, the other few."""
     rows = {"operator": "BucketWriter", "seconds": 1.0}
     ran = [{**rows, "task": 0, "rows": 900}, {**rows, "task": 1, "rows": 100}]
     shown = texts(
@@ -152,7 +152,7 @@ def test_progress_and_end_of_an_operator_count_its_rows_once():
 
 
 def test_the_rate_grows_from_the_left_and_then_moves():
-    """Until 30 seconds are full the picture begins at the start of the run."""
+    """In the first 30 seconds the picture begins at the start of the run."""
     state = RunState.of(make_events("job_started", {}, begin_ms=1_000_000))
     state.now_ms = 1_010_000
     assert progress.window(state) == 1_000_000
@@ -161,7 +161,7 @@ def test_the_rate_grows_from_the_left_and_then_moves():
 
 
 def test_each_bucket_has_its_bar_and_its_flushes():
-    """The buffer's buckets are drawn up to sixteen, with the number of flushes each had."""
+    """Up to sixteen of the buffer's buckets are drawn, each with its number of flushes."""
     many = [["p", f"id-{n:02d}", 10] for n in range(20)]
     flushed = {"partition": "p", "file_id": "id-03", "bytes": 10}
     level = {"task": 0, "bytes": 200, "limit_bytes": 400, "buckets": many}
@@ -197,8 +197,8 @@ def test_a_state_has_its_shape_and_its_colour(ends, shape):
     assert len({colour for _, colour in STATES.values()}) >= len(STATES) - 1
 
 
-def test_an_instant_stands_over_all_its_checkpoints():
-    """After a lost notification one instant holds two checkpoints, and the strip shows one."""
+def test_an_instant_spans_all_its_checkpoints():
+    """After a lost notification two checkpoints share one instant, and the strip shows it once."""
     state = RunState.of(recorded())
     held = [c.instant for c in state.checkpoints]
     assert held[1] == held[2] and len(set(held)) == 3
@@ -226,13 +226,13 @@ def test_a_batch_that_runs_again_is_a_new_column():
 
 
 def test_the_index_shares_sum_up_to_the_keys():
-    """Every key is answered by exactly one of the four ways."""
+    """Every key is answered in exactly one of the four ways."""
     asked = {"keys": 100, "state_hits": 30, "candidates": 50, "false_positives": 5, "found": 75}
     found = index.shares(RunState.of(make_events("index_looked_up", asked)).lookups[0])
     assert found == {"state": 30, "no": 20, "read": 45, "in vain": 5}
 
 
-def test_pure_state_is_told_since_it_began():
+def test_pure_state_is_shown_with_its_start():
     """The first save of a pure state is kept until the state is no longer pure."""
     save = [{"instant": str(n), "pure": n in (2, 3)} for n in range(5)]
     kinds = [item for values in save for item in ("index_saved", values)]
@@ -260,7 +260,7 @@ def test_settling_an_instant_again_counts_it_once():
 
 
 def test_a_png_has_the_size_of_its_pictures():
-    """The still is a PNG of the same proportions, and small enough for a notebook."""
+    """The still picture is a PNG of the same proportions, and small enough for a notebook."""
     state = RunState.of(recorded())
     made = png([(0, 0, progress.head(state)), (0, 50, diagram.diagram(state))], 960, 200)
     assert made[:8] == b"\x89PNG\r\n\x1a\n" and len(made) < 200_000
@@ -268,6 +268,6 @@ def test_a_png_has_the_size_of_its_pictures():
     assert width / height == pytest.approx(960 / 200, rel=0.01)
 
 
-def test_a_still_takes_text_as_it_is():
-    """Dollar signs and markup in a name are no formula in the still."""
+def test_a_still_shows_text_literally():
+    """Dollar signs and markup in a name are shown literally in the still picture."""
     assert png([(0, 0, picture(20, [text(1, 12, "a$b$ <&> c")], label="x"))], 100, 20)

@@ -1,4 +1,4 @@
-"""The page of failures: each row names the tests that try it, and these tests exist."""
+"""The page of failures: each row names its tests, and these tests exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows() -> list[str]:
 
 
 def test_every_row_has_a_fix_and_a_test() -> None:
-    """A row says what happens, what becomes of the table, what to do, and where it is tried."""
+    """A row says what happens, what becomes of the table, what to do, and where it is tested."""
     bad = [row for row in rows() if row.count(" | ") != 3 or not _NAMED.search(row)]
     assert bad == []
     assert len(rows()) > 40

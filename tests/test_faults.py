@@ -12,19 +12,19 @@ RECOVERY = {"instant_rolled_back", "batch_skipped", "job_restarted", "instant_co
 
 @pytest.fixture(autouse=True)
 def without_failpoints(monkeypatch):
-    """Faults need no permission of a test."""
+    """Faults work without failpoints being enabled."""
     monkeypatch.delenv("HOODIE_NB_TESTING")
 
 
 def run_with(spark, folder, *faults, **settings):
-    """Stream the board, put the faults in as the second batch starts, and return the ended job."""
+    """Stream the board, inject the faults when the second batch starts, return the ended job."""
     table = board_table(folder / "board")
     stream = hn.flights.stream(spark, days=DAYS, path=folder / "source")
     job = hn.write_stream(
         stream, table, checkpoint=str(folder / "ck"), trigger="0 seconds", **settings
     )
 
-    def strike(event):
+    def inject_faults(event):
         now = (event.kind, event.values.get("batch"))
         if now in {("batch_started", 1), ("checkpoint_sealed", 0)} and not injected:
             injected.extend(faults)
@@ -32,7 +32,7 @@ def run_with(spark, folder, *faults, **settings):
                 hn.faults.inject(job, fault)
 
     injected: list[str] = []
-    job.events.listen(strike)
+    job.events.listen(inject_faults)
     job.process_all_available()
     job.stop()
     faults_seen = [event.values["fault"] for event in job.events.records("fault_injected")]
@@ -64,7 +64,7 @@ def test_a_batch_that_fails_is_rolled_back_and_run_again(spark, tmp_path, fault)
     assert undone not in instants(job, "instant_committed")
 
 
-def test_a_crash_behind_the_files_is_rolled_back_by_the_restart(spark, tmp_path):
+def test_a_crash_after_the_files_is_rolled_back_by_the_restart(spark, tmp_path):
     """Files written but not prepared remain after the crash; the restart rolls them back."""
     job = run_with(spark, tmp_path, "crash_after_files")
     assert recovery(job)[:3] == ["job_restarted", "instant_rolled_back", "instant_committed"]
@@ -90,7 +90,7 @@ def test_faults_of_every_kind_in_one_job(spark, tmp_path):
 @pytest.mark.parametrize("fault", ["crash_after_files", "crash_before_commit"])
 @pytest.mark.parametrize("settings", [{"commit_on": "write"}, {"commit_interval": 2}])
 def test_other_ways_to_commit_recover_too(spark, tmp_path, fault, settings):
-    """What was prepared or sealed before the crash is skipped; files alone are rolled back."""
+    """What was prepared or sealed before the crash is skipped; mere files are rolled back."""
     job = run_with(spark, tmp_path, fault, **settings)
     assert recovery(job)[0] == "job_restarted"
     undone, skipped = instants(job, "instant_rolled_back"), job.events.records("batch_skipped")
@@ -99,7 +99,7 @@ def test_other_ways_to_commit_recover_too(spark, tmp_path, fault, settings):
 
 
 def test_a_killed_job_reports_it(spark, tmp_path):
-    """`kill` ends the job where it is; the next one settles what it left."""
+    """`kill` ends the job immediately; the next one settles its unfinished work."""
     table = board_table(tmp_path / "board")
     stream = hn.flights.stream(spark, days=1, path=tmp_path / "source")
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
@@ -111,7 +111,7 @@ def test_a_killed_job_reports_it(spark, tmp_path):
 
 
 def test_an_unknown_fault_is_refused(spark, tmp_path):
-    """The message names the faults that there are."""
+    """The message names all existing faults."""
     with pytest.raises(hn.InvalidConfig, match="crash_after_files"):
         hn.faults.inject(None, "gremlins")
     assert list(hn.faults.names()) == [

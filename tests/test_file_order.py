@@ -1,4 +1,4 @@
-"""Of one key in several files of one micro-batch, the row of the newest file counts."""
+"""If a key is in several files of one micro-batch, the row of the newest file counts."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_the_newest_file_counts_after_a_shuffle(spark, tmp_path):
 
 
 def test_the_newest_file_counts_in_every_batch_of_a_long_query(spark, tmp_path):
-    """Also where Spark has compacted its list of files, and after a restart of the query."""
+    """This also holds after Spark has compacted its list of files, and after a restart."""
     folder, newest = tmp_path / "source", 0
     for number in range(11):
         newest = feed(folder / f"day={number}", newest)
@@ -181,14 +181,14 @@ def test_the_newest_file_counts_in_every_batch_of_a_long_query(spark, tmp_path):
     assert (tmp_path / "ck/sources/0/9.compact").exists()
 
 
-def test_a_plan_with_state_goes_on_from_an_older_checkpoint_folder(spark, tmp_path):
-    """Nothing is added to the rows in Spark's state, whose schema would no longer be the same."""
+def test_a_plan_with_state_continues_from_an_older_checkpoint_folder(spark, tmp_path):
+    """No column is added to the rows in Spark's state: its schema must not change."""
     feed(tmp_path / "source")
     rows = stream(spark, tmp_path / "source").dropDuplicates(["id"])
     write = rows.writeStream.foreachBatch(lambda batch, _: print(batch.count()))
     write = write.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "ck"))
     write.start().awaitTermination()
-    for name in ("0", ".0.crc"):  # as if it had been killed before
+    for name in ("0", ".0.crc"):  # as if it had been killed before its commit
         (tmp_path / "ck/commits" / name).unlink()
     assert set(written(tmp_path, rows)) == set(KEYS)
 

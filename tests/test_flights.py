@@ -1,4 +1,4 @@
-"""The flights board: its events, its disorder, its kept files and the board they must end in."""
+"""The flights board: its events, its disorder, its files, and the expected final board."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ YEAR = 365
 
 
 def fold(table: pa.Table) -> pd.DataFrame:
-    """Let the latest event of each flight win."""
+    """Return the latest event of each flight."""
     last = table.to_pandas().sort_values("event_time").drop_duplicates("flight_id", keep="last")
     return last.sort_values("flight_id", ignore_index=True)
 
@@ -36,13 +36,13 @@ def delivered(folder: Path) -> list[Path]:
 
 
 def backwards(table: pa.Table) -> int:
-    """Count the events that come after a later one."""
+    """Count the events that are delivered after a later one."""
     time = table["event_time"].cast(pa.int64())
     return int(pc.sum(pc.less(time, pc.cumulative_max(time))).as_py() or 0)
 
 
 def frozen(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Return name, content and modification time of all that is in a folder."""
+    """Return name, content and modification time of everything in a folder."""
     return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.iterdir()}
 
 
@@ -98,7 +98,7 @@ def test_a_flight_has_one_event_per_stage() -> None:
 
 
 def test_the_events_of_a_flight_never_tie_or_turn_back() -> None:
-    """Within a flight the status goes forward with event_time, by at least 20 minutes a step."""
+    """Within a flight the status advances with event_time, by at least 20 minutes per step."""
     frame = flights.event_table(days=YEAR).select(["flight_id", "event_time", "status"]).to_pandas()
     rank = {"scheduled": 0, "departed": 1, "cancelled": 1, "arrived": 2}
     frame["rank"] = frame["status"].map(rank)
@@ -119,7 +119,7 @@ def test_nothing_is_known_before_it_happens() -> None:
 
 
 def test_order_is_delivery_order() -> None:
-    """Without disorder the events come by event_time, and flights of one minute by flight_id."""
+    """Without disorder the events are ordered by event_time, within a minute by flight_id."""
     frame = flights.event_table(days=YEAR).select(["event_time", "flight_id"]).to_pandas()
     pd.testing.assert_frame_equal(frame, frame.sort_values(["event_time", "flight_id"]))
 
@@ -143,8 +143,8 @@ def test_the_latest_events_of_the_year_are_the_board(disorder: float) -> None:
     pd.testing.assert_frame_equal(fold(table), flights.board(days=YEAR))
 
 
-def test_the_board_is_silent_whatever_lies_in_fresh_memory() -> None:
-    """Nulls are no floats on the way to durations: pandas would round what it leaves unset."""
+def test_building_the_board_raises_no_warnings() -> None:
+    """Nulls do not become floats before they become durations: pandas would warn and round."""
     for size in range(2000, 6000, 200):
         rubbish = [np.full(size, 1e300) for _ in range(20)]
         del rubbish
@@ -162,7 +162,7 @@ def test_the_board_of_some_days_is_a_part_of_the_year() -> None:
 
 
 def test_a_third_of_the_disorder_is_duplicates() -> None:
-    """Of 30 % disorder 10 % come twice, none is lost and none is changed."""
+    """With 30 % disorder 10 % of the events are duplicated, none is lost and none is changed."""
     plain, untidy = (flights.event_table(days=3, disorder=share) for share in (0.0, 0.3))
     assert (plain.num_rows, untidy.num_rows) == (8072, 8072 + 808)
     first = untidy.to_pandas().drop_duplicates().sort_values(["event_time", "flight_id"])
@@ -170,7 +170,7 @@ def test_a_third_of_the_disorder_is_duplicates() -> None:
 
 
 def test_disorder_is_out_of_order() -> None:
-    """Without disorder no event comes after a later one; with 30 % more than a fifth do."""
+    """Without disorder no event follows a later one; with 30 % more than a fifth do."""
     assert backwards(flights.event_table(days=3)) == 0
     untidy = flights.event_table(days=3, disorder=0.3)
     assert backwards(untidy) > untidy.num_rows / 5
@@ -186,7 +186,7 @@ def test_disorder_is_decided_by_the_seed() -> None:
 
 
 def test_all_may_be_disorder() -> None:
-    """Even where every event is disorderly the latest ones are the board."""
+    """Even if every event is out of order, the latest ones give the board."""
     table = flights.event_table(days=2, disorder=1.0)
     pd.testing.assert_frame_equal(fold(table), flights.board(days=2))
 
@@ -232,14 +232,14 @@ def test_the_module_needs_no_spark() -> None:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """Return a folder with five days of events, a tenth of them disorderly."""
+    """Return a folder with five days of events, a tenth of them out of order."""
     folder = tmp_path / "events"
     flights._write_folder(folder, flights._parameters(5, 0.1, 3))
     return folder
 
 
 def test_files_are_the_stream_in_order(written: Path) -> None:
-    """The files by modification time, which is also by name, hold the events in delivery order."""
+    """Ordered by modification time, or by name, the files have the events in delivery order."""
     files = delivered(written)
     assert files == sorted(files)
     assert len({file.stat().st_mtime_ns for file in files}) == len(files)
@@ -248,7 +248,7 @@ def test_files_are_the_stream_in_order(written: Path) -> None:
 
 
 def test_a_file_holds_one_delivery_day(written: Path) -> None:
-    """No event is in the file of a day before it happened; some are in the file of a later day."""
+    """No event is in a file of a day before it happened; some are in the file of a later day."""
     late = 0
     for file in delivered(written):
         days = pc.strftime(parquet.read_table(file)["event_time"], "%Y-%m-%d").unique().to_pylist()
@@ -257,7 +257,7 @@ def test_a_file_holds_one_delivery_day(written: Path) -> None:
     assert late
 
 
-def test_the_manifest_says_what_is_there(written: Path) -> None:
+def test_the_manifest_describes_the_folder(written: Path) -> None:
     """The manifest names days, disorder, seed, rows and files."""
     manifest = json.loads((written / "_flights.json").read_text())
     rows = flights.event_table(days=5, disorder=0.1, seed=3).num_rows
@@ -265,12 +265,12 @@ def test_the_manifest_says_what_is_there(written: Path) -> None:
     assert manifest == {"days": 5, "disorder": 0.1, "seed": 3, "rows": rows, "files": files}
 
 
-def test_only_the_finished_folder_is_left(written: Path) -> None:
+def test_only_the_finished_folder_remains(written: Path) -> None:
     """The folder is renamed into place; no temporary files are left."""
     assert list(written.parent.iterdir()) == [written]
 
 
-def test_a_rival_that_was_first_wins(written: Path) -> None:
+def test_a_concurrent_writer_that_was_first_wins(written: Path) -> None:
     """If the same events have been written in the meantime, they are left unchanged."""
     before = frozen(written)
     flights._write_folder(written, flights._parameters(5, 0.1, 3))
@@ -314,7 +314,7 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["s3://bucket/events", "events*", "events[1]", "file:///tmp/x"])
 def test_a_path_spark_would_misread_is_refused(path: str) -> None:
-    """A scheme, or a sign that Spark would expand, is refused in a path."""
+    """A path with a scheme, or with a character that Spark would expand, is refused."""
     with pytest.raises(InvalidConfig, match="local folder"):
         delivery.folder_of(path)
 
@@ -343,7 +343,7 @@ def test_a_session_in_another_time_zone_has_the_same_instants(spark: SparkSessio
 def test_a_stream_takes_a_file_a_trigger_in_order(
     spark: SparkSession, written: Path, tmp_path: Path, pace: int | None
 ) -> None:
-    """A restartable stream delivers each file once, `pace` a trigger, in order."""
+    """A restartable stream delivers each file once, `pace` files per trigger, in order."""
     before = frozen(written)
     frame = flights.stream(spark, days=5, path=written, pace=pace, disorder=0.1, seed=3)
     got: list[pa.Table] = []
@@ -366,7 +366,7 @@ def test_a_stream_takes_a_file_a_trigger_in_order(
 
 
 def test_a_stream_writes_its_folder_and_finds_it_again(spark: SparkSession, tmp_path: Path) -> None:
-    """A second stream over the same path re-uses the files; one of other days is refused."""
+    """A second stream over the same path reuses the files; one with other days is refused."""
     folder = tmp_path / "kept here" / "events"
     assert flights.stream(spark, days=1, path=folder).isStreaming
     before = frozen(folder)

@@ -13,19 +13,19 @@ PER_TEST = 5
 @pytest.mark.parametrize("first", range(0, 50, PER_TEST))
 @pytest.mark.parametrize("pipeline", ["step1", "step2", "step3"])
 def test_random_histories_end_in_the_model(pipeline: str, first: int) -> None:
-    """Whatever crashes, fails or comes twice: no row is lost or doubled, nothing half seen."""
+    """After any crash, failure or repetition no row is lost, duplicated or partly visible."""
     for seed in range(first, first + PER_TEST):
         run(pipeline, seed, STEPS)
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_histories_of_much_trouble_of_one_kind(verb: str) -> None:
-    """A verb that is rare otherwise comes after every fourth one: the rows are right as well."""
+def test_histories_with_one_frequent_kind_of_failure(verb: str) -> None:
+    """An otherwise rare verb follows every fourth verb, and the rows are still right."""
     for seed in (4, 9, 15):  # two of them with an interval
         for pipeline in ("step1", "step3"):
             run(pipeline, seed, STEPS, often=verb)
 
 
 def test_a_history_is_a_function_of_its_seed() -> None:
-    """The same seed takes the same verbs, so that a failure can be repeated."""
+    """The same seed gives the same verbs, so that a failure can be reproduced."""
     assert run("step2", 3, STEPS) == run("step2", 3, STEPS)

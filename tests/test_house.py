@@ -41,7 +41,7 @@ SPARK = (
     "runners.spark*",
     *SPARK_ROOMS,
 )
-TEACHING = {"lab", "programs", *SESSION}  # what writes tables needs none of it
+TEACHING = {"lab", "programs", *SESSION}  # writing tables needs none of these
 ACTORS = {"writer.assigner", "writer.bucket_writer", "commit.coordinator"}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager"}
 FORBIDDEN_CALLS = r"pickle\.loads?\(|\b(?<![.\w])(?:eval|exec)\(|yaml\.load\(|shell=True"
@@ -75,7 +75,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def is_late(node: ast.AST) -> bool:
-    """Return whether the code inside is not run, or only by a call."""
+    """Return whether the code inside runs only when it is called, or never."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return True
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -116,7 +116,7 @@ def test_actors_do_not_import_one_another():
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_spark_stays_in_its_rooms(module):
+def test_only_the_spark_modules_import_pyspark(module):
     """Only the few Spark modules import pyspark; the API imports it when a user needs it."""
     if any(fnmatch(module, pattern) for pattern in SPARK):
         return
@@ -128,14 +128,14 @@ def test_spark_stays_in_its_rooms(module):
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_pictures_stay_in_the_laboratory(module):
+def test_only_lab_imports_notebook_packages(module):
     """Only `lab` imports notebook packages, so the library works without them."""
     names = {name.partition(".")[0] for name, _ in imports(MODULES[module])}
     pictures = names & {"ipywidgets", "matplotlib", "resvg_py", "IPython", "anywidget"}
     assert module.startswith("lab.") or not pictures
 
 
-def test_architecture_page_names_files_that_are_there():
+def test_the_architecture_page_names_existing_files():
     """Every module and package in docs/architecture.md exists, and it names every package."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text))
@@ -196,7 +196,7 @@ def test_modules_are_nouns():
     assert {part for module in MODULES for part in module.split(".")} & FORBIDDEN_NAMES == set()
 
 
-def test_no_call_that_runs_data():
+def test_no_code_is_run_from_data():
     """The package neither unpickles nor evaluates what it reads, nor builds shell lines."""
     pattern = re.compile(FORBIDDEN_CALLS)
     hits = [
@@ -249,7 +249,7 @@ def test_conda_installs_the_checkout():
 
 
 def test_binder_folder_is_complete():
-    """binder/ hides the root's file, so it has a copy, without the checkout, and installs that."""
+    """binder/ hides the root's files, so it has a copy without the checkout, and installs that."""
     ours = (ROOT / "environment.yml").read_text().splitlines()
     copy = (ROOT / "binder" / "environment.yml").read_text().splitlines()
     assert copy == [line for line in ours if line.strip() != "- -e ."]
@@ -297,7 +297,7 @@ def test_the_version_is_written_once():
 
 
 def test_makefile_explains_its_targets():
-    """`make` alone lists every target with a line of help."""
+    """`make` without a target lists every target with a line of help."""
     text = (ROOT / "Makefile").read_text()
     shown = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
     for target in re.search(r"^\.PHONY: (.+)", text, re.M)[1].split():

@@ -46,7 +46,7 @@ TINY = {"hoodie.parquet.max.file.size": 12_000, "hoodie.parquet.small.file.limit
 
 
 def make(path: Path, **options: object) -> Table:
-    """Make an empty table whose files hold a dozen rows."""
+    """Create an empty table whose files have a dozen rows each."""
     return Table.create(
         path,
         schema=SCHEMA,
@@ -64,7 +64,7 @@ def rows(ids, ts: int, parts: int = 3) -> pa.Table:
 
 
 def write_elsewhere(table: Table, data: pa.Table, operation: str = "upsert") -> None:
-    """Write as another engine would: the state learns nothing."""
+    """Write as another engine would: the state does not change."""
     handle = open_table(table.path)
     intake, coordinator = (
         Intake(handle.config, handle.schema, operation),
@@ -96,7 +96,7 @@ def keys_of(table: Table) -> list[str]:
 
 
 def test_a_second_job_with_empty_state_makes_no_duplicate(tmp_path):
-    """On a table of another engine every key is found by the blooms, then by the state alone."""
+    """On a table of another engine blooms find every key at first, and later the state does."""
     table = make(tmp_path / "t")
     write_elsewhere(table, rows(range(300), 1))
     files = table.index_status().files
@@ -113,8 +113,8 @@ def test_a_second_job_with_empty_state_makes_no_duplicate(tmp_path):
     assert table.index_status().pure and index_gaps(open_table(table.path)) == []
 
 
-def test_remaining_files_are_loaded_some_a_commit(tmp_path):
-    """A batch that touches one file of a partition loads that one and `index_load_budget` more."""
+def test_remaining_files_are_loaded_a_few_per_commit(tmp_path):
+    """A batch that touches one file of a partition loads it and `index_load_budget` others."""
     table = make(tmp_path / "t", index_load_budget=2)
     write_elsewhere(table, rows(range(0, 300, 3), 1))  # p0 only, in order of keys
     files, loaded = table.index_status().files, []
@@ -125,7 +125,7 @@ def test_remaining_files_are_loaded_some_a_commit(tmp_path):
     assert np.diff([*loaded[:-1]]).tolist() == [2] * (len(loaded) - 2)
 
 
-def test_files_of_ones_own_count_as_loaded_without_being_read(tmp_path):
+def test_own_files_count_as_loaded_without_being_read(tmp_path):
     """Writers report their keys: no file that this library wrote is read for the index."""
     table, read = make(tmp_path / "t"), 0
     for ts in range(6):
@@ -154,7 +154,7 @@ def test_a_file_is_read_once_however_many_tasks_need_it(tmp_path):
 
 
 def test_a_file_is_loaded_under_its_whole_path_and_again_if_that_is_damaged(tmp_path):
-    """Files of two partitions may share their names; a torn copy of the hashes is no answer."""
+    """Files of two partitions may have the same name; a torn copy of the hashes is not used."""
     table = make(tmp_path / "t")
     write_elsewhere(table, rows(range(12), 1, parts=2))
     plan = plan_of(open_table(table.path))
@@ -171,7 +171,7 @@ def test_a_file_is_loaded_under_its_whole_path_and_again_if_that_is_damaged(tmp_
 
 
 def test_each_key_column_is_read_once_on_the_way_to_pure_state(tmp_path, monkeypatch):
-    """Lookups and upkeep together read no file of another engine twice, and own files never."""
+    """Lookups and maintenance read files of another engine at most once, and own files never."""
     table, read = make(tmp_path / "t", index_load_budget=1), Counter()
     write_elsewhere(table, rows(range(300), 1))
     theirs = {name for name in table.file_groups()["file_name"]}
@@ -192,7 +192,7 @@ def test_each_key_column_is_read_once_on_the_way_to_pure_state(tmp_path, monkeyp
 
 
 def reference(key: bytes) -> int:
-    """MurmurHash64A, as its author wrote it, for one key."""
+    """Return MurmurHash64A of one key, as its author defined it."""
     m, whole = 0xC6A4A7935BD1E995, (1 << 64) - 1
     h = len(key) * m & whole
     for start in range(0, len(key) - 7, 8):
@@ -207,12 +207,12 @@ def reference(key: bytes) -> int:
 
 @given(st.lists(st.text(min_size=1, max_size=40), max_size=50))
 def test_hashes_are_murmurs(keys):
-    """Keys of any length and alphabet hash as the published function does."""
+    """Keys of any length and alphabet have the hash of the published function."""
     assert hash64(pa.array(keys, pa.string())).tolist() == [reference(k.encode()) for k in keys]
 
 
 def test_the_hash_does_not_change():
-    """Hashes are stored on disk: the value of `hello` is the published one."""
+    """Hashes are stored on disk: the hash of `hello` is the published one."""
     assert hash64(pa.array(["hello"])).tolist() == [0x1E68D17C457BF117]
 
 
@@ -228,7 +228,7 @@ OPERATIONS = st.tuples(
 @settings(max_examples=25, deadline=None)
 @given(operations=st.lists(OPERATIONS, min_size=1, max_size=8), budget=st.integers(0, 3))
 def test_any_history_of_writers_ends_in_the_model(tmp_path_factory, bits, operations, budget):
-    """With hashes of 8 bits nearly every key shares one, and still no key is lost or doubled."""
+    """With hashes of 8 bits nearly all keys collide, and still no key is lost or duplicated."""
     hashing.MASK = (1 << 64) - (1 << 64 - bits)
     try:
         table = make(tmp_path_factory.mktemp("t") / "t", index_load_budget=budget)
@@ -252,8 +252,8 @@ def test_any_history_of_writers_ends_in_the_model(tmp_path_factory, bits, operat
         hashing.MASK = (1 << 64) - 1
 
 
-def test_keys_of_one_hash_in_two_groups_are_told_apart_by_the_files(tmp_path, monkeypatch):
-    """If every key has the same hash, the key columns decide, and answers stay exact."""
+def test_keys_with_one_hash_in_two_groups_are_distinguished_by_the_files(tmp_path, monkeypatch):
+    """If all keys have the same hash, the key columns decide, and answers stay exact."""
     monkeypatch.setattr(hashing, "MASK", 0)
     table = make(tmp_path / "t")
     table.upsert(rows(range(60), 1))
@@ -263,7 +263,7 @@ def test_keys_of_one_hash_in_two_groups_are_told_apart_by_the_files(tmp_path, mo
 
 
 def test_a_key_that_was_inserted_twice_is_located_where_the_blooms_say(tmp_path):
-    """Whether the state knows a file or not, the same one of its doubles is updated."""
+    """Whether the state knows a file or not, the same one of its duplicates is updated."""
     table = make(tmp_path / "t")
     for ts in range(3):
         write_here(table, rows(range(10), ts, parts=1), "insert")
@@ -287,8 +287,8 @@ def test_a_commit_of_another_writer_unloads_what_it_rewrote(tmp_path):
     assert table.index_status().pure and index_gaps(open_table(table.path)) == []
 
 
-def test_an_old_copy_of_the_index_is_as_good_as_what_it_still_knows(tmp_path):
-    """A restored backup of the index knows the files that have not changed since, no more."""
+def test_an_old_copy_of_the_index_is_used_where_it_is_still_valid(tmp_path):
+    """A restored backup of the index is used only for files that have not changed since."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(300), 1))
     shutil.copytree(Path(table.path, FOLDER), tmp_path / "backup")
@@ -326,7 +326,7 @@ def damaged_byte(data: bytes, draw: random.Random, place: float) -> bytes:
 
 
 def damage(folder: Path, draw: random.Random, number: int) -> str:
-    """Spoil the newest manifest or a run in one of the ways a disk or a person can."""
+    """Damage the newest manifest or a run as a disk or a person might."""
     runs = sorted((folder / "runs").iterdir())
     manifests = sorted(p for p in folder.iterdir() if p.name.startswith("manifest-"))
     target = draw.choice([*runs, manifests[-1]])
@@ -361,7 +361,7 @@ def grown(tmp_path_factory) -> Table:
 
 @pytest.mark.parametrize("number", range(200))
 def test_a_damaged_index_gives_the_same_answers(grown, tmp_path, number):
-    """Whatever byte is changed, cut, swapped or gone: each key is found where the files have it."""
+    """After any change, cut, swap or loss of bytes each key is found where the files have it."""
     draw = random.Random(number)
     root = tmp_path / "t"
     shutil.copytree(grown.path, root)
@@ -373,15 +373,15 @@ def test_a_damaged_index_gives_the_same_answers(grown, tmp_path, number):
     for partition in plan.groups.slices:
         keys = pa.array([f"k{i:06d}" for i in draw.sample(range(400), 200)])
         assert state.locate(partition, keys).equals(files.locate(partition, keys)), damaged
-    if number % 10 == 0:  # and the next write heals it
+    if number % 10 == 0:  # and the next write repairs it
         before = keys_of(Table.open(root))
         counts = write_here(Table.open(root), rows(range(300), 20))
         assert counts["found"] == len(before), damaged
         assert index_gaps(open_table(root)) == [], damaged
 
 
-def test_a_partition_whose_runs_are_gone_is_learned_anew(tmp_path):
-    """A lookup reports a damaged run, and the next commit starts the partition from empty."""
+def test_a_partition_whose_runs_are_gone_is_indexed_again(tmp_path):
+    """A lookup reports a damaged run, and the next commit starts the partition from scratch."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(300), 1))
     for run in Path(table.path, RUNS).iterdir():
@@ -395,7 +395,7 @@ def test_a_partition_whose_runs_are_gone_is_learned_anew(tmp_path):
 
 @pytest.mark.parametrize("place", ["", "runs", "manifest-9"])
 def test_an_index_that_cannot_be_reached_fails_no_write(tmp_path, place):
-    """A folder elsewhere is not changed; a link to itself is an example of an unreadable file."""
+    """A folder outside is not changed; a link to itself is an example of an unreadable file."""
     table, elsewhere = make(tmp_path / "t"), tmp_path / "elsewhere"
     table.upsert(rows(range(30), 1))
     target = Path(table.path, FOLDER, place)
@@ -430,8 +430,8 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_line_that_nobody_wrote_knows_nothing(tmp_path, lie):
-    """A manifest edited by hand, its checksums made right, costs the partition and no write."""
+def test_a_forged_manifest_line_is_ignored(tmp_path, lie):
+    """A manifest edited by hand, with correct checksums, loses the partition and fails no write."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(60), 1))
     path = Path(table.path, newest_manifest(open_table(table.path).storage))
@@ -446,8 +446,8 @@ def test_a_line_that_nobody_wrote_knows_nothing(tmp_path, lie):
     assert index_gaps(open_table(table.path)) == []
 
 
-def test_a_section_that_claims_too_much_is_damaged(tmp_path):
-    """Counts and bits are compared before anything of that size is made."""
+def test_a_section_with_impossible_counts_is_damaged(tmp_path):
+    """Counts and bits are checked before anything of that size is allocated."""
     storage, entries = LocalStorage(tmp_path), Entries.of("p", "g", hash64(pa.array(["a"])))
     good = write_run(storage, "r.run", "2" * 17, [entries])[0]
     data = (tmp_path / "r.run").read_bytes()
@@ -458,7 +458,7 @@ def test_a_section_that_claims_too_much_is_damaged(tmp_path):
             SectionView(str(tmp_path / "r.run"), replace(good, crc=zlib.crc32(torn[32:])))
 
 
-def test_the_index_can_be_made_anew(tmp_path):
+def test_the_index_can_be_rebuilt(tmp_path):
     """`rebuild_index` reads every file once and finds the keys that the writers reported."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(300), 1))
@@ -484,7 +484,7 @@ def test_sections_hold_no_open_files(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_an_index_newer_than_the_timeline_can_be_made_anew(tmp_path):
+def test_an_index_newer_than_the_timeline_can_be_rebuilt(tmp_path):
     """After a restore the manifests of removed instants do not hide the new one."""
     table = make(tmp_path / "t")
     for ts in range(3):
@@ -498,7 +498,7 @@ def test_an_index_newer_than_the_timeline_can_be_made_anew(tmp_path):
 
 
 def test_files_that_cannot_be_hashed_stop_neither_lookup_nor_learning(tmp_path):
-    """A foreign file that lacks keys in some rows is loaded; one that is torn stays unloaded."""
+    """A foreign file that lacks keys in some rows is loaded; a torn one stays unloaded."""
     table = make(tmp_path / "t")
     write_elsewhere(table, rows(range(30), 1, parts=1))
     odd, torn = sorted(Path(table.path).glob("p0/*.parquet"))[:2]
@@ -515,8 +515,8 @@ def test_files_that_cannot_be_hashed_stop_neither_lookup_nor_learning(tmp_path):
 # --- bounds --------------------------------------------------------------------------------------
 
 
-def test_the_coldest_partitions_are_forgotten_above_the_limit(tmp_path):
-    """The index stays below `index_max_bytes`; what it forgets is answered by the blooms."""
+def test_the_least_used_partitions_are_dropped_above_the_limit(tmp_path):
+    """The index stays below `index_max_bytes`; blooms answer for dropped partitions."""
     table = make(tmp_path / "t", index_max_bytes=6000, index_load_budget=0)
     for part in range(12):
         ids = [i * 12 + part for i in range(100)]
@@ -528,8 +528,8 @@ def test_the_coldest_partitions_are_forgotten_above_the_limit(tmp_path):
     assert write_here(table, rows(range(1200), 20, parts=12))["found"] == 1200
 
 
-def test_damaged_lines_take_no_room(tmp_path):
-    """What was lost with a damaged line does not count against `index_max_bytes` for good."""
+def test_damaged_lines_do_not_count_against_the_limit(tmp_path):
+    """A damaged line does not count against `index_max_bytes` permanently."""
     table = make(tmp_path / "t", index_max_bytes=6000)
     for ts in range(8):
         table.upsert(rows(range(100), ts, parts=1))
@@ -538,8 +538,8 @@ def test_damaged_lines_take_no_room(tmp_path):
         path.write_bytes(path.read_bytes()[:-9])
 
 
-def test_entries_of_deleted_keys_go(tmp_path):
-    """Groups that lost a quarter of their keys are reported again, and merges drop old entries."""
+def test_entries_of_deleted_keys_are_removed(tmp_path):
+    """Groups that have lost a quarter of their keys are reported again; merges drop old entries."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(0, 900, 3), 1))
     for ts, start in enumerate(range(0, 600, 60), 2):
@@ -572,8 +572,8 @@ def test_an_entry_is_rewritten_a_few_times_only(tmp_path, monkeypatch):
     assert len(list(Path(table.path, RUNS).iterdir())) <= 4 * upkeep.FANOUT
 
 
-def test_what_others_put_into_the_folder_is_left_alone(tmp_path):
-    """A foreign folder among the runs stops no tidying, a foreign name is no newest manifest."""
+def test_foreign_files_in_the_folder_are_left_alone(tmp_path):
+    """A foreign folder among the runs does not stop the cleanup; a foreign name is no manifest."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(30), 0))
     for name in ("runs/.trash.tmp", "0.tmp", "manifest-old"):
@@ -592,7 +592,7 @@ def found_in(number: int, wanted: list[tuple[int, str]]) -> int:
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=300), st.lists(st.integers(0, 2**64 - 1)))
 @settings(deadline=None)
-def test_a_run_finds_what_was_put_into_it(tmp_path_factory, hashes, others):
+def test_a_run_finds_every_stored_hash(tmp_path_factory, hashes, others):
     """Each hash is found once in each file group that has it, and no other hash is."""
     folder = tmp_path_factory.mktemp("run")
     storage = LocalStorage(folder)
@@ -618,7 +618,7 @@ def test_a_run_finds_what_was_put_into_it(tmp_path_factory, hashes, others):
 
 
 def test_lookups_read_the_lines_of_their_partitions_only(tmp_path):
-    """A line that is damaged costs its own partition, and no other."""
+    """A damaged line affects only its own partition."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(300), 1))
     path = Path(table.path, newest_manifest(open_table(table.path).storage))
@@ -631,7 +631,7 @@ def test_lookups_read_the_lines_of_their_partitions_only(tmp_path):
 
 
 def test_a_line_is_read_once_however_many_files_its_partition_has(tmp_path, monkeypatch):
-    """Each writer of a partition's hundred files asks for the same line, the coordinator too."""
+    """All writers of a partition's hundred files, and the coordinator, need the same line."""
     table, read = make(tmp_path / "t", **{"hoodie.parquet.max.file.size": 1024}), []
     table.upsert(rows(range(100), 1, parts=1))
     parse = PartitionState.parse
@@ -661,7 +661,7 @@ def test_keys_are_located_where_the_open_instant_put_them(tmp_path):
         assert set(located.to_pylist()) == {status.file_id}
 
 
-def test_an_open_instant_is_asked_as_its_last_checkpoint_left_it(tmp_path):
+def test_lookups_use_the_newest_files_of_an_open_instant(tmp_path):
     """A file of the open instant that was loaded, and then written again, is loaded again."""
     path = make(tmp_path / "t", **{"hoodie.parquet.small.file.limit": 11_500}).path
     job = LocalJob(open_table(path))
@@ -677,7 +677,7 @@ def test_an_open_instant_is_asked_as_its_last_checkpoint_left_it(tmp_path):
 def test_a_key_stays_where_its_checkpoint_put_it_when_a_file_with_its_hash_is_loaded(
     tmp_path, monkeypatch
 ):
-    """Between two pieces of eager input a file is loaded that has a key of the same hash."""
+    """Between two pieces of eager input a file with a key of the same hash is loaded."""
     monkeypatch.setattr(hashing, "MASK", 0)
     table = make(tmp_path / "t")
     write_elsewhere(table, rows(range(6), 1, parts=1))

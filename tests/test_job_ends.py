@@ -24,7 +24,7 @@ def row(key: str) -> pa.Table:
 
 
 def started(spark, folder, **settings):
-    """Return a table, its source with one file, and what starts a job from one to the other."""
+    """Return a table, its source with one file, and a function that starts a job."""
     table = hn.Table.create(folder / "t", schema=SCHEMA, record_key="id")
     source = FolderSource(folder / "source", SCHEMA)
     source.add(row("a"))
@@ -37,7 +37,7 @@ def started(spark, folder, **settings):
 
 
 def until(condition, limit: float = 60) -> bool:
-    """Return whether a condition came true within the limit."""
+    """Return whether a condition became true within the limit."""
     end = time.monotonic() + limit
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
@@ -45,7 +45,7 @@ def until(condition, limit: float = 60) -> bool:
 
 
 def test_sealed_rows_of_an_idle_stream_are_committed_after_a_restart(spark, tmp_path):
-    """The interval of rows that were sealed before a kill ends also if no batch comes any more."""
+    """The interval of rows sealed before a kill ends even if no further batch arrives."""
     table, _, start = started(spark, tmp_path)
     job = start(commit_interval="1 hour")
     assert until((tmp_path / "ck/commits/0").exists)
@@ -99,7 +99,7 @@ class Interrupts(StreamingQueryListener):
 
 
 def test_an_interrupted_start_leaves_no_query(spark, tmp_path):
-    """Ctrl-C before the JVM has answered: the query that it started ends, and writes nothing."""
+    """After Ctrl-C before the JVM has answered, the query that it started ends without a write."""
     table, source, start = started(spark, tmp_path)
     listener, attempts = Interrupts(), 0
     spark.streams.addListener(listener)
@@ -118,7 +118,7 @@ def test_an_interrupted_start_leaves_no_query(spark, tmp_path):
     assert table.fsck() == []
 
 
-def test_a_query_that_failed_in_its_source_says_so_when_it_is_stopped(spark, tmp_path):
+def test_a_query_that_failed_in_its_source_reports_it_when_stopped(spark, tmp_path):
     """If a query failed outside the writer, its job has failed, even if `stop` is called later."""
     table, source, start = started(spark, tmp_path)
     job = start()

@@ -1,8 +1,8 @@
-"""The demo under `kill -9` and Ctrl-C: however it ends, the next start ends in the same table.
+"""The demo under `kill -9` and Ctrl-C: however it ends, the next start gives the same table.
 
-A trial draws its moment from its seed: a stage of the run (start, one of the commits, the check),
-seen on the demo's output, and a fraction of the time that the stage before took. A test that fails
-is repeated by its name, which holds the seed.
+The seed of a trial determines its moment: a stage of the run (start, a commit, the check),
+seen in the demo's output, plus a fraction of the time that the stage before took. A failed test
+is repeated by its name, which contains the seed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Demo:
         return None
 
     def finish(self) -> int:
-        """Read on to the end and return the exit code."""
+        """Read the output to the end and return the exit code."""
         for _ in self.stages():
             pass
         self.process.wait()
@@ -83,7 +83,7 @@ class Demo:
 
 @pytest.fixture
 def start(tmp_path) -> Iterator:
-    """Start demos over one warehouse; all are ended in any case."""
+    """Start demos over one warehouse; all of them are ended at the end of the test."""
     started: list[Demo] = []
 
     def start() -> Demo:
@@ -112,7 +112,7 @@ def processes() -> dict[int, tuple[int, str]]:
 
 
 def family(root: int) -> set[tuple[int, str]]:
-    """Return (pid, start time) of a process and all below it."""
+    """Return (pid, start time) of a process and all its descendants."""
     known, members = processes(), {root}
     while grown := {p for p, (parent, _) in known.items() if parent in members} - members:
         members |= grown
@@ -136,14 +136,14 @@ def check_table(warehouse: Path) -> None:
 
 
 def trial(start, seed: int, *, forget: bool) -> None:
-    """Kill a demo at the moment of the seed, start it again, compare."""
+    """Kill a demo at the moment given by the seed, start it again, and compare."""
     draw = random.Random(seed)
     stage, fraction = draw.randint(START, CHECK), draw.random()
     killed = start()
     took = killed.wait_for(stage)
     members: set[tuple[int, str]] = set()
     if took is not None:
-        time.sleep(fraction * took)  # the random moment itself, not a wait for anything
+        time.sleep(fraction * took)  # the random moment itself; it waits for nothing else
         members = family(killed.process.pid)
         killed.process.kill()
     kill = f"seed {seed}: stage {stage} + {fraction:.2f} of {took} s"
@@ -168,13 +168,13 @@ def test_killed_demo_ends_in_the_same_table(start, seed, forget):
 @pytest.mark.kills
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_killed_demo_ends_in_the_same_table_twenty_times(start, seed):
-    """The same at twenty more moments; every other time the checkpoint folder is deleted."""
+    """The same at twenty other moments; every second time the checkpoint folder is deleted."""
     trial(start, seed, forget=seed % 2 == 1)
 
 
 @pytest.mark.kills
-def test_ctrl_c_stops_between_two_batches_and_the_next_start_goes_on(start):
-    """Ctrl-C leaves nothing pending and exits with 130; the next start writes only the rest."""
+def test_ctrl_c_stops_between_two_batches_and_the_next_start_continues(start):
+    """Ctrl-C leaves nothing pending and exits with 130; the next start writes the missing rows."""
     stopped = start()
     assert stopped.wait_for(2) is not None, stopped.output()
     members = family(stopped.process.pid)
@@ -195,7 +195,7 @@ def test_ctrl_c_stops_between_two_batches_and_the_next_start_goes_on(start):
 
 @pytest.mark.kills
 def test_a_start_after_the_end_only_checks(start):
-    """A demo that is complete writes nothing more and says so; so does one killed at its end."""
+    """A complete demo writes nothing more and says so; so does one killed at its end."""
     first, second = start(), None
     assert first.finish() == 0, first.output()
     second = start()
@@ -206,7 +206,7 @@ def test_a_start_after_the_end_only_checks(start):
 
 @pytest.mark.kills
 def test_an_interval_of_ten_writes_a_sixth_and_survives_kills():
-    """Twenty small batches under `commit_interval=10`, killed twice: a sixth of the bytes.
+    """Twenty small batches with `commit_interval=10`, killed twice, write a sixth of the bytes.
 
     The benchmark compares both tables with the model and fails if the ratio is below 6.
     """

@@ -1,4 +1,4 @@
-"""Events of running Spark tasks: with the driver while they run, each once, never in the way."""
+"""Events of running Spark tasks reach the driver during the run, each once, without blocking."""
 
 import ast
 import json
@@ -29,10 +29,10 @@ def text(name="1.0", kind="buffer_flushed", **values):
 
 @pytest.fixture
 def log():
-    """A log whose `heard` is set once the event `last` is in it."""
+    """A log whose `complete` is set once the event `last` is in it."""
     made, made_heard = EventLog(), threading.Event()
     made.listen(lambda event: made_heard.set() if event.kind == "last" else None)
-    made.heard = made_heard
+    made.complete = made_heard
     yield made
 
 
@@ -50,13 +50,13 @@ def kinds(log):
 
 
 def test_what_a_task_sends_is_in_the_log_once(log, receiver):
-    """An event comes by datagram at once; the copy that comes at the task's end adds nothing."""
+    """An event arrives by datagram at once; the copy at the task's end adds nothing."""
     with receiver.run() as sender:
         sender = pickle.loads(pickle.dumps(sender))  # as it travels to a task
         sender.send(text("1.0", rows=3))
         sender.send(text("1.1", "last"))
         sender.flush()
-        assert log.heard.wait(60)
+        assert log.complete.wait(60)
         for name in ("1.0", "1.1", "1.2"):
             receiver.add(text(name, rows=3))
     assert kinds(log) == ["buffer_flushed", "last", "buffer_flushed"]
@@ -64,7 +64,7 @@ def test_what_a_task_sends_is_in_the_log_once(log, receiver):
 
 
 def test_a_forged_datagram_changes_nothing(log, receiver):
-    """Without the run's token, cut, huge or no text at all: the log holds the true event only."""
+    """Datagrams without the token, truncated, huge or not text are ignored."""
     with receiver.run() as sender, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
         there = (sender.host, sender.port)
         good, huge = text(), text(why="x" * 9000)
@@ -77,18 +77,18 @@ def test_a_forged_datagram_changes_nothing(log, receiver):
         sender.send(huge)
         sender.send(text("1.1", "last"))
         sender.flush()
-        assert log.heard.wait(60)
+        assert log.complete.wait(60)
     assert kinds(log) == ["last"]
 
 
-def test_nothing_is_taken_for_a_run_that_has_ended(log, receiver):
-    """A task that outlives its write is not heard any more, neither by the next write."""
+def test_events_of_an_ended_run_are_ignored(log, receiver):
+    """Events of a task that outlives its write are ignored, also by the next write."""
     with receiver.run() as old:
         pass
     with receiver.run() as new:
         old.send(text("1.0"))
         new.send(text("1.0", "last"))
-        assert log.heard.wait(60)
+        assert log.complete.wait(60)
     assert kinds(log) == ["last"]
 
 
@@ -112,8 +112,8 @@ def test_a_flood_is_few_datagrams():
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
-def test_without_a_socket_events_come_at_the_end(log, host):
-    """An address that is not this host's leaves the answers as the only way."""
+def test_without_a_socket_events_arrive_at_the_end(log, host):
+    """With an address of another host, only the tasks' results carry the events."""
     receiver = Receiver(log, host)
     with receiver.run() as sender:
         sender.send(text())
@@ -123,7 +123,7 @@ def test_without_a_socket_events_come_at_the_end(log, host):
 
 
 def test_a_buffer_reports_its_largest_buckets(tmp_path):
-    """The level names sixteen buckets at most, by size, and ends at nothing."""
+    """The level event lists at most sixteen buckets, by size, and the last one is empty."""
     from hoodie_nb.runners.batch import write_arrow
 
     table, log = board_table(tmp_path / "board"), EventLog()
@@ -144,7 +144,7 @@ def test_a_buffer_reports_its_largest_buckets(tmp_path):
 
 
 def stream_of_one_batch(spark, folder, *, live=True):
-    """Stream ten days as one batch; return the job and what came live in its Spark job."""
+    """Stream ten days as one batch; return the job and the events that arrived live."""
     table = board_table(folder / "board")
     stream = hn.flights.stream(spark, days=10, path=folder / "source", pace=1000)
     tracker, early = spark.sparkContext.statusTracker(), Counter()
@@ -163,7 +163,7 @@ def stream_of_one_batch(spark, folder, *, live=True):
 
 
 def outcome(job):
-    """Return the events of the tasks without what differs from run to run."""
+    """Return the events of the tasks without the values that differ from run to run."""
     events = (e for e in job.events.records() if e.kind in ("operator_ran", "file_written"))
     names = ("operator", "task", "partition", "rows")
     return Counter((e.kind, *(e.values.get(name) for name in names)) for e in events)
@@ -193,7 +193,7 @@ def test_events_of_running_tasks_reach_the_driver(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_a_lost_channel_changes_nothing_but_the_moment(spark, tmp_path):
+def test_a_lost_channel_only_delays_the_events(spark, tmp_path):
     """With a dead receiver the write succeeds and all events come when the tasks end."""
     live, _ = stream_of_one_batch(spark, tmp_path / "live")
     dead, early = stream_of_one_batch(spark, tmp_path / "dead", live=False)

@@ -1,4 +1,4 @@
-"""The committed notebooks are complete and executed, without errors and local paths."""
+"""The committed notebooks are complete and executed, without errors or local paths."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_it_shows_no_error_and_nothing_red(notebook):
 
 
 def test_it_contains_no_path_of_the_machine_it_ran_on(notebook):
-    """Neither cells nor outputs have an absolute path."""
+    """Neither cells nor outputs contain an absolute path."""
     texts = ["".join(cell["source"]) for cell in notebook["cells"]]
     for output in outputs(notebook):
         data = {k: v for k, v in output.get("data", {}).items() if not k.startswith("image/")}
@@ -56,7 +56,7 @@ def test_it_contains_no_path_of_the_machine_it_ran_on(notebook):
     assert [found[0] for text in texts for found in ABSOLUTE.finditer(text)] == []
 
 
-def test_it_keeps_no_widget_but_its_picture(notebook):
+def test_it_stores_pictures_instead_of_widgets(notebook):
     """Widgets leave a picture and text: their state would be blank or stale for a reader."""
     assert "widgets" not in notebook["metadata"]
     for output in outputs(notebook):

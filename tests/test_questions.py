@@ -50,7 +50,7 @@ def headings(file: str) -> set[str]:
 
 
 def test_there_are_thirty_numbered_in_order():
-    """Thirty questions, no two alike."""
+    """There are thirty different questions."""
     assert [int(row[0]) for row in ALL] == list(range(1, 31))
     assert len({row[1] for row in ALL}) == 30
 
@@ -62,8 +62,8 @@ def test_every_section_of_the_rfc_has_a_question():
 
 
 @pytest.mark.parametrize("row", ALL, ids=lambda row: row[0])
-def test_a_question_names_a_place_that_is_there(row):
-    """The notebook has the heading, and the link leads to it."""
+def test_a_question_names_an_existing_place(row):
+    """The notebook has the heading, and the link points to it."""
     _, _, number, heading, file, anchor = row
     assert file.startswith(f"{number}-")
     assert heading in headings(file)

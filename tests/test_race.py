@@ -1,4 +1,4 @@
-"""The race: the pipelines side by side, and their differences."""
+"""The race: the pipelines and their differences."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_the_pipelines_end_with_the_same_rows(spark):
 
 
 @pytest.mark.spark
-def test_job_state_doubles_the_rows_of_another_job(spark):
+def test_job_state_duplicates_the_rows_of_another_job(spark):
     """On a table that another job wrote `current` ends with duplicates and `step3` with none."""
     full = {"hoodie.parquet.small.file.limit": 0}
     names = ("current", "step3")
@@ -35,7 +35,7 @@ def test_job_state_doubles_the_rows_of_another_job(spark):
 
 @pytest.mark.spark
 def test_a_buffer_stays_at_its_limit_in_step3_only(spark):
-    """Behind a slow link `step3` keeps to the task's limit while `step2` holds the batch."""
+    """On a slow link `step3` stays within the task's limit while `step2` buffers the batch."""
     limits = {"write.batch.size": "16 KB", "write.task.max.size": "64 KB"}
     one = Generated(rows=20_000, batches=1, partitions=1, record_bytes=100)
     link = Link(latency_s=0.001, bytes_per_s=20_000_000)

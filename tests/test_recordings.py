@@ -24,7 +24,7 @@ def known_kinds():
     return {kind for row in rows for kind in re.findall(r"`(\w+)`", row)}
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_saved_events_are_loaded_unchanged(tmp_path):
     """Events are read back unchanged, and equal events give equal files."""
     events = [
         Event("job_started", 5, {"query": "q"}),
@@ -48,7 +48,7 @@ NO_RECORDINGS = {
 
 
 @pytest.mark.parametrize("content", NO_RECORDINGS.values(), ids=NO_RECORDINGS.keys())
-def test_what_is_no_recording_is_refused(tmp_path, content):
+def test_invalid_recordings_are_refused(tmp_path, content):
     """A truncated, empty or other file is refused with its name."""
     (tmp_path / "other").write_bytes(content)
     with pytest.raises(hn.InvalidInput, match="other is not a recording"):
@@ -61,7 +61,7 @@ def test_what_is_no_recording_is_refused(tmp_path, content):
 
 @pytest.mark.parametrize("name", list(PIPELINES))
 def test_every_pipeline_has_a_recording(name):
-    """It is small, describes the run, has known kinds in order of time, and no local paths."""
+    """It is small, describes the run, and has known kinds in order of time and no local paths."""
     path, events = FOLDER / f"{name}.jsonl.gz", recordings.recorded(name)
     assert path.stat().st_size <= 200_000
     assert {event.kind for event in events} <= known_kinds()
@@ -89,7 +89,7 @@ def test_the_recording_of_step3_spans_and_recovers():
 
 
 def test_recordings_are_in_the_package():
-    """Nothing in pyproject.toml or .gitignore keeps them out of the wheel."""
+    """Nothing in pyproject.toml or .gitignore excludes them from the wheel."""
     root = FOLDER.parents[2]
     wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert wheel["targets"]["wheel"] == {"packages": ["hoodie_nb"]}

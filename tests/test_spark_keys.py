@@ -1,4 +1,4 @@
-"""On Spark one function decides which rows are the same record: the text of key and partition."""
+"""On Spark one function decides which rows are one record: the text of key and partition."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_null_and_empty_partition_are_one_in_sealed_runs(spark, tmp_path):
 
 
 def test_null_and_empty_partition_are_one_in_a_batch(spark, tmp_path):
-    """A DataFrame's upsert keeps one row of a key whose partition is null here and empty there."""
+    """A DataFrame's upsert keeps one row of a key whose partition is null or empty."""
     table = null_partition_table(tmp_path / "t", "commit_time")
     table.upsert(spark.createDataFrame(twice()))
     holds_newer_rows(table)
@@ -104,7 +104,7 @@ TYPES = {
 
 
 def of_every_type() -> pa.Table:
-    """Return rows with values, and a row of nulls, of every type that Hudi stores."""
+    """Return rows with values of every type that Hudi stores, and a row of nulls."""
     when = datetime.datetime(2026, 3, 29, 2, 30, 0, 123_456)
     inner = {"x": 1, "y": ["a", None, ""]}
     values: dict[str, list[Any]] = {
@@ -183,7 +183,7 @@ def test_a_delete_on_spark_needs_the_keys_alone(spark, tmp_path):
 
 
 def test_a_delete_flag_that_is_null_keeps_the_row(spark, tmp_path):
-    """`_hoodie_is_deleted` deletes where it is true; null, or a column of nulls, stores."""
+    """`_hoodie_is_deleted` deletes if it is true; rows with null are stored."""
     table = null_partition_table(tmp_path / "t")
     rows = spark.createDataFrame(twice()).where("v < 3")
     table.upsert(rows.withColumn("_hoodie_is_deleted", F.lit(None)))
@@ -201,7 +201,7 @@ def test_types_that_cannot_be_stored_are_refused_by_name(spark, tmp_path, kind):
 
 
 def test_a_collation_does_not_make_two_keys_one(spark, tmp_path):
-    """Keys are compared byte by byte, also where the DataFrame's own order ignores case."""
+    """Keys are compared byte by byte, even if the DataFrame's own order ignores case."""
     table = null_partition_table(tmp_path / "t")
     rows = spark.createDataFrame(twice()).withColumn("p", F.lit("x"))
     ids = F.when(F.col("v") < COUNT, F.upper("id")).otherwise(F.col("id"))

@@ -66,7 +66,7 @@ def run(spark, table, folder, days=DAYS, disorder=0.0, pace=None, **settings):
 
 
 def test_the_full_year_out_of_order(spark, tmp_path):
-    """A year, 5 % late, doubled or out of order, in batches of two sizes, ends in the board."""
+    """A year with 5 % late, duplicate or unordered events, in two batch sizes, gives the board."""
     table = board_table(tmp_path / "board")
     source = {"path": tmp_path / "source", "disorder": 0.05, "seed": 7}
     stream = hn.flights.stream(spark, days=365, pace=2, **source)
@@ -81,7 +81,7 @@ def test_the_full_year_out_of_order(spark, tmp_path):
 
 @pytest.mark.parametrize("pipeline", ["current", "step1", "step2", "step3"])
 def test_every_pipeline_ends_in_the_same_table(spark, tmp_path, pipeline):
-    """The four pipelines of the RFC differ in how, not in what."""
+    """The four pipelines of the RFC differ in how they write, not in what they write."""
     table = board_table(tmp_path / "board")
     job = run(spark, table, tmp_path, pipeline=pipeline, index="bloom")
     same_as_board(table, DAYS)
@@ -90,8 +90,8 @@ def test_every_pipeline_ends_in_the_same_table(spark, tmp_path, pipeline):
 
 
 @pytest.mark.parametrize("commit_on", ["checkpoint", "write"])
-def test_a_restart_skips_what_is_held_and_goes_on(spark, tmp_path, commit_on):
-    """A job that ends and starts again finds its place; nothing is written twice."""
+def test_a_restart_skips_committed_batches_and_continues(spark, tmp_path, commit_on):
+    """A job that ends and starts again continues at its position; nothing is written twice."""
     table = board_table(tmp_path / "board")
     first = run(spark, table, tmp_path, days=2, commit_on=commit_on)
     commits = len(table.history())
@@ -135,7 +135,7 @@ def test_a_replay_of_the_last_batch_is_skipped(spark, tmp_path):
 
 @pytest.mark.parametrize("interrupted", [False, True], ids=["between batches", "in a batch"])
 def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path, interrupted):
-    """Nothing would be committed any more; the job reports its error, not that of a batch."""
+    """Nothing could be committed; the job reports the watcher's error, not that of a batch."""
     table, jobs = board_table(tmp_path / "board"), []
     stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source", seed=7, pace=1)
 
@@ -170,7 +170,7 @@ def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path, interrupted):
 
 
 def test_a_second_job_with_empty_state_finds_every_key(spark, tmp_path):
-    """A table whose keys the state never saw: blooms find them once, then the state alone does."""
+    """The keys of a table without index state are found by blooms once, later by the state only."""
     table = board_table(tmp_path / "board")
     run(spark, table, tmp_path, index="bloom")
     assert table.index_status().loaded_files == 0 < table.index_status().files
@@ -202,7 +202,7 @@ def test_a_deleted_checkpoint_folder_converges(spark, tmp_path):
     same_as_board(table, DAYS)
 
 
-def test_a_restored_table_is_told_by_its_position(spark, tmp_path):
+def test_a_restored_table_is_detected_by_its_position(spark, tmp_path):
     """A table older than its checkpoint folder is refused instead of left with a gap."""
     table = board_table(tmp_path / "board")
     run(spark, table, tmp_path, days=1)
@@ -231,7 +231,7 @@ def test_a_restored_table_is_told_by_its_position(spark, tmp_path):
 
 
 def test_a_second_job_on_the_table_is_refused(spark, tmp_path):
-    """One query at a time writes a table; batches of the same process run between checkpoints."""
+    """Only one query writes a table; batch writes of the same process run between checkpoints."""
     table = board_table(tmp_path / "board")
     stream = hn.flights.stream(spark, days=1, path=tmp_path / "source")
     job = hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="1 second")
@@ -262,7 +262,7 @@ def test_a_lost_notification_lets_the_instant_span(spark, tmp_path):
 
 @pytest.mark.parametrize("interval", [3, "1 second"])
 def test_an_interval_commits_less_often_and_ends_the_same(spark, tmp_path, interval):
-    """Checkpoints only seal their records between commits; the table ends the same."""
+    """Between commits, checkpoints only seal their records; the final table is the same."""
     table = board_table(tmp_path / "board")
     job = run(spark, table, tmp_path, commit_interval=interval)
     sealed = len(job.events.records("checkpoint_sealed"))
@@ -326,8 +326,8 @@ def test_a_checkpoint_that_takes_too_long_is_cancelled(spark, tmp_path):
     assert table.history().empty and table.fsck() == []
 
 
-def test_bad_rows_on_spark_are_told_before_anything_is_written(spark, tmp_path):
-    """Null keys and partition values that leave the table are refused with column and count."""
+def test_bad_rows_on_spark_are_refused_before_anything_is_written(spark, tmp_path):
+    """Null keys and partition values outside the table are refused with column and count."""
     table = board_table(tmp_path / "board")
     good = hn.flights.events(spark, days=1).limit(50)
     cases = {

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_half_written_first_offset_does_not_stop_the_next_start(spark, tmp_path):
-    """A hidden file in `offsets`, and no batch: Spark refuses it, the job clears it away."""
+    """With a hidden file in `offsets` and no batch Spark cannot start; the job removes the file."""
     schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
     table = hn.Table.create(tmp_path / "t", schema=schema, record_key="id")
     source = FolderSource(tmp_path / "source", schema)

@@ -52,7 +52,7 @@ def test_every_instant_has_its_line(table):
 
 
 def test_a_pending_instant_has_an_open_bar():
-    """An instant that has not completed is drawn as pending and said to be so."""
+    """An instant that has not completed is drawn and labelled as pending."""
     svg = timeline([InstantFacts("20261121080000000", "commit", "inflight")])
     assert titles(svg) == ["20261121080000000 commit, pending. inflight"]
 
@@ -65,7 +65,7 @@ def test_a_timeline_of_any_length_is_drawn(count):
     assert len(titles(timeline(made))) == min(count, 14)
 
 
-def test_a_timeline_shows_what_has_come_since(tmp_path):
+def test_refresh_shows_new_instants(tmp_path):
     """`refresh` reads the timeline again."""
     table = hn.Table.create(
         tmp_path / "t", schema=pa.schema([("id", pa.string())]), record_key="id"
@@ -80,7 +80,7 @@ def test_a_timeline_shows_what_has_come_since(tmp_path):
 
 
 def test_file_groups_as_of_every_commit(table):
-    """The slider goes through the commits; slices add up on the way."""
+    """The slider goes through the commits; the number of slices grows."""
     view = FileGroups(table)
     seen = []
     for commit in range(3):
@@ -93,7 +93,7 @@ def test_file_groups_as_of_every_commit(table):
     assert "written by this instant" in view.pictures.shown("groups")
 
 
-def test_many_file_groups_are_cut_and_told(tmp_path):
+def test_hidden_file_groups_are_counted(tmp_path):
     """A table with more groups than fit says how many are not shown."""
     made = [GroupFacts(f"p{n % 12:02d}", f"id{n}", "1", 10, 1) for n in range(12 * 8)]
     svg = file_groups(made, 1000, "1", 12)
@@ -121,7 +121,7 @@ def test_the_bits_are_those_of_the_footer():
 
 
 def test_the_filter_never_denies_what_it_holds():
-    """Keys that were added get a maybe; an empty filter denies everything."""
+    """For added keys the answer is maybe; for an empty filter it is always no."""
     view = BloomView(keys=16, held=16)
     assert all(view.ask(f"key-{n}") for n in range(16))
     view._held.value = 0
@@ -176,8 +176,8 @@ def test_a_fault_panel_has_a_button_for_each_fault(monkeypatch):
     panel.close()
 
 
-def test_the_story_begins_with_the_last_fault():
-    """Recovery is shown from the last fault on."""
+def test_the_recovery_view_starts_with_the_last_fault():
+    """The recovery is shown from the last fault on."""
     events = make_events(
         *("instant_committed", {"instant": "1"}, "fault_injected", {"fault": "kill_writer"}),
         *("instant_rolled_back", {"instant": "2"}, "job_restarted", {"why": "WriteFailed"}),
@@ -192,7 +192,7 @@ def test_the_story_begins_with_the_last_fault():
     assert panel.summary == "FaultPanel: Instant 3 is committed, checkpoints: 1"
 
 
-def test_the_story_keeps_what_came_right_behind_the_fault():
+def test_the_recovery_view_keeps_the_first_events_after_the_fault():
     """A long stream does not push the recovery off the panel."""
     later = [x for n in range(30) for x in ("instant_committed", {"instant": n, "checkpoints": 1})]
     events = make_events(
@@ -209,8 +209,8 @@ def test_the_story_keeps_what_came_right_behind_the_fault():
 # --- Controls ------------------------------------------------------------------------------------
 
 
-def test_knobs_run_nothing_by_themselves():
-    """Moving a knob changes what Run would run, and runs nothing."""
+def test_moving_a_knob_runs_nothing():
+    """Moving a knob changes the settings of the next run, and runs nothing."""
     controls = Controls(rows=400, batches=2)
     controls.knobs["pipeline"].value = "step2"
     controls.knobs["partitions"].value = 7
@@ -218,7 +218,7 @@ def test_knobs_run_nothing_by_themselves():
     assert controls.summary == "Controls: nothing has run yet"
 
 
-def test_the_new_run_stands_beside_the_last():
+def test_the_new_run_is_shown_next_to_the_last():
     """After two runs both are shown, the newest on the right."""
     controls = Controls(rows=400, batches=2)
     for pipeline in ("step3", "step1"):
@@ -231,8 +231,8 @@ def test_the_new_run_stands_beside_the_last():
     assert not controls.button.disabled
 
 
-def test_a_run_that_fails_says_why():
-    """An error of a run is shown where its figures would be, and Run can be pressed again."""
+def test_a_failed_run_shows_its_error():
+    """The error of a run is shown in place of its figures, and Run can be pressed again."""
     controls = Controls(rows=400, batches=2)
     controls._rows = -1
     controls.run()
@@ -255,7 +255,7 @@ def test_controls_run_on_spark(spark):
 
 
 def test_public_values_have_a_rich_and_a_text_form(table):
-    """Tables and commits are small HTML tables in a notebook and a line elsewhere, no paths."""
+    """Tables and commits are small HTML tables in a notebook, else one line, without paths."""
     bundle = table._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html"}
     assert table.path not in "".join(bundle.values())
@@ -270,6 +270,6 @@ def test_public_values_have_a_rich_and_a_text_form(table):
 
 @pytest.mark.parametrize("name", ["Timeline", "FileGroups", "BloomView"])
 def test_a_view_has_three_forms(table, name):
-    """Every widget leaves a picture and a line of text in a notebook."""
+    """Every widget stores a picture and a line of text in a notebook."""
     view = getattr(hn, name)() if name == "BloomView" else getattr(hn, name)(table)
     assert set(view._repr_mimebundle_()) == {"text/plain", "image/png", VIEW}

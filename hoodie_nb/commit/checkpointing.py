@@ -96,7 +96,7 @@ class Checkpointing(Admission):
         self._shape, self._rewriter = shape, rewriter
         self._commit_on, self._interval, self._age = commit_on, interval, Age()
         self._lost: set[int] = set()
-        self.strikes: Callable[[str], bool] = lambda fault: False  # the lab replaces it
+        self.fault_fires: Callable[[str], bool] = lambda fault: False  # the lab replaces it
 
     # --- commit_interval ------------------------------------------------------------------------
 
@@ -199,13 +199,13 @@ class Checkpointing(Admission):
             return self._coordinator.commit(result, self.intake, prepared)
         self._coordinator.prepare(result)
         self._crash("crash_before_commit")
-        if self.strikes("lose_success"):
+        if self.fault_fires("lose_success"):
             self._lost.add(result.checkpoints[-1].batch_id)
         return Instant(result.instant_time, "commit", State.INFLIGHT)
 
     def _crash(self, fault: str) -> None:
         """Crash the coordinator without cleanup, as if its process died, if so injected."""
-        if self.strikes(fault):
+        if self.fault_fires(fault):
             self._coordinator.dead = True
             raise WriteFailed(f"the injected fault {fault!r} crashed the coordinator")
 
@@ -234,7 +234,7 @@ class Checkpointing(Admission):
     # --- the success notification -----------------------------------------------------------------
 
     def notify(self, batch_id: int) -> Instant | None:
-        """Commit prepared instants after a checkpoint's success, unless its news is lost."""
+        """Commit prepared instants after a checkpoint's success, unless the notice is lost."""
         waits = self._interval is not None and not self.due()
         return None if waits or batch_id in self._lost else self.complete()
 

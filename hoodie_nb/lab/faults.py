@@ -32,9 +32,9 @@ class _Once:
 
 def _waiting(job: Job) -> list[str]:
     checkpointing = job.checkpointing
-    if not isinstance(checkpointing.strikes, _Once):
-        checkpointing.strikes = _Once()
-    return checkpointing.strikes.waiting
+    if not isinstance(checkpointing.fault_fires, _Once):
+        checkpointing.fault_fires = _Once()
+    return checkpointing.fault_fires.waiting
 
 
 def pending(job: Job) -> list[str]:

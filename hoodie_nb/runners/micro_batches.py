@@ -85,7 +85,7 @@ class MicroBatches:
             folder = self.checkpointing.sealing(checkpoint, previous)
             if folder is not None:
                 plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self.tasks)
-                kill = self.checkpointing.strikes("kill_writer")
+                kill = self.checkpointing.fault_fires("kill_writer")
                 runs = seal_on_spark(batch, plan, files, kill=kill)
                 self.checkpointing.keep(checkpoint, folder, runs)
         else:
@@ -106,6 +106,6 @@ class MicroBatches:
     ) -> Instant | None:
         with self.checkpointing.running(checkpoint, previous) as work:
             if work is not None:
-                kill = self.checkpointing.strikes("kill_writer")
+                kill = self.checkpointing.fault_fires("kill_writer")
                 work.statuses = write_on_spark(batch, work.plan, self._live, files=files, kill=kill)
         return None if work is None else work.instant

@@ -216,8 +216,8 @@ class LocalJob:
 
     def time_out(self, number: int) -> None:
         """Time a checkpoint out: the next one writes the rows after its barrier again."""
-        behind = max(self.source.barriers[number], *self.source.sealed[-1:], 0)
-        left = self.source.rows[behind : self._next]  # eager rows: in no later checkpoint
+        start = max(self.source.barriers[number], *self.source.sealed[-1:], 0)
+        left = self.source.rows[start : self._next]  # eager rows: in no later checkpoint
         self._emit_repeated(left)
         if self._process is None:
             self._next -= len(left)

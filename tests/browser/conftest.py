@@ -21,7 +21,7 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def program():
-    """Return Chromium's path; where it cannot be had the tests are skipped, but not in CI."""
+    """Return Chromium's path; without it the tests are skipped, but not in CI."""
     found = jupyter.chromium()
     if found is None:
         why = "Chromium is not there: apt-get install --no-install-recommends chromium (as root)"

@@ -61,7 +61,7 @@ ANSWER = """([selector, answer]) => new Promise((resolve) => {
 
 
 def chromium() -> str | None:
-    """Return the path of Debian's Chromium, installed if this may be done; else None."""
+    """Return the path of Debian's Chromium, installed if that is allowed; else None."""
     if shutil.which("chromium") is None and shutil.which("apt-get") and os.geteuid() == 0:
         update = ["apt-get", "update", "-qq"]
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
@@ -120,7 +120,7 @@ def server(folder: Path, root: Path, workspace: Path | None = None) -> Iterator[
         process.terminate()
         try:
             process.wait(10)
-        except subprocess.TimeoutExpired:  # a kernel without its parent ends by itself
+        except subprocess.TimeoutExpired:  # a kernel ends by itself without its parent
             process.kill()
             process.wait()
 

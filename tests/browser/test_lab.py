@@ -88,7 +88,7 @@ panel
 
 
 @pytest.mark.spark
-def test_a_fault_is_injected_and_its_story_is_told(page, address, root, pictures):
+def test_a_fault_is_injected_and_its_recovery_is_shown(page, address, root, pictures):
     """A click kills a writer; the panel shows the rollback, the restart and the next commit."""
     write = WRITE.replace('"checkpoint"', '"faulty"').replace("\njob\n", "")
     path = jupyter.notebook(root, "faults.ipynb", START, write, FAULTS, "await job")
@@ -111,7 +111,7 @@ def test_a_fault_is_injected_and_its_story_is_told(page, address, root, pictures
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs_as_it_is_told(page, address, root, pictures, name):
+def test_a_notebook_runs_from_start_to_end(page, address, root, pictures, name):
     """Run All ends without an error or anything red, and the live widgets are shown."""
     path = jupyter.blank(ROOT / "notebooks" / f"{name}.ipynb", root)
     jupyter.open_and_run(page, address, path)
@@ -177,7 +177,7 @@ def test_controls_run_when_asked(page, address, root, pictures):
 
 
 def test_the_workspace_opens_the_tour(page, tmp_path, pictures):
-    """JupyterLab comes up with the tour and its table of contents."""
+    """JupyterLab opens the tour and its table of contents."""
     (tmp_path / "root" / "notebooks").mkdir(parents=True)
     jupyter.notebook(tmp_path / "root" / "notebooks", "00-tour.ipynb", "1 + 1")
     workspace = ROOT / "binder" / "jupyterlab-workspace.json"

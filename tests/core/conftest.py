@@ -1,6 +1,6 @@
-"""The Spark-free suite: its own modules (`tables`, `faults`, `lives`) are importable by name.
+"""The suite without Spark; its modules (`tables`, `faults`, `lives`) are importable by name.
 
-Tables are in memory if there is room: otherwise thousands of small commits wait for the disk.
+Tables are in memory if there is room: thousands of small commits would wait for the disk.
 """
 
 import os
@@ -23,7 +23,7 @@ else:
 
 @pytest.fixture(scope="session")
 def new_folder() -> Iterator[Callable[[], Path]]:
-    """A maker of empty folders that are gone when the tests have ended."""
+    """A function that creates empty folders, which are deleted at the end of the tests."""
     with tempfile.TemporaryDirectory(prefix="hoodie-nb-", dir=_place) as base:
         yield lambda: Path(tempfile.mkdtemp(dir=base))
 

@@ -1,6 +1,6 @@
 """A storage on real files in which one operation fails, once or from then on.
 
-Operations that change the disk are counted; the `at`-th is hit:
+Operations that change the disk are counted; the `at`-th fails:
 
 | how | what happens |
 | --- | --- |
@@ -11,7 +11,7 @@ Operations that change the disk are counted; the `at`-th is hit:
 | `broken` | an OSError from this operation on (those that need space, if `content_only`) |
 
 With `links=False` the file system has no hard links: what is published is copied and renamed.
-A dead process does nothing any more: every later operation raises `Crash` as well.
+A dead process has no effect: every later operation raises `Crash` as well.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Crash(BaseException):
 
 @dataclass(frozen=True)
 class Fault:
-    """Which operation goes wrong, and how."""
+    """Which operation fails, and how."""
 
     at: int
     how: str
@@ -65,7 +65,7 @@ class FaultyStorage:
         self.root, self.fault, self.links = self.inner.root, fault, links
         self.steps = 0
         self.dead = False
-        self.struck: str | None = None
+        self.fired: str | None = None
         self._lock = threading.Lock()
 
     def _alive(self) -> None:
@@ -84,7 +84,7 @@ class FaultyStorage:
                 self.steps == fault.at or (fault.how == "broken" and self.steps > fault.at)
             )
             if mine and fault is not None:
-                self.struck = self.struck or name
+                self.fired = self.fired or name
                 self.dead = self.dead or fault.how in ("before", "torn")
         if not mine or fault is None:
             return action()
@@ -117,25 +117,25 @@ class FaultyStorage:
     # --- what changes the disk ------------------------------------------------------------------
 
     def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
-        """Count, then do as the inner storage does."""
+        """Count, then act like the inner storage."""
         action = partial(self.inner.put, path, content, new=new, durable=durable)
         self._step("put", action, content)
 
     def make_folder(self, path: str) -> None:
-        """Count, then do as the inner storage does."""
+        """Count, then act like the inner storage."""
         self._step("make_folder", lambda: self.inner.make_folder(path))
 
     def sync_folder(self, path: str) -> None:
-        """Count, then do as the inner storage does."""
+        """Count, then act like the inner storage."""
         self._step("sync_folder", lambda: self.inner.sync_folder(path))
 
     def publish(self, staged: str, target: str) -> None:
-        """Count, then do as the inner storage does; without links the content is copied."""
+        """Count, then act like the inner storage; without links the content is copied."""
         content = None if self.links else Path(self.inner.fetch(staged)).read_bytes()
         self._step("publish", lambda: self.inner.publish(staged, target), content)
 
     def remove(self, path: str, *, tree: bool = False) -> bool:
-        """Count, then do as the inner storage does."""
+        """Count, then act like the inner storage."""
         return self._step("remove", lambda: self.inner.remove(path, tree=tree))
 
     def open_new(self, path: str) -> BinaryIO:
@@ -147,16 +147,16 @@ class FaultyStorage:
     # --- reading --------------------------------------------------------------------------------
 
     def list_folder(self, folder: str, *, details: bool = True) -> list[Entry]:
-        """Look, if the process lives."""
+        """Act like the inner storage, if the process is alive."""
         self._alive()
         return self.inner.list_folder(folder, details=details)
 
     def entry(self, path: str) -> Entry | None:
-        """Look, if the process lives."""
+        """Act like the inner storage, if the process is alive."""
         self._alive()
         return self.inner.entry(path)
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
-        """Look, if the process lives."""
+        """Act like the inner storage, if the process is alive."""
         self._alive()
         return self.inner.fetch(path, size_bytes)

@@ -1,8 +1,8 @@
-"""One writer process's life: open the table, recover, run every batch that is not in it yet.
+"""The life of a writer process: open the table, recover, run every batch that is not in it yet.
 
 The same steps as `runners/job.py` takes for its micro-batches, without Spark. The workload has
 updates, deletes, a late update, new partitions, a batch that changes nothing and one that rewrites
-all; `MODELS[n]` is the table after `n` of its batches.
+all; `MODELS[n]` is the table after `n` batches.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ COMMITS = [MODELS[0], MODELS[1], MODELS[2], MODELS[4], MODELS[5]]  # the third b
 
 
 def make(root: Path) -> Path:
-    """Make the workload's empty table and return its folder."""
+    """Create the workload's empty table and return its folder."""
     Table.create(root, schema=SCHEMA, record_key="id", partition_by="p", ordering="ts")
     return root
 

@@ -1,4 +1,4 @@
-"""What the tests compare tables with: a dict that applied the same batches, and hudi-rs.
+"""What the tests compare tables with: a dict with the same batches applied, and hudi-rs.
 
 `Model` is written from the rules (design §4.6, reliability §3), not from the library: within a
 batch the greater ordering value of a key wins and equal ones go to the newer arrival, deletes take
@@ -24,7 +24,7 @@ LOCK = ".hoodie/.hoodie_nb/lock"
 
 
 def rank(value: Any) -> tuple[Any, ...]:
-    """Return what ordering values are compared by: null and NaN are equal and lowest."""
+    """Return the sort key of an ordering value: null and NaN are equal and lowest."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return (0,)
     return (1, value)
@@ -57,7 +57,7 @@ class Model:
                 self.rows[at] = {k: v for k, v in row.items() if k != "_hoodie_is_deleted"}
 
     def delete(self, rows: Sequence[Row]) -> None:
-        """Apply a delete: by ordering value where the rows have one, else always."""
+        """Apply a delete: by ordering value if the rows have one, else always."""
         by_order = self.ordering is not None and all(self.ordering in row for row in rows)
         if by_order:
             self.upsert([{**row, "_hoodie_is_deleted": True} for row in rows])

@@ -1,6 +1,6 @@
-"""Which file group a record goes to: Flink's own sequences (TestBucketAssigner), small numbers.
+"""Which file group a record goes to: the sequences of Flink's TestBucketAssigner.
 
-At most 1000 bytes a file, 100 bytes a row: a new bucket takes ten rows, a small file what fits.
+With 1000 bytes per file and 100 per row, a new bucket takes ten rows, a small file what fits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Sizes = dict[str, dict[str, int]]
 
 
 class DictIndex:
-    """An index that is a dict from (partition, key) to file id."""
+    """An index backed by a dict from (partition, key) to file id."""
 
     def __init__(self, known: dict[tuple[str, str], str]) -> None:
         self.known, self.asked = known, []
@@ -54,7 +54,7 @@ class DictIndex:
             self.known[partition, key] = file_id
 
     def save(self, name: str) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
 
 def plan(sizes: Sizes | None = None, *, tasks: int = 1, operation: str = "upsert") -> WritePlan:
@@ -80,12 +80,12 @@ def plan(sizes: Sizes | None = None, *, tasks: int = 1, operation: str = "upsert
 
 
 def assigner(given: WritePlan, task: int = 0) -> BucketAssigner:
-    """Return the room of one task."""
+    """Return the bucket assigner of one task."""
     return BucketAssigner(given, task, EventLog().emit)
 
 
 def inserts(buckets: BucketAssigner, partition: str, count: int) -> list[str]:
-    """Return the file ids that `count` new rows get one by one."""
+    """Return the file ids that `count` new rows get, one by one."""
     return [file_id for _ in range(count) for file_id, _ in list(buckets.take(partition, 1))]
 
 
@@ -98,7 +98,7 @@ def rows(keys: Iterable[tuple[str, str]], given: WritePlan) -> pa.Table:
 def assigned(
     keyed: pa.Table, given: WritePlan, index: DictIndex | None = None, *, piece: int = 1 << 20
 ) -> dict[tuple[str, str], set[str]]:
-    """Return the file ids that each (partition, key) got, its rows coming in pieces."""
+    """Return the file ids of each (partition, key), for rows that arrive in pieces."""
     pieces = (keyed.slice(i, piece) for i in range(0, keyed.num_rows, piece))
     own = FileIdAssigner(given, index or DictIndex({}), 0, EventLog().emit)
     found: dict[tuple[str, str], set[str]] = {}
@@ -110,7 +110,7 @@ def assigned(
 
 
 def test_new_file_ids_hash_to_the_task_that_makes_them() -> None:
-    """Flink 1: ids made by task 123 of 200 are dealt to it; a single task has all small files."""
+    """Flink 1: ids created by task 123 of 200 belong to it; a single task has all small files."""
     buckets = assigner(plan(tasks=200), 123)
     made = inserts(buckets, "par1", 50)
     assert len(set(made)) == 5
@@ -123,7 +123,7 @@ def test_new_file_ids_hash_to_the_task_that_makes_them() -> None:
 
 
 def test_updates_stay_in_their_file_group() -> None:
-    """Flink 2: a key that the index knows goes to its file group, in each partition its own."""
+    """Flink 2: a known key goes to its file group, in each partition to a different one."""
     known = {("par1", "a"): "f0", ("par1", "b"): "f1", ("par2", "a"): "f0", ("par3", "a"): "f2"}
     given = plan()
     keyed = rows([("par1", "a")] * 3 + list(known), given)
@@ -145,7 +145,7 @@ def test_a_full_bucket_is_followed_by_another() -> None:
 
 
 def test_inserts_fill_small_files_first() -> None:
-    """Flink 5: sizes 850, 990, 700 have room for 1, 0, 3 rows; then comes a new bucket."""
+    """Flink 5: sizes 850, 990, 700 have room for 1, 0, 3 rows; then a new bucket follows."""
     sizes = {"par1": {"f0": 850, "f1": 990, "f2": 700}, "par2": {"f3": 40}}
     buckets = assigner(plan(sizes))
     made = inserts(buckets, "par1", 5)
@@ -162,7 +162,7 @@ def test_a_file_at_the_limit_or_empty_is_not_small(size: int) -> None:
 
 
 def test_each_task_sees_its_own_small_files_only() -> None:
-    """Flink 6: small files are dealt to tasks by their hash; no file gets rows of two tasks."""
+    """Flink 6: small files are divided among tasks by hash; no file gets rows of two tasks."""
     files = {f"f{i}": 500 for i in range(9)}
     given = plan({"par1": files}, tasks=2)
     found = [set(inserts(assigner(given, task), "par1", 40)) & set(files) for task in (0, 1)]
@@ -201,7 +201,7 @@ _KEYS = st.lists(
 def test_the_assigner_is_a_pure_function_of_the_rows(
     keys: list[tuple[str, str]], piece: int, tasks: int, random: Any
 ) -> None:
-    """Same rows, same ids, for any order and division into pieces, and for any repetition."""
+    """The same rows get the same ids, for any order, division into pieces, and repetition."""
     given = plan({"par1": {"f0": 850, "f2": 700}}, tasks=tasks)
     once = assigned(rows(keys, given), given)
     assert all(len(ids) == 1 for ids in once.values())
@@ -214,7 +214,7 @@ def test_the_assigner_is_a_pure_function_of_the_rows(
 @settings(max_examples=30, deadline=None, database=None)
 @given(_KEYS, st.integers(1, 5))
 def test_each_key_is_looked_up_once(keys: list[tuple[str, str]], piece: int) -> None:
-    """The index is asked once for each key, also where its rows are cut into several pieces."""
+    """The index is asked once for each key, even if its rows are in several pieces."""
     given = plan()
     index = DictIndex({})
     assigned(rows(keys, given), given, index, piece=piece)
@@ -222,7 +222,7 @@ def test_each_key_is_looked_up_once(keys: list[tuple[str, str]], piece: int) -> 
 
 
 def test_insert_asks_no_index_and_gives_every_row_its_own_room() -> None:
-    """`insert` counts each row, equal keys too, and leaves the index alone."""
+    """`insert` counts each row, including equal keys, and does not use the index."""
     given = plan(operation="insert")
     index = DictIndex({("par1", "a"): "f0"})
     found = assigned(rows([("par1", "a")] * 15, given), given, index)
@@ -252,7 +252,7 @@ def commit(written: int, count: int) -> CommitMetadata:
 def test_the_row_size_is_that_of_the_newest_large_commit(
     commits: list[tuple[int, int]], expected: int
 ) -> None:
-    """The row size comes from the newest commit above the small file limit, else it is guessed."""
+    """The row size comes from the newest commit above the small file limit, else an estimate."""
     assert average_record_bytes([commit(*c) for c in commits], OPTIONS) == expected
 
 

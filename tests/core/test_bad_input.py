@@ -1,4 +1,4 @@
-"""Rows and options that cannot be stored: refused with name and fix, no change on disk."""
+"""Rows and options that cannot be stored are refused with name and fix, without a change."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ OFFSETS = pa.py_buffer((0).to_bytes(4, "little") + (1).to_bytes(4, "little") + b
 NOT_UTF8 = pa.Array.from_buffers(pa.string(), 2, [None, OFFSETS, pa.py_buffer(b"\xffb")])
 LONG = "é" * 150
 
-# what is given → what the message must hold: the column, the values and what to do
+# input → what the message must contain: the column, the values and what to do
 REFUSED: dict[str, tuple[pa.Table, list[str]]] = {
     "key column missing": (data(id=None), ["'id'", "missing"]),
     "partition column missing": (data(p=None), ["'p'", "missing"]),
@@ -175,7 +175,7 @@ def test_bad_rows_are_refused_and_nothing_changes(table: Table, case: str) -> No
     "name", ["_HOODIE_RECORD_KEY", "_Hoodie_Commit_Time", "_HOODIE_NB_SEQ", "_Hoodie_Is_Deleted"]
 )
 def test_no_table_has_a_column_that_is_hudis_own_but_for_case(tmp_path: Path, name: str) -> None:
-    """Spark ignores case and would confuse it with Hudi's: refused by name, no table is created."""
+    """Spark ignores case and would confuse it with Hudi's, so it is refused by name."""
     schema = pa.schema([("id", pa.string()), (name, pa.string())])
     with pytest.raises(InvalidInput, match=name):
         Table.create(tmp_path / "t", schema=schema, record_key="id")
@@ -204,7 +204,7 @@ def test_at_most_five_offending_values_are_shown(table: Table) -> None:
     assert "x" * 81 not in str(caught.value)
 
 
-# what is given → rows as they are read
+# input → rows as they are read
 ACCEPTED: dict[str, tuple[pa.Table, dict[str, Any]]] = {
     "int8 into int": (data(n=pa.array([1, 2], pa.int8())), {"n": 1}),
     "uint16 into int": (data(n=pa.array([65535, 2], pa.uint16())), {"n": 65535}),
@@ -247,7 +247,7 @@ def test_values_that_fit_are_cast(tmp_path: Path, case: str) -> None:
 
 
 def test_int_goes_into_long_and_stays_long(tmp_path: Path) -> None:
-    """An int column is widened for a long one, also if another batch has longs."""
+    """An int column is cast to a long one, also if another batch has longs."""
     schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
     table = Table.create(tmp_path / "t", schema=schema, record_key="id")
     table.upsert(pa.table({"id": pa.array([1], pa.int32()), "n": pa.array([2], pa.int8())}))
@@ -326,7 +326,7 @@ def test_unsafe_characters_are_encoded_as_hudi_does(
 
 @pytest.mark.parametrize("value", [".", "..", NULL_PARTITION, "é" * 150, "%" * 90])
 def test_encoding_does_not_make_every_value_a_folder(tmp_path: Path, value: str) -> None:
-    """url_encode helps neither `..` nor a value whose name gets too long."""
+    """url_encode allows neither `..` nor a value whose name becomes too long."""
     table = Table.create(
         tmp_path / "t", schema=SCHEMA, record_key="id", partition_by="p", url_encode=True
     )
@@ -356,7 +356,7 @@ def test_pandas_rows_are_checked_like_arrow_ones(table: Table) -> None:
 
 
 @pytest.mark.parametrize("given", [[GOOD], {"id": ["a"]}, None, "rows"])
-def test_what_is_no_table_of_rows_is_refused(table: Table, given: object) -> None:
+def test_values_that_are_not_rows_are_refused(table: Table, given: object) -> None:
     """Lists, dicts, None and text are not rows; the error says what is accepted."""
     with pytest.raises(InvalidConfig, match=r"pyarrow\.Table or a pandas DataFrame"):
         table.upsert(given)
@@ -434,10 +434,10 @@ NOT_MADE: dict[str, tuple[dict[str, Any], type[HoodieError], str]] = {
 
 
 @pytest.mark.parametrize("case", NOT_MADE)
-def test_a_table_that_cannot_be_is_not_begun(
+def test_an_impossible_table_is_not_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """Table.create says what is wrong and leaves no files."""
+    """The error of Table.create says what is wrong, and no files are left."""
     monkeypatch.chdir(tmp_path)
     changed, error, words = NOT_MADE[case]
     path = changed.get("path", tmp_path / "t")
@@ -448,7 +448,7 @@ def test_a_table_that_cannot_be_is_not_begun(
 
 
 def edited(table: Table, **changes: str | None) -> Path:
-    """Change lines of a table's properties (None: take out) and return its folder."""
+    """Change lines of a table's properties (None: remove) and return its folder."""
     file = Path(table.path, ".hoodie/hoodie.properties")
     keys = {k.replace("_", "."): v for k, v in changes.items()}
     kept = [x for x in file.read_text().splitlines() if x.partition("=")[0] not in keys]
@@ -482,7 +482,7 @@ def test_a_table_of_another_kind_is_not_opened(table: Table, case: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"hoodie.table.name", b"\xff\xfe", b"\\u12"])
-def test_broken_properties_are_no_table(table: Table, content: bytes) -> None:
+def test_a_folder_with_broken_properties_is_not_a_table(table: Table, content: bytes) -> None:
     """An empty, truncated or binary hoodie.properties raises InvalidTable."""
     Path(table.path, ".hoodie/hoodie.properties").write_bytes(content)
     with pytest.raises(InvalidTable, match=r"hoodie\.properties"):
@@ -503,8 +503,8 @@ def test_broken_options_stop_writers_only(table: Table, content: bytes) -> None:
         again.upsert(before.drop_columns(META_COLUMNS))
 
 
-def test_what_is_no_table_is_neither_opened_nor_overwritten(tmp_path: Path) -> None:
-    """A foreign folder, a file, a missing path: open refuses all, create the non-empty ones."""
+def test_other_folders_are_neither_opened_nor_overwritten(tmp_path: Path) -> None:
+    """`open` refuses a foreign folder, a file and a missing path, `create` the non-empty ones."""
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("years of work")
@@ -522,7 +522,7 @@ def test_what_is_no_table_is_neither_opened_nor_overwritten(tmp_path: Path) -> N
     assert tree(tmp_path) == before
 
 
-def test_an_existing_table_is_opened_replaced_or_refused_as_asked(table: Table) -> None:
+def test_if_exists_opens_replaces_or_refuses_an_existing_table(table: Table) -> None:
     """if_exists: error refuses, open keeps the rows if the tables agree, replace empties it."""
     stray = Path(table.path, "par1", "notes.txt")
     stray.write_text("mine")
@@ -543,7 +543,7 @@ def test_an_existing_table_is_opened_replaced_or_refused_as_asked(table: Table) 
     assert hudi_rows(table.path) == without_meta(data())
 
 
-def test_a_create_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
+def test_an_interrupted_create_is_completed_by_the_next(tmp_path: Path) -> None:
     """After a killed Table.create the next one creates the table."""
     left: list[list[str]] = [[".hoodie"], [".hoodie/.hoodie_nb"], [".hoodie/.hoodie_nb/tmp"]]
     for number, folders in enumerate(left):

@@ -1,4 +1,4 @@
-"""Clocks that are set back or forward while a job runs."""
+"""Clocks that are set back or forward during a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 def job_on(root: Path, clock: ManualClock, interval: Interval | None = None) -> LocalJob:
-    """Return a job on a new table whose time is that clock's."""
+    """Return a job on a new table that uses that clock."""
     Table.create(root, schema=schema_of(), record_key="id", partition_by="p", ordering="ts")
     storage = LocalStorage(root)
     return LocalJob(TableHandle(storage, clock, properties.load(storage)), interval=interval)
@@ -35,7 +35,7 @@ def checkpoint(job: LocalJob, number: int) -> None:
 
 @pytest.mark.parametrize("step_ms", [-HOUR_MS, -1000, HOUR_MS])
 def test_an_interval_in_seconds_ends_on_time(tmp_path: Path, step_ms: int) -> None:
-    """An interval of 30 s is over 30 s later, wherever the clock was set to in between."""
+    """An interval of 30 s ends after 30 s, however the clock was set in between."""
     clock = ManualClock()
     job = job_on(tmp_path / "t", clock, Interval(duration_ms=30_000))
     checkpoint(job, 1)
@@ -48,8 +48,8 @@ def test_an_interval_in_seconds_ends_on_time(tmp_path: Path, step_ms: int) -> No
     assert job.checkpointing.due()
 
 
-def test_instants_stay_in_order_whatever_the_clock_says(tmp_path: Path) -> None:
-    """Each commit is later than those before it, and the newest row is what readers see."""
+def test_instants_stay_in_order_for_any_clock(tmp_path: Path) -> None:
+    """Each commit is later than those before it, and readers see the newest row."""
     clock = ManualClock()
     job = job_on(tmp_path / "t", clock)
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""Keys crafted so that their hashes collide cost no more than others."""
+"""Keys that were crafted to have colliding hashes cost no more than others."""
 
 import tracemalloc
 from pathlib import Path
@@ -19,19 +19,19 @@ Words = NDArray[np.uint64]
 
 
 def mixed(words: Words) -> Words:
-    """Return what MurmurHash64A makes of a word before it meets the hash so far."""
+    """Return a word as MurmurHash64A mixes it before combining it with the hash."""
     words = words * np.uint64(M)
     return (words ^ words >> np.uint64(47)) * np.uint64(M)
 
 
 def unmixed(words: Words) -> Words:
-    """Return the word that is mixed to this one: every step of `mixed` has an inverse."""
+    """Return the inverse of `mixed`: each of its steps has one."""
     words = words * np.uint64(INVERSE)
     return (words ^ words >> np.uint64(47)) * np.uint64(INVERSE)
 
 
 def colliding(count: int) -> list[str]:
-    """Return printable keys of 16 bytes of which all have the same MurmurHash64A.
+    """Return printable keys of 16 bytes that all have the same MurmurHash64A.
 
     The first word is any text; the second one is the word that leads from there to a chosen state.
     """
@@ -64,7 +64,7 @@ def murmur(key: bytes) -> int:
 
 
 def make(path: Path, **options: object) -> hn.Table:
-    """Make a table of one partition."""
+    """Create a table of one partition."""
     return hn.Table.create(
         path, schema=SCHEMA, record_key="id", ordering="ts", options=options or None
     )
@@ -82,13 +82,13 @@ def upserted(table: hn.Table, keys: list[str], ts: int) -> tuple[dict[str, int],
 
 
 def test_the_keys_collide():
-    """The made keys differ, and have one hash: without that the other tests would say nothing."""
+    """The generated keys differ and have one hash: the other tests depend on it."""
     assert len(set(KEYS)) == len(KEYS) and len({murmur(k.encode()) for k in KEYS[:50]}) == 1
 
 
 @pytest.mark.parametrize("bits", [0, 64])
 def test_colliding_keys_of_one_file_cost_what_others_do(tmp_path, monkeypatch, bits):
-    """They are found, updated and deleted, and a lookup takes no memory by the square of them."""
+    """They are found, updated and deleted, and the memory of a lookup is not quadratic."""
     monkeypatch.setattr(hashing, "MASK", (1 << bits) - 1)
     table = make(tmp_path / "t")
     for ts in (1, 2):
@@ -126,7 +126,7 @@ def test_hashes_of_one_prefix_are_found_by_bisection(tmp_path):
 
 
 def test_a_pair_of_hash_and_group_is_kept_once():
-    """However often it was reported: in one file, in several runs, and with other groups."""
+    """This holds however often it was reported: in one file, in several runs, with other groups."""
     parts = [
         Entries.of("p", "a", np.array([5, 5, 7], dtype=np.uint64)),
         Entries.of("p", "b", np.array([5, 5, 9], dtype=np.uint64)),

@@ -1,8 +1,8 @@
 """The crash loop over sealed checkpoints: composite keys with nulls, with and without hard links.
 
-One trial: a job with a `commit_interval` of three runs seven checkpoints, its n-th operation on the
-disk goes wrong, readers look, a new process goes on from the same source. n = 1, 2, 3… until a run
-passes untouched.
+One trial: a job with a `commit_interval` of three runs seven checkpoints; its n-th operation on the
+disk fails, readers read, and a new process continues from the same source. n = 1, 2, 3… until a run
+has no such operation.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def live(table: TableHandle, source: Source, batches: int = 7) -> None:
 
 
 def end(root: Path, source: Source, *, links: bool = True) -> None:
-    """A new process continues, another one ends the interval: table and readers equal the model."""
+    """A new process continues, another one ends the interval; then all readers equal the model."""
     live(handle(root, links=links), source)
     LocalJob(handle(root, links=links), source=source)
     assert without_meta(read.to_arrow(open_table(root))) == MODELS[7]
@@ -134,7 +134,7 @@ def halfway(new_folder: Callable[[], Path]) -> tuple[Path, Source]:
 def test_a_crash_in_an_interval_is_recovered(
     halfway: tuple[Path, Source], tmp_path: Path, how: str, every: int, links: bool
 ) -> None:
-    """After a kill at any operation of sealing and applying, every row ends up there once."""
+    """After a kill at any operation of sealing and applying, every row is in the table once."""
     for at in itertools.count(1, every):
         root, source = tmp_path / f"t{at}", copy.deepcopy(halfway[1])
         shutil.copytree(halfway[0], root)
@@ -145,7 +145,7 @@ def test_a_crash_in_an_interval_is_recovered(
             assert_whole(root)
         end(root, source, links=links)
         shutil.rmtree(root)
-        if table.storage.struck is None:
+        if table.storage.fired is None:
             break
     assert at > 40
 
@@ -154,7 +154,7 @@ def test_a_crash_in_an_interval_is_recovered(
 def test_an_error_in_an_interval_is_survived(
     halfway: tuple[Path, Source], tmp_path: Path, how: str
 ) -> None:
-    """One error of the disk while sealing or applying loses no seal and applies none twice."""
+    """One disk error during sealing or applying loses no seal and applies none twice."""
     for at in itertools.count(1, 3):
         root, source = tmp_path / f"t{at}", copy.deepcopy(halfway[1])
         shutil.copytree(halfway[0], root)
@@ -165,6 +165,6 @@ def test_an_error_in_an_interval_is_survived(
             assert_whole(root)
         end(root, source)
         shutil.rmtree(root)
-        if table.storage.struck is None:
+        if table.storage.fired is None:
             break
     assert at > 40

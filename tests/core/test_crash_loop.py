@@ -1,8 +1,8 @@
-"""Every operation that changes the disk fails in every way: no loss, duplicate or partial read.
+"""Any operation that changes the disk may fail in any way: no loss, duplicate or partial read.
 
-One trial: a table that holds the first batches; a process runs the next one and its n-th operation
-goes wrong; both readers look; a fresh process recovers and replays; the table must hold the batch
-exactly once and be at rest. n = 1, 2, 3… until a run passes untouched.
+One trial: a table has the first batches; a process runs the next one and its n-th operation
+fails; both readers read; a new process recovers and replays; the table must have the batch
+exactly once, with nothing pending. n = 1, 2, 3… until a run has no such operation.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Trials:
     def __call__(
         self, how: str, *, code: int = errno.EIO, content_only: bool = False, every: int = 1
     ) -> Iterator[tuple[Path, BaseException | None]]:
-        """Yield (table, what the failing process raised) until a run is not hit any more."""
+        """Yield (table, what the failing process raised) until the fault no longer fires."""
         for at in itertools.count(1, every):
             root = self.folder / f"{how}-{at}"
             shutil.copytree(self.source, root)
             fault = Fault(at, how, code, content_only)
-            struck, error = attempt(root, fault, self.number + 1, self.commit_on)
-            if not struck:
+            fired, error = attempt(root, fault, self.number + 1, self.commit_on)
+            if not fired:
                 assert error is None
                 return
             self.counted += 1
@@ -90,7 +90,7 @@ def attempt(
         error = raised
     storage = handle.storage
     assert isinstance(storage, FaultyStorage)
-    return storage.struck is not None, error
+    return storage.fired is not None, error
 
 
 def finish(root: Path, number: int) -> None:
@@ -102,7 +102,7 @@ def finish(root: Path, number: int) -> None:
 
 
 def in_table(root: Path, number: int) -> bool:
-    """Whether the snapshot is that after batch `number`; else it must be the previous one."""
+    """Return whether batch `number` is in the snapshot; else it must be the previous one."""
     snapshot = without_meta(read.to_arrow(open_table(root)))
     assert snapshot in (MODELS[number], MODELS[number + 1])
     return snapshot == MODELS[number + 1]
@@ -110,7 +110,7 @@ def in_table(root: Path, number: int) -> bool:
 
 @pytest.fixture
 def commit_on() -> str:
-    """When commits are made; tests that also want the other mode parametrise this."""
+    """When commits are made; tests that also need the other mode parametrise this."""
     return "write"
 
 
@@ -141,7 +141,7 @@ def test_a_crash_at_any_operation_is_recovered(
 
 @pytest.mark.parametrize("number", [1])
 @both_modes
-def test_a_stream_goes_on_after_any_crash(trials: Trials, number: int, commit_on: str) -> None:
+def test_a_stream_continues_after_any_crash(trials: Trials, number: int, commit_on: str) -> None:
     """Later batches are written too, and every row of the workload is in the table once."""
     for root, _ in trials("before", every=5):
         live(opened(root))
@@ -159,14 +159,14 @@ def test_a_crash_inside_the_recovery_is_recovered(
     doubled, seen = 0, set()
     for crashed, _ in trials("before"):
         remains = (len(data_files(crashed)), len(timeline_names(crashed)), len(marks(crashed)))
-        if remains in seen:  # a recovery like one that was crashed at every operation already
+        if remains in seen:  # like a recovery that already was crashed at every operation
             continue
         seen.add(remains)
         for at in itertools.count(1, 1 if how == "before" else 3):
             root = tmp_path / f"again-{at}"
             shutil.copytree(crashed, root)
-            struck, error = attempt(root, Fault(at, how), 0)
-            if not struck:
+            fired, error = attempt(root, Fault(at, how), 0)
+            if not fired:
                 break
             doubled += 1
             assert isinstance(error, Crash)
@@ -183,7 +183,7 @@ def test_a_crash_inside_the_recovery_is_recovered(
 def test_an_interrupt_at_any_operation_applies_all_or_nothing(
     trials: Trials, number: int, how: str, commit_on: str
 ) -> None:
-    """Ctrl-C anywhere is propagated; the batch is applied or undone, and a replay completes it."""
+    """Ctrl-C is propagated from anywhere; the batch is applied or undone, a replay completes it."""
     often = (how, commit_on) == ("interrupt_after", "write")
     for root, error in trials(how, every=1 if often else 3):
         assert isinstance(error, KeyboardInterrupt)
@@ -231,7 +231,7 @@ def prepared_records(root: Path) -> list[Path]:
 
 
 def check_outcome(root: Path, number: int, error: BaseException | None) -> None:
-    """No error: the batch is in the table. An error: it is not, and the message says what to do."""
+    """The batch is in the table, or it is not and the message says what to do."""
     assert_whole_prefix(root)
     changes = MODELS[number] != MODELS[number + 1]
     if error is None:
@@ -326,7 +326,7 @@ def test_a_killed_process_is_recovered(tmp_path: Path, armed: str, commit_on: st
 
 @pytest.fixture
 def testing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process in which failpoints may be armed; none are armed after the test."""
+    """Allow failpoints to be armed; after the test none is armed."""
     monkeypatch.setenv("HOODIE_NB_TESTING", "1")
     yield
     failpoints.arm("")
@@ -334,7 +334,7 @@ def testing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("testing")
 def test_a_commit_is_tried_four_times(tmp_path: Path) -> None:
-    """Three errors while publishing are waited out with doubled pauses; the fourth is raised."""
+    """After each of three publishing errors a doubled pause follows; the fourth is raised."""
     root = make(tmp_path / "t")
     for hit in ("@1", ""):
         failpoints.arm(f"coord.publish=raise:EIO{hit}")

@@ -24,7 +24,7 @@ MANY, ROOM = 160, 100
 
 
 def rows(count: int, parts: int, ts: int = 1) -> pa.Table:
-    """Return rows of so many keys, dealt out to so many partitions."""
+    """Return rows of so many keys, distributed over so many partitions."""
     ids = [f"k{n:05d}" for n in range(count)]
     columns = [ids, [f"p{n % parts:04d}" for n in range(count)], [ts] * count]
     return pa.table(columns, schema=SCHEMA)
@@ -44,7 +44,7 @@ def opened() -> int:
 
 @contextmanager
 def few_files(room: int = ROOM) -> Iterator[None]:
-    """Let the process open that many files more than it has, and no others."""
+    """Let the process open only that many more files than it has open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (opened() + room, hard))
     try:
@@ -54,7 +54,7 @@ def few_files(room: int = ROOM) -> Iterator[None]:
 
 
 def holds(path: os.PathLike[str], wanted: pa.Table, files: int) -> None:
-    """Assert that the table is sound and holds these rows in so many files."""
+    """Assert that the table is clean and has these rows in so many files."""
     table = hn.Table.open(path)
     assert table.fsck() == []
     found = table.to_arrow(columns=["id", "part", "ts"], meta=False).sort_by("id")
@@ -87,7 +87,7 @@ def test_a_job_flushes_more_new_buckets_than_files_may_be_open(tmp_path):
 
 
 def test_a_bucket_is_folded_from_more_runs_than_files_may_be_open(tmp_path):
-    """A bucket that was flushed more often than a process may open files is folded all the same."""
+    """A bucket that was flushed more often than a process may open files is still folded."""
     table, data = make(tmp_path / "t"), rows(40, 1)
     table.upsert(data)
     job = LocalJob(open_table(tmp_path / "t"))
@@ -101,7 +101,7 @@ def test_a_bucket_is_folded_from_more_runs_than_files_may_be_open(tmp_path):
 
 
 def test_an_interval_is_composed_from_more_runs_than_files_may_be_open(tmp_path):
-    """The sealed runs of a long interval are read without keeping their files open."""
+    """The sealed runs of a long interval are read without leaving their files open."""
     make(tmp_path / "t")
     handle = open_table(tmp_path / "t", ManualClock())
     job = LocalJob(handle, index="bloom", interval=Interval(checkpoints=100))

@@ -1,4 +1,4 @@
-"""What is refused on input: names, types and folders that would fail or mislead later."""
+"""Input that is refused: names, types and folders that would fail or mislead later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRUCT = pa.struct([("a", pa.int32())])
 
 
 def create(path: Path, *fields: pa.Field, **more: object) -> Table:
-    """Make a table with a key, an ordering column and these fields."""
+    """Create a table with a key, an ordering column and these fields."""
     schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), *fields])
     return Table.create(path / "t", schema=schema, record_key="id", **{"ordering": "ts"} | more)
 
@@ -40,7 +40,7 @@ NAMES = {
 
 @pytest.mark.parametrize("case", NAMES)
 def test_every_field_name_is_one_that_avro_allows(tmp_path: Path, case: str) -> None:
-    """A name that other readers fail on is refused wherever in the schema it is."""
+    """A name on which other readers fail is refused anywhere in the schema."""
     with pytest.raises(InvalidInput, match="name that Avro does not allow: rename it"):
         create(tmp_path, NAMES[case])
     assert not (tmp_path / "t").exists()
@@ -65,7 +65,7 @@ NESTED = {"struct": STRUCT, "list": pa.list_(pa.int32()), "map": pa.map_(pa.stri
 
 @pytest.mark.parametrize("case", NESTED)
 def test_an_ordering_column_has_an_order(tmp_path: Path, case: str) -> None:
-    """Structs, lists and maps cannot order rows: refused when the table is made, and for writes."""
+    """Structs, lists and maps cannot order rows: refused when the table is created or written."""
     field = pa.field("o", NESTED[case])
     with pytest.raises(InvalidConfig, match="ordering column 'o' has type"):
         create(tmp_path, field, ordering="o")
@@ -105,7 +105,7 @@ NOT_NULL = {
 
 @pytest.mark.parametrize("case", NOT_NULL)
 def test_columns_that_must_not_be_null_are_refused(tmp_path: Path, case: str) -> None:
-    """Stored columns may be null, so a schema that says otherwise is refused, with the remedy."""
+    """Stored columns may be null, so a schema that says otherwise is refused, with the fix."""
     with pytest.raises(InvalidInput, match=r"'v[^']*'\] are NOT NULL.*nullable=True"):
         create(tmp_path, NOT_NULL[case])
 
@@ -119,8 +119,8 @@ def test_a_key_column_may_be_not_null(tmp_path: Path) -> None:
         table.upsert(pa.table({"id": pa.array([None], pa.int64()), "v": pa.array([1])}))
 
 
-def test_data_may_say_not_null(tmp_path: Path) -> None:
-    """What a batch says of its own columns does not matter: Spark calls every literal not null."""
+def test_data_may_be_declared_not_null(tmp_path: Path) -> None:
+    """The nullability declared in a batch is ignored: Spark declares every literal not null."""
     table = create(tmp_path, pa.field("v", pa.int32()))
     strict = pa.schema([f.with_nullable(False) for f in table.schema])
     assert table.upsert(pa.Table.from_pylist([{"id": "a", "ts": 1, "v": 1}], strict)) is not None
@@ -131,13 +131,13 @@ DECIMALS = [pa.decimal128(5, -2), pa.decimal128(3, 5)]
 
 @pytest.mark.parametrize("kind", DECIMALS)
 def test_a_decimal_that_parquet_cannot_hold(tmp_path: Path, kind: pa.DataType) -> None:
-    """A scale below 0 or above the precision is refused when the table is made."""
+    """A scale below 0 or above the precision is refused when the table is created."""
     with pytest.raises(InvalidInput, match=r"'v' has type decimal128.*cast it first"):
         create(tmp_path, pa.field("v", kind))
 
 
-def test_a_schema_is_only_so_deep(tmp_path: Path) -> None:
-    """A type nested deeper than any engine follows is refused, and does not end the interpreter."""
+def test_a_schema_has_a_maximum_depth(tmp_path: Path) -> None:
+    """A type nested deeper than any engine supports is refused and does not crash the process."""
     kind = pa.int32()
     for _ in range(900):
         kind = pa.list_(kind)
@@ -156,14 +156,14 @@ INSIDE = {
 
 
 def link(path: Path, target: Path) -> Path:
-    """Make a link and return it."""
+    """Create a link and return it."""
     path.symlink_to(target)
     return path
 
 
 @pytest.mark.parametrize("case", INSIDE)
 def test_a_checkpoint_folder_is_apart_from_the_table(tmp_path: Path, case: str) -> None:
-    """Neither may hold the other: what one deletes or lists would be the other's."""
+    """Neither may contain the other: one would delete or list the files of the other."""
     table = create(tmp_path)
     with pytest.raises(InvalidConfig, match=r"checkpoint=.* choose a separate folder"):
         checkpoint_folder(str(INSIDE[case](Path(table.path))), table.path)
@@ -171,7 +171,7 @@ def test_a_checkpoint_folder_is_apart_from_the_table(tmp_path: Path, case: str) 
 
 
 def test_the_schema_in_the_properties_is_what_was_asked_for(tmp_path: Path) -> None:
-    """A schema that passes the door is stored with the same names."""
+    """An accepted schema is stored with the same names."""
     table = create(tmp_path, pa.field("s", pa.struct([("a", pa.int32()), ("b_1", STRUCT)])))
     text = Path(table.path, PROPERTIES).read_text()
     line = next(x for x in text.splitlines() if x.startswith("hoodie.table.create.schema="))

@@ -20,7 +20,7 @@ from hoodie_nb.events import Event, EventLog
 
 @pytest.fixture
 def testing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process in which failpoints may be armed; none are armed after the test."""
+    """Allow failpoints to be armed; after the test none is armed."""
     monkeypatch.setenv("HOODIE_NB_TESTING", "1")
     yield
     failpoints.arm("")
@@ -35,7 +35,7 @@ def test_failpoints_are_refused_outside_tests(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_process_with_failpoints_by_mistake_does_not_start() -> None:
-    """HOODIE_NB_FAILPOINTS alone makes the import fail, so that no table is written by such one."""
+    """HOODIE_NB_FAILPOINTS without the switch makes the import fail, so no table is written."""
     done = subprocess.run(
         [sys.executable, "-c", "import hoodie_nb.failpoints"],
         env={**os.environ, "HOODIE_NB_TESTING": "", "HOODIE_NB_FAILPOINTS": "coord.publish=kill"},
@@ -52,8 +52,8 @@ def test_a_process_with_failpoints_by_mistake_does_not_start() -> None:
     "text",
     ["nope=kill", "coord.publish=explode", "coord.publish", "coord.publish=kill@x", "=kill"],
 )
-def test_what_is_no_failpoint_is_refused_by_name(text: str) -> None:
-    """Unknown names, actions and counts raise InvalidConfig that shows them."""
+def test_invalid_failpoints_are_refused_by_name(text: str) -> None:
+    """Unknown names, actions and counts raise an InvalidConfig that contains them."""
     with pytest.raises(InvalidConfig) as caught:
         failpoints.arm(text)
     assert repr(text) in str(caught.value)
@@ -64,14 +64,14 @@ def test_what_is_no_failpoint_is_refused_by_name(text: str) -> None:
     "text", ["coord.publish=raise:ENOSUCH", "coord.publish=sleep:x", "coord.publish=torn:half"]
 )
 def test_a_failpoint_with_a_wrong_argument_is_refused_when_armed(text: str) -> None:
-    """An argument that the action cannot use is found at the door, not at the hit."""
+    """An argument that the action cannot use is refused when it is armed, not when it fires."""
     with pytest.raises(InvalidConfig):
         failpoints.arm(text)
 
 
 @pytest.mark.usefixtures("testing")
 def test_a_failpoint_acts_on_the_hit_it_names() -> None:
-    """`@2` lets the first and third hit pass; without it every hit acts; others are not touched."""
+    """`@2` fires at the second hit only; without it every hit fires; other names do not."""
     failpoints.arm("coord.publish=raise:ENOSPC@2; coord.commit.pre=raise:Timeout")
     failpoints.hit("coord.publish")
     with pytest.raises(OSError, match="space") as caught:
@@ -86,7 +86,7 @@ def test_a_failpoint_acts_on_the_hit_it_names() -> None:
 
 @pytest.mark.usefixtures("testing")
 def test_arming_replaces_what_was_armed() -> None:
-    """The second `arm` holds alone; an empty one disarms."""
+    """The second `arm` replaces the first; an empty one disarms."""
     failpoints.arm("coord.publish=raise:EIO")
     failpoints.arm("coord.commit.pre=raise:EIO")
     failpoints.hit("coord.publish")
@@ -163,13 +163,13 @@ def test_instant_times_round_trip_and_sort_like_time() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "2026", "20261301000000000", "2026010100000000x", "1" * 16])
-def test_what_is_no_instant_time_raises_value_error(text: str) -> None:
-    """Other lengths, letters and impossible dates are no instants."""
+def test_invalid_instant_times_raise_value_error(text: str) -> None:
+    """Other lengths, letters and impossible dates are refused."""
     with pytest.raises(ValueError, match=r".+"):
         instant_ms(text)
 
 
-def test_a_manual_clock_moves_only_when_told() -> None:
+def test_a_manual_clock_moves_only_when_set() -> None:
     """Sleeping moves the clock by that long and takes no time."""
     clock = ManualClock(1000)
     assert (clock.now_ms(), clock.now_ms()) == (1000, 1000)

@@ -1,4 +1,4 @@
-"""Types that another engine has changed since: our rows are converted as in Hudi, or refused."""
+"""Types that another engine has changed: our rows are converted as in Hudi, or refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def schema_with(kind: pa.DataType) -> pa.Schema:
 
 @pytest.fixture
 def evolving(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """A maker of a life, and a change of its table by another engine."""
+    """A function that creates a `Life`, and one that changes its table as another engine would."""
 
     def use(kind: pa.DataType) -> pa.Schema:
         schema = schema_with(kind)
@@ -86,7 +86,7 @@ def test_large_whole_numbers_of_a_widened_column_are_rounded(evolving, new):
 
 @pytest.mark.parametrize("new", [pa.decimal128(4, 2), pa.bool_(), pa.list_(pa.int64())])
 def test_values_that_fit_no_longer_name_file_and_column(evolving, new):
-    """A stored value that the table's type of now cannot hold is refused by file and column."""
+    """A stored value that does not fit the table's current type is refused by file and column."""
     make, change = evolving
     one = make(pa.string(), "text")
     one.job.complete(1)
@@ -106,7 +106,7 @@ def test_values_that_fit_no_longer_name_file_and_column(evolving, new):
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)], ids=["each", "interval"])
 @pytest.mark.parametrize("wrap", WRAPPED)
 def test_an_inner_field_that_the_table_lost_is_refused(evolving, wrap, interval):
-    """Rows kept with a value in a field that another engine dropped are not cut silently."""
+    """Values in a field that another engine dropped are not discarded silently."""
     make, change = evolving
     kind, value = WRAPPED[wrap]
     one = make(kind(OLD), value({"x": 1, "y": "kept"}), interval)
@@ -122,7 +122,7 @@ def test_an_inner_field_that_the_table_lost_is_refused(evolving, wrap, interval)
 
 @pytest.mark.parametrize("wrap", WRAPPED)
 def test_an_inner_field_without_values_may_go(wrap):
-    """A dropped inner field that holds nulls only keeps no row from being applied."""
+    """A dropped inner field with only nulls does not prevent rows from being applied."""
     kind, value = WRAPPED[wrap]
     rows = pa.table({"v": pa.array([value({"x": 1, "y": None}), None], kind(OLD))})
     made = fitted(rows, pa.schema([("v", kind(NEW))]), "run")

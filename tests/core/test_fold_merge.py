@@ -1,4 +1,4 @@
-"""Which version of a row counts: random batches against a dict, wherever buffers were flushed."""
+"""Which version of a row counts: random batches against a dict, for any flushes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def make(root: Path, schema: pa.Schema, **more: Any) -> Table:
 
 @pytest.mark.parametrize("kind", ORDERINGS)
 def test_batches_equal_a_dict_model(kind: str, new_folder: Callable[[], Path]) -> None:
-    """Any batches end in the dict's rows, flushed often or never, in one file group or in many."""
+    """Any batches give the dict's rows, flushed often or never, in one file group or in many."""
     schema = schema_of(ORDERINGS[kind][0])
 
     @settings(max_examples=20, deadline=None, database=None)
@@ -144,7 +144,7 @@ NAN_ORDERS = [[[math.nan], [1.0]], [[math.nan, 1.0]], [[1.0], [math.nan]], [[1.0
 def test_a_nan_loses_against_any_number(
     tmp_path: Path, history: list[list[float]], interval: int | None
 ) -> None:
-    """NaN says nothing about order: like null it loses, in one batch, stored, and when sealed."""
+    """NaN has no order: like null it loses, in one batch, in the table, and when sealed."""
     schema = schema_of(pa.float64())
     table = make(tmp_path / "t", schema)
     job = LocalJob(open_table(table.path), interval=interval and Interval(checkpoints=interval))
@@ -230,7 +230,7 @@ def empty(new_folder: Callable[[], Path]) -> Path:
 
 
 def test_folding_sorted_runs_equals_folding_all(empty: Path) -> None:
-    """However rows are cut into runs and pieces, `fold_runs` gives the fold of all rows."""
+    """For any division into runs and pieces, `fold_runs` gives the fold of all rows."""
 
     @settings(max_examples=150, deadline=None, database=None)
     @given(_KEYED, st.randoms(use_true_random=False), st.integers(1, 5), st.integers(1, 7))
@@ -267,7 +267,7 @@ def test_a_fold_keeps_the_greatest_ordering_value_then_the_newest_arrival(empty:
 def written_in_pieces(
     table: TableHandle, keyed: pa.Table, intake: Intake, cuts: list[pa.Table]
 ) -> EventLog:
-    """Assign sorted rows, then let a writer have them in other pieces and another order."""
+    """Assign sorted rows, then pass them to a writer in other pieces and another order."""
     events = EventLog()
 
     def write(plan: WritePlan) -> list[WriteStatus]:
@@ -283,7 +283,7 @@ def written_in_pieces(
 
 
 def interleaved(keys: list[str], random: Any) -> list[int]:
-    """Return the positions in any order that keeps the rows of one key in theirs."""
+    """Return the positions in any order that keeps the rows of each key in order."""
     waiting = {key: [i for i, k in enumerate(keys) if k == key] for key in sorted(set(keys))}
     turns = list(keys)
     random.shuffle(turns)
@@ -293,7 +293,7 @@ def interleaved(keys: list[str], random: Any) -> list[int]:
 def test_the_result_does_not_depend_on_where_buffers_were_flushed(
     empty: Path, new_folder: Callable[[], Path]
 ) -> None:
-    """Keys arriving in any order and pieces, with flushes after any of them, give one snapshot."""
+    """Keys in any order and pieces, with flushes after any piece, give the same snapshot."""
     flushed: list[int] = []
 
     @settings(max_examples=30, deadline=None, database=None)
@@ -354,7 +354,7 @@ def _plan(root: Path, buckets: int, rows: int, **options: object) -> tuple[Write
 
 @pytest.mark.parametrize("buckets", [1, 7, 40])
 def test_buffered_bytes_stay_below_the_limit(tmp_path: Path, buckets: int) -> None:
-    """Whatever comes, what is buffered peaks at the task's limit plus the piece that came in."""
+    """For any input, the buffer peaks at most at the task's limit plus the newest piece."""
     make(tmp_path / "t", schema_of())
     sizes = {"write.batch.size": 8192, "write.task.max.size": 16384}
     plan, assigned = _plan(tmp_path / "t", buckets, 4000, **sizes)
@@ -374,7 +374,7 @@ def test_buffered_bytes_stay_below_the_limit(tmp_path: Path, buckets: int) -> No
 
 
 def test_a_bucket_that_waits_does_not_hold_the_memory_of_flushed_ones(tmp_path: Path) -> None:
-    """Rows that were spilled leave memory, though other buckets' rows came in the same pieces."""
+    """Spilled rows are freed, even if other buckets' rows came in the same pieces."""
     make(tmp_path / "t", schema_of())
     sizes = {"write.batch.size": 65536, "write.task.max.size": 1 << 20}
     plan, assigned = _plan(tmp_path / "t", 1, 60_000, **sizes)

@@ -1,4 +1,4 @@
-"""Partition folders that something else has changed: copied, or without their metadata file."""
+"""Partition folders that were changed from outside: copied, or without their metadata file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows(*given: tuple[str, str, int]) -> pa.Table:
 
 
 def copied_partition(path: Path) -> None:
-    """Make a table whose partition `y` is a copy of the folder `x`: the same file ids."""
+    """Create a table whose partition `y` is a copy of the folder `x`, with the same file ids."""
     table = create(path / "t")
     table.upsert(rows(("a", "x", 1), ("b", "x", 1)))
     shutil.copytree(path / "t" / "x", path / "t" / "y")
@@ -46,7 +46,7 @@ HELD = {"x": {"a": 2, "b": 1, "c": 2}, "y": {"a": 1, "b": 3, "d": 3}}
 
 
 def held(path: Path) -> dict[str, dict[str, int]]:
-    """Return the ordering value of each key, by the folder whose newest files hold it."""
+    """Return the ordering value of each key, by the folder whose newest files have it."""
     found: dict[str, dict[str, int]] = {}
     for piece in Table.open(path).file_groups().itertuples():
         keys = found.setdefault(piece.partition_path, {})
@@ -60,7 +60,7 @@ def held(path: Path) -> dict[str, dict[str, int]]:
 def test_one_file_id_in_two_partitions_is_two_buckets(
     tmp_path: Path, pipeline: str, interval: Interval | None
 ) -> None:
-    """Rows of a partition that was copied stay in their folder, in every pipeline."""
+    """Rows of a copied partition stay in their folder, in every pipeline."""
     copied_partition(tmp_path)
     table = open_table(tmp_path / "t", ManualClock())
     job = LocalJob(table, pipeline=pipeline, index="bloom", interval=interval)
@@ -103,10 +103,10 @@ def lost_metadata(path: Path, *, archived: bool = False) -> Table:
 
 
 @pytest.mark.parametrize("archived", [False, True])
-def test_rows_without_partition_metadata_are_read_and_not_doubled(
+def test_rows_without_partition_metadata_are_read_and_not_duplicated(
     tmp_path: Path, archived: bool
 ) -> None:
-    """Rows of a partition that lost its metadata file are read; the next write puts it back."""
+    """Rows of a partition that lost its metadata file are read; the next write restores it."""
     table = lost_metadata(tmp_path, archived=archived)
     assert without_meta(table.to_arrow()) == without_meta(BOTH)
     (finding,) = [f for f in table.fsck() if METADATA in f.what]
@@ -128,7 +128,7 @@ def emitted(table: Table, kind: str) -> list[dict[str, object]]:
 
 
 def test_rows_of_the_past_are_read_without_partition_metadata(tmp_path: Path) -> None:
-    """A partition that has been emptied since is still read as of a moment when it held rows."""
+    """A partition that was emptied later is still read as of a moment when it had rows."""
     table = create(tmp_path / "t")
     first = table.upsert(BOTH)
     assert first is not None
@@ -139,7 +139,7 @@ def test_rows_of_the_past_are_read_without_partition_metadata(tmp_path: Path) ->
     assert without_meta(table.to_arrow()) == without_meta(rows(("c", "y", 1)))
 
 
-def test_a_copy_of_files_without_metadata_is_no_partition(tmp_path: Path) -> None:
+def test_a_copy_of_files_without_metadata_is_not_a_partition(tmp_path: Path) -> None:
     """Copies of base files elsewhere in the table's folder are not read twice."""
     table = create(tmp_path / "t")
     table.upsert(BOTH)
@@ -156,7 +156,7 @@ def test_a_copy_of_files_without_metadata_is_no_partition(tmp_path: Path) -> Non
     assert table.fsck() == []
 
 
-def test_a_table_made_anew_takes_lost_partitions_along(tmp_path: Path) -> None:
+def test_replacing_a_table_deletes_lost_partitions_too(tmp_path: Path) -> None:
     """Replacing a table deletes the base files of a partition without metadata too."""
     table = lost_metadata(tmp_path)
     again = create(tmp_path / "t", if_exists="replace")
@@ -166,7 +166,7 @@ def test_a_table_made_anew_takes_lost_partitions_along(tmp_path: Path) -> None:
 
 
 def test_an_unpartitioned_table_without_its_metadata_file(tmp_path: Path) -> None:
-    """A table without partitions has one metadata file, in its own folder: the same rule."""
+    """The same rule holds for a table without partitions, with one metadata file in its folder."""
     made = Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
     made.upsert(BOTH)
     Path(made.path, METADATA).unlink()

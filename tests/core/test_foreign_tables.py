@@ -1,4 +1,4 @@
-"""Tables that another engine lays out as we would not: read, and not written, with the reason."""
+"""Tables with another engine's layout are read, but not written, and the error says why."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def moved(table: Table, to: Callable[[str], str]) -> None:
 
 
 def bucket_ids(table: Table) -> None:
-    """Give the file groups ids as Hudi's bucket index makes them: a number, then a random UUID."""
+    """Give the file groups ids like those of Hudi's bucket index: a number, then a random UUID."""
     for number, file in enumerate(sorted(Path(table.path).rglob("*.parquet"))):
         name = BaseFileName.parse(file.name)
         assert name is not None
@@ -77,7 +77,7 @@ def bucket_ids(table: Table) -> None:
 
 
 def properties(text: str) -> Callable[[Table], None]:
-    """Return a spoiler that adds lines to the table's properties."""
+    """Return a function that adds lines to the table's properties."""
 
     def add(table: Table) -> None:
         with open(Path(table.path, ".hoodie/hoodie.properties"), "a") as file:
@@ -134,21 +134,21 @@ FOREIGN: dict[str, tuple[Callable[[Table], None], str]] = {
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_a_table_we_would_spoil_is_refused_for_writing(table: Table, case: str) -> None:
+def test_a_table_we_would_damage_is_refused_for_writing(table: Table, case: str) -> None:
     """A table with another layout is read; an upsert is refused with the reason."""
     spoil, named = FOREIGN[case]
     spoil(table)
     before = tree(table.path)
     again = Table.open(table.path)
     assert without_meta(again.to_arrow()) == without_meta(ROWS)
-    for _ in range(2):  # a second try is no way around
+    for _ in range(2):  # a second attempt fails, too
         with pytest.raises(InvalidTable, match=r"write it with the engine") as raised:
             again.upsert(ROWS)
         assert named in str(raised.value)
     assert tree(table.path) == before
 
 
-def test_a_batch_on_a_damaged_file_is_not_refused_as_foreign(table: Table) -> None:
+def test_a_damaged_file_does_not_make_a_table_foreign(table: Table) -> None:
     """The layout check skips an unreadable file; the error comes when its rows are needed."""
     for file in Path(table.path).rglob("*.parquet"):
         file.write_bytes(b"PAR1 not a parquet file PAR1")
@@ -157,7 +157,7 @@ def test_a_batch_on_a_damaged_file_is_not_refused_as_foreign(table: Table) -> No
 
 
 def test_a_copied_partition_is_not_foreign(table: Table) -> None:
-    """Rows that name another folder than theirs came by a copy: the sample asks what they name."""
+    """Rows that name another folder were copied: the check looks at the folder that they name."""
     shutil.rmtree(Path(table.path, "y"))
     shutil.copytree(Path(table.path, "x"), Path(table.path, "y"))
     assert Table.open(table.path).repair(accept_loss=True) is not None  # of the file in y
@@ -175,7 +175,7 @@ def test_a_copied_partition_is_not_foreign(table: Table) -> None:
     ],
 )
 def test_a_logical_type_we_would_drop_is_refused(table: Table, raw: str, logical: str) -> None:
-    """A column whose logical type we do not keep is named, before a commit of ours drops it."""
+    """A column whose logical type would be lost is named before a commit of ours drops it."""
     commit = max(Path(table.path, ".hoodie").glob("*.commit"))
     content = json.loads(commit.read_bytes())
     avro = json.loads(content["extraMetadata"]["schema"])

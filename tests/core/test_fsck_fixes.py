@@ -91,7 +91,7 @@ def cut(file: Path) -> None:
 
 
 def pending(table: Table) -> None:
-    """Leave an instant like a dead writer, with markers and staged files."""
+    """Leave a pending instant as a dead writer would, with markers and staged files."""
     meta = Path(table.path, ".hoodie")
     for name in ("20990101000000000.commit.requested", "20990101000000000.inflight"):
         (meta / name).touch()
@@ -122,7 +122,7 @@ FINDINGS: dict[str, Callable[[Table], object]] = {
 
 @pytest.mark.parametrize("case", FINDINGS)
 def test_the_fix_of_each_finding_works(table: Table, tmp_path: Path, case: str) -> None:
-    """After the fix the finding is gone, no row is lost, and an upsert duplicates none."""
+    """After the fix the finding is gone, no row is lost, and an upsert duplicates no row."""
     shutil.copytree(table.path, tmp_path / "backup")
     FINDINGS[case](table)
     findings = Table.open(table.path).fsck()
@@ -162,7 +162,7 @@ BATCH = st.lists(
 def test_the_fix_of_duplicate_keys_works(
     new_folder: Callable[[], Path], ordering: str | None
 ) -> None:
-    """The row with the greatest ordering value of each key is kept, of equal ones the newest."""
+    """Of each key the row with the greatest ordering value is kept, of equal ones the newest."""
 
     @settings(max_examples=25, deadline=None, database=None)
     @given(st.lists(BATCH, min_size=2, max_size=4))
@@ -196,7 +196,7 @@ def test_the_fix_of_duplicate_keys_works(
     check()
 
 
-def test_repair_keeps_doubled_keys_unless_asked(table: Table) -> None:
+def test_repair_keeps_duplicate_keys_unless_asked(table: Table) -> None:
     """A table with intended duplicate keys is repaired without losing a row."""
     table.insert(rows(("a", "x", 1)))
     Path(table.path, "x/.hoodie_partition_metadata").unlink()

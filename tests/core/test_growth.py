@@ -1,4 +1,4 @@
-"""What a small write costs does not grow with the number of commits before it."""
+"""The cost of a small write does not grow with the number of commits before it."""
 
 import os
 import sys
@@ -67,7 +67,7 @@ def upserted(table: hn.Table, number: int) -> Counter[str]:
 
 
 def test_a_write_lists_the_timeline_twice(tmp_path):
-    """A Table lists the timeline when a call begins and before it commits, and few other folders.
+    """A Table lists the timeline when a call starts and before it commits, and few other folders.
 
     It lists no partition, and reads no more for the sixtieth commit than for the tenth.
     """
@@ -81,7 +81,7 @@ def test_a_write_lists_the_timeline_twice(tmp_path):
 
 
 def test_a_table_that_was_just_opened_reads_few_commits(tmp_path):
-    """A new Table lists each partition once more, and reads only the newest commits."""
+    """A new Table lists each partition again, and reads only the newest commits."""
     make(tmp_path / "t")
     found = [upserted(hn.Table.open(tmp_path / "t"), number) for number in range(60)]
     early, late = found[40], found[59]
@@ -107,7 +107,7 @@ def test_a_commit_of_another_engine_is_seen_by_the_next_write(tmp_path):
 
 
 def test_a_commit_of_another_engine_during_a_write_is_seen_before_the_commit(tmp_path):
-    """What a write listed at its beginning does not hide a commit that came while it wrote."""
+    """The listing at the start of a write does not hide a commit that completes during it."""
     table = make(tmp_path / "t")
     table.upsert(row(1))
     failpoints.call("writer.data.post", lambda: commit_elsewhere(tmp_path / "t"), 1)
@@ -122,7 +122,7 @@ def test_a_commit_of_another_engine_during_a_write_is_seen_before_the_commit(tmp
 
 
 def test_other_threads_list_the_timeline_while_a_write_does_not(tmp_path):
-    """Inside `listed_once` only the thread that entered it goes without listing."""
+    """Inside `listed_once` only the thread that entered it reuses the listing."""
     make(tmp_path / "t")
     timeline = open_table(tmp_path / "t").timeline
     with timeline.listed_once():

@@ -53,7 +53,7 @@ def rows(*given: tuple[Any, ...]) -> pa.Table:
 
 
 class Life:
-    """One table, and processes that write it one after the other over the same source."""
+    """One table, and the processes that write it one after the other from the same source."""
 
     def __init__(self, path: Path, interval: Interval | None) -> None:
         self.path, self.interval, self.clock = path, interval, ManualClock()
@@ -108,7 +108,7 @@ class Life:
 
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Callable[[Interval | None], Life]]:
-    """A maker of lives."""
+    """A function that creates a `Life`."""
     yield lambda interval=None: Life(tmp_path / "table", interval)
     failpoints.arm("")
 
@@ -120,7 +120,7 @@ def life(tmp_path: Path) -> Iterator[Callable[[Interval | None], Life]]:
     "failpoint", ["coord.progress.post", "coord.unseal.post", "coord.sweep.post"]
 )
 def test_a_long_interval_is_applied_once(life, failpoint):
-    """131 sealed checkpoints, killed after their commit, are not applied a second time."""
+    """After a kill right after their commit, 131 sealed checkpoints are not applied again."""
     one = life(Interval(checkpoints=1000))
     one.checkpoint(("back", 1, 1, False), ("kept", 1, 1, False))
     one.checkpoint(("back", 2, 0, True))
@@ -136,7 +136,7 @@ def test_a_long_interval_is_applied_once(life, failpoint):
 
 @pytest.mark.parametrize("step", range(1, 16))
 def test_seals_that_are_half_removed_are_not_applied_again(life, step):
-    """After a crash at any step after the commit the next start knows the seals as applied."""
+    """After a crash at any step after the commit the next start does not apply the seals again."""
     one = life(Interval(checkpoints=1000))
     one.checkpoint(("back", 1, 1, False), ("kept", 1, 1, False))
     one.checkpoint(("back", 2, 0, True))
@@ -156,7 +156,7 @@ def test_seals_that_are_half_removed_are_not_applied_again(life, step):
 
 
 def test_seals_are_applied_in_order_of_arrival(life):
-    """A batch of a restored checkpoint folder arrives last and wins against older, larger ones."""
+    """A batch of a restored checkpoint folder arrives last and wins against larger numbers."""
     one = life(Interval(checkpoints=1000))
     checkpointing, storage = one.job.checkpointing, one.job.table.storage
     for batch_id, value in ((0, 1), (1, 2), (2, 3), (1, 4)):  # the last one after a restore
@@ -252,7 +252,7 @@ def test_a_damaged_seal_is_refused(life, kind, damage, which):
 @pytest.mark.parametrize("kind", PREPARED)
 @pytest.mark.parametrize("redone", [False, True])
 def test_a_damaged_prepared_checkpoint_is_refused(life, kind, damage, redone):
-    """The files of a prepared instant are verified before it is published or written again."""
+    """The files of a prepared instant are verified before they are published or written again."""
     one = life()
     one.checkpoint(("a", 1, 1, False), ("gone", 1, 1, False))
     one.job.complete(one.number)
@@ -323,8 +323,8 @@ def committed(one: Life) -> list[str]:
 
 
 @pytest.mark.parametrize("then", ["empty", "sealed", "prepared"])
-def test_a_checkpoint_that_was_restored_away_is_missed(life, then):
-    """Rows of batch N are gone: everything after N+1 is refused, whether or not N+1 survived."""
+def test_a_checkpoint_removed_by_a_restore_is_detected(life, then):
+    """If the rows of batch N are gone, everything after N+1 is refused, even if N+1 exists."""
     one = life(Interval(checkpoints=1000) if then == "sealed" else None)
     for number in range(2):
         one.checkpoint((f"k{number}", 1, 1, False))
@@ -335,8 +335,8 @@ def test_a_checkpoint_that_was_restored_away_is_missed(life, then):
         one.start()
 
 
-def test_a_batch_whose_commit_was_restored_away_runs_again(life):
-    """Table and checkpoint folder are restored to the same moment: the batch is not a replay."""
+def test_a_batch_whose_commit_a_restore_removed_runs_again(life):
+    """If table and checkpoint folder are restored to the same moment, the batch is not a replay."""
     one = life()
     for number in range(3):
         one.checkpoint((f"k{number}", 1, 1, False))
@@ -351,7 +351,7 @@ def test_a_batch_whose_commit_was_restored_away_runs_again(life):
 
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)])
 def test_an_instant_that_was_archived_is_not_applied_again(life, interval):
-    """A crash after the completed file; before the next start another engine archives it."""
+    """We crash after the completed file; before the next start another engine archives it."""
     one = life(interval)
     one.checkpoint(("base", 1, 1, False))
     one.job.checkpointing.complete()
@@ -443,7 +443,7 @@ def test_a_column_added_in_mid_stream_stays(life, interval, when):
 
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)])
 def test_a_column_dropped_in_mid_stream_is_refused(life, interval):
-    """Rows with a column that the table has lost are refused by its name; nothing is lost."""
+    """Rows with a column that the table has lost are refused with its name; no row is lost."""
     one = life(interval)
     narrow = pa.schema([f for f in SCHEMA if f.name != "v"])
     one.checkpoint(("a", 1, 1, False))
@@ -455,7 +455,7 @@ def test_a_column_dropped_in_mid_stream_is_refused(life, interval):
 
 
 def test_rows_that_follow_a_new_column_are_written_with_those_before(life):
-    """Another engine adds a column while writers run; a notification comes, and further rows."""
+    """Another engine adds a column while writers run; then a notification and more rows arrive."""
     one = life()
     one.job.write(rows(("a", 1, 1, False)))
     upsert_elsewhere(one, WIDER, NOTED)
@@ -466,7 +466,7 @@ def test_rows_that_follow_a_new_column_are_written_with_those_before(life):
     assert to_arrow(one.handle())["note"].to_pylist().count("kept") == 1
 
 
-def test_a_query_that_goes_on_must_have_the_columns_it_began_with(life):
+def test_a_resumed_query_needs_the_columns_it_started_with(life):
     """A column that another engine added may be missing; one that the query had may not."""
     one = life()
     one.checkpoint(("a", 1, 1, False))
@@ -478,7 +478,7 @@ def test_a_query_that_goes_on_must_have_the_columns_it_began_with(life):
         intake.check(pa.schema([f for f in SCHEMA if f.name != "v"]))
 
 
-def test_a_query_that_began_with_deletes_must_have_all_columns_to_upsert(life):
+def test_a_query_that_started_with_deletes_needs_all_columns_to_upsert(life):
     """Rows of a delete need only their key; as upserts they would overwrite values with null."""
     coordinator = life().start().coordinator
     keys = pa.schema([f for f in SCHEMA if f.name != "v"])
@@ -506,8 +506,8 @@ def test_another_engine_may_commit_during_a_redo(life):
     assert fsck(one.path) == []
 
 
-def test_seals_that_a_batch_beside_the_job_has_applied_are_not_missed(life):
-    """The mark of the last applied seal is read again whenever the records are."""
+def test_seals_applied_by_a_batch_during_the_job_are_not_reported_lost(life):
+    """The mark of the last applied seal is read again together with the records."""
     one = life(Interval(checkpoints=10))
     one.checkpoint()
     one.checkpoint()

@@ -1,7 +1,7 @@
-"""Files of other engines that hold anything at all: `InvalidTable` that names them, or right.
+"""Files of other engines with any content give the right rows or an `InvalidTable` with the name.
 
-A table's folder is written by other engines, by copies that broke off and by people. Whatever lies
-there under a name that is read, opening, reading, checking and writing either work or raise one of
+A table's folder is written by other engines, interrupted copies and people. Whatever exists
+under a name that is read, opening, reading, checking and writing either work or raise one of
 the library's own errors.
 """
 
@@ -76,7 +76,7 @@ def newest_commit(table: Path) -> Path:
 
 
 def use(table: Path) -> list[HoodieError]:
-    """Open, read, check and write a table; return the errors, of which only ours are allowed."""
+    """Open, read, check and write a table; return the errors; only our own ones are allowed."""
     raised = []
     for act in (
         lambda: Table.open(table).to_arrow(),
@@ -145,7 +145,7 @@ def _places(value: Any, place: tuple[Any, ...]) -> Any:
     ],
 )
 def test_any_bytes_under_a_name_that_is_read(new_folder: NewFolder, sound: Path, name: str) -> None:
-    """A file of any bytes or JSON gives one of our errors or does no harm."""
+    """A file of any bytes or JSON gives one of our errors or has no effect."""
 
     @EXAMPLES
     @given(BYTES)
@@ -176,7 +176,7 @@ def test_a_commit_with_one_part_of_another_type(
 def test_a_schema_with_one_part_of_another_type(
     new_folder: NewFolder, sound: Path, place: str
 ) -> None:
-    """An Avro schema that is none, in a commit or in the properties, is refused."""
+    """An invalid Avro schema, in a commit or in the properties, is refused."""
     content = json.loads(newest_commit(sound).read_bytes())
     avro = json.loads(content["extraMetadata"]["schema"])
     avro["fields"].append({"name": "s", "type": ["null", {"type": "array", "items": "long"}]})
@@ -201,7 +201,7 @@ def test_a_schema_with_one_part_of_another_type(
 
 
 def test_options_with_any_values(new_folder: NewFolder, sound: Path) -> None:
-    """Options that were kept with the table and do not fit are refused with the file's name."""
+    """Invalid options stored with the table are refused with the file's name."""
     names = ["hoodie.parquet.max.file.size", "hoodie.index.bloom.fpp", "write.batch.size", "more"]
 
     @EXAMPLES
@@ -223,7 +223,7 @@ DIGITS = st.sampled_from(
 
 
 def test_instants_at_any_time(new_folder: NewFolder, sound: Path) -> None:
-    """Names on the timeline that are no times, or at the end of time, give one of our errors."""
+    """Names on the timeline with impossible or extreme times give one of our errors."""
 
     @EXAMPLES
     @given(DIGITS, ACTIONS, STATES)
@@ -240,7 +240,7 @@ FOLDERS = [META, f"{META}/.heartbeat", f"{META}/.temp", f"{META}/archived", "x",
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_names_of_any_characters(new_folder: NewFolder, sound: Path, folder: str) -> None:
-    """A file of any name does no harm in any folder that is listed."""
+    """A file of any name has no effect in any folder that is listed."""
 
     @EXAMPLES
     @given(NAMES.filter(lambda n: n not in (".", "..") and len(n.encode()) < 200))
@@ -291,7 +291,7 @@ NAMED = {
 
 @pytest.mark.parametrize("case", NAMED)
 def test_the_error_names_the_file(new_folder: NewFolder, sound: Path, case: str) -> None:
-    """Who sees the error knows which file to look at."""
+    """The error contains the path of the file."""
     name, content = NAMED[case]
     raised = use(changed(new_folder(), sound, name, content))
     assert raised

@@ -42,7 +42,7 @@ def create(path: Path, *, packed: bool = True) -> Table:
 
 
 def rows(keys: list[str], ts: int) -> pa.Table:
-    """Return one row a key in partition `x`."""
+    """Return one row per key in partition `x`."""
     return pa.Table.from_pylist([{"id": k, "p": "x", "ts": ts, "v": ts} for k in keys], SCHEMA)
 
 
@@ -53,7 +53,7 @@ def newest_file(table: Table) -> Path:
 
 
 def set_range(file: Path, order: Callable[[str], bytes]) -> None:
-    """Write the file again with the key range that a writer of that order leaves, as Java would."""
+    """Rewrite the file with the key range of a writer that uses that order, such as Java."""
     stored = pq.ParquetFile(file)
     keys = sorted(stored.read(["_hoodie_record_key"]).column(0).to_pylist(), key=order)
     entries = {**stored.metadata.metadata, MIN_KEY.encode(): keys[0], MAX_KEY.encode(): keys[-1]}
@@ -70,7 +70,7 @@ def forget_index(table: Table) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_ranges_of_either_order_are_read(new_folder: Callable[[], Path], order: str) -> None:
-    """An upsert of keys that a file holds finds them, whichever order its range was written in."""
+    """An upsert finds the keys of a file, whichever order its range was written in."""
 
     @settings(max_examples=60, deadline=None, database=None)
     @given(st.lists(TEXT, min_size=2, max_size=6, unique=True))
@@ -113,7 +113,7 @@ def test_the_range_we_write_is_right_in_both_orders(new_folder: Callable[[], Pat
     check()
 
 
-def test_a_range_that_leaves_keys_out_in_both_orders_is_a_finding(tmp_path: Path) -> None:
+def test_a_range_that_excludes_keys_in_both_orders_is_a_finding(tmp_path: Path) -> None:
     """A range that excludes some keys in either order is a finding of fsck."""
     table = create(tmp_path / "t")
     table.upsert(rows(["a", "m", "z"], 1))

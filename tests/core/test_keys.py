@@ -1,4 +1,4 @@
-"""The text of keys and partition paths: two records never share one."""
+"""The text of keys and partition paths is unique for each record."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ value = st.none() | st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
 @given(st.lists(value, min_size=2, max_size=3))
 @example(["x,b:1", "z"])
 @example([None, "z"])
-def test_the_text_of_a_composite_key_belongs_to_it_alone(key: list[str | None]) -> None:
-    """Of all keys that brute force finds for an accepted key's text, no other one is accepted."""
+def test_the_text_of_a_composite_key_is_unique(key: list[str | None]) -> None:
+    """No other key with the text of an accepted key is accepted (found by brute force)."""
     text = text_of(tuple(key))
     if text is not None:
         others = keys_of(text, len(key))
@@ -105,7 +105,7 @@ def test_unicode_forms_are_different_keys() -> None:
 
 
 @pytest.mark.parametrize("days", [-719_163, 2_932_897, 2_147_483_647])
-def test_a_date_of_no_four_digit_year_is_no_key(days: int) -> None:
+def test_a_date_without_a_four_digit_year_is_not_a_key(days: int) -> None:
     """Before year 1 and after 9999 engines write a date differently, so it cannot be a key."""
     rows = pa.table({"a": pa.array([0, days], pa.int32()).cast(pa.date32())})
     with pytest.raises(InvalidInput, match=r"column 'a'.*0001.*9999.*in 1 row"):

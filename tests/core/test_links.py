@@ -1,4 +1,4 @@
-"""Links inside a table of unknown origin: nothing is written or deleted where they lead."""
+"""Links inside a table of unknown origin: nothing is written or deleted at their targets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FOLDERS += [f"{OURS}/progress", f"{OURS}/sealed", OURS, "par1"]
 def test_nothing_is_written_or_deleted_where_a_link_leads(
     root: Path, outside: Path, folder: str
 ) -> None:
-    """Whichever folder of the table is a link to elsewhere, a write changes nothing over there."""
+    """If any folder of the table is a link to the outside, a write changes nothing there."""
     if (root / folder).exists():
         shutil.copytree(root / folder, outside, dirs_exist_ok=True)
         shutil.rmtree(root / folder)
@@ -81,7 +81,7 @@ WRITES: dict[str, Callable[[LocalStorage, str], object]] = {
 def test_every_way_to_write_refuses_a_link_on_its_way(
     root: Path, outside: Path, name: str, deep: str
 ) -> None:
-    """A link anywhere on the way is refused by name, by everything that writes or deletes."""
+    """A link anywhere in the path is refused by name by everything that writes or deletes."""
     (outside / deep).mkdir(parents=True, exist_ok=True)
     (root / ".hoodie/link").symlink_to(outside)
     before = tree(outside)
@@ -92,7 +92,7 @@ def test_every_way_to_write_refuses_a_link_on_its_way(
 
 
 def test_a_link_as_the_last_name_is_never_followed(root: Path, outside: Path) -> None:
-    """A file that is a link is replaced or deleted itself, or refused; its target stays."""
+    """A link in place of a file is replaced, deleted or refused; its target stays."""
     storage, link, before = LocalStorage(root), root / ".hoodie/link", tree(outside)
     link.symlink_to(outside / "precious")
     with pytest.raises(FileExistsError):
@@ -112,12 +112,12 @@ def test_a_link_as_the_last_name_is_never_followed(root: Path, outside: Path) ->
 
 @pytest.mark.parametrize("target", [".", "..", "par0", "loop", "nowhere"])
 @pytest.mark.parametrize("folder", ["", "par0", ".hoodie", ".hoodie/.temp"])
-def test_a_link_in_a_circle_leaves_the_table_readable_and_writable(
+def test_a_circular_link_leaves_the_table_readable_and_writable(
     root: Path, folder: str, target: str
 ) -> None:
-    """Links into the table, in a circle or to nothing are no partitions and stop nothing."""
+    """Links into the table, circular or broken links are not partitions and have no effect."""
     (root / folder).mkdir(exist_ok=True)
-    outer = (folder, target) == ("", "..")  # this one would lead out of the table
+    outer = (folder, target) == ("", "..")  # this one would point outside the table
     (root / folder / "loop").symlink_to(root if outer else target)
     assert without_meta(Table.open(root).to_arrow()) == MODELS[2]
     live(opened(root))
@@ -125,7 +125,7 @@ def test_a_link_in_a_circle_leaves_the_table_readable_and_writable(
 
 
 def test_a_partition_that_is_a_link_to_elsewhere_is_refused(root: Path, outside: Path) -> None:
-    """Rows behind a link are not silently missed: the table is refused by name."""
+    """The rows of a linked partition are not silently ignored: the table is refused by name."""
     shutil.copytree(root / "par0", outside / "par0")
     shutil.rmtree(root / "par0")
     (root / "par0").symlink_to(outside / "par0")
@@ -134,8 +134,8 @@ def test_a_partition_that_is_a_link_to_elsewhere_is_refused(root: Path, outside:
 
 
 @contextmanager
-def anybody() -> Iterator[None]:
-    """Run as a user who is not root, for whom permissions count."""
+def unprivileged_user() -> Iterator[None]:
+    """Run as a user who is not root, so that permissions apply."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65534)
@@ -147,7 +147,7 @@ def anybody() -> Iterator[None]:
 
 @pytest.mark.parametrize("damage", ["unreadable", "file"])
 def test_a_folder_that_cannot_be_listed_is_named(root: Path, tmp_path: Path, damage: str) -> None:
-    """A folder without permission, or with a file in its place, is an error and never empty."""
+    """A folder without permission, or a file in its place, is an error, not an empty folder."""
     for folder in (tmp_path, tmp_path.parent):
         folder.chmod(0o755)
     if damage == "file":
@@ -157,5 +157,5 @@ def test_a_folder_that_cannot_be_listed_is_named(root: Path, tmp_path: Path, dam
             LocalStorage(root).list_folder(".hoodie/.hoodie_nb/progress")
         return
     (root / "par0").chmod(0)
-    with anybody(), pytest.raises(InvalidTable, match=r"'par0' .*cannot be listed"):
+    with unprivileged_user(), pytest.raises(InvalidTable, match=r"'par0' .*cannot be listed"):
         Table.open(root).to_arrow()

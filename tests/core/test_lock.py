@@ -1,4 +1,4 @@
-"""The lock cannot be bypassed: by a fork, a deleted file, Ctrl-C or a link in its place."""
+"""The lock cannot be bypassed by a fork, a deleted file, Ctrl-C or a link in its place."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_forked_process_cannot_write_with_its_parents_hold(root: Path, holder:
 def test_a_child_that_outlives_its_parents_hold_keeps_nothing_locked(
     root: Path, holder: str
 ) -> None:
-    """After the parent's release the table is free, even if a child forked meanwhile still runs."""
+    """After the parent's release the table is free, even if a child forked before still runs."""
     storage = LocalStorage(root)
     if holder == "job":
         hold = JobHold(storage, "a job")
@@ -148,7 +148,7 @@ def test_what_a_child_does_with_the_parents_job_leaves_the_parent_alone(root: Pa
 
 
 def test_a_child_locks_like_any_other_process(root: Path) -> None:
-    """A child of a process without a hold can write, and other writers wait for it."""
+    """A child of a process without a hold can write, and other writers are refused meanwhile."""
     hold = JobHold(LocalStorage(root), "a job")
     read, write = os.pipe()
 
@@ -171,7 +171,7 @@ def test_a_child_locks_like_any_other_process(root: Path) -> None:
 
 
 class Unlocked(FaultyStorage):
-    """A storage beneath which the lock's file goes away before one of its operations."""
+    """A storage that loses the lock's file before one of its operations."""
 
     replaced, committed = False, 0
 
@@ -188,7 +188,7 @@ class Unlocked(FaultyStorage):
 def test_nothing_is_committed_after_the_lock_file_went_away(
     root: Path, commit_on: str, replaced: bool
 ) -> None:
-    """Whenever the file is deleted or replaced the write ends in ConcurrentWriter, uncommitted."""
+    """If the file is deleted or replaced at any time, the write ends in ConcurrentWriter."""
     for at in itertools.count(1):
         copy = root.with_name(f"copy{at}")
         shutil.copytree(root, copy)
@@ -202,7 +202,7 @@ def test_nothing_is_committed_after_the_lock_file_went_away(
             error = None
         except ConcurrentWriter as refused:
             error = refused
-        if storage.struck is None:
+        if storage.fired is None:
             assert error is None
             break
         assert error is not None
@@ -297,12 +297,12 @@ def test_an_interrupt_at_any_line_leaves_the_lock_free(
         try:
             act(storage)
         except KeyboardInterrupt as error:
-            raised = error  # kept for now, as a notebook keeps it: its frames are not freed yet
+            raised = error  # kept, as a notebook would keep it: its frames are not freed yet
         finally:
             sys.settrace(known)
         if raised is None:
             break
-        if act is not job and not is_free(root):  # a job is let go with the last name for it
+        if act is not job and not is_free(root):  # a job is freed with the last reference
             leaks.append(("held", tracer.line))
         raised = None
         if not is_free(root) or len(os.listdir("/proc/self/fd")) != len(before):
@@ -313,7 +313,7 @@ def test_an_interrupt_at_any_line_leaves_the_lock_free(
     assert at > 20
 
 
-def test_a_guard_that_an_interrupt_left_locked_stops_nobody(root: Path) -> None:
+def test_a_guard_left_locked_by_an_interrupt_blocks_no_thread(root: Path) -> None:
     """Ctrl-C between two instructions may leave the guard locked: other threads continue."""
     storage, done = LocalStorage(root), threading.Event()
     lock_module._guard.acquire()
@@ -347,7 +347,7 @@ def test_only_a_regular_file_is_taken_as_the_lock(root: Path, tmp_path: Path, ki
 
 
 def test_a_file_that_is_linked_to_the_lock_keeps_its_content(root: Path, tmp_path: Path) -> None:
-    """If the lock is another name of some file, the table is written and the file is not."""
+    """If the lock is a hard link to another file, that file is not written."""
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (root / LOCK).unlink(missing_ok=True)
@@ -365,8 +365,8 @@ def test_a_file_that_is_linked_to_the_lock_keeps_its_content(root: Path, tmp_pat
         "",
     ],
 )
-def test_what_the_lock_says_of_its_holder_is_not_trusted(root: Path, content: str) -> None:
-    """For any content of the file, the message is short, printable and one line."""
+def test_the_content_of_the_lock_file_is_not_trusted(root: Path, content: str) -> None:
+    """For any content of the file, the message is one short, printable line."""
     (root / LOCK).write_text(content)
     with open(root / LOCK, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -381,8 +381,10 @@ def test_what_the_lock_says_of_its_holder_is_not_trusted(root: Path, content: st
 def test_a_table_that_is_being_replaced_is_not_made_by_another_process(
     root: Path, if_exists: str
 ) -> None:
-    """While a process holds a table another one can neither replace nor make it."""
-    if if_exists == "error":  # the holder is replacing it: its properties are gone for a moment
+    """While a process holds a table, another one can neither replace nor create it."""
+    if (
+        if_exists == "error"
+    ):  # the holder is replacing the table: its properties are missing for a moment
         shutil.rmtree(root / "par0")
         for name in ("par1", "par2"):
             shutil.rmtree(root / name, ignore_errors=True)

@@ -102,7 +102,7 @@ def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
             process.communicate("")
 
 
-def test_a_second_process_is_told_who_writes(root: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_second_process_gets_the_writers_pid(root: Path, holder: subprocess.Popen[str]) -> None:
     """While another process writes, a write raises ConcurrentWriter with its pid; reads work."""
     before = tree(root)
     with pytest.raises(ConcurrentWriter, match=rf'"pid": {holder.pid}\b'):
@@ -117,7 +117,7 @@ def test_a_second_process_is_told_who_writes(root: Path, holder: subprocess.Pope
 def test_the_kernel_frees_the_lock_of_a_killed_process(
     root: Path, holder: subprocess.Popen[str]
 ) -> None:
-    """A holder killed with SIGKILL leaves no lock: the next write just runs."""
+    """A holder killed with SIGKILL leaves no lock: the next write succeeds."""
     os.kill(holder.pid, signal.SIGKILL)
     assert holder.wait() == -signal.SIGKILL
     upsert(root)
@@ -137,8 +137,8 @@ def test_the_lock_is_one_for_all_names_of_a_table(root: Path, tmp_path: Path) ->
     JobHold(LocalStorage(link), "another").release()
 
 
-def test_the_lock_is_let_go_when_a_write_fails(root: Path) -> None:
-    """After an exception inside a write the next one gets the lock."""
+def test_the_lock_is_released_when_a_write_fails(root: Path) -> None:
+    """After an exception in a write the next write gets the lock."""
     with pytest.raises(RuntimeError, match="inside"), writing(LocalStorage(root)):
         raise RuntimeError("inside")
     upsert(root)
@@ -157,7 +157,7 @@ def foreign(root: Path, time17: str, *states: str) -> None:
 
 
 def heartbeat(root: Path, time17: str, age_ms: int, clock: ManualClock) -> None:
-    """Leave a heartbeat that is so old by the clock."""
+    """Leave a heartbeat of that age."""
     folder = root / ".hoodie/.heartbeat"
     folder.mkdir(exist_ok=True)
     (folder / time17).touch()
@@ -230,7 +230,7 @@ def test_a_plan_of_another_engine_stays(root: Path, action: str) -> None:
 
 
 def intruding(root: Path, number: int, act: Callable[[WritePlan], None]) -> TableHandle:
-    """Run batch `number` while another writer acts after the writers' work."""
+    """Run batch `number`; another writer acts between its writers' end and its commit."""
     table = opened(root)
     events = EventLog()
     coordinator = WriteCoordinator(table, events)
@@ -251,7 +251,7 @@ def intruding(root: Path, number: int, act: Callable[[WritePlan], None]) -> Tabl
 
 @pytest.mark.parametrize("offset_ms", [-1, 1])
 def test_a_commit_of_another_writer_meanwhile_is_a_conflict(root: Path, offset_ms: int) -> None:
-    """A commit that completes while ours is written, older or newer, makes ours roll back."""
+    """If another commit, older or newer, completes during ours, ours is rolled back."""
 
     def act(plan: WritePlan) -> None:
         time17 = instant_time(instant_ms(plan.instant_time) + offset_ms * 1000)
@@ -457,7 +457,7 @@ def test_a_broken_progress_record_is_named(root: Path) -> None:
 
 
 def prepared_then_overtaken(root: Path) -> None:
-    """Prepare batch 3 (a delete) and batch 4 in one instant, then let another writer commit."""
+    """Prepare batch 3 (a delete) and batch 4 in one instant; then another writer commits."""
     live(opened(root), 3)
     table, events = opened(root), EventLog()
     coordinator = WriteCoordinator(table, events)
@@ -647,7 +647,7 @@ def test_putting_a_new_file_is_all_or_nothing(root: Path) -> None:
 
 @pytest.fixture
 def nearly_full() -> Iterator[None]:
-    """A process that can write no file beyond 100 bytes, as on a disk that is nearly full."""
+    """Limit files to 100 bytes, as on a disk that is nearly full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     yield
@@ -655,7 +655,7 @@ def nearly_full() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("nearly_full")
-def test_no_name_appears_before_its_whole_content(tmp_path: Path) -> None:
+def test_no_name_appears_before_its_content_is_complete(tmp_path: Path) -> None:
     """If content cannot be written completely, the name does not appear or keeps its old file."""
     storage = LocalStorage(tmp_path)
     storage.make_folder(".hoodie")

@@ -1,4 +1,4 @@
-"""Base files that are gone: no write builds on an older one as if nothing were missing."""
+"""Lost base files: no write builds on an older file as if nothing were missing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def lose(table: Table, which: str) -> list[Path]:
 
 
 def written(table: Table) -> dict[str, bytes | None]:
-    """Return all files of a table but the columns that a job begins with."""
+    """Return all files of a table except the record of a job's columns."""
     return {k: v for k, v in tree(table.path).items() if "/progress" not in k}
 
 
@@ -114,7 +114,7 @@ def test_a_loss_that_is_accepted_leaves_a_clean_table(table: Table, which: str) 
 
 
 def test_what_a_cleaner_removes_is_not_lost(table: Table) -> None:
-    """Older files, and all files of groups that were replaced, may go."""
+    """Older files, and all files of replaced groups, may be deleted."""
     files(table, "x")[0].unlink()
     replaced_elsewhere(Path(table.path), "y")
     for file in files(table, "y"):
@@ -126,7 +126,7 @@ def test_what_a_cleaner_removes_is_not_lost(table: Table) -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 def test_what_was_rolled_back_is_not_lost(table: Table, same: bool) -> None:
-    """A commit that another engine took back is not expected any more, by no open table."""
+    """The files of a commit that another engine rolled back are no longer expected."""
     opened = table if same else Table.open(table.path)
     instant = files(table, "x")[-1].stem.rpartition("_")[2]
     for partition in ("x", "y"):

@@ -1,4 +1,4 @@
-"""What changes between a crash and the next start: archived commits, restored folders, rows."""
+"""Changes between a crash and the next start: archived commits, restored folders, rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["life"]  # a fixture
 
 
 def write_batch(one: Life, number: int, key: str) -> None:
-    """Let a process insert a row as batch `number` of a stream that commits inside its batches."""
+    """Insert a row, in a new process, as batch `number` of a stream that commits in its batches."""
     table, events = one.handle(), EventLog()
     one.job.table = table  # the process that dies
     coordinator = WriteCoordinator(table, events)
@@ -54,7 +54,7 @@ def write_batch(one: Life, number: int, key: str) -> None:
     "failpoint", ["coord.prepare.post", "coord.commit.pre", "coord.commit.post"]
 )
 def test_a_batch_that_commits_at_once_is_known_after_its_commit_was_archived(life, failpoint):
-    """Killed around its completed file; another engine commits and archives: no row is doubled."""
+    """After a kill around the completed file another engine archives; no row is duplicated."""
     one = life()
     write_batch(one, 0, "a")
     one.die(failpoint, lambda: write_batch(one, 1, "b"))
@@ -93,7 +93,7 @@ def test_a_batch_that_commits_at_once_and_fails_leaves_nothing_prepared(life, br
 
 
 def interval_with_backup(one: Life) -> Path:
-    """Apply an interval of a row, its delete and an update; return our folder of just before."""
+    """Apply an interval of a row, its delete and an update; return a copy of our folder before."""
     one.checkpoint(("back", 1, 1, False), ("kept", 1, 1, False))
     one.checkpoint(("back", 2, 0, True))
     one.checkpoint(("kept", 1, 2, False))
@@ -110,7 +110,7 @@ def put_back(one: Life, backup: Path, folder: str) -> None:
 
 
 def disown(one: Life) -> None:
-    """Take our notes out of the newest commit: another engine's has none."""
+    """Remove our notes from the newest commit: another engine's has none."""
     path = one.path / ".hoodie" / f"{committed(one)[-1]}.commit"
     content = json.loads(path.read_bytes())
     notes = content["extraMetadata"]
@@ -121,7 +121,7 @@ def disown(one: Life) -> None:
 @pytest.mark.parametrize("folder", [".", "sealed"])
 @pytest.mark.parametrize("foreign", [False, True])
 def test_seals_of_a_backup_that_are_applied_are_not_applied_again(life, folder, foreign):
-    """A backup of our folder brings applied seals back: no deleted key and no older row returns."""
+    """A backup of our folder restores applied seals, but no deleted key or older row returns."""
     one = life(Interval(checkpoints=1000))
     backup = interval_with_backup(one)
     one.checkpoint(("kept", 1, 3, False))
@@ -178,7 +178,7 @@ def test_seals_after_commits_of_an_older_version_are_applied(life):
 
 
 @pytest.mark.parametrize("mark", ["", "x", "-2", "9" * 30])
-def test_a_mark_that_is_no_number_is_refused(life, mark):
+def test_a_mark_that_is_not_a_number_is_refused(life, mark):
     """A commit whose last arrival cannot be read is named, with the fix."""
     one = life(Interval(checkpoints=1000))
     interval_with_backup(one)
@@ -196,7 +196,7 @@ def test_a_mark_that_is_no_number_is_refused(life, mark):
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_late_row_is_redone_if_the_row_it_lost_against_is_gone(life, lost):
-    """A row lost against a stored row; another engine rolls that commit back: the row returns.
+    """A row loses against a stored row; another engine rolls that commit back; the row returns.
 
     `lost` counts the checkpoints of the instant, of which the first one has the late row.
     """
@@ -219,7 +219,7 @@ def test_a_late_row_is_redone_if_the_row_it_lost_against_is_gone(life, lost):
 
 
 def test_a_late_row_that_loses_again_is_kept_for_the_next_redo(life):
-    """A redo dies before its commit and the base moves again: rows that lost twice still count."""
+    """A redo dies before its commit and the table changes again: lost rows still count."""
     one = life()
     one.checkpoint(("base", 1, 1, False))
     one.job.complete(one.number)
@@ -237,7 +237,7 @@ def test_a_late_row_that_loses_again_is_kept_for_the_next_redo(life):
 
 
 @pytest.mark.parametrize("failpoint", ["coord.requested.pre", "coord.redo.pre"])
-def test_a_redo_that_dies_on_a_timeline_that_is_archived_then_is_repeated(life, failpoint):
+def test_a_redo_is_repeated_after_a_crash_and_archiving(life, failpoint):
     """The instant is off the timeline, and its base is archived before the next start."""
     one = life()
     one.checkpoint(("base", 1, 1, False))
@@ -255,7 +255,7 @@ def test_a_redo_that_dies_on_a_timeline_that_is_archived_then_is_repeated(life, 
 
 
 def restore_away(one: Life, *instants: str) -> None:
-    """Take commits back as another engine's restore does: their base files and their instants."""
+    """Remove commits as another engine's restore does: their base files and their instants."""
     for time17 in instants:
         for file in one.path.rglob(f"*_{time17}.parquet"):
             file.unlink()

@@ -1,4 +1,4 @@
-"""A new file group's file grows while input comes, and is not written a second time."""
+"""A new file group's file grows while input arrives, and is not written a second time."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +19,7 @@ def upserted(path, ids):
 
 
 def test_what_was_flushed_is_not_written_again(tmp_path):
-    """Rows that were all flushed leave as the row groups of their flushes, not rewritten."""
+    """If all rows were flushed, the row groups of the flushes are kept, not rewritten."""
     table, file = upserted(tmp_path / "t", [f"k{n:04d}" for n in range(500)])
     flushed = table.events.records("buffer_flushed")
     assert len(flushed) > 2 and all(event.values["appended"] for event in flushed)

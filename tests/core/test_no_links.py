@@ -1,4 +1,4 @@
-"""File systems without hard links: there too, a name appears with its whole content."""
+"""File systems without hard links: there too, a name appears only with its whole content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def storage(
 
 @pytest.fixture
 def nearly_full() -> Iterator[None]:
-    """A process that can write no file beyond 100 bytes, as on a disk that is nearly full."""
+    """Limit files to 100 bytes, as on a disk that is nearly full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     yield
@@ -57,7 +57,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_content_is_written_once_and_then_renamed(small_disk: Path) -> None:
-    """Without links a name needs room for one copy, since it is never written in place."""
+    """Without links the content is written once, under a temporary name, and renamed."""
     storage = FaultyStorage(small_disk, links=False)
     storage.make_folder(".hoodie")
     storage.put(".hoodie/new", b"x" * 60_000, new=True)
@@ -73,7 +73,7 @@ def test_content_is_written_once_and_then_renamed(small_disk: Path) -> None:
 
 
 def scratch(storage: FaultyStorage) -> list[Path]:
-    """Return the temporary files that are left."""
+    """Return the remaining temporary files."""
     folder = Path(storage.root, SCRATCH)
     return list(folder.iterdir()) if folder.exists() else []
 
@@ -96,7 +96,7 @@ def test_a_full_disk_leaves_no_half_file(storage: FaultyStorage) -> None:
 
 
 def test_a_name_that_is_taken_is_never_replaced(storage: FaultyStorage) -> None:
-    """Without links, put and publish keep the file that has the name; an equal one is fine."""
+    """Without links, `put(new=True)` and `publish` replace no file; an equal one is fine."""
     storage.put(".hoodie/once", b"first", new=True)
     with pytest.raises(FileExistsError):
         storage.put(".hoodie/once", b"second", new=True)
@@ -124,7 +124,7 @@ def test_a_batch_is_all_or_nothing_without_links(tmp_path: Path, how: str) -> No
         except (Exception, KeyboardInterrupt, Crash):
             assert_whole_prefix(root)
         assert isinstance(table.storage, FaultyStorage)
-        if table.storage.struck is None:
+        if table.storage.fired is None:
             break
         live(opened(root, links=False), 2)
         assert without_meta(Table.open(root).to_arrow()) == MODELS[2]
@@ -146,7 +146,7 @@ def test_a_torn_completed_file_of_ours_is_written_again(tmp_path: Path, torn: by
         with contextlib.suppress(Crash):
             live(table, 2, commit_on="checkpoint")
         assert isinstance(table.storage, FaultyStorage)
-        if table.storage.struck is None:
+        if table.storage.fired is None:
             break
         pending = [n for n in timeline_names(crashed) if n.endswith(".commit.requested")]
         time17 = max(pending)[:17]
@@ -163,7 +163,7 @@ def test_a_torn_completed_file_of_ours_is_written_again(tmp_path: Path, torn: by
 
 
 def test_a_torn_completed_file_of_another_stays_an_error(tmp_path: Path) -> None:
-    """A commit without a record of ours is not overwritten."""
+    """A commit without a prepared record is not overwritten."""
     root = make(tmp_path / "t")
     live(opened(root), 2)
     done = root / ".hoodie" / max(n for n in timeline_names(root) if n.endswith(".commit"))

@@ -1,4 +1,4 @@
-"""The files on disk, byte for byte where it matters, and the same rows for other readers."""
+"""The files on disk, byte for byte where it matters; other readers see the same rows."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_instants_and_their_file_names_are_inverse(instant: Instant, name: str) 
     "name",
     ["hoodie.properties", T0, f"{T0}.requested", f"{T0}.commit.tmp", f"{T0}_1.commit", "1.commit"],
 )
-def test_other_names_are_no_instants(name: str) -> None:
+def test_other_names_are_not_instants(name: str) -> None:
     """Other files in the timeline's folder are not instants."""
     assert Instant.parse(name) is None
 
@@ -159,7 +159,7 @@ def test_javas_escapes_are_read() -> None:
 
 
 def test_a_commit_lists_every_file_it_wrote(tmp_path: Path) -> None:
-    """The completed file is Hudi's JSON: one stat a base file, the schema, who wrote what."""
+    """The completed file is Hudi's JSON: statistics per base file, schema, operation."""
     table = create(tmp_path / "t")
     table.upsert(small(("a", "x", 1), ("b", "x", 1), ("c", "y", 1)))
     table.upsert(
@@ -204,7 +204,7 @@ def test_a_commit_lists_every_file_it_wrote(tmp_path: Path) -> None:
 
 
 def test_partitions_have_their_metadata(tmp_path: Path) -> None:
-    """Every partition, nested or the root, has the file without which Java reads no rows there."""
+    """Every partition, nested or the root, has the metadata file that Java needs to read it."""
     flat = create(tmp_path / "flat", partition_by=())
     nested = create(tmp_path / "nested", record_key=("id", "ts"), partition_by=("p", "ts"))
     for table in (flat, nested):
@@ -233,7 +233,7 @@ def killed(tmp_path: Path) -> Path:
 
 
 def test_markers_precede_files_and_distinguish_new_from_rewritten(killed: Path) -> None:
-    """Killed before the completed file: one marker per published file, CREATE or MERGE."""
+    """After a kill before the completed file each published file has a marker, CREATE or MERGE."""
     files = tree(killed)
     published = {path for path in files if path.endswith("_20260101000000001.parquet")}
     inside = ".hoodie/.temp/20260101000000001/"
@@ -245,7 +245,7 @@ def test_markers_precede_files_and_distinguish_new_from_rewritten(killed: Path) 
 
 
 def test_a_rollback_is_avro_that_names_what_it_deleted(killed: Path) -> None:
-    """Plan and metadata of a rollback can be read by their schema and name files and instant."""
+    """Plan and metadata of a rollback are valid Avro and name files and instant."""
     published = sorted(p for p in tree(killed) if p.endswith("_20260101000000001.parquet"))
     shutil.rmtree(killed / ".hoodie/.hoodie_nb/prepared")  # as of a batch without checkpoints
     live(opened(killed), 2)
@@ -371,7 +371,7 @@ def test_every_type_survives_avro() -> None:
 
 
 def test_names_in_avro_are_unique_and_legal() -> None:
-    """Nested records and decimals of equal names, and odd table names, make legal Avro."""
+    """Nested records and decimals with equal names, and odd table names, give legal Avro."""
     twice = pa.struct([("x", pa.struct([("x", pa.decimal128(5, 2))])), ("d", pa.decimal128(5, 2))])
     schema = pa.schema([("x", twice), ("d", pa.decimal128(5, 2)), ("list", pa.list_(twice))])
     for name in ("t", "2026", "sp ü%t", "a.b-c"):
@@ -464,7 +464,7 @@ def test_a_file_group_that_deletes_emptied_is_read_and_filled_again(tmp_path: Pa
 
 
 def test_deleting_what_is_not_there_makes_no_commit(tmp_path: Path) -> None:
-    """A delete that finds nothing to write leaves no instant, file or folder."""
+    """A delete that matches nothing leaves no instant, file or folder."""
     table = create(tmp_path / "t")
     table.upsert(small(("a", "x", 1)))
     before = tree(table.path)
@@ -541,11 +541,12 @@ def java(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     return Table.open(tmp_path / request.param)
 
 
-NOON_IN_CHICAGO = dt.datetime(2023, 3, 31, 16, tzinfo=dt.UTC)  # their writer's zone, less an hour
+# their writer's time zone, minus an hour
+NOON_IN_CHICAGO = dt.datetime(2023, 3, 31, 16, tzinfo=dt.UTC)
 
 
 def said(name: str) -> list[dict[str, Any]]:
-    """Return the rows that the fixture's .sql leaves, by its own columns, in order of the key."""
+    """Return the rows that the fixture's .sql creates, without meta columns, by key."""
 
     def row(number: int, active: bool, part: int, *, person: str, small_int: int) -> dict[str, Any]:
         return {
@@ -569,8 +570,8 @@ def said(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_javas_tables_read_as_their_sql_says(java: Table) -> None:
-    """Rows, nested values and decimals of a table that Java wrote are those of its statements."""
+def test_javas_tables_have_the_rows_of_their_sql(java: Table) -> None:
+    """Rows, nested values and decimals of Java's table are those of its SQL statements."""
     found = java.to_arrow(meta=False).sort_by("id")
     expected = said(java.path)
     assert found.select(list(expected[0])).to_pylist() == expected

@@ -1,4 +1,4 @@
-"""Base files whose bytes have changed on the disk: refused by name, never read as other rows."""
+"""Base files whose bytes have changed on disk are refused by name, never read as other rows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_other_readers_take_files_with_checksums(table: Table) -> None:
 
 
 def test_a_flipped_bit_in_the_footer_is_refused(table: Table) -> None:
-    """Every bit of the footer counts (one in 131 is tried): it names columns, types and pages."""
+    """Every bit of the footer is verified (one in 131 is tried)."""
     (file,) = Path(table.path, "x").glob("*.parquet")
     whole = file.read_bytes()
     begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
@@ -89,7 +89,7 @@ def test_a_flipped_bit_in_the_footer_is_refused(table: Table) -> None:
 
 
 def test_a_base_file_with_the_content_of_another_is_refused(table: Table) -> None:
-    """A file that was overwritten with the slice before it would bring old values back."""
+    """A file that was overwritten with the previous slice would restore old values."""
     (old,) = Path(table.path, "x").glob("*.parquet")
     table.upsert(ROWS)
     (new,) = {*Path(table.path, "x").glob("*.parquet")} - {old}

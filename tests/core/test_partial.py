@@ -1,4 +1,4 @@
-"""The merge mode `partial`: a column that is null does not overwrite, against a model of dicts."""
+"""The merge mode `partial`, against a model of dicts: a null does not overwrite a value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 def made(path: Path, ordering: str | None = "ts", limits: Row | None = None) -> Table:
-    """Return an empty table whose rows fill one another."""
+    """Return an empty table with merge mode `partial`."""
     return Table.create(
         path,
         schema=pa.schema([f for f in SCHEMA if f.name != DELETED]),
@@ -50,17 +50,17 @@ def made(path: Path, ordering: str | None = "ts", limits: Row | None = None) -> 
 
 
 def filled(winner: Row, other: Row) -> Row:
-    """Return a row whose missing values are those of another one."""
+    """Return a row with its nulls replaced by the values of another one."""
     return {name: other[name] if value is None else value for name, value in winner.items()}
 
 
 def rank(row: Row) -> tuple[bool, int]:
-    """Return what an ordering value counts: null is the lowest."""
+    """Return the rank of an ordering value: null is the lowest."""
     return row["ts"] is not None, row["ts"] or 0
 
 
 def apply(model: dict[str, Row], batch: list[Row], *, by_arrival: bool) -> None:
-    """Fold a batch by key, then let each folded row meet the stored one."""
+    """Fold a batch by key, then merge each folded row with the stored one."""
     ranked = batch if by_arrival else sorted(batch, key=rank)
     folded: dict[str, Row] = {}
     for row in ranked:
@@ -105,7 +105,7 @@ def plain(model: dict[str, Row]) -> dict[str, Row]:
 @pytest.mark.parametrize("ordering", ["ts", None])
 @pytest.mark.parametrize("seed", range(6))
 def test_upserts_fill_what_is_null(tmp_path: Path, seed: int, ordering: str | None) -> None:
-    """Random batches with doubled keys, late rows and deletes end as the model does."""
+    """Random batches with duplicate keys, late rows and deletes give the model's rows."""
     draw, model = random.Random(seed), {}
     table = made(tmp_path / "t", ordering)
     for _ in range(8):
@@ -118,7 +118,7 @@ def test_upserts_fill_what_is_null(tmp_path: Path, seed: int, ordering: str | No
 
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=4)])
 def test_checkpoints_fill_what_is_null(tmp_path: Path, interval: Interval | None) -> None:
-    """Sealed checkpoints are applied one after the other; so are those whose news was lost."""
+    """Sealed checkpoints, and those of a lost notification, are applied one after the other."""
     draw, model = random.Random(3), {}
     table = made(tmp_path / "t")
     job = LocalJob(open_table(table.path), interval=interval, pipeline="step2", index="bloom")
@@ -133,7 +133,7 @@ def test_checkpoints_fill_what_is_null(tmp_path: Path, interval: Interval | None
 
 
 def test_a_redo_does_not_bring_old_values_back(tmp_path: Path) -> None:
-    """Another engine changes a column while ours is prepared: null of ours leaves that change."""
+    """Another engine changes a column while ours is prepared: our null keeps that change."""
     table = made(tmp_path / "t")
     row = {"id": "k", "p": "x", "ts": 1, "a": 1, "b": "old", "l": None}
     table.upsert(pa.Table.from_pylist([row], SCHEMA))
@@ -161,8 +161,8 @@ def commit_elsewhere(table: Table, *rows: Row) -> None:
 
 
 @pytest.mark.parametrize("limit", range(200, 2000, 200))
-def test_where_a_buffer_is_flushed_decides_nothing(tmp_path: Path, limit: int) -> None:
-    """Rows that fill one another are folded once: of each column the newest value counts."""
+def test_flushes_do_not_change_the_result(tmp_path: Path, limit: int) -> None:
+    """Partial rows are folded once: in each column the newest value counts."""
     table = made(tmp_path / "t", limits={"batch_bytes": 1, "task_max_bytes": limit})
     rows: list[Row] = [
         {"id": "k", "p": "x", "ts": 10, "a": 1, "b": None},

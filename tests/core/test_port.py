@@ -1,4 +1,4 @@
-"""Every change of a table passes the storage port, so that the injected faults can hit it."""
+"""Every change of a table uses the storage interface, so that faults can be injected."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.handle import open_table
 
 PORT = ("table/local_storage.py", "table/beneath.py", "commit/lock.py")
-LOCAL = re.compile(r".*-(run\d+|fold)\.arrow\d*")  # what a task spills and reads back itself
+LOCAL = re.compile(r".*-(run\d+|fold)\.arrow\d*")  # files that a task spills and reads itself
 CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Watch:
-    """Notes each change of files below a folder that does not come from the storage port."""
+    """Records each change of files below a folder that does not come from the storage."""
 
     def __init__(self) -> None:
         self.root: str | None = None
@@ -38,7 +38,7 @@ class Watch:
         self.changes = 0
 
     def __call__(self, event: str, args: tuple[object, ...]) -> None:
-        """Look at one event of the interpreter."""
+        """Handle one audit event of the interpreter."""
         if self.root is None or not (event in CHANGES or event == "open"):
             return
         flags = args[2] if event == "open" else WRITES
@@ -111,7 +111,7 @@ def replaced(root: Path) -> None:
 def test_every_change_of_a_table_passes_the_port(
     watched: Path, act: Callable[[Path], None]
 ) -> None:
-    """No file of the table is made, renamed or deleted by anything but storage and lock."""
+    """Only storage and lock create, rename or delete files of the table."""
     make(watched)
     act(watched)
     assert sorted(set(WATCH.found)) == []
@@ -122,7 +122,7 @@ def test_every_change_of_a_table_passes_the_port(
 
 
 def remembered(folder: Path) -> Path:
-    """Return the one run of a state that has seen two keys."""
+    """Return the only run of a state with two keys."""
     index = StateIndex(str(folder))
     index.remember("par0", pa.array(["a", "b"]), pa.array(["file-0", "file-1"]))
     index.save("1.0-0")
@@ -135,7 +135,7 @@ def remembered(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "longer", "other"])
-def test_a_damaged_state_is_refused_and_not_believed(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_state_is_refused(tmp_path: Path, damage: str) -> None:
     """Any flipped bit, and any truncated file, is an error that names the file and the fix."""
     run = remembered(tmp_path)
     good = run.read_bytes()
@@ -152,8 +152,8 @@ def test_a_damaged_state_is_refused_and_not_believed(tmp_path: Path, damage: str
     assert StateIndex(str(tmp_path)).locate("par0", pa.array(["a"])).to_pylist() == ["file-0"]
 
 
-def test_a_state_is_saved_whole_or_not_at_all(watched: Path) -> None:
-    """Content saved twice under a name exists once, and no temporary file is left."""
+def test_a_state_is_saved_all_or_nothing(watched: Path) -> None:
+    """Content saved twice under one name exists once, without temporary files."""
     remembered(watched)
     remembered(watched)
     names = [p.name for p in watched.rglob("*") if p.is_file()]
@@ -162,7 +162,7 @@ def test_a_state_is_saved_whole_or_not_at_all(watched: Path) -> None:
 
 @pytest.mark.parametrize("gone", ["0.runs", "1.0-0.arrow", "2.0-0.arrow"])
 def test_a_state_that_lost_a_file_is_refused(tmp_path: Path, gone: str) -> None:
-    """The newest run, an older one or a task's list: none of them can go missing unnoticed."""
+    """The loss of the newest run, of an older one or of a task's list is detected."""
     remembered(tmp_path)
     index = StateIndex(str(tmp_path))
     index.remember("par0", pa.array(["c"]), pa.array(["file-2"]))
@@ -175,7 +175,7 @@ def test_a_state_that_lost_a_file_is_refused(tmp_path: Path, gone: str) -> None:
 
 @pytest.mark.parametrize("steps", range(1, 7))
 def test_a_crash_while_a_state_is_saved_is_survived(tmp_path: Path, steps: int) -> None:
-    """Whichever file was saved last, the next start reads the state and saves on."""
+    """After a crash at any file the next start reads the state and saves further runs."""
     storage, left = StateIndex(str(tmp_path))._storage, itertools.count(steps, -1)
 
     def dying(name: str, content: bytes, **_: bool) -> None:

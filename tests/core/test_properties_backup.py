@@ -30,7 +30,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def last_line_gone(file: Path) -> None:
-    """Cut the checksum off, which is the last line."""
+    """Remove the checksum, which is the last line."""
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
 
 
@@ -67,7 +67,7 @@ def test_the_backup_counts_and_the_next_write_puts_it_back(table: Table, case: s
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_a_damaged_backup_is_not_believed(table: Table, case: str) -> None:
+def test_a_damaged_backup_is_not_used(table: Table, case: str) -> None:
     """The file is used if it is complete; if both are damaged, nothing is written."""
     file = Path(table.path, ".hoodie/hoodie.properties")
     backup, content = file.with_name("hoodie.properties.backup"), file.read_bytes()
@@ -85,7 +85,7 @@ def test_a_damaged_backup_is_not_believed(table: Table, case: str) -> None:
 
 @pytest.mark.parametrize("keys", ["id", ["id", "v"]])
 def test_keys_of_more_than_64_kib_are_refused(tmp_path: Path, keys: str | list[str]) -> None:
-    """A key that long is refused by column before anything is written; a shorter one is stored."""
+    """A longer key is refused with its column before any write; a shorter one is stored."""
     table = Table.create(tmp_path / "t", schema=SCHEMA, **{**KEYS, "record_key": keys})
     room = 65_536 - (0 if keys == "id" else len("id:,v:1"))
     before = tree(table.path)

@@ -1,4 +1,4 @@
-"""File groups that another engine has replaced: they stay gone, and their keys are new again."""
+"""File groups that another engine has replaced are not read, and their keys are new again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def theirs(path: Path) -> dict[str, int]:
 def test_keys_of_a_replaced_group_are_written_elsewhere(
     tmp_path: Path, pipeline: str, index: str
 ) -> None:
-    """After another engine drops a partition, its old keys come back in a new file group."""
+    """After another engine drops a partition, its old keys are written to a new file group."""
     path, source = tmp_path / "t", Source()
     create_table(path, CONFIG)
     job = LocalJob(
@@ -72,7 +72,7 @@ def test_keys_of_a_replaced_group_are_written_elsewhere(
 
 
 def test_a_slice_newer_than_the_replacement_is_not_read(tmp_path: Path) -> None:
-    """A file that was written into a replaced group is read by no engine; fsck names it."""
+    """A file that was written into a replaced group later is read by no engine; fsck names it."""
     path = tmp_path / "t"
     create_table(path, CONFIG)
     job = LocalJob(open_table(path), index="bloom")

@@ -36,7 +36,7 @@ def backup_of(one: Life) -> Path:
 
 @pytest.mark.parametrize("folders", [["."], ["prepared", "staged"], ["prepared"]])
 def test_a_prepared_record_of_a_backup_is_not_applied_again(life, folders):
-    """Its instant was redone and completed since: no deleted key returns."""
+    """The instant was redone and completed after the backup: no deleted key returns."""
     one = life()
     one.checkpoint(("base", 1, 1, False))
     one.job.complete(one.number)
@@ -61,7 +61,7 @@ def test_a_prepared_record_of_a_backup_is_not_applied_again(life, folders):
 
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_prepared_insert_of_a_backup_is_not_inserted_again(life, undone):
-    """It has been redone, or rolled back and retried: its rows are in the table once."""
+    """The insert was redone, or rolled back and retried: its rows are in the table once."""
     one = life()
     write_batch(one, 0, "a")
     if undone:
@@ -92,7 +92,7 @@ def test_a_prepared_insert_of_a_backup_is_not_inserted_again(life, undone):
 
 
 def lost_record(one: Life) -> None:
-    """Die after the completed file; the instant's second record is lost."""
+    """Die after the completed file and lose the instant's second record."""
     one.die("coord.commit.post", one.job.checkpointing.complete)
     sorted(one.path.glob(f"{OURS}/prepared/*"))[1].unlink()
 
@@ -125,7 +125,7 @@ def restored(one: Life) -> None:
 
 @pytest.mark.parametrize("event", [lost_record, full_disk, restored])
 def test_the_index_does_not_learn_from_a_part_of_an_instant(life, event):
-    """Of two records of a completed instant one is left: keys of the other are not doubled."""
+    """If one of an instant's two records is lost, its keys are not duplicated."""
     one = life()
     one.checkpoint(("a", 1, 1, False))
     one.job.lose(one.number)
@@ -175,7 +175,7 @@ class Deaf(LocalStorage):
     """A folder on a case-insensitive file system."""
 
     def entry(self, path: str) -> Entry | None:
-        """Look for the name in any letters."""
+        """Look for the name, ignoring case."""
         folder, _, name = path.rpartition("/")
         entries = self.list_folder(folder)
         return next((e for e in entries if e.name.lower() == name.lower()), None)
@@ -195,7 +195,7 @@ def test_partitions_that_would_share_a_folder_are_refused(tmp_path: Path, pair) 
 
 
 def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, monkeypatch) -> None:
-    """Nothing of the refused batch is left, and the table still works."""
+    """Nothing remains of the refused batch, and the table still works."""
     monkeypatch.setattr(LocalStorage, "entry", Deaf.entry)
     table = Table.create(tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p")
     data = [{"id": "a", "p": p, "ts": 1, "v": 1} for p in ("NY", "ny")]
@@ -211,7 +211,7 @@ def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("action", ["clean", "indexing", "compaction", "replacecommit", "restore"])
-def test_a_plan_of_another_engine_is_not_ours_to_repair(tmp_path: Path, action: str) -> None:
+def test_a_plan_of_another_engine_is_not_repaired(tmp_path: Path, action: str) -> None:
     """`repair` leaves such a plan alone, so `fsck` does not recommend it."""
     table = Table.create(tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p")
     (tmp_path / f"t/.hoodie/20260101000000000.{action}.requested").write_bytes(b"")

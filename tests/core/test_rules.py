@@ -1,4 +1,4 @@
-"""What a table says of itself, damaged: properties and commits are compared, not believed."""
+"""Damaged properties and commits are detected, not trusted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def flips(content: bytes, begin: int, end: int, step: int) -> list[bytes]:
-    """Return contents in which one bit of a range is another."""
+    """Return contents with one flipped bit in a range."""
     found = []
     for bit in range(8 * begin, 8 * end, step):
         changed = bytearray(content)
@@ -58,7 +58,7 @@ LINES = {
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_flipped_bit_in_the_properties_changes_no_rule(tmp_path: Path, line: str) -> None:
-    """Whichever bit of the lines about merging has flipped: writers are refused."""
+    """If any bit of the lines about merging has flipped, writers are refused."""
     table = made(tmp_path / "t", LINES[line])
     path = Path(table.path, ".hoodie/hoodie.properties")
     whole = path.read_bytes()
@@ -73,7 +73,7 @@ def test_a_flipped_bit_in_the_properties_changes_no_rule(tmp_path: Path, line: s
 
 
 def test_properties_that_changed_are_named_with_the_fix(table: Table) -> None:
-    """A lost line is refused by writers until it is back, or the kept rules are deleted."""
+    """Writers are refused until a lost line is restored or the stored rules are deleted."""
     path = Path(table.path, ".hoodie/hoodie.properties")
     path.write_text(path.read_text().replace("hoodie.table.precombine.field=ts\n", ""))
     before = tree(table.path)
@@ -87,7 +87,7 @@ def test_properties_that_changed_are_named_with_the_fix(table: Table) -> None:
 
 
 def test_rules_are_kept_from_the_first_write_on(table: Table) -> None:
-    """A table of another engine is remembered as it was when we first wrote it."""
+    """The rules of another engine's table are stored as of our first write."""
     Path(table.path, RULES).unlink()
     Table.open(table.path).upsert(rows(11, 2))
     path = Path(table.path, ".hoodie/hoodie.properties")
@@ -97,7 +97,7 @@ def test_rules_are_kept_from_the_first_write_on(table: Table) -> None:
 
 
 def test_damaged_rules_are_refused_and_may_be_deleted(table: Table) -> None:
-    """The record is not believed either; without it the properties count."""
+    """A damaged record is refused as well; without a record the properties count."""
     path = Path(table.path, RULES)
     path.write_bytes(path.read_bytes().replace(b'"ts"', b'"tt"'))
     with pytest.raises(InvalidTable, match=r"rules\.json is damaged; delete it"):
@@ -108,7 +108,7 @@ def test_damaged_rules_are_refused_and_may_be_deleted(table: Table) -> None:
 
 
 def test_a_flipped_bit_in_what_a_commit_carries_is_refused(table: Table) -> None:
-    """A column's name that has changed is not read as a column of nulls, nor a note believed."""
+    """A changed column name is not read as a column of nulls, and a changed note is not used."""
     (path,) = Path(table.path, ".hoodie").glob("*.commit")
     whole = path.read_bytes()
     begin = whole.index(b'"extraMetadata"')

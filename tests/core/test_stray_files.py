@@ -23,8 +23,8 @@ def rows(*partitions: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("name", [f"{METADATA}_0", f"{METADATA}.tmp", f"{METADATA}x"])
-def test_a_temporary_metadata_file_makes_no_partition(tmp_path: Path, name: str) -> None:
-    """What Java left of a metadata file before its rename is missed by fsck and made good."""
+def test_a_temporary_metadata_file_is_not_a_partition(tmp_path: Path, name: str) -> None:
+    """Java's temporary metadata file does not count: fsck reports the file, a write creates it."""
     table = Table.create(
         tmp_path / "t", schema=SCHEMA, record_key="id", partition_by="p", ordering="ts"
     )
@@ -54,7 +54,7 @@ def test_a_metadata_file_of_each_format_makes_a_partition(tmp_path: Path, kind: 
     "folder", ["progress", "sealed", "prepared", "staged", "tmp", "index", "index/runs"]
 )
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)], ids=["each", "interval"])
-def test_a_stray_file_in_a_folder_of_ours_is_passed_over(
+def test_a_stray_file_in_our_folders_is_ignored(
     tmp_path: Path, folder: str, name: str, interval: Interval | None
 ) -> None:
     """A file that another program left in one of our folders stops no start and no commit."""
@@ -71,7 +71,7 @@ def test_a_stray_file_in_a_folder_of_ours_is_passed_over(
 
 
 def test_a_stray_file_among_the_markers_is_swept(tmp_path: Path) -> None:
-    """A plain file among the marker folders is deleted with the leftovers of dead runs."""
+    """A file among the marker folders is deleted with the leftovers of dead runs."""
     one = Life(tmp_path / "t", None)
     one.checkpoint(("a", 1, 1, False))
     stray = one.path / ".hoodie/.temp/.DS_Store"

@@ -31,7 +31,7 @@ def commits(path: Path) -> list[Path]:
 
 
 def forget(path: Path) -> None:
-    """Delete what we keep of commits, and make the markers of the newest one again."""
+    """Delete our records of commits, and create the markers of the newest one again."""
     shutil.rmtree(path / ".hoodie/.hoodie_nb/index", ignore_errors=True)
     shutil.rmtree(path / ".hoodie/.hoodie_nb/progress", ignore_errors=True)
     instant = commits(path)[-1].name[:17]
@@ -55,7 +55,7 @@ def stream(path: Path) -> None:
 
 
 def kept(path: Path, folder: str) -> None:
-    """Leave one of our folders as the only trace of the newest commit."""
+    """Leave only one of our folders as evidence of the newest commit."""
     ours = path / ".hoodie/.hoodie_nb"
     shutil.copytree(ours / folder, path.parent / folder)
     forget(path)
@@ -121,7 +121,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("case", TRACES)
 def test_a_commit_whose_completed_file_is_lost_is_not_rolled_back(path: Path, case: str) -> None:
-    """Whatever says that it was completed stops writers; `fsck` says the same, and not "delete"."""
+    """Any evidence of completion stops writers; `fsck` reports it and does not say "delete"."""
     done = TRACES[case](path)
     content = done.read_bytes()
     done.unlink()
@@ -143,7 +143,7 @@ def test_a_commit_whose_completed_file_is_lost_is_not_rolled_back(path: Path, ca
 
 
 def test_a_commit_without_a_trace_is_rolled_back(path: Path) -> None:
-    """A pending instant that nothing says was completed is undone, as after a crash."""
+    """A pending instant without evidence of completion is rolled back, as after a crash."""
     batch(path, 2)
     forget(path)
     commits(path)[-1].unlink()
@@ -153,8 +153,8 @@ def test_a_commit_without_a_trace_is_rolled_back(path: Path) -> None:
     assert Table.open(path).fsck() == []
 
 
-def test_a_commit_that_was_taken_back_by_hand_is_settled_as_the_error_says(path: Path) -> None:
-    """After its other files are deleted, too, the table is written as if it had never been."""
+def test_a_commit_undone_by_hand_is_settled_as_the_error_recommends(path: Path) -> None:
+    """After its other files are deleted, the table is written as if it had never existed."""
     instant = by_files(path).name[:17]
     for file in [*path.glob(f".hoodie/{instant}.*"), *path.glob(f"*/*_{instant}.parquet")]:
         file.unlink()

@@ -1,4 +1,4 @@
-"""Writes in one call, for tests: what a runner does between the plan and the write statuses."""
+"""Writes in one call, for tests: what a runner does from the plan to the write statuses."""
 
 from __future__ import annotations
 

@@ -3,11 +3,11 @@
 | how | what becomes of the file |
 | --- | --- |
 | `flip` | one bit, anywhere |
-| `cut` | only its beginning is left |
-| `empty` | nothing is left in it |
-| `gone` | it is not there |
-| `other` | the content of another file of its kind, or what it held earlier |
-| `longer` | there is garbage after its end |
+| `cut` | only its first part is left |
+| `empty` | it is truncated to nothing |
+| `gone` | it is deleted |
+| `other` | it has the content of another file of its kind, or its own earlier content |
+| `longer` | garbage is appended |
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Damage:
     def __str__(self) -> str:
         return f"damage:{self.kind}:{self.how}"
 
-    def strike(self) -> None:
+    def apply(self) -> None:
         """Damage the file."""
         if self.after is None:
             self.path.unlink()

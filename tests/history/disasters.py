@@ -15,7 +15,7 @@ from hoodie_nb.errors import InvalidTable
 
 
 def crash(history: History) -> None:
-    """Let the process die at some failpoint or operation of the disk that comes soon."""
+    """Let the process die soon, at some failpoint or disk operation."""
     storage = history.job.table.storage
     if history.random.random() < 0.5:
         how = history.random.choice(["before", "after", "torn"])
@@ -38,7 +38,7 @@ def die_at(history: History, name: str, on_hit: int = 1) -> None:
 
 
 def disk_error(history: History) -> None:
-    """Let one operation of the disk that comes soon fail."""
+    """Let one of the next disk operations fail."""
     storage = history.job.table.storage
     how = history.random.choice(["error", "error_after"])
     storage.fault = Fault(storage.steps + history.random.randint(1, 30), how)
@@ -59,7 +59,7 @@ def damage(history: History) -> None:
         history.start()
         return
     history.verbs.append(str(damaged))
-    damaged.strike()
+    damaged.apply()
     history.index_damaged |= damaged.kind.startswith("index")
     forget_caches()  # a new process has none
     try:
@@ -76,7 +76,7 @@ def damage(history: History) -> None:
 def restore_seals(history: History) -> None:
     """Restore earlier sealed records, sometimes with their runs; keep the current ones.
 
-    Only those that are applied by now are new: they must not be applied again.
+    Only the applied ones are new in the folder: they must not be applied again.
     """
     history.end_process()
     ours, backup = history.path / OURS, history.path.with_name("backup")

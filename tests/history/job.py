@@ -1,7 +1,7 @@
 """A history: one job on one table, its processes one after the other, and the model.
 
 The verbs of the RFC are methods here (`write`, `checkpoint`, `complete`, …); other engines and
-disasters are in `neighbours` and `disasters` as functions of a history.
+disasters are in `other_writers` and `disasters` as functions of a history.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class History:
                 raise
             self.start()
         except (HoodieError, OSError) as error:
-            if self.job.table.storage.struck is None:  # no fault of the disk explains it
+            if self.job.table.storage.fired is None:  # no fault of the disk explains it
                 raise
             self.verbs.append(type(error).__name__)
 
@@ -176,7 +176,7 @@ class History:
     # --- what must hold -------------------------------------------------------------------------
 
     def look(self) -> None:
-        """A reader sees each key once, and nothing else until the next instant completes."""
+        """A reader sees each key once, and no change until the next instant completes."""
         table = self.handle()
         commits = tuple(i.requested_time for i in table.timeline.completed_commits())
         rows = to_arrow(table).to_pylist()
@@ -192,7 +192,7 @@ class History:
         """End with a checkpoint that completes, and compare with the model."""
         failpoints.arm("")
         self.job.table.storage.fault = None
-        if self.job.table.storage.struck:
+        if self.job.table.storage.fired:
             self.start()
         self.take("checkpoint", self.checkpoint)
         self.take("complete", self.complete)

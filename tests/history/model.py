@@ -1,4 +1,4 @@
-"""The expected table after a history: a dict that applied the same rows, by the rules alone.
+"""The expected table after a history: a dict with the same rows applied by the rules.
 
 Two rows are the same record if their partition and their key columns are: a null and an empty
 partition value are one partition; in a composite key null and the empty string are two values. Of

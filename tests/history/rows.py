@@ -1,6 +1,6 @@
 """The rows of a history: forty records, some late, deleted, or with special keys.
 
-A record keeps its number's habits: of four, the first comes late at times, the second is deleted at
+The number of a record decides: of four, the first is late at times, the second is deleted at
 times, and the third often has the ordering value of its last version.
 """
 
@@ -83,7 +83,7 @@ class Rows:
     def take(
         self, schema: pa.Schema, most: int = 12, prefix: str = "k", *, deletes: bool = True
     ) -> list[dict[str, Any]]:
-        """Return a few rows: new and known records, late ones, equal ones, deletes (never late)."""
+        """Return a few rows: new and known records, late rows, ties, deletes (never late)."""
         return [self._row(schema, prefix, deletes) for _ in range(self._draw.randint(1, most))]
 
     def _row(self, schema: pa.Schema, prefix: str, deletes: bool) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Java Hudi as an outside judge of our tables (`pytest -m oracle tests/oracle`)."""
+"""Java Hudi as an independent judge of our tables (`pytest -m oracle tests/oracle`)."""

@@ -1,4 +1,4 @@
-"""How a test talks to the judge, and the options of Hudi's that it names."""
+"""How a test talks to the judge, and the Hudi options that it uses."""
 
 from __future__ import annotations
 

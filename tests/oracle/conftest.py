@@ -13,13 +13,13 @@ from .client import Judge
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known wherever these tests are run from."""
+    """Register the marker, wherever these tests are run from."""
     config.addinivalue_line("markers", "oracle: asks Java Hudi (make oracle)")
 
 
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    """Return Java Hudi, installed if need be, started once; CI may not do without it."""
+    """Return Java Hudi, installed if needed, started once; in CI it is required."""
     installer = [sys.executable, str(Path(__file__).with_name("install.py"))]
     made = subprocess.run(installer, capture_output=True, text=True, check=False)
     if made.returncode:

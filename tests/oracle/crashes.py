@@ -49,6 +49,6 @@ def pending(table: Table) -> list[str]:
 
 
 def files_of(table: Table, instant: str) -> list[str]:
-    """Return the names of all files that an instant has left anywhere but in our own folder."""
+    """Return the names of all files of an instant outside our own folder."""
     names = (path for path in Path(table.path).rglob(f"*{instant}*"))
     return [path.name for path in names if ".hoodie_nb" not in path.parts]

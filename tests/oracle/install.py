@@ -30,7 +30,7 @@ class Unavailable(Exception):
 
 
 def install() -> dict[str, str]:
-    """Return the judge's `python`, `jar` and `java_home`, made first if need be."""
+    """Return the judge's `python`, `jar` and `java_home`, installed first if needed."""
     found = {"java_home": _java_home()}
     root = Path(os.environ.get("HOODIE_NB_CACHE") or Path.home() / ".cache" / "hoodie_nb", "oracle")
     root.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ def sql(spark: SparkSession, request: dict) -> list:
 
 
 def answer(spark: SparkSession, line: str) -> dict:
-    """Return the answer to one request; what Java throws is an answer too."""
+    """Return the answer to one request, or Java's exception."""
     try:
         request = json.loads(line)
         return {"ok": {"read": read, "write": write, "sql": sql}[request["do"]](spark, request)}

@@ -140,7 +140,7 @@ class Model:
         return rows(numbers, self.layout, version)
 
     def delete(self, numbers: Iterable[int]) -> pa.Table:
-        """Take these rows out; return them as they were, to be deleted."""
+        """Remove these rows; return them as they were, to be deleted."""
         gone = [row(n, self.layout, self.held.pop(n)) for n in numbers]
         return pa.Table.from_pylist(gone, self.layout.schema)
 

@@ -19,7 +19,7 @@ WIDER = Layout(options=ENCODED.options, parts=(*ENCODED.parts, "new here"))
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """Return an empty table whose paths are the awkward ones."""
+    """Return an empty table with awkward paths."""
     return ENCODED.create(tmp_path / "table")
 
 
@@ -35,7 +35,7 @@ def model(table: Table) -> Model:
     "failpoint",
     [
         "coord.requested.post=kill",
-        "coord.markers.post=kill",  # with markers in a partition that is not there yet
+        "coord.markers.post=kill",  # with markers in a partition that does not exist yet
         "coord.publish=kill@2",
         "coord.publish.post=kill",
     ],
@@ -95,7 +95,7 @@ def test_java_reads_our_rollback(judge: Judge, table: Table, model: Model, tmp_p
 def test_java_finishes_our_rollback(
     judge: Judge, table: Table, model: Model, tmp_path: Path, failpoint: str
 ) -> None:
-    """Wherever we die in a rollback, Java's next write completes that one, and writes."""
+    """Wherever we die in a rollback, Java's next write completes the rollback, and writes."""
     die_at("coord.publish.post=kill", table, rows(range(10, 40), WIDER, 2), tmp_path)
     (dead,) = pending(table)
     die_at(f"{failpoint}=kill", table, rows(range(1), ENCODED, 1), tmp_path)

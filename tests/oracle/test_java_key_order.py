@@ -34,7 +34,7 @@ def batch(keys: list[str], version: int) -> pa.Table:
 
 
 def written(judge: Judge, path: Path, first: str) -> None:
-    """Let Java and us upsert random batches of the keys in turn; no reader sees a key twice."""
+    """Upsert random batches by Java and by us in turn; no reader sees a key twice."""
     draw, held = random.Random(7), {}
     java_words = words(Layout()) | {"hoodie.parquet.small.file.limit": "0"}
     if first == "ours":
@@ -62,8 +62,8 @@ def written(judge: Judge, path: Path, first: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["java", "ours"])
-def test_keys_across_the_bmp_are_not_doubled(judge: Judge, tmp_path: Path, first: str) -> None:
-    """Java and this library upsert the same keys in turn: each key stays one row."""
+def test_keys_across_the_bmp_are_not_duplicated(judge: Judge, tmp_path: Path, first: str) -> None:
+    """If Java and this library upsert the same keys in turn, each key stays one row."""
     written(judge, tmp_path / "t", first)
 
 

@@ -51,7 +51,7 @@ def batch(draw: random.Random) -> pa.Table:
 
 
 def made(path: Path) -> Table:
-    """Return an empty table of ours whose rows fill one another."""
+    """Return an empty table of ours with merge mode `partial`."""
     return Table.create(
         path,
         schema=SCHEMA,
@@ -63,7 +63,7 @@ def made(path: Path) -> Table:
 
 
 def test_partial_updates_as_java_makes_them(judge: Judge, tmp_path: Path) -> None:
-    """The same upserts, by Java into its table and by us into ours, end in the same rows."""
+    """The same upserts, by Java into its table and by us into ours, give the same rows."""
     draw, ours, path = random.Random(5), made(tmp_path / "ours"), tmp_path / "java"
     for number in range(5):
         rows = batch(draw)
@@ -75,7 +75,7 @@ def test_partial_updates_as_java_makes_them(judge: Judge, tmp_path: Path) -> Non
 
 
 def test_partial_updates_of_both_in_one_table(judge: Judge, tmp_path: Path) -> None:
-    """We and Java take turns in a table that either made; it ends as ours alone does."""
+    """We and Java write a table in turn; it ends with the same rows as a table of ours alone."""
     draw, alone, path = random.Random(6), made(tmp_path / "alone"), tmp_path / "java"
     shared = made(tmp_path / "shared")
     for number in range(6):

@@ -51,7 +51,7 @@ def test_all_readers_see_the_same_snapshot(judge: Judge, written: tuple[Table, M
 
 
 def test_all_readers_see_the_same_past(judge: Judge, written: tuple[Table, Model]) -> None:
-    """As of each commit the three readers see the same rows, and not always the same number."""
+    """As of each commit the three readers see the same rows; the number of rows varies."""
     table, model = written
     counts = []
     for as_of in times(table):
@@ -75,7 +75,7 @@ def test_all_readers_see_the_same_changes(judge: Judge, written: tuple[Table, Mo
 
 
 def test_java_upserts_and_we_upsert_again(judge: Judge, written: tuple[Table, Model]) -> None:
-    """Java's BLOOM index finds every key by our filters, and ours by Java's: no key is doubled."""
+    """Java's BLOOM index finds every key by our filters, ours by Java's: no key is duplicated."""
     table, model = written
     judge.write(table.path, model.upsert(range(30, 70), 4), BLOOM)
     check(judge, table, model)
@@ -89,8 +89,8 @@ def test_java_upserts_and_we_upsert_again(judge: Judge, written: tuple[Table, Mo
     check(judge, table, model)
 
 
-def test_java_minds_no_commit_without_files(judge: Judge, tmp_path: Path) -> None:
-    """An instant that was redone and has no row left is an empty commit; all readers pass it by."""
+def test_java_accepts_a_commit_without_files(judge: Judge, tmp_path: Path) -> None:
+    """A redone instant without remaining rows is an empty commit, which all readers accept."""
     layout = LAYOUTS["simple"]
     table, model = layout.create(tmp_path / "empty"), Model(layout)
     table.upsert(model.upsert(range(40), 2))

@@ -39,7 +39,7 @@ def started(path: Path) -> tuple[Table, Model]:
     return table, model
 
 
-# --- tables that Java made -----------------------------------------------------------------------
+# --- tables created by Java ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "many_file_groups"])
@@ -84,8 +84,8 @@ OTHER = {  # options of Java's -> may we read such a table, and what the error n
 
 
 @pytest.mark.parametrize("case", OTHER)
-def test_a_table_we_would_spoil_is_refused(judge: Judge, tmp_path: Path, case: str) -> None:
-    """What we would not write the same way is read at most, and the error names the property."""
+def test_a_table_we_would_damage_is_refused(judge: Judge, tmp_path: Path, case: str) -> None:
+    """A table that we would write differently is at most read, and the error names the property."""
     options, readable, named = OTHER[case]
     model = Model(SIMPLE)
     unchecked = {"hoodie.write.complex.keygen.validation.enable": "false"}
@@ -102,7 +102,7 @@ def test_a_table_we_would_spoil_is_refused(judge: Judge, tmp_path: Path, case: s
     "name", ["v6_nonpartitioned", "v6_simplekeygen_nonhivestyle_overwritetable"]
 )
 def test_we_and_java_read_old_tables_alike(judge: Judge, tmp_path: Path, name: str) -> None:
-    """Tables of Hudi 0.x read cell by cell as in Java, also once a row was deleted and put back."""
+    """Tables of Hudi 0.x are read as by Java, also after a row was deleted and inserted again."""
     with zipfile.ZipFile(FIXTURES / f"{name}.zip") as archive:
         archive.extractall(tmp_path)
     table = Table.open(tmp_path / name)
@@ -121,7 +121,7 @@ def test_we_and_java_read_old_tables_alike(judge: Judge, tmp_path: Path, name: s
 
 
 def test_empty_file_groups_are_read_and_filled(judge: Judge, tmp_path: Path) -> None:
-    """A file group that deletes have emptied, ours or Java's, takes rows again from either."""
+    """A file group that deletes have emptied is filled again by us and by Java."""
     table, model = started(tmp_path / "t")
     table.delete(model.delete(range(0, 20, 2)))
     check(judge, table, model)
@@ -137,7 +137,7 @@ def test_empty_file_groups_are_read_and_filled(judge: Judge, tmp_path: Path) -> 
     check(judge, table, model)
 
 
-def test_java_deletes_rows_and_we_go_on(judge: Judge, tmp_path: Path) -> None:
+def test_java_deletes_rows_and_we_continue(judge: Judge, tmp_path: Path) -> None:
     """A delete by Java does not change the schema."""
     table, model = started(tmp_path / "t")
     judge.write(table.path, model.delete(range(0, 20, 3)), BLOOM | {OPERATION: "delete"})
@@ -146,8 +146,8 @@ def test_java_deletes_rows_and_we_go_on(judge: Judge, tmp_path: Path) -> None:
     check(judge, table, model)
 
 
-def test_java_replaces_file_groups_and_we_go_on(judge: Judge, tmp_path: Path) -> None:
-    """Groups that Java's overwrites, partition drop and clustering replaced stay gone for us."""
+def test_java_replaces_file_groups_and_we_continue(judge: Judge, tmp_path: Path) -> None:
+    """We do not read groups that Java's overwrites, partition drop or clustering replaced."""
     table, model = started(tmp_path / "t")
     model.delete(range(0, 20, 2))
     overwrite = BLOOM | {OPERATION: "insert_overwrite"}
@@ -168,8 +168,8 @@ def test_java_replaces_file_groups_and_we_go_on(judge: Judge, tmp_path: Path) ->
     check(judge, table, model)
 
 
-def test_java_cleans_and_archives_and_we_go_on(judge: Judge, tmp_path: Path) -> None:
-    """Our commits move to Java's archive, old files go; what was not touched is still read."""
+def test_java_cleans_and_archives_and_we_continue(judge: Judge, tmp_path: Path) -> None:
+    """Java archives our commits and deletes old files; unchanged rows are still read."""
     table, model = started(tmp_path / "t")
     first = table.history()["requested_time"].iloc[0]
     for version in range(2, 8):
@@ -218,8 +218,8 @@ def test_a_table_that_java_upgraded_is_neither_read_nor_written(
             use()
 
 
-def test_a_table_made_anew_over_javas_files_is_sound(judge: Judge, tmp_path: Path) -> None:
-    """Replacing a table takes Java's checksum files along, which would belie the new files."""
+def test_a_table_replaced_over_javas_files_is_clean(judge: Judge, tmp_path: Path) -> None:
+    """Replacing a table also deletes Java's checksum files, which would not match the new files."""
     table, model = started(tmp_path / "t")
     judge.write(table.path, rows(range(30), SIMPLE, 2), BLOOM)
     again = Layout(options={"if_exists": "replace"}).create(table.path)

@@ -1,7 +1,7 @@
-"""The verbs of the scenarios: a job, its source, its disk and other writers, driven by hand.
+"""The verbs of the scenarios: a job, its source, its disk and other writers, run step by step.
 
-One line is one verb. A row is written `key=partition:value@ts`; `-` before it deletes. Without a
-value it carries the number of its `write`, without a ts the number of the row, so that the newer
+Each line is one verb. A row is written `key=partition:value@ts`; a `-` before it deletes. Without a
+value it has the number of its `write`, without a ts the number of the row, so that the newer
 arrival wins. A crash is a process that stops: its storage refuses every operation.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 from core.faults import Crash, FaultyStorage
 from scenarios.event_texts import ACTIONS, ACTORS, EVENT_TEXTS, Names
-from scenarios.neighbours import Neighbours
+from scenarios.other_writers import OtherWriters
 from scenarios.tables import SCHEMA
 from scenarios.views import Views
 
@@ -43,7 +43,7 @@ _ROW = re.compile(r"(-?)(\w+)=(\w*)(?::(-?\d+))?(?:@(-?\d+))?")
 
 
 class World:
-    """One table, its job, and all events that can happen to them."""
+    """One table, its job, and everything that can happen to them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / "table"
@@ -53,7 +53,7 @@ class World:
         self.hold: JobHold | None = None
         self.storage: FaultyStorage | None = None
         self.crashed_at = ""
-        self.actors = (self, Neighbours(self), Views(self))
+        self.actors = (self, OtherWriters(self), Views(self))
         self.shown: set[str] = ACTORS
         self.events: list[Event] = []
         self.flushes: list[Event] = []
@@ -153,7 +153,7 @@ class World:
         self.job = self.hold = None
 
     def do_restart_coordinator(self) -> None:
-        """Start a new process over the same table and source; the old one is gone."""
+        """End the process and start a new one over the same table and source."""
         self._die()
         self.events.clear()
         self._start()
@@ -180,7 +180,7 @@ class World:
         return pa.Table.from_arrays(columns, names=names)
 
     def do_write_without(self, column: str) -> None:
-        """Let a row arrive whose table lost a column."""
+        """Let a row arrive that lacks a column."""
         self.job.write(self._rows(("id1=par1",)).drop_columns([column]))
 
     def do_barrier(self, number: str) -> None:
@@ -188,20 +188,20 @@ class World:
         self.job.barrier(int(number))
 
     def do_checkpoint(self, number: str) -> list[str]:
-        """End the writers of a checkpoint and make it durable."""
+        """End the writers of a checkpoint and make their result durable."""
         instant = self.job.checkpoint(int(number))
         return [] if instant else ["empty"]
 
     def do_complete(self, number: str) -> None:
-        """Notify the success."""
+        """Deliver the success notification of a checkpoint."""
         self.job.complete(int(number))
 
     def do_lose(self, number: str) -> None:
-        """Lose the notification of a success."""
+        """Lose the success notification of a checkpoint."""
         self.job.lose(int(number))
 
     def do_fail(self, number: str) -> None:
-        """Let a checkpoint fail elsewhere, without a notification."""
+        """Let a checkpoint fail in another task, without a notification."""
 
     def do_timeout(self, number: str) -> None:
         """Let a checkpoint time out."""

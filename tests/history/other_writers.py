@@ -94,7 +94,7 @@ def rolls_back(history: History) -> None:
 
 
 def archives(history: History) -> None:
-    """Die around a commit; before the next start another engine commits, and archives what it may.
+    """Die around a commit; then another engine commits, and archives what it may.
 
     That is every commit before the newest one and before what is pending.
     """
@@ -116,7 +116,7 @@ def archives(history: History) -> None:
 
 
 def bad_batch(history: History) -> None:
-    """Let the source send a key with another key's text: refused, and nothing changes.
+    """Let the source send a key with another key's text: it is refused and nothing changes.
 
     The source removes the batch again, and the job continues.
     """
@@ -168,7 +168,7 @@ def _try_to_write(storage: LocalStorage, answer: int, alive: int) -> None:
     """Try to write in parallel with the parent, report the result, and exit; never returns."""
     try:
         with writing(storage):
-            os.write(answer, b"wrote beside the holder")
+            os.write(answer, b"wrote next to the holder")
     except ConcurrentWriter:
         os.write(answer, b"refused")
     except BaseException as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scenarios.verbs import World
 
 
-class Neighbours:
+class OtherWriters:
     """Actions of others on the table of a `World`."""
 
     def __init__(self, world: World) -> None:
@@ -61,7 +61,7 @@ class Neighbours:
         self._world.clock.ms += 1000 * int(seconds)
 
     def do_foreign_begins(self, *heartbeat: str) -> None:
-        """Leave another engine's commit inflight, its heartbeat so many seconds old."""
+        """Leave another engine's commit inflight, with a heartbeat so many seconds old."""
         timeline = self._world.handle().timeline
         instant = timeline.begin(timeline.request())
         for age in heartbeat:
@@ -72,7 +72,7 @@ class Neighbours:
             os.utime(beat, (at, at))
 
     def do_two_tasks(self, *words: str) -> None:
-        """Let two tasks write one instant, the rows not shuffled: `rows / rows`."""
+        """Let two tasks write one instant without a shuffle: `rows / rows`."""
         middle = words.index("/")
         intake = Intake(CONFIG, SCHEMA)
         parts = [
