@@ -64,7 +64,7 @@ def check_columns(config: TableConfig) -> None:
         raise InvalidConfig("record_key is empty: name the column(s) that identify a row")
     if config.keygen == "COMPLEX" and len(config.record_key) == 1:
         raise InvalidConfig(
-            "one key column with several partition columns is not written: Hudi's own versions "
+            "one key column with several partition columns is not supported: Hudi's versions "
             "disagree about the key's text (HUDI-7001); add a second key column or partition by one"
         )
     check_key_types(config, config.schema)

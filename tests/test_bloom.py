@@ -339,7 +339,7 @@ def dynamic(entries: int = 5, in_last_row: int = 1, rows: int = 1, row: bytes = 
     ("data", "type_code", "message"),
     [
         (simple()[:12], SIMPLE, "cut short at 12 bytes"),
-        (simple() + b"\0", SIMPLE, "16 bytes where 1 rows take 15"),
+        (simple() + b"\0", SIMPLE, "16 bytes, but 1 rows take 15"),
         (simple(version=-2), SIMPLE, "version -2"),
         (simple(kind=0), SIMPLE, "hash type 0"),
         (simple(hashes=0), SIMPLE, "0 hashes"),

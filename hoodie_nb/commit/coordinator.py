@@ -130,7 +130,7 @@ class WriteCoordinator(Recovery):
             yield work
             work.result = self._reported(work, instant or self._own(), checkpoint, keep_empty)
         except BaseException as error:
-            message = self._undone(error)
+            message = self._roll_back_failed(error)
             if isinstance(error, OSError):
                 raise WriteFailed(f"the batch was not applied: {message}") from error
             raise
@@ -207,7 +207,7 @@ class WriteCoordinator(Recovery):
             return self.complete([result], intake)
         except BaseException as error:
             if self.completed(result.instant_time) is None:
-                message = self._undone(error, result)
+                message = self._roll_back_failed(error, result)
                 if isinstance(error, CommitFailed):
                     raise CommitFailed(message, retryable=True) from error
             raise
@@ -219,7 +219,7 @@ class WriteCoordinator(Recovery):
             self.prepared.put(result)
         except OSError as error:
             if result not in self.prepared.all():
-                message = self._undone(error)
+                message = self._roll_back_failed(error)
                 raise WriteFailed(f"the batch was not applied: {message}") from error
         failpoints.hit("coord.prepare.post")
         self._events.emit(

@@ -29,7 +29,7 @@ from hoodie_nb.table.storage import OURS, Storage, file_names, read_bytes
 FOLDER = f"{OURS}/progress"
 EXTRA_KEY = "_hoodie_nb_progress"
 _KEPT = 100
-_CURE = (
+_FIX = (
     "it lists a stream's checkpoints that are in the table. Restore it from a backup, or delete "
     "it: the newest commit names the last checkpoint with rows, and a stream that continues from a "
     "later one is refused, not repeated"
@@ -64,9 +64,9 @@ class ProgressRecords:
         path = _path(query_id)
         if not self._storage.entry(path):
             return {"query": query_id, "checkpoints": [], "columns": None}
-        raw = decode_record(read_bytes(self._storage, path), path, _CURE)
+        raw = decode_record(read_bytes(self._storage, path), path, _FIX)
         if raw["query"] != query_id:
-            raise InvalidTable(f"{path} is the record of query {raw['query']}; {_CURE}")
+            raise InvalidTable(f"{path} is the record of query {raw['query']}; {_FIX}")
         return raw
 
     def _write(self, raw: Mapping[str, Any]) -> None:

@@ -106,7 +106,7 @@ class Recovery:
     def _own(self) -> Instant | None:
         return own_commit(self.table.storage, self.table.timeline, self._nonce)
 
-    def _undone(self, error: BaseException, result: Prepared | None = None) -> str:
+    def _roll_back_failed(self, error: BaseException, result: Prepared | None = None) -> str:
         """Roll back a failed write as far as possible; return the error message.
 
         The record of `result` is deleted first: the next start would complete it.

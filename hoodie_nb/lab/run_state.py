@@ -268,7 +268,7 @@ _NOTES = {
     "task_failed": "A task failed: {why}",
     "batch_started": "Batch {batch} begins",
     "batch_skipped": "Batch {batch} is skipped: it is already in the table",
-    "eager_rows_repeated": "{rows} rows come again",
+    "eager_rows_repeated": "{rows} rows are sent again",
     "checkpoint_timed_out": "Checkpoint {batch} timed out after {seconds} s",
     "instant_prepared": "Instant {instant} is prepared: from now on it is always completed",
     "instant_rolled_back": "Instant {instant} is rolled back",

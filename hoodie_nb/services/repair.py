@@ -125,7 +125,7 @@ def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
 def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> WriteStatus:
     """Rewrite a file without the rows at the positions `lost`, with a new footer index.
 
-    A file group that has no file any more gets one without rows.
+    A file group without a file gets one without rows.
     """
     began, position = time.perf_counter(), 0
     path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""

@@ -292,7 +292,7 @@ def _require(met: bool, otherwise: str) -> None:
 def _parsed_rows(data: bytes, start: int, count: int, bits: int) -> Bytes:
     """Read `count` rows from byte `start` on, each after a copy of the header."""
     width, rest = _HEADER.size + -(-bits // 8), len(data) - start
-    _require(rest == count * width, f"of {rest} bytes where {count} rows take {count * width}")
+    _require(rest == count * width, f"of {rest} bytes, but {count} rows take {count * width}")
     table = np.frombuffer(data, dtype=np.uint8, offset=start).reshape(count, width)
     same = table[:, : _HEADER.size] == np.frombuffer(data, np.uint8, _HEADER.size)
     _require(bool(same.all()), "of rows whose bits or hashes differ from the header's")

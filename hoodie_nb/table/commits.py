@@ -117,7 +117,7 @@ class CommitMetadata:
             )
             ours = _CHECKSUM.encode() in content
             if ours and found.extra.get(_CHECKSUM) != _checksum(found.extra):
-                raise ValueError("what it carries has another checksum")
+                raise ValueError("the checksum of its schema and notes does not match")
             return found
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidTable(

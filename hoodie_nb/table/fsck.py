@@ -72,7 +72,7 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
         yield Finding(*(lost or (f"instant {instant} is pending", fix)))
     for folder in (STAGED, SCRATCH, f"{META}/.temp"):
         for entry in table.storage.list_folder(folder):
-            yield Finding(f"{folder}/{entry.name} is left over", next_write)
+            yield Finding(f"{folder}/{entry.name} is a leftover", next_write)
 
 
 def _files(table: TableHandle) -> Iterator[Finding]:

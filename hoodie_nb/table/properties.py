@@ -158,7 +158,7 @@ class TableConfig:
 
 
 def _other_merger(values: dict[str, str], config: TableConfig) -> str | None:
-    """Return why a CUSTOM merge mode is none of ours: of those only partial updates are known."""
+    """Return why a CUSTOM merge mode is not supported: only partial updates are."""
     if values.get("hoodie.record.merge.mode") != "CUSTOM":
         return None
     strategy = values.get("hoodie.record.merge.strategy.id", "")

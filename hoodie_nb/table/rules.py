@@ -1,13 +1,14 @@
-"""The rules that a table was made with, kept apart from `hoodie.properties`.
+"""The rules with which a table was created: a second copy, separate from `hoodie.properties`.
 
-The checksum in `hoodie.properties` is that of the table's name, no more. If the line that names the
-ordering column is damaged or gone, every older row would win from then on and no reader could tell.
-So key, partitioning, ordering and merging are kept a second time, when the table is made or first
-written by us, and a writer compares.
+The checksum in `hoodie.properties` covers only the table's name. If the line that names the
+ordering column is damaged or lost, older rows would win from then on, and no reader would notice.
+So key, partitioning, ordering and merging are stored a second time when the table is created or
+first written by us, and writers compare both.
 
-*On disk*: `.hoodie/.hoodie_nb/rules.json`, a record with its checksum. Readers do without.
+*On disk*: `.hoodie/.hoodie_nb/rules.json`, a record with its checksum. Readers do not need it.
 
-**Caveats**: an engine that changes one of these on purpose is refused too, until the file is gone.
+**Caveats**: after an engine changes one of these on purpose, writers are refused until the file is
+deleted.
 """
 
 from typing import Any
@@ -19,11 +20,11 @@ from hoodie_nb.table.property_file import PATH as PROPERTIES
 from hoodie_nb.table.storage import OURS, Storage, read_bytes
 
 PATH = f"{OURS}/rules.json"
-_CURE = f"delete it, then {PROPERTIES} counts as it is"
+_FIX = f"delete it to accept {PROPERTIES} as it is"
 
 
 def rules_of(config: TableConfig) -> dict[str, Any]:
-    """Return what decides which rows are one record, where they lie, and which of two counts."""
+    """Return what identifies a record, where it is stored, and which of two versions wins."""
     return {
         "record_key": [*config.record_key],
         "partition_by": [*config.partition_by],
@@ -40,15 +41,15 @@ def keep_rules(storage: Storage, config: TableConfig) -> None:
 
 
 def refuse_other_rules(storage: Storage, config: TableConfig) -> None:
-    """Raise InvalidTable if the properties say anything else than the kept rules, if there are."""
+    """Raise InvalidTable if the properties differ from the stored rules, if there are any."""
     if not storage.entry(PATH):
         return
     path = f"{storage.root}/{PATH}"
-    kept, found = decode_record(read_bytes(storage, PATH), path, _CURE), rules_of(config)
+    kept, found = decode_record(read_bytes(storage, PATH), path, _FIX), rules_of(config)
     other = [f"{k}={found[k]!r} (it was {kept.get(k)!r})" for k in found if found[k] != kept.get(k)]
     if other:
         raise InvalidTable(
-            f"{storage.root}/{PROPERTIES} says {', '.join(other)}: a line is damaged or gone, and "
-            f"rows would be kept by other rules. Restore it from a backup; if it was changed on "
+            f"{storage.root}/{PROPERTIES} says {', '.join(other)}: a line is damaged or lost, and "
+            f"rows would be merged by other rules. Restore it from a backup; if it was changed on "
             f"purpose, delete {path}"
         )

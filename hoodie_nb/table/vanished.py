@@ -83,4 +83,4 @@ def _in_partitions(table: TableHandle, time17: str) -> Iterator[str]:
         for entry in folder.entries:
             name, path = BaseFileName.parse(entry.name), f"{folder.path}/{entry.name}".lstrip("/")
             if name is not None and name.instant_time == time17 and path not in marked:
-                yield f"its base file {path} has no marker any more"
+                yield f"its base file {path} no longer has a marker"

@@ -91,8 +91,8 @@ class Intake:
         objection = ordering_objection(self.ordering, self.schema) if self.ordering else None
         if objection:
             raise InvalidTable(
-                f"{objection}: write the table with the engine that created it, or let that set "
-                "another column in hoodie.table.precombine.field"
+                f"{objection}: write the table with the engine that created it, or use it to "
+                "set another column in hoodie.table.precombine.field"
             )
         self._check_presence(stored)
         for field in stored:
@@ -100,7 +100,7 @@ class Intake:
                 wanted = self.schema.field(field.name).type
                 if not may_become(field.type, wanted):
                     raise InvalidInput(
-                        f"column {field.name!r} has type {field.type}, the table stores {wanted}: "
+                        f"column {field.name!r} has type {field.type}, but the table has {wanted}: "
                         "cast it first"
                     )
 
@@ -115,8 +115,8 @@ class Intake:
     def _check_presence(self, given: pa.Schema) -> None:
         if IS_DELETED in given.names and given.field(IS_DELETED).type != pa.bool_():
             raise InvalidInput(
-                f"column {IS_DELETED!r} has type {given.field(IS_DELETED).type}, the flag of a "
-                "delete is bool: cast it first"
+                f"column {IS_DELETED!r} has type {given.field(IS_DELETED).type}, but the "
+                "delete flag must be boolean: cast it first"
             )
         unknown = [n for n in given.names if n not in self.schema.names and n != IS_DELETED]
         if unknown:
