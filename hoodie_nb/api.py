@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import PATH as LOCK
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.definition import (
     arrow_schema_of,
@@ -36,9 +34,7 @@ from hoodie_nb.services.repair import repair
 from hoodie_nb.table import read
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
-from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.property_file import PATH as PROPERTIES
 from hoodie_nb.table.schema import refuse_not_null, storable
 from hoodie_nb.writer.intake import Intake, arrow_rows
 from hoodie_nb.writer.pipelines import Shape
@@ -98,13 +94,8 @@ class Table:
             schema=stored,
         )
         check_columns(config)
-        storage = LocalStorage(path)
-        exists = storage.entry(PROPERTIES) is not None
-        held = (
-            if_exists == "replace" if exists else storage.entry(LOCK) is not None
-        )  # may be being replaced
-        with writing(storage) if held else nullcontext():
-            return cls(create_table(path, config, options=options, if_exists=if_exists))
+        made = create_table(path, config, options=options, if_exists=if_exists, holding=writing)
+        return cls(made)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Table:

@@ -4,7 +4,6 @@ from collections.abc import Collection
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.rules import refuse_other_rules
 from hoodie_nb.table.storage import META
 from hoodie_nb.table.timeline import COMMITS, Instant
 
@@ -26,7 +25,7 @@ def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None
 
     Checked before a write starts and before it is published; `ours` are our own instants.
     """
-    refuse_other_rules(table.storage, table.config)
+    table.rules.refuse_other(table.config)
     refuse_metadata_table(table)
     newest = table.timeline.completed_commits()[-1:]
     if any("latest_schema" in table.commit_metadata(instant).extra for instant in newest):

@@ -21,16 +21,18 @@ its instant, or by the position of its query.
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.record_folder import RecordFolder
 from hoodie_nb.errors import InvalidTable, WriteFailed
-from hoodie_nb.table.checksums import LOST, decode_record, encode_record
+from hoodie_nb.table.checksums import LOST
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.rollback import was_rolled_back
+from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.storage import META, OURS, STAGED, Storage
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.plan import WritePlan
@@ -62,21 +64,13 @@ class Prepared:
         """Return the record's path, relative to the table's root."""
         return f"{FOLDER}/{self.instant_time}.{self.ordinal}.json"
 
-    def to_bytes(self) -> bytes:
-        """Return the record's bytes; `parse` is the inverse."""
-        return encode_record(asdict(self))
-
     @classmethod
-    def parse(cls, content: bytes, path: str) -> "Prepared":
-        """Return the record in a file, or raise InvalidTable naming the file."""
-        raw = decode_record(content, path)
+    def parse(cls, raw: dict[str, Any]) -> "Prepared":
+        """Return the record with these values, as `asdict` and JSON have them."""
         raw["checkpoints"] = tuple(Checkpoint(**c) for c in raw["checkpoints"])
         raw["base"] = tuple(raw["base"])
         raw["statuses"] = tuple(WriteStatus(**s) for s in raw["statuses"])
-        record = cls(**raw)
-        if record.path != path:
-            raise InvalidTable(f"{path} is the record of another checkpoint; {LOST}")
-        return record
+        return cls(**raw)
 
 
 @dataclass(slots=True)
@@ -92,9 +86,9 @@ class Writing:
 class PreparedRecords:
     """The prepared checkpoints of one table."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, rules: KeptRules) -> None:
         self._storage = storage
-        self._records = RecordFolder(storage, FOLDER, _NAME.fullmatch, Prepared.parse)
+        self._records = RecordFolder(storage, rules, FOLDER, _NAME.fullmatch, Prepared.parse)
         self.refresh = self._records.refresh
 
     def all(self) -> list[Prepared]:
@@ -126,12 +120,11 @@ class PreparedRecords:
         for folder in sorted({str(PurePosixPath(path).parent) for path in staged}):
             self._storage.sync_folder(folder)  # make the names of the record's files durable
         self._storage.sync_folder(STAGED)
-        self._records.put(record.path, record, record.to_bytes())
+        self._records.put(record)
 
     def note_undone(self, record: Prepared) -> None:
         """Record that an instant is removed from the timeline without being completed."""
-        undone = replace(record, undone=True)
-        self._records.replace(record.path, undone, undone.to_bytes())
+        self._records.replace(replace(record, undone=True))
 
     def chain(self, instant_time: str) -> set[str]:
         """Return the instant and those that it has replaced, one after the other."""
@@ -155,14 +148,20 @@ def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
     """Delete torn completed files of these instants; return whether there were any.
 
     Such an instant is pending again. The caller has its content, and no reader could read the torn
-    file; older versions left one on file systems without hard links.
+    file; older versions left one on file systems without hard links. Raises InvalidTable if newer
+    commits build on it: it was whole, and is damaged.
     """
-    torn = []
-    for done in table.timeline.completed_commits() if instant_times else ():
+    torn, commits = [], table.timeline.completed_commits() if instant_times else []
+    for done in commits:
         if done.requested_time in instant_times:
             try:
                 CommitMetadata.parse(table.timeline.read(done), done.path)
             except InvalidTable:
+                if done != commits[-1]:
+                    raise InvalidTable(
+                        f"{table.storage.root}/{done.path} is damaged, and newer commits build on "
+                        "it: restore it from a backup"
+                    ) from None
                 torn.append(done)
     for done in torn:
         table.storage.remove(done.path)

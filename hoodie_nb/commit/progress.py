@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.checksums import decode_record, encode_record
+from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.storage import OURS, Storage, file_names, read_bytes
 
 FOLDER = f"{OURS}/progress"
@@ -57,20 +57,20 @@ class Entry:
 class ProgressRecords:
     """The progress records of one table."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, rules: KeptRules | None = None) -> None:
+        self._storage, self._rules = storage, rules or KeptRules(storage)
 
     def _read(self, query_id: str) -> dict[str, Any]:
         path = _path(query_id)
         if not self._storage.entry(path):
             return {"query": query_id, "checkpoints": [], "columns": None}
-        raw = decode_record(read_bytes(self._storage, path), path, _FIX)
+        raw = self._rules.decode(read_bytes(self._storage, path), path, _FIX)
         if raw["query"] != query_id:
             raise InvalidTable(f"{path} is the record of query {raw['query']}; {_FIX}")
         return raw
 
     def _write(self, raw: Mapping[str, Any]) -> None:
-        self._storage.put(_path(raw["query"]), encode_record(raw))
+        self._storage.put(_path(raw["query"]), self._rules.encode(raw))
 
     def entries(self, query_id: str) -> list[Entry]:
         """Return the recorded checkpoints of a query, oldest first."""

@@ -4,25 +4,41 @@ It is listed and read once per checkpoint, after `refresh`, and again after a fa
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import PurePosixPath
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.checksums import LOST
+from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.storage import Storage, file_names, read_bytes
 
-R = TypeVar("R")
+
+class Record(Protocol):
+    """A dataclass that knows its path, relative to the table's root."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def path(self) -> str:
+        """Return the path under which the record is saved."""
+
+
+R = TypeVar("R", bound=Record)
 
 
 class RecordFolder(Generic[R]):
-    """The records in `folder` whose names satisfy `counts`; `parse` decodes bytes and path."""
+    """The records in `folder` whose names satisfy `counts`; `parse` makes one from its values."""
 
     def __init__(
         self,
         storage: Storage,
+        rules: KeptRules,
         folder: str,
         counts: Callable[[str], object],
-        parse: Callable[[bytes, str], R],
+        parse: Callable[[dict[str, Any]], R],
     ) -> None:
-        self._storage, self._folder = storage, folder
+        self._storage, self._rules, self._folder = storage, rules, folder
         self._counts, self._parse = counts, parse
         self._known: dict[str, R | None] | None = None  # by path; None: not read yet
 
@@ -42,26 +58,28 @@ class RecordFolder(Generic[R]):
         return sorted(self._cached)
 
     def read(self, path: str) -> R:
-        """Return one of the records."""
+        """Return one of the records, or raise InvalidTable naming its file."""
         record = self._cached[path]
         if record is None:
-            record = self._parse(read_bytes(self._storage, path), path)
+            record = self._parse(self._rules.decode(read_bytes(self._storage, path), path))
+            if record.path != path:
+                raise InvalidTable(f"{path} is the record of another checkpoint; {LOST}")
             self._cached[path] = record
         return record
 
-    def put(self, path: str, record: R, content: bytes) -> None:
+    def put(self, record: R) -> None:
         """Save a record durably; FileExistsError if the name exists."""
         known = self._take_cache()
         self._storage.make_folder(self._folder)
         self._storage.sync_folder(str(PurePosixPath(self._folder).parent))
-        self._storage.put(path, content, new=True)
-        self._known = {**known, path: record}
+        self._storage.put(record.path, self._rules.encode(asdict(record)), new=True)
+        self._known = {**known, record.path: record}
 
-    def replace(self, path: str, record: R, content: bytes) -> None:
+    def replace(self, record: R) -> None:
         """Replace a record durably."""
         known = self._take_cache()
-        self._storage.put(path, content)
-        self._known = {**known, path: record}
+        self._storage.put(record.path, self._rules.encode(asdict(record)))
+        self._known = {**known, record.path: record}
 
     def remove(self, paths: list[str]) -> None:
         """Delete records durably, in this order."""

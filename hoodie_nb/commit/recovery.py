@@ -28,9 +28,9 @@ class Recovery:
 
     def __init__(self, table: TableHandle, events: EventLog) -> None:
         self.table = table
-        self.progress = ProgressRecords(table.storage)
-        self.prepared = PreparedRecords(table.storage)
-        self.sealed = SealedRecords(table.storage)
+        self.progress = ProgressRecords(table.storage, table.rules)
+        self.prepared = PreparedRecords(table.storage, table.rules)
+        self.sealed = SealedRecords(table.storage, table.rules)
         self._events = events
         self._nonce, self._begun = uuid.uuid4().hex[:12], ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
@@ -47,6 +47,7 @@ class Recovery:
 
     def forget_records(self) -> None:
         """Clear the cache of records; another holder of the lock may have changed them."""
+        self.table.rules.refresh()
         self.prepared.refresh()
         self.sealed.refresh()
 

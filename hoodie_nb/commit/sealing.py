@@ -20,14 +20,16 @@ longer recognised.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.record_folder import RecordFolder
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.checksums import LOST, StoredFile, decode_record, encode_record
+from hoodie_nb.table.checksums import LOST, StoredFile
+from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.storage import OURS, STAGED, Storage
 
 FOLDER = f"{OURS}/sealed"
@@ -56,28 +58,24 @@ class Sealed:
         return {PurePosixPath(run.path).parent.name for run in self.runs}
 
     @classmethod
-    def parse(cls, content: bytes, path: str) -> "Sealed":
-        """Return the record in a file, or raise InvalidTable naming the file."""
-        raw = decode_record(content, path)
+    def parse(cls, raw: dict[str, Any]) -> "Sealed":
+        """Return the record with these values, as `asdict` and JSON have them."""
         before = raw["after"]
-        record = cls(
+        return cls(
             Checkpoint(**raw["checkpoint"]),
             tuple(StoredFile(**run) for run in raw["runs"]),
             int(raw["sealed_at_ms"]),
             int(raw["arrival"]),
             None if before is None else Checkpoint(**before),
         )
-        if record.path != path:
-            raise InvalidTable(f"{path} is the record of another checkpoint; {LOST}")
-        return record
 
 
 class SealedRecords:
     """The sealed checkpoints of one table; seals up to the arrival `applied` do not count."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, rules: KeptRules) -> None:
         self._storage = storage
-        self._records = RecordFolder(storage, FOLDER, _NAME.fullmatch, Sealed.parse)
+        self._records = RecordFolder(storage, rules, FOLDER, _NAME.fullmatch, Sealed.parse)
         self.refresh = self._records.refresh
         self.applied = -1
 
@@ -110,7 +108,7 @@ class SealedRecords:
         before = [s.checkpoint for s in present if s.checkpoint not in applied]
         record = Sealed(checkpoint, tuple(runs), now_ms, arrival, before[-1] if before else None)
         self._storage.sync_folder(STAGED)
-        self._records.put(record.path, record, encode_record(asdict(record)))
+        self._records.put(record)
         failpoints.hit("coord.seal.post")
 
     def take_mark(self, extra: Mapping[str, str], where: str) -> None:

@@ -7,18 +7,18 @@ on the timeline have changed, so that a commit of another writer is never missed
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 import pyarrow as pa
 
-from hoodie_nb.clock import Clock, SystemClock
+from hoodie_nb.clock import Clock, SystemClock, instant_time
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table import foreign, properties, property_file
 from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
+from hoodie_nb.table.creation import clear, present, refuse_remains
 from hoodie_nb.table.file_groups import (
-    METADATA_NAMES,
     BaseFileName,
     Commits,
     FileGroups,
@@ -29,9 +29,8 @@ from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.lost import lost_files, lost_message, note_written
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.publish import mark_partition
-from hoodie_nb.table.rules import PATH as RULES
-from hoodie_nb.table.rules import keep_rules
-from hoodie_nb.table.storage import META, OURS, Storage
+from hoodie_nb.table.rules import KeptRules
+from hoodie_nb.table.storage import META, Storage
 from hoodie_nb.table.timeline import Instant, Listing, Timeline
 
 COMMITS_KEPT = 64
@@ -44,7 +43,7 @@ class TableHandle:
         self.storage = storage
         self.clock = clock
         self.config = config
-        self.timeline = Timeline(storage, clock)
+        self.timeline, self.rules = Timeline(storage, clock), KeptRules(storage)
         self._options: WriteOptions | None = None
         self._groups = FileGroups()
         self._listed = self._fits = False
@@ -96,8 +95,7 @@ class TableHandle:
         if not groups.instants:
             self._refuse_uncommitted()
         self._fits = bool(groups.slices)
-        if not self.storage.entry(RULES):
-            keep_rules(self.storage, self.config)
+        self.rules.complete(self.config)
         for folder in groups.unmarked:
             oldest = min(piece.instant_time for piece in groups.partition(folder).values())
             if mark_partition(self.storage, folder, oldest):
@@ -193,26 +191,23 @@ def create_table(
     options: Mapping[str, object] | None = None,
     if_exists: str = "error",
     clock: Clock | None = None,
+    holding: Callable[[Storage], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> TableHandle:
-    """Create an empty table; `if_exists` is "error", "open" (must agree) or "replace"."""
+    """Create an empty table; `if_exists` is "error", "open" (must agree) or "replace".
+
+    `holding` takes the table's lock, against other processes that create or replace it.
+    """
     if if_exists not in ("error", "open", "replace"):
         raise InvalidConfig(f"if_exists={if_exists!r}: choose 'error', 'open' or 'replace'")
     wanted = WriteOptions().updated(options or {})
-    storage = LocalStorage(path)
-    clock = clock or SystemClock()
-    if storage.entry(property_file.PATH) or storage.entry(property_file.BACKUP):
-        if if_exists == "error":
-            raise InvalidTable(
-                f"{storage.root} has a table already: use Table.open, if_exists='open', "
-                "or if_exists='replace' to delete it first"
-            )
-        found = properties.load(storage)
-        if if_exists == "open":
-            _must_agree(found, config, storage.root)
-            return TableHandle(storage, clock, found)
-    else:
-        _must_be_free(storage)
-    return _make(storage, clock, config, wanted, replace=if_exists == "replace")
+    storage, clock = LocalStorage(path), clock or SystemClock()
+    found = present(storage, config, if_exists)
+    if found is None or if_exists == "replace":
+        with holding(storage):
+            found = present(storage, config, if_exists)
+            if found is None or if_exists == "replace":
+                return _make(storage, clock, config, wanted, replace=found is not None)
+    return TableHandle(storage, clock, found)
 
 
 def _make(
@@ -223,74 +218,20 @@ def _make(
     *,
     replace: bool,
 ) -> TableHandle:
-    from hoodie_nb.clock import instant_time
-
-    if replace and storage.entry(META):
-        _clear(storage)
+    if replace:
+        clear(storage)
+    else:
+        refuse_remains(storage)
     storage.make_folder(META)
     storage.put(properties.OPTIONS, json.dumps(options.as_options(), indent=2).encode())
-    keep_rules(storage, config)
+    KeptRules(storage).keep(config)
     text = config.lines(instant_time(clock.now_ms()))
-    storage.put(property_file.PATH, text.encode(), new=True)
+    try:
+        storage.put(property_file.PATH, text.encode(), new=True)
+    except FileExistsError:
+        raise InvalidTable(
+            f"another program has created a table at {storage.root} at the same time: open that "
+            "one, or choose another folder"
+        ) from None
     storage.sync_folder("")
     return TableHandle(storage, clock, config)
-
-
-def _clear(storage: Storage) -> None:
-    """Delete a table: base files of its own partitions, then `.hoodie`, its properties last.
-
-    If interrupted, the remains are still a table that can be replaced; the lock is kept.
-    """
-    commits = Commits.of(Timeline(storage, SystemClock()).instants())
-    for folder in [f for f in table_folders(storage, commits) if f.is_partition]:
-        for entry in reversed(folder.entries):  # the metadata file last
-            if BaseFileName.parse(entry.name) or entry.name in METADATA_NAMES:
-                storage.remove(f"{folder.path}/{entry.name}" if folder.path else entry.name)
-        path = folder.path
-        while path and not storage.list_folder(path):
-            storage.remove(path)
-            path = path.rpartition("/")[0]
-    for entry in storage.list_folder(META):
-        path = f"{META}/{entry.name}"
-        if entry.is_folder and path != OURS:
-            storage.remove(path, tree=True)
-        elif not entry.is_folder and path != property_file.PATH:
-            storage.remove(path)
-    for entry in storage.list_folder(OURS):
-        if entry.is_folder:
-            storage.remove(f"{OURS}/{entry.name}", tree=True)
-    storage.remove(property_file.PATH)
-
-
-def _must_be_free(storage: Storage) -> None:
-    target = storage.fetch("")
-    if os.path.exists(target) and not os.path.isdir(target):
-        raise InvalidTable(f"{target} is a file, not a folder: choose another path")
-    names = [e.name for e in storage.list_folder("")]
-    inside = {e.name for e in storage.list_folder(META)}
-    leftover = names == [META] and inside <= {OURS.removeprefix(f"{META}/")}
-    if names and not leftover:  # an interrupted create leaves only our own folder
-        raise InvalidTable(
-            f"{target} has files that are not a Hudi table ({', '.join(names[:3])}): choose an "
-            "empty or new folder"
-        )
-
-
-def _must_agree(found: TableConfig, wanted: TableConfig, root: str) -> None:
-    def facts(config: TableConfig) -> dict[str, Any]:
-        return {
-            "record_key": config.record_key,
-            "partition_by": config.partition_by,
-            "ordering": config.ordering,
-            "merge_mode": config.merge_mode,
-            "hive_style": config.hive_style,
-            "url_encode": config.url_encode,
-            "schema": config.schema.to_string(),
-        }
-
-    ours, theirs = facts(wanted), facts(found)
-    different = [
-        f"{k}: table {theirs[k]!r}, requested {ours[k]!r}" for k in ours if ours[k] != theirs[k]
-    ]
-    if different:
-        raise InvalidConfig(f"{root} is a different table: {'; '.join(different)}")

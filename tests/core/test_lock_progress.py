@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -85,9 +86,9 @@ with writing(LocalStorage(sys.argv[2])):
 """
 
 
-@pytest.fixture
-def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the table's lock until its input ends."""
+@contextlib.contextmanager
+def in_other_process(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock of the table at `root` until its input ends."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(Path(package_file).parents[1]), str(root)],
         stdin=subprocess.PIPE,
@@ -100,6 +101,13 @@ def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
         if process.poll() is None:
             process.communicate("")
+
+
+@pytest.fixture
+def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the table's lock until its input ends."""
+    with in_other_process(root) as process:
+        yield process
 
 
 def test_a_second_process_gets_the_writers_pid(root: Path, holder: subprocess.Popen[str]) -> None:

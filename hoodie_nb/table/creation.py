@@ -1,0 +1,102 @@
+"""The place of a new table: whether it is free, and how an existing table is cleared.
+
+*Fault tolerance*: what an interrupted creation leaves is no table yet and can be created again.
+"""
+
+import os
+from typing import Any
+
+from hoodie_nb.clock import SystemClock
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table import properties, property_file
+from hoodie_nb.table.file_groups import METADATA_NAMES, BaseFileName, Commits, table_folders
+from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.storage import META, OURS, SCRATCH, Storage
+from hoodie_nb.table.timeline import Timeline
+
+
+def present(storage: Storage, config: TableConfig, if_exists: str) -> TableConfig | None:
+    """Return the table that exists, None in a free place; InvalidTable if it is neither."""
+    if not (storage.entry(property_file.PATH) or storage.entry(property_file.BACKUP)):
+        _must_be_free(storage)
+        return None
+    if if_exists == "error":
+        raise InvalidTable(
+            f"{storage.root} has a table already: use Table.open, if_exists='open', "
+            "or if_exists='replace' to delete it first"
+        )
+    found = properties.load(storage)
+    if if_exists == "open":
+        _must_agree(found, config, storage.root)
+    return found
+
+
+def clear(storage: Storage) -> None:
+    """Delete a table: base files of its own partitions, then `.hoodie`, its properties last.
+
+    If interrupted, the remains are still a table that can be replaced; the lock is kept.
+    """
+    commits = Commits.of(Timeline(storage, SystemClock()).instants())
+    for folder in [f for f in table_folders(storage, commits) if f.is_partition]:
+        for entry in reversed(folder.entries):  # the metadata file last
+            if BaseFileName.parse(entry.name) or entry.name in METADATA_NAMES:
+                storage.remove(f"{folder.path}/{entry.name}" if folder.path else entry.name)
+        path = folder.path
+        while path and not storage.list_folder(path):
+            storage.remove(path)
+            path = path.rpartition("/")[0]
+    for entry in storage.list_folder(META):
+        path = f"{META}/{entry.name}"
+        if entry.is_folder and path != OURS:
+            storage.remove(path, tree=True)
+        elif not entry.is_folder and path != property_file.PATH:
+            storage.remove(path)
+    for entry in storage.list_folder(OURS):
+        if entry.is_folder:
+            storage.remove(f"{OURS}/{entry.name}", tree=True)
+    storage.remove(property_file.PATH)
+
+
+def _must_be_free(storage: Storage) -> None:
+    target = storage.fetch("")
+    if os.path.exists(target) and not os.path.isdir(target):
+        raise InvalidTable(f"{target} is a file, not a folder: choose another path")
+    names = [e.name for e in storage.list_folder("")]
+    inside = {e.name for e in storage.list_folder(META)}
+    leftover = names == [META] and inside <= {OURS.removeprefix(f"{META}/")}
+    if names and not leftover:  # an interrupted create leaves only our own folder
+        raise InvalidTable(
+            f"{target} has files that are not a Hudi table ({', '.join(names[:3])}): choose an "
+            "empty or new folder"
+        )
+
+
+def refuse_remains(storage: Storage) -> None:
+    """Raise InvalidTable if our folder has records of a table that was there."""
+    folders = [f"{OURS}/{e.name}" for e in storage.list_folder(OURS) if e.is_folder]
+    filled = [path for path in folders if path != SCRATCH and storage.list_folder(path)]
+    if filled:  # they may hold rows that a stream considers written
+        raise InvalidTable(
+            f"{storage.root} has the remains of another table ({', '.join(filled)}): delete its "
+            f"folder {META}, or choose another folder"
+        )
+
+
+def _must_agree(found: TableConfig, wanted: TableConfig, root: str) -> None:
+    def facts(config: TableConfig) -> dict[str, Any]:
+        return {
+            "record_key": config.record_key,
+            "partition_by": config.partition_by,
+            "ordering": config.ordering,
+            "merge_mode": config.merge_mode,
+            "hive_style": config.hive_style,
+            "url_encode": config.url_encode,
+            "schema": config.schema.to_string(),
+        }
+
+    ours, theirs = facts(wanted), facts(found)
+    different = [
+        f"{k}: table {theirs[k]!r}, requested {ours[k]!r}" for k in ours if ours[k] != theirs[k]
+    ]
+    if different:
+        raise InvalidConfig(f"{root} is a different table: {'; '.join(different)}")
