@@ -33,7 +33,7 @@ from hoodie_nb.commit.prepared import (
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.publishing import publish
 from hoodie_nb.commit.recovery import Recovery
-from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidTable, WriteFailed
+from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, InvalidTable, WriteFailed
 from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
 from hoodie_nb.table.commits import WriteStatus, encode_commit
@@ -292,5 +292,5 @@ class WriteCoordinator(Recovery):
             sweep(table.storage, times, staged)
             table.mark_swept()
             failpoints.hit("coord.sweep.post")
-        except OSError as error:  # the commit is valid; the next writer does the remaining steps
+        except (OSError, HoodieError) as error:  # the commit is valid; the next writer goes on
             self._events.emit("settling_postponed", instant=time17, why=str(error))

@@ -21,11 +21,12 @@ from faults import Fault, FaultyStorage
 from lives import MODELS, SCHEMA, assert_at_rest, assert_whole_prefix, commits, live, make, opened
 from tables import LOCK, without_meta
 
-from hoodie_nb import Table
+from hoodie_nb import Table, failpoints
 from hoodie_nb.commit import lock as lock_module
 from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
 from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.table.storage import STAGED
 
 ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}
 
@@ -188,7 +189,14 @@ class Unlocked(FaultyStorage):
 def test_nothing_is_committed_after_the_lock_file_went_away(
     root: Path, commit_on: str, replaced: bool
 ) -> None:
-    """If the file is deleted or replaced at any time, the write ends in ConcurrentWriter."""
+    """If the file is deleted or replaced at any time, the write ends in ConcurrentWriter.
+
+    If that happens after the last commit, the write ends well and the next one cleans up.
+    """
+    whole = root.with_name("whole")
+    shutil.copytree(root, whole)
+    live(opened(whole), 4, commit_on=commit_on)
+    done = commits(whole)
     for at in itertools.count(1):
         copy = root.with_name(f"copy{at}")
         shutil.copytree(root, copy)
@@ -205,8 +213,10 @@ def test_nothing_is_committed_after_the_lock_file_went_away(
         if storage.fired is None:
             assert error is None
             break
-        assert error is not None
-        assert "was deleted or replaced" in str(error)
+        if error is None:  # only the steps after the last commit were left
+            assert storage.committed == done
+        else:
+            assert "was deleted or replaced" in str(error)
         assert commits(copy) == storage.committed
         assert_whole_prefix(copy)
         live(opened(copy), 4)
@@ -214,6 +224,37 @@ def test_nothing_is_committed_after_the_lock_file_went_away(
         assert_at_rest(copy)
         shutil.rmtree(copy)
     assert at > 20
+
+
+def _lose_the_lock(root: Path) -> None:
+    (root / LOCK).unlink()
+
+
+def _lose_the_staging_folder(root: Path) -> None:
+    shutil.rmtree(root / STAGED)
+    (root / STAGED).write_text("a file")
+
+
+@pytest.mark.parametrize("lose", [_lose_the_lock, _lose_the_staging_folder])
+def test_a_failure_after_the_commit_is_no_failure_of_the_write(
+    root: Path, lose: Callable[[Path], None]
+) -> None:
+    """The call returns its commit and reports what is left: an insert is not written again."""
+    table, row = Table.open(root), {"id": "new", "p": "par0", "ts": 1, "v": 1}
+    failpoints.call("coord.commit.post", lambda: lose(root))
+    try:
+        commit = table.insert(pa.Table.from_pylist([row], schema=SCHEMA))
+    finally:
+        failpoints.arm("")
+    assert commit is not None
+    assert commit.inserts == 1
+    assert len(table.events.records("settling_postponed")) == 1
+    if (root / STAGED).is_file():
+        (root / STAGED).unlink()
+    upsert(root)
+    found = [key for key in table.to_arrow(["id"]).column("id").to_pylist() if key == "new"]
+    assert found == ["new"]
+    assert_at_rest(root)
 
 
 def test_a_file_replaced_while_the_lock_is_taken_is_noticed(

@@ -10,13 +10,15 @@ import pyarrow as pa
 import pytest
 from faults import Crash
 from tables import schema_of, tree
-from test_journal import OURS, SCHEMA, Life, life, rows, upsert_elsewhere
+from test_journal import CONFIG, OURS, SCHEMA, Life, life, rows, upsert_elsewhere
 from test_meanwhile import disown, put_back, write_batch
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.index import upkeep
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.handle import create_table, open_table
 from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.names import refuse_colliding_folders
 from hoodie_nb.table.read import to_arrow
@@ -218,3 +220,32 @@ def test_a_plan_of_another_engine_is_not_repaired(tmp_path: Path, action: str) -
     (finding,) = table.fsck()
     assert action in finding.what
     assert finding.fix == "let the engine that planned it complete or cancel it"
+
+
+@pytest.mark.parametrize("operation", ["insert", "upsert"])
+def test_a_damaged_completed_file_under_newer_commits_is_not_written_again(
+    tmp_path: Path, operation: str
+) -> None:
+    """A prepared record that a backup restored does not replace a commit that others build on."""
+    table = Table(create_table(tmp_path / "t", CONFIG))
+    table.upsert(rows(("z", 1, 1, False)))
+    job = LocalJob(open_table(table.path), operation=operation)
+    job.write(rows(("a", 1, 1, False)))
+    job.checkpoint(1)
+    ours, backup = Path(table.path, OURS), tmp_path / "backup"
+    shutil.copytree(ours, backup)
+    job.checkpointing.complete()
+    table.upsert(rows(("newer", 1, 1, False)))
+    for name in ("prepared", "staged"):
+        shutil.copytree(backup / name, ours / name, dirs_exist_ok=True)
+    done = sorted(Path(table.path, ".hoodie").glob("*.commit"))[1]
+    whole = done.read_bytes()
+    done.write_bytes(whole.replace(b'_hoodie_nb_checksum": "', b'_hoodie_nb_checksum": "X'))
+    for _ in range(2):
+        with pytest.raises(InvalidTable, match=rf"{done.name} is damaged, and newer .* restore it"):
+            Table.open(table.path).upsert(rows(("n", 1, 1, False)))
+    done.write_bytes(whole)
+    Table.open(table.path).upsert(rows(("n", 1, 1, False)))
+    ids = table.to_arrow(["id"]).column("id").to_pylist()
+    assert sorted(ids) == ["a", "n", "newer", "z"]
+    assert fsck(table.path) == []
