@@ -27,7 +27,7 @@ def best_seconds(work: Callable[[], object]) -> float:
     return min(times)
 
 
-def filled(keys: pa.Array, **options: int) -> BloomFilter:
+def filter_of(keys: pa.Array, **options: int) -> BloomFilter:
     """Build a filter sized for the keys (or as `options` say)."""
     bloom = BloomFilter.sized(options.pop("entries", len(keys)), **options)
     bloom.add(keys)
@@ -39,12 +39,12 @@ def main() -> None:
     keys, others = uuids(), uuids()
     mixed = pa.array([text[: 1 + n % 36] * (1 + n % 5) for n, text in enumerate(keys.to_pylist())])
     rows = {"entries": 1000, "max_entries": 100_000}
-    bloom = filled(keys)
+    bloom = filter_of(keys)
     text = bloom.to_text()
     measures: list[tuple[str, Callable[[], object]]] = [
-        ("build", lambda: filled(keys)),
-        ("build, 1 to 180 bytes", lambda: filled(mixed)),
-        ("build, 60 rows", lambda: filled(keys, **rows)),
+        ("build", lambda: filter_of(keys)),
+        ("build, 1 to 180 bytes", lambda: filter_of(mixed)),
+        ("build, 60 rows", lambda: filter_of(keys, **rows)),
         ("probe, all hit", lambda: bloom.might_contain(keys)),
         ("probe, all miss", lambda: bloom.might_contain(others)),
     ]

@@ -37,7 +37,7 @@ from histories import VERBS, fast_folder
 from history.damage import HOW, Damage, files_of_ours, files_of_the_table
 from history.disasters import die_at
 from history.job import History
-from history.model import order, seen
+from history.model import order, visible
 from history.traits import Traits
 from index_truth import forget_caches
 
@@ -191,7 +191,7 @@ def _read(history: History) -> None:
     if history._seen[0]:
         found = hudi_table(history.path)
         rows = [] if found is None else found.to_pylist()
-        assert order(map(seen, rows)) == history._seen[1], "hudi-rs reads other rows"
+        assert order(map(visible, rows)) == history._seen[1], "hudi-rs reads other rows"
 
 
 # --- processes ----------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from core.tables import canonical, hudi_rows, rank, without_meta
-from core.writes import written
+from core.writes import write_uncommitted
 from histories import fast_folder
 from index_truth import index_gaps
 from pyspark.sql import functions as F
@@ -324,7 +324,7 @@ class History:
             data, shape = pa.Table.from_pylist(rows, schema=schema), Shape(index="bloom")
             keyed = keyed_in_order(data, intake)
             coordinator = WriteCoordinator(handle, EventLog())
-            result = written(
+            result = write_uncommitted(
                 coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
             )
             coordinator.complete([result], intake)

@@ -49,7 +49,7 @@ def stream(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.readStream.schema("id string, v long").json(str(folder))
 
 
-def written(folder: Path, rows: DataFrame, **settings: object) -> dict[str, int]:
+def write_and_read(folder: Path, rows: DataFrame, **settings: object) -> dict[str, int]:
     """Write a stream into a table without ordering column; return its rows."""
     table = hn.Table.create(folder / "t", schema=SCHEMA, record_key="id", if_exists="open")
     settings = {"checkpoint": str(folder / "ck"), "trigger": "available_now", **settings}
@@ -62,14 +62,14 @@ def written(folder: Path, rows: DataFrame, **settings: object) -> dict[str, int]
 def test_the_newest_file_of_a_batch_counts(spark, tmp_path, pipeline):
     """For any sizes and names of files, the newest row of a key is in the newest file."""
     newest = feed(tmp_path / "source")
-    found = written(tmp_path, stream(spark, tmp_path / "source"), pipeline=pipeline)
+    found = write_and_read(tmp_path, stream(spark, tmp_path / "source"), pipeline=pipeline)
     assert found == dict.fromkeys(KEYS, newest)
 
 
 def test_the_newest_file_of_a_sealed_batch_counts(spark, tmp_path):
     """A sealed checkpoint keeps the row of the newest file."""
     newest = feed(tmp_path / "source")
-    found = written(tmp_path, stream(spark, tmp_path / "source"), commit_interval=2)
+    found = write_and_read(tmp_path, stream(spark, tmp_path / "source"), commit_interval=2)
     assert found == dict.fromkeys(KEYS, newest)
 
 
@@ -83,7 +83,7 @@ def test_rows_of_a_file_keep_their_order_across_its_blocks(spark, tmp_path, pack
     for name, value in sizes.items():
         spark.conf.set(name, value)
     try:
-        found = written(tmp_path, stream(spark, tmp_path / "source"), write_tasks=3)
+        found = write_and_read(tmp_path, stream(spark, tmp_path / "source"), write_tasks=3)
     finally:
         for name in sizes:
             spark.conf.unset(name)
@@ -144,7 +144,7 @@ def test_the_newest_file_counts_after_other_steps(spark, tmp_path, name):
     feed(tmp_path / "in" / "1")
     newest = feed(tmp_path / "in" / "2", 100_000)
     rows = plans(spark, tmp_path / "in")[name]
-    assert written(tmp_path, rows) == dict.fromkeys(KEYS, newest)
+    assert write_and_read(tmp_path, rows) == dict.fromkeys(KEYS, newest)
 
 
 def test_the_newest_file_counts_with_offsets_of_the_second_format(spark, tmp_path):
@@ -153,7 +153,7 @@ def test_the_newest_file_counts_with_offsets_of_the_second_format(spark, tmp_pat
     format_version = "spark.sql.streaming.offsetLog.formatVersion"
     spark.conf.set(format_version, "2")
     try:
-        found = written(tmp_path, stream(spark, tmp_path / "source"))
+        found = write_and_read(tmp_path, stream(spark, tmp_path / "source"))
     finally:
         spark.conf.unset(format_version)
     assert found == dict.fromkeys(KEYS, newest)
@@ -167,7 +167,7 @@ def test_the_newest_file_counts_after_a_shuffle(spark, tmp_path):
         file.write("\n" * 5000)  # the largest file is read first
     os.utime(path, (1_700_001_000,) * 2)
     rows = stream(spark, tmp_path / "source").repartition(1)
-    assert written(tmp_path, rows) == dict.fromkeys(KEYS, newest)
+    assert write_and_read(tmp_path, rows) == dict.fromkeys(KEYS, newest)
 
 
 def test_the_newest_file_counts_in_every_batch_of_a_long_query(spark, tmp_path):
@@ -176,7 +176,7 @@ def test_the_newest_file_counts_in_every_batch_of_a_long_query(spark, tmp_path):
     for number in range(11):
         newest = feed(folder / f"day={number}", newest)
         days = stream(spark, folder).drop("day")
-        found = written(tmp_path, days, index="bloom", write_tasks=1)
+        found = write_and_read(tmp_path, days, index="bloom", write_tasks=1)
         assert found == dict.fromkeys(KEYS, newest)
     assert (tmp_path / "ck/sources/0/9.compact").exists()
 
@@ -190,7 +190,7 @@ def test_a_plan_with_state_continues_from_an_older_checkpoint_folder(spark, tmp_
     write.start().awaitTermination()
     for name in ("0", ".0.crc"):  # as if it had been killed before its commit
         (tmp_path / "ck/commits" / name).unlink()
-    assert set(written(tmp_path, rows)) == set(KEYS)
+    assert set(write_and_read(tmp_path, rows)) == set(KEYS)
 
 
 def test_a_source_that_lists_no_files_may_have_the_offset_of_one_that_does(tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from core.writes import committed, written
+from core.writes import write_and_commit, write_uncommitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_truth import forget_caches, index_gaps, plan_of
@@ -71,7 +71,7 @@ def write_elsewhere(table: Table, data: pa.Table, operation: str = "upsert") -> 
         WriteCoordinator(handle, EventLog()),
     )
     keyed = keyed_in_order(data, intake)
-    committed(
+    write_and_commit(
         coordinator,
         intake,
         lambda plan: write_in_process(keyed, plan, EventLog()),
@@ -309,7 +309,9 @@ def test_a_rolled_back_instant_leaves_nothing_in_the_index(tmp_path):
     handle = open_table(table.path)
     intake, coordinator = Intake(handle.config, SCHEMA), WriteCoordinator(handle, EventLog())
     keyed = keyed_in_order(rows(range(50, 150), 2), intake)
-    written(coordinator, intake, lambda p: write_in_process(keyed, p, EventLog()), Shape())
+    write_uncommitted(
+        coordinator, intake, lambda p: write_in_process(keyed, p, EventLog()), Shape()
+    )
     coordinator.undo_unprepared()
     assert newest_manifest(handle.storage) == manifest
     assert write_here(table, rows(range(150), 3))["found"] == 100
@@ -650,7 +652,9 @@ def test_keys_are_located_where_the_open_instant_put_them(tmp_path):
     table = open_table(make(tmp_path / "t").path)
     intake, coordinator = Intake(table.config, SCHEMA), WriteCoordinator(table, EventLog())
     keyed = keyed_in_order(rows(range(60), 1), intake)
-    first = written(coordinator, intake, lambda p: write_in_process(keyed, p, EventLog()), Shape())
+    first = write_uncommitted(
+        coordinator, intake, lambda p: write_in_process(keyed, p, EventLog()), Shape()
+    )
     plan = coordinator.plan(coordinator.table.timeline.pending()[0], intake, Shape(), [first])
     files = {
         s.file_id: read_keys(plan.storage.fetch(s.staged_path)).to_pylist() for s in first.statuses

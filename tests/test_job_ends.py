@@ -36,7 +36,7 @@ def started(spark, folder, **settings):
     return table, source, start
 
 
-def until(condition, limit: float = 60) -> bool:
+def wait_until(condition, limit: float = 60) -> bool:
     """Return whether a condition became true within the limit."""
     end = time.monotonic() + limit
     while not condition() and time.monotonic() < end:
@@ -48,12 +48,12 @@ def test_sealed_rows_of_an_idle_stream_are_committed_after_a_restart(spark, tmp_
     """The interval of rows sealed before a kill ends even if no further batch arrives."""
     table, _, start = started(spark, tmp_path)
     job = start(commit_interval="1 hour")
-    assert until((tmp_path / "ck/commits/0").exists)
+    assert wait_until((tmp_path / "ck/commits/0").exists)
     job.kill()
     assert table.to_arrow().num_rows == 0
     job = start(commit_interval="1 second")
     try:
-        assert until(lambda: table.to_arrow().num_rows, 30), job.status
+        assert wait_until(lambda: table.to_arrow().num_rows, 30), job.status
     finally:
         job.stop()
     assert table.fsck() == []
@@ -110,7 +110,7 @@ def test_an_interrupted_start_leaves_no_query(spark, tmp_path):
                 start().stop()
     finally:
         spark.streams.removeListener(listener)
-    assert until(lambda: not spark.streams.active, 10)
+    assert wait_until(lambda: not spark.streams.active, 10)
     source.add(row("b"))
     assert attempts > 1 or table.timeline().empty
     start(trigger="available_now").wait(60)
@@ -125,7 +125,7 @@ def test_a_query_that_failed_in_its_source_reports_it_when_stopped(spark, tmp_pa
     job.process_all_available()
     (tmp_path / "ck/offsets/1").mkdir()  # so that Spark cannot write the offsets of its next batch
     source.add(row("b"))
-    assert until(lambda: not job.active)
+    assert wait_until(lambda: not job.active)
     assert job.status.startswith("failed")
     with pytest.raises(hn.errors.WriteFailed, match="outside the writer"):
         job.stop()

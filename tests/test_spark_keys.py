@@ -25,7 +25,7 @@ COUNT = 30
 TASKS = 4  # among so many, Spark sends null and "" to different tasks
 
 
-def twice() -> pa.Table:
+def repeated_keys() -> pa.Table:
     """Return thirty keys twice: older rows with a null, newer ones with an empty partition."""
     keys = [f"k{n:02d}" for n in range(COUNT)]
     partitions = [None] * COUNT + [""] * COUNT
@@ -58,7 +58,7 @@ def test_null_and_empty_partition_are_one_in_every_pipeline(spark, tmp_path, pip
     """A key with a null and with an empty partition value is one record in all four pipelines."""
     table = null_partition_table(tmp_path / "t")
     source = FolderSource(tmp_path / "source", SCHEMA)
-    source.add(twice())
+    source.add(repeated_keys())
     stream = source.stream(spark)
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
     hn.write_stream(
@@ -71,7 +71,7 @@ def test_null_and_empty_partition_are_one_in_sealed_runs(spark, tmp_path):
     """A sealed checkpoint folds a null and an empty partition value into one record, too."""
     table = null_partition_table(tmp_path / "t", "commit_time")
     source = FolderSource(tmp_path / "source", SCHEMA)
-    source.add(twice())
+    source.add(repeated_keys())
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
     hn.write_stream(
         source.stream(spark), table, **settings, commit_interval=2, write_tasks=TASKS
@@ -82,7 +82,7 @@ def test_null_and_empty_partition_are_one_in_sealed_runs(spark, tmp_path):
 def test_null_and_empty_partition_are_one_in_a_batch(spark, tmp_path):
     """A DataFrame's upsert keeps one row of a key whose partition is null or empty."""
     table = null_partition_table(tmp_path / "t", "commit_time")
-    table.upsert(spark.createDataFrame(twice()))
+    table.upsert(spark.createDataFrame(repeated_keys()))
     holds_newer_rows(table)
 
 
@@ -176,8 +176,8 @@ def test_of_equal_ordering_values_the_last_row_counts(spark, tmp_path, how):
 def test_a_delete_on_spark_needs_the_keys_alone(spark, tmp_path):
     """A DataFrame of key and partition deletes by text; null and empty partitions are one."""
     table = null_partition_table(tmp_path / "t")
-    table.upsert(spark.createDataFrame(twice()))
-    keys = twice().select(["id", "p"]).slice(0, 10)
+    table.upsert(spark.createDataFrame(repeated_keys()))
+    keys = repeated_keys().select(["id", "p"]).slice(0, 10)
     assert table.delete(spark.createDataFrame(keys)).deletes == 10
     assert sorted(table.to_arrow()["v"].to_pylist()) == list(range(COUNT + 10, 2 * COUNT))
 
@@ -185,7 +185,7 @@ def test_a_delete_on_spark_needs_the_keys_alone(spark, tmp_path):
 def test_a_delete_flag_that_is_null_keeps_the_row(spark, tmp_path):
     """`_hoodie_is_deleted` deletes if it is true; rows with null are stored."""
     table = null_partition_table(tmp_path / "t")
-    rows = spark.createDataFrame(twice()).where("v < 3")
+    rows = spark.createDataFrame(repeated_keys()).where("v < 3")
     table.upsert(rows.withColumn("_hoodie_is_deleted", F.lit(None)))
     flags = F.when(F.col("v") == 1, True)
     table.upsert(rows.withColumn("_hoodie_is_deleted", flags).withColumn("p", F.lit("")))
@@ -203,7 +203,7 @@ def test_types_that_cannot_be_stored_are_refused_by_name(spark, tmp_path, kind):
 def test_a_collation_does_not_make_two_keys_one(spark, tmp_path):
     """Keys are compared byte by byte, even if the DataFrame's own order ignores case."""
     table = null_partition_table(tmp_path / "t")
-    rows = spark.createDataFrame(twice()).withColumn("p", F.lit("x"))
+    rows = spark.createDataFrame(repeated_keys()).withColumn("p", F.lit("x"))
     ids = F.when(F.col("v") < COUNT, F.upper("id")).otherwise(F.col("id"))
     for _ in range(2):
         table.upsert(rows.withColumn("id", F.collate(ids, "UTF8_LCASE")))

@@ -139,7 +139,7 @@ def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path, interrupted):
     table, jobs = board_table(tmp_path / "board"), []
     stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source", seed=7, pace=1)
 
-    def until(true):
+    def wait_until(true):
         limit = time.monotonic() + 60
         while not (jobs and true(jobs[0])) and time.monotonic() < limit:
             time.sleep(0.01)
@@ -147,11 +147,11 @@ def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path, interrupted):
     def dies():
         if threading.current_thread().name == "hoodie-job":
             if interrupted:
-                until(lambda job: job._in_batch.locked())
+                wait_until(lambda job: job._in_batch.locked())
             raise MemoryError("the watcher is made to die")
 
     def fails():
-        until(lambda job: job._error)
+        wait_until(lambda job: job._error)
         raise OSError("the batch was interrupted")
 
     failpoints.call("coord.commit.pre", dies)

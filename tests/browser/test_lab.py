@@ -32,7 +32,7 @@ print(f"END {job.status}; drawing took {job._view.follower.cost:.2%} of a core")
 """
 
 
-def shown(page, selector=".hoodie-frame text"):
+def shown_texts(page, selector=".hoodie-frame text"):
     """Return the texts in the pictures."""
     return page.eval_on_selector_all(selector, "all => all.map(one => one.textContent)")
 
@@ -64,11 +64,11 @@ def test_a_stream_is_watched_and_stopped(page, address, root, pictures):
     assert len(seen["heights"]) == 1, seen
     assert seen["frames"] > 30 and seen["changes"] > 5
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
-    assert "stopped" in shown(page)
-    assert kept(page, path)["text/plain"].startswith("<Dashboard step3: stopped, ")
+    assert "stopped" in shown_texts(page)
+    assert saved_output(page, path)["text/plain"].startswith("<Dashboard step3: stopped, ")
 
 
-def kept(page, path):
+def saved_output(page, path):
     """Save the notebook and return what its file keeps of the dashboard."""
     before = path.stat().st_mtime_ns
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
@@ -103,7 +103,7 @@ def test_a_fault_is_injected_and_its_recovery_is_shown(page, address, root, pict
         "text.match('is committed')); }"
     )
     page.locator(".hoodie-frame").screenshot(path=pictures / "faults.png")
-    assert any("is rolled back" in text for text in shown(page))
+    assert any("is rolled back" in text for text in shown_texts(page))
 
 
 # --- the notebooks themselves --------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_controls_run_when_asked(page, address, root, pictures):
     page.locator(".hoodie-frame").screenshot(path=pictures / "controls.png")
     heights = page.evaluate("() => window.hoodie.heights")
     assert len(heights) == 1, heights
-    assert "Last: step3" in " ".join(shown(page))
+    assert "Last: step3" in " ".join(shown_texts(page))
 
 
 def test_the_workspace_opens_the_tour(page, tmp_path, pictures):

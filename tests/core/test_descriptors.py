@@ -36,7 +36,7 @@ def make(path: os.PathLike[str], **options: object) -> hn.Table:
     return hn.Table.create(path, schema=SCHEMA, **keys, options={**TINY, **options})
 
 
-def opened() -> int:
+def count_open_files() -> int:
     """Return the number of this process's open files."""
     gc.collect()
     return len(os.listdir("/dev/fd"))
@@ -46,14 +46,14 @@ def opened() -> int:
 def few_files(room: int = ROOM) -> Iterator[None]:
     """Let the process open only that many more files than it has open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (opened() + room, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count_open_files() + room, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def holds(path: os.PathLike[str], wanted: pa.Table, files: int) -> None:
+def assert_rows(path: os.PathLike[str], wanted: pa.Table, files: int) -> None:
     """Assert that the table is clean and has these rows in so many files."""
     table = hn.Table.open(path)
     assert table.fsck() == []
@@ -65,11 +65,11 @@ def holds(path: os.PathLike[str], wanted: pa.Table, files: int) -> None:
 def test_more_new_buckets_are_flushed_than_files_may_be_open(tmp_path):
     """A batch of mini-batches into more new partitions than a process may open files is written."""
     table, data = make(tmp_path / "t"), rows(3 * MANY, MANY)
-    before = opened()
+    before = count_open_files()
     with few_files():
         table.upsert(data)
-    assert opened() == before
-    holds(tmp_path / "t", data, MANY)
+    assert count_open_files() == before
+    assert_rows(tmp_path / "t", data, MANY)
     flushed = [e.values["appended"] for e in table.events.records("buffer_flushed")]
     assert True in flushed and False in flushed
 
@@ -83,7 +83,7 @@ def test_a_job_flushes_more_new_buckets_than_files_may_be_open(tmp_path):
             job.write(data.slice(start, MANY // 2))
         job.checkpoint(1)
         job.complete(1)
-    holds(tmp_path / "t", data, MANY)
+    assert_rows(tmp_path / "t", data, MANY)
 
 
 def test_a_bucket_is_folded_from_more_runs_than_files_may_be_open(tmp_path):
@@ -97,7 +97,7 @@ def test_a_bucket_is_folded_from_more_runs_than_files_may_be_open(tmp_path):
             job.write(data)
         job.checkpoint(1)
         job.complete(1)
-    holds(tmp_path / "t", pa.concat_tables([data, rows(40, 1).slice(4)]), 1)
+    assert_rows(tmp_path / "t", pa.concat_tables([data, rows(40, 1).slice(4)]), 1)
 
 
 def test_an_interval_is_composed_from_more_runs_than_files_may_be_open(tmp_path):
@@ -110,7 +110,7 @@ def test_an_interval_is_composed_from_more_runs_than_files_may_be_open(tmp_path)
             job.write(rows(3, 1, number))
             job.checkpoint(number)
             job.complete(number)
-    holds(tmp_path / "t", rows(3, 1, 100), 1)
+    assert_rows(tmp_path / "t", rows(3, 1, 100), 1)
 
 
 def test_a_job_of_many_checkpoints_keeps_no_file_of_its_keys_open(tmp_path):
@@ -123,7 +123,7 @@ def test_a_job_of_many_checkpoints_keeps_no_file_of_its_keys_open(tmp_path):
             job.write(rows(number, 1, number))
             job.checkpoint(number)
             job.complete(number)
-    holds(tmp_path / "t", rows(80, 1, 80).slice(0, 80), 1)
+    assert_rows(tmp_path / "t", rows(80, 1, 80).slice(0, 80), 1)
 
 
 def test_lookups_and_reads_of_many_files_keep_none_open(tmp_path):
@@ -137,19 +137,19 @@ def test_lookups_and_reads_of_many_files_keep_none_open(tmp_path):
             job.checkpoint(1)
             job.complete(1)
         assert table.rebuild_index().files == MANY
-        holds(tmp_path / "t", data, MANY)
+        assert_rows(tmp_path / "t", data, MANY)
 
 
 def test_a_failed_write_leaves_no_file_open(tmp_path):
     """A task that dies while its new files are open closes them."""
     table, data = make(tmp_path / "t"), rows(50, 50)
-    before = opened()
+    before = count_open_files()
     for place in ("writer.flush", "writer.data"):
         failpoints.arm(f"{place}=raise:EIO@20")
         with pytest.raises(WriteFailed):
             table.upsert(data)
         failpoints.arm("")
-        assert opened() == before
+        assert count_open_files() == before
     assert fsck(tmp_path / "t") == []
     table.upsert(data)
-    holds(tmp_path / "t", data, 50)
+    assert_rows(tmp_path / "t", data, 50)

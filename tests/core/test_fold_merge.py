@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from core.writes import committed
+from core.writes import write_and_commit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import Model, hudi_rows, rank, schema_of, without_meta
@@ -278,7 +278,7 @@ def written_in_pieces(
 
     coordinator = WriteCoordinator(table, events)
     coordinator.recover()
-    committed(coordinator, intake, write, shape=Shape())
+    write_and_commit(coordinator, intake, write, shape=Shape())
     return events
 
 

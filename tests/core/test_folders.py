@@ -45,7 +45,7 @@ UPDATE = (("a", "x", 2), ("c", "x", 2), ("b", "y", 3), ("d", "y", 3))
 HELD = {"x": {"a": 2, "b": 1, "c": 2}, "y": {"a": 1, "b": 3, "d": 3}}
 
 
-def held(path: Path) -> dict[str, dict[str, int]]:
+def ordering_values(path: Path) -> dict[str, dict[str, int]]:
     """Return the ordering value of each key, by the folder whose newest files have it."""
     found: dict[str, dict[str, int]] = {}
     for piece in Table.open(path).file_groups().itertuples():
@@ -67,7 +67,7 @@ def test_one_file_id_in_two_partitions_is_two_buckets(
     job.write(rows(*UPDATE))
     job.checkpoint(1)
     job.complete(1)
-    assert held(tmp_path / "t") == HELD
+    assert ordering_values(tmp_path / "t") == HELD
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
@@ -77,9 +77,9 @@ def test_a_batch_into_a_copied_partition(tmp_path: Path, batch_bytes: int) -> No
     table = open_table(tmp_path / "t")
     table.options = table.options.updated({"batch_bytes": batch_bytes})
     Table(table).upsert(rows(*UPDATE))
-    assert held(tmp_path / "t") == HELD
+    assert ordering_values(tmp_path / "t") == HELD
     Table(table).delete(rows(("a", "x", 9), ("d", "y", 9)))
-    assert held(tmp_path / "t") == {"x": {"b": 1, "c": 2}, "y": {"a": 1, "b": 3}}
+    assert ordering_values(tmp_path / "t") == {"x": {"b": 1, "c": 2}, "y": {"a": 1, "b": 3}}
 
 
 # --- a lost .hoodie_partition_metadata -----------------------------------------------------------

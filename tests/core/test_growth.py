@@ -37,7 +37,7 @@ sys.addaudithook(_hook)
 
 
 @contextmanager
-def looks() -> Iterator[Counter[str]]:
+def count_accesses() -> Iterator[Counter[str]]:
     """Count the folders that are listed and the commits that are opened."""
     global _looks
     _looks = found = Counter()
@@ -61,7 +61,7 @@ def row(number: int) -> pa.Table:
 
 def upserted(table: hn.Table, number: int) -> Counter[str]:
     """Return what one upsert looked at."""
-    with looks() as found:
+    with count_accesses() as found:
         table.upsert(row(number))
     return found
 

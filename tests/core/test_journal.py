@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from core.writes import written
+from core.writes import write_uncommitted
 from faults import Crash, Fault, FaultyStorage
 from tables import tree
 
@@ -99,7 +99,7 @@ class Life:
         failpoints.arm("")
         assert self.job.table.storage.dead, f"{failpoint} was never reached"
 
-    def found(self) -> dict[str, tuple[int, int]]:
+    def rows_by_key(self) -> dict[str, tuple[int, int]]:
         """Return ordering value and value of each key."""
         read = to_arrow(self.handle()).to_pylist()
         assert len({r["id"] for r in read}) == len(read)
@@ -127,10 +127,10 @@ def test_a_long_interval_is_applied_once(life, failpoint):
     for number in range(129):
         one.checkpoint(("kept", 1, number + 2, False))
     one.die(failpoint, one.job.checkpointing.complete)
-    assert one.found() == {"kept": (1, 130)}
+    assert one.rows_by_key() == {"kept": (1, 130)}
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == {"kept": (1, 130)}
+    assert one.rows_by_key() == {"kept": (1, 130)}
     assert fsck(one.path) == []
 
 
@@ -151,7 +151,7 @@ def test_seals_that_are_half_removed_are_not_applied_again(life, step):
         one.job.checkpointing.complete()
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == {"kept": (1, 2)}
+    assert one.rows_by_key() == {"kept": (1, 2)}
     assert list(one.path.glob(f"{OURS}/sealed/*")) == []
 
 
@@ -165,7 +165,7 @@ def test_seals_are_applied_in_order_of_arrival(life):
         run = save_run(storage, f"{folder}/0.arrow", keyed, WholeRow("ts"))
         checkpointing.keep(Checkpoint("q", batch_id, f"{value:064x}"), folder, [run])
     one.job.checkpointing.complete()
-    assert one.found() == {"a": (1, 4)}
+    assert one.rows_by_key() == {"a": (1, 4)}
 
 
 def test_a_restored_checkpoint_folder_in_an_interval_arrives_last(life):
@@ -180,9 +180,9 @@ def test_a_restored_checkpoint_folder_in_an_interval_arrives_last(life):
     one.source.succeeded = 1
     one.start()
     one.checkpoint(("a", 1, 3, False))
-    assert one.found() == {}
+    assert one.rows_by_key() == {}
     one.job.checkpointing.complete()
-    assert one.found() == {"a": (1, 3), "b": (1, 1)}
+    assert one.rows_by_key() == {"a": (1, 3), "b": (1, 1)}
 
 
 def test_an_interval_ends_though_the_clock_is_set_back(life):
@@ -241,11 +241,11 @@ def test_a_damaged_seal_is_refused(life, kind, damage, which):
         one.start()
     if not (kind == "record" and damage == "missing"):
         assert path.name in str(caught.value)
-    assert one.found() == {}
+    assert one.rows_by_key() == {}
     path.write_bytes(whole)
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == {"k0": (1, 0), "k1": (1, 1), "k2": (1, 2), "same": (2, 2)}
+    assert one.rows_by_key() == {"k0": (1, 0), "k1": (1, 1), "k2": (1, 2), "same": (2, 2)}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -261,18 +261,18 @@ def test_a_damaged_prepared_checkpoint_is_refused(life, kind, damage, redone):
         upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 7})
     if kind == "deletes" and not redone:
         pytest.skip("only a redo reads them")
-    before = one.found()
+    before = one.rows_by_key()
     (path,) = one.path.glob(f"{OURS}/{PREPARED[kind]}")
     whole = path.read_bytes()
     DAMAGES[damage](path)
     with pytest.raises(InvalidTable, match=r"[Rr]estore"):
         one.start()
-    assert one.found() == before
+    assert one.rows_by_key() == before
     if kind == "record" and damage == "missing":
         return  # its files are gone with it: the source has to be read again
     path.write_bytes(whole)
     one.start()
-    assert one.found() == {"a": (1, 1), "b": (2, 2), **({"f": (1, 7)} if redone else {})}
+    assert one.rows_by_key() == {"a": (1, 1), "b": (2, 2), **({"f": (1, 7)} if redone else {})}
     assert fsck(one.path) == []
 
 
@@ -291,7 +291,7 @@ def test_damaged_progress_is_refused(life):
     one.start()
     one.checkpoint(("b", 1, 1, False))
     one.job.complete(one.number)
-    assert one.found() == {"a": (1, 1), "b": (1, 1)}
+    assert one.rows_by_key() == {"a": (1, 1), "b": (1, 1)}
 
 
 def test_nothing_is_built_on_an_open_instant_of_another_base(life):
@@ -301,9 +301,11 @@ def test_nothing_is_built_on_an_open_instant_of_another_base(life):
     (record,) = one.job.coordinator.prepared.all()
     upsert_elsewhere(one, SCHEMA, {"id": "a", "part": "p", "ts": 2, "v": 2})
     with pytest.raises(WriteFailed, match="another writer"):
-        written(one.job.coordinator, one.job.intake, lambda plan: [], Shape(), None, [record])
+        write_uncommitted(
+            one.job.coordinator, one.job.intake, lambda plan: [], Shape(), None, [record]
+        )
     one.job.complete(one.number)
-    assert one.found() == {"a": (2, 2)}
+    assert one.rows_by_key() == {"a": (2, 2)}
     assert fsck(one.path) == []
 
 
@@ -346,7 +348,7 @@ def test_a_batch_whose_commit_a_restore_removed_runs_again(life):
     one.start()
     one.checkpoint()
     one.job.checkpointing.complete()
-    assert sorted(one.found()) == ["k0", "k1", "k2"]
+    assert sorted(one.rows_by_key()) == ["k0", "k1", "k2"]
 
 
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)])
@@ -361,7 +363,7 @@ def test_an_instant_that_was_archived_is_not_applied_again(life, interval):
     upsert_elsewhere(one, SCHEMA, {"id": "a", "part": "p", "ts": 1, "v": 2})
     forget(one, *archived)
     one.start()
-    assert one.found() == {"base": (1, 1), "a": (1, 2)}
+    assert one.rows_by_key() == {"base": (1, 1), "a": (1, 2)}
     assert list(one.path.glob(f"{OURS}/prepared/*")) == []
 
 
@@ -393,10 +395,10 @@ def test_a_plan_of_another_engine_stops_the_commit(life, interval):
     plan.touch()
     with pytest.raises(ConcurrentWriter, match="another engine's plan"):
         one.job.checkpointing.complete()
-    assert one.found() == {}
+    assert one.rows_by_key() == {}
     plan.unlink()
     one.job.checkpointing.complete()
-    assert one.found() == {"a": (1, 1)}
+    assert one.rows_by_key() == {"a": (1, 1)}
 
 
 # --- the schema of now --------------------------------------------------------------------------
@@ -462,7 +464,7 @@ def test_rows_that_follow_a_new_column_are_written_with_those_before(life):
     one.job.checkpointing.complete()
     one.checkpoint(("b", 1, 1, False))
     one.job.checkpointing.complete()
-    assert one.found() == {"a": (1, 1), "b": (1, 1), "f": (5, 7)}
+    assert one.rows_by_key() == {"a": (1, 1), "b": (1, 1), "f": (5, 7)}
     assert to_arrow(one.handle())["note"].to_pylist().count("kept") == 1
 
 
@@ -502,7 +504,7 @@ def test_another_engine_may_commit_during_a_redo(life):
         one.job.complete(one.number)
     finally:
         failpoints.arm("")
-    assert one.found() == {"a": (2, 2), "f": (1, 3), "g": (1, 4)}
+    assert one.rows_by_key() == {"a": (2, 2), "f": (1, 3), "g": (1, 4)}
     assert fsck(one.path) == []
 
 
@@ -515,4 +517,4 @@ def test_seals_applied_by_a_batch_during_the_job_are_not_reported_lost(life):
     table.upsert(pa.Table.from_pylist([{"id": "b", "part": "p", "ts": 1, "v": 1}], SCHEMA))
     one.checkpoint(("a", 1, 1, False))
     one.job.checkpointing.complete()
-    assert one.found() == {"a": (1, 1), "b": (1, 1)}
+    assert one.rows_by_key() == {"a": (1, 1), "b": (1, 1)}

@@ -18,7 +18,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from core.writes import committed, ran
+from core.writes import run_checkpoint, write_and_commit
 from lives import (
     BATCHES,
     COMMITS,
@@ -237,7 +237,7 @@ def test_a_plan_of_another_engine_stays(root: Path, action: str) -> None:
     assert (root / ".hoodie" / name).read_bytes() == b"plan"
 
 
-def intruding(root: Path, number: int, act: Callable[[WritePlan], None]) -> TableHandle:
+def run_with_intruder(root: Path, number: int, act: Callable[[WritePlan], None]) -> TableHandle:
     """Run batch `number`; another writer acts between its writers' end and its commit."""
     table = opened(root)
     events = EventLog()
@@ -253,7 +253,7 @@ def intruding(root: Path, number: int, act: Callable[[WritePlan], None]) -> Tabl
         return statuses
 
     checkpoint = Checkpoint(QUERY, number, fingerprint(number))
-    committed(coordinator, intake, write, checkpoint=checkpoint)
+    write_and_commit(coordinator, intake, write, checkpoint=checkpoint)
     return table
 
 
@@ -267,7 +267,7 @@ def test_a_commit_of_another_writer_meanwhile_is_a_conflict(root: Path, offset_m
 
     before = data_files(root)
     with pytest.raises(ConcurrentWriter, match="rolled back, write the data again"):
-        intruding(root, 4, act)
+        run_with_intruder(root, 4, act)
     assert pending_names(root) == []
     assert data_files(root) == before
     assert without_meta(Table.open(root).to_arrow()) == MODELS[2]
@@ -289,7 +289,9 @@ def test_a_commit_that_takes_a_later_time_before_our_plan_is_a_conflict(root: Pa
     intake = Intake(table.config, table.schema)
     keyed = keyed_in_order(pa.Table.from_pylist([ROW], schema=SCHEMA), intake)
     with pytest.raises(ConcurrentWriter, match="rolled back"):
-        committed(coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()))
+        write_and_commit(
+            coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog())
+        )
     assert pending_names(root) == []
     assert without_meta(Table.open(root).to_arrow()) == MODELS[2]
 
@@ -304,7 +306,7 @@ def test_an_instant_that_another_engine_rolled_back_is_not_committed(root: Path)
 
     before = data_files(root)
     with pytest.raises(ConcurrentWriter):
-        intruding(root, 4, act)
+        run_with_intruder(root, 4, act)
     assert data_files(root) == before
     settle(WriteCoordinator(opened(root), EventLog()), EventLog())
     assert_at_rest(root)
@@ -322,7 +324,7 @@ def test_a_file_of_the_same_name_with_other_bytes_is_never_replaced(root: Path) 
             planted.append(path)
 
     with pytest.raises(CommitFailed, match="not applied"):
-        intruding(root, 4, act)
+        run_with_intruder(root, 4, act)
     assert pending_names(root) == []
     assert without_meta(Table.open(root).to_arrow()) == MODELS[2]
     assert planted
@@ -374,7 +376,7 @@ def check(root: Path, batch: int, mine: str, previous: str) -> None:
     checkpointing = Checkpointing(
         WriteCoordinator(table, events), intake, Shape(), events, IN_PROCESS
     )
-    ran(checkpointing, Checkpoint(QUERY, batch, mine), previous, lambda plan: [])
+    run_checkpoint(checkpointing, Checkpoint(QUERY, batch, mine), previous, lambda plan: [])
 
 
 def test_a_gap_between_table_and_checkpoint_folder_is_an_error(root: Path) -> None:
@@ -421,9 +423,9 @@ def test_the_same_number_with_other_data_is_run_again(root: Path) -> None:
 
         if operation == "insert":
             with pytest.raises(InvalidConfig, match="could duplicate rows"):
-                ran(checkpointing, mine, fingerprint(0), write)
+                run_checkpoint(checkpointing, mine, fingerprint(0), write)
         else:
-            ran(checkpointing, mine, fingerprint(0), write)
+            run_checkpoint(checkpointing, mine, fingerprint(0), write)
     assert hudi_rows(root) == model.snapshot()
 
 
@@ -477,7 +479,7 @@ def prepared_then_overtaken(root: Path) -> None:
         checkpointing.hold_open(3)
         schema = pa.schema([SCHEMA.field(name) for name in rows[0]])
         keyed = keyed_in_order(pa.Table.from_pylist(rows, schema=schema), intake)
-        ran(
+        run_checkpoint(
             checkpointing,
             Checkpoint(QUERY, number, fingerprint(number)),
             fingerprint(number - 1),

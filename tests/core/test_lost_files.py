@@ -52,7 +52,7 @@ def lose(table: Table, which: str) -> list[Path]:
     return gone
 
 
-def written(table: Table) -> dict[str, bytes | None]:
+def all_files(table: Table) -> dict[str, bytes | None]:
     """Return all files of a table except the record of a job's columns."""
     return {k: v for k, v in tree(table.path).items() if "/progress" not in k}
 
@@ -83,13 +83,13 @@ def test_no_write_builds_on_a_group_whose_newest_file_is_lost(
             given = rows(3, "b") if how != "insert" else rows(3, "d").slice(0, 1)
             getattr(opened, "insert" if how == "insert" else "upsert")(given)
 
-    before = written(table)
+    before = all_files(table)
     with pytest.raises(InvalidTable) as refused:
         write()
     instant = lost.stem.rpartition("_")[2]
     for word in (lost.name, f"commit {instant}", "from a backup", "accept_loss=True"):
         assert word in str(refused.value)
-    assert written(table) == before
+    assert all_files(table) == before
     shutil.copytree(tmp_path / "backup", table.path, dirs_exist_ok=True)
     write()
     assert Table.open(table.path).fsck() == []

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from core.writes import ran
+from core.writes import run_checkpoint
 from test_journal import OURS, SCHEMA, Life, committed, forget, life, rows, upsert_elsewhere
 
 from hoodie_nb import failpoints
@@ -42,7 +42,7 @@ def write_batch(one: Life, number: int, key: str) -> None:
     )
     keyed = keyed_in_order(rows((key, 1, number, False)), intake)
     before = f"{number - 1:064x}" if number else None
-    ran(
+    run_checkpoint(
         checkpointing,
         Checkpoint("q", number, f"{number:064x}"),
         before,
@@ -86,7 +86,7 @@ def test_a_batch_that_commits_at_once_and_fails_leaves_nothing_prepared(life, br
     assert list(one.path.glob(f"{OURS}/prepared/*")) == []
     assert one.handle().timeline.pending() == []
     write_batch(one, 1, "b")
-    assert sorted(one.found()) == ["a", "b"]
+    assert sorted(one.rows_by_key()) == ["a", "b"]
 
 
 # --- a folder of ours from a backup -------------------------------------------------------------
@@ -129,17 +129,17 @@ def test_seals_of_a_backup_that_are_applied_are_not_applied_again(life, folder, 
     if foreign:
         upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 7})
         disown(one)
-    before = one.found()
+    before = one.rows_by_key()
     put_back(one, backup, folder)
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == before == {"kept": (1, 3), **({"f": (1, 7)} if foreign else {})}
+    assert one.rows_by_key() == before == {"kept": (1, 3), **({"f": (1, 7)} if foreign else {})}
     assert list(one.path.glob(f"{OURS}/s*ed/*")) == []
     one.checkpoint(("kept", 1, 4, False))
     one.checkpoint(("new", 1, 1, False))
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == {**before, "kept": (1, 4), "new": (1, 1)}
+    assert one.rows_by_key() == {**before, "kept": (1, 4), "new": (1, 1)}
 
 
 def test_arrival_numbers_never_start_over(life):
@@ -159,7 +159,7 @@ def test_a_seal_right_after_a_commit_of_the_same_process_counts(life):
     one.checkpoint(("a", 1, 1, False))
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == {"a": (1, 1), "kept": (1, 2)}
+    assert one.rows_by_key() == {"a": (1, 1), "kept": (1, 2)}
 
 
 def test_seals_after_commits_of_an_older_version_are_applied(life):
@@ -174,7 +174,7 @@ def test_seals_after_commits_of_an_older_version_are_applied(life):
     one.checkpoint(("kept", 1, 3, False))
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == {"kept": (1, 3)}
+    assert one.rows_by_key() == {"kept": (1, 3)}
 
 
 @pytest.mark.parametrize("mark", ["", "x", "-2", "9" * 30])
@@ -214,7 +214,7 @@ def test_a_late_row_is_redone_if_the_row_it_lost_against_is_gone(life, lost):
     one.start()
     one.job.checkpointing.complete()
     kept = {"base": (1, 1), "b": (1, 1), "k": (5, 5)}
-    assert one.found() == {**kept, **({"c": (1, 1)} if lost == 2 else {})}
+    assert one.rows_by_key() == {**kept, **({"c": (1, 1)} if lost == 2 else {})}
     assert fsck(one.path) == []
 
 
@@ -233,7 +233,7 @@ def test_a_late_row_that_loses_again_is_kept_for_the_next_redo(life):
     restore_away(one, newer, last)
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == {"base": (1, 1), "b": (1, 1), "k": (5, 5)}
+    assert one.rows_by_key() == {"base": (1, 1), "b": (1, 1), "k": (5, 5)}
 
 
 @pytest.mark.parametrize("failpoint", ["coord.requested.pre", "coord.redo.pre"])
@@ -250,7 +250,7 @@ def test_a_redo_is_repeated_after_a_crash_and_archiving(life, failpoint):
     forget(one, *before)
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == {"base": (1, 1), "f": (1, 7), "g": (1, 8), "k": (5, 5)}
+    assert one.rows_by_key() == {"base": (1, 1), "f": (1, 7), "g": (1, 8), "k": (5, 5)}
     assert fsck(one.path) == []
 
 

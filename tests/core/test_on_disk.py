@@ -545,7 +545,7 @@ def java(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 NOON_IN_CHICAGO = dt.datetime(2023, 3, 31, 16, tzinfo=dt.UTC)
 
 
-def said(name: str) -> list[dict[str, Any]]:
+def expected_rows(name: str) -> list[dict[str, Any]]:
     """Return the rows that the fixture's .sql creates, without meta columns, by key."""
 
     def row(number: int, active: bool, part: int, *, person: str, small_int: int) -> dict[str, Any]:
@@ -573,7 +573,7 @@ def said(name: str) -> list[dict[str, Any]]:
 def test_javas_tables_have_the_rows_of_their_sql(java: Table) -> None:
     """Rows, nested values and decimals of Java's table are those of its SQL statements."""
     found = java.to_arrow(meta=False).sort_by("id")
-    expected = said(java.path)
+    expected = expected_rows(java.path)
     assert found.select(list(expected[0])).to_pylist() == expected
     diana = found.to_pylist()[-1]
     assert diana["decimalField"] == Decimal("65432.12345")

@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 Row = dict[str, Any]
 
 
-def made(path: Path, ordering: str | None = "ts", limits: Row | None = None) -> Table:
+def make_table(path: Path, ordering: str | None = "ts", limits: Row | None = None) -> Table:
     """Return an empty table with merge mode `partial`."""
     return Table.create(
         path,
@@ -49,7 +49,7 @@ def made(path: Path, ordering: str | None = "ts", limits: Row | None = None) -> 
     )
 
 
-def filled(winner: Row, other: Row) -> Row:
+def fill(winner: Row, other: Row) -> Row:
     """Return a row with its nulls replaced by the values of another one."""
     return {name: other[name] if value is None else value for name, value in winner.items()}
 
@@ -66,7 +66,7 @@ def apply(model: dict[str, Row], batch: list[Row], *, by_arrival: bool) -> None:
     for row in ranked:
         before = folded.get(row["id"])
         keeps = before is not None and not before[DELETED] and not row[DELETED]
-        folded[row["id"]] = filled(row, before) if keeps else row
+        folded[row["id"]] = fill(row, before) if keeps else row
     for key, row in folded.items():
         stored = model.get(key)
         wins = stored is None or by_arrival or rank(row) >= rank(stored)
@@ -76,10 +76,10 @@ def apply(model: dict[str, Row], batch: list[Row], *, by_arrival: bool) -> None:
         elif stored is None:
             model[key] = row
         else:
-            model[key] = filled(row, stored) if wins else filled(stored, row)
+            model[key] = fill(row, stored) if wins else fill(stored, row)
 
 
-def drawn(draw: random.Random, keys: int, *, deletes: bool = True) -> Row:
+def random_row(draw: random.Random, keys: int, *, deletes: bool = True) -> Row:
     """Return a random row with random nulls."""
     return {
         "id": f"k{draw.randrange(keys)}",
@@ -92,12 +92,12 @@ def drawn(draw: random.Random, keys: int, *, deletes: bool = True) -> Row:
     }
 
 
-def found(table: Table) -> dict[str, Row]:
+def rows_of(table: Table) -> dict[str, Row]:
     """Return the table's rows by key."""
     return {row["id"]: row for row in table.to_arrow(meta=False).to_pylist()}
 
 
-def plain(model: dict[str, Row]) -> dict[str, Row]:
+def rows_of_model(model: dict[str, Row]) -> dict[str, Row]:
     """Return the model's rows as the table has them."""
     return {k: {n: v for n, v in r.items() if n != DELETED} for k, r in model.items()}
 
@@ -107,12 +107,12 @@ def plain(model: dict[str, Row]) -> dict[str, Row]:
 def test_upserts_fill_what_is_null(tmp_path: Path, seed: int, ordering: str | None) -> None:
     """Random batches with duplicate keys, late rows and deletes give the model's rows."""
     draw, model = random.Random(seed), {}
-    table = made(tmp_path / "t", ordering)
+    table = make_table(tmp_path / "t", ordering)
     for _ in range(8):
-        batch = [drawn(draw, 12) for _ in range(draw.randint(1, 30))]
+        batch = [random_row(draw, 12) for _ in range(draw.randint(1, 30))]
         table.upsert(pa.Table.from_pylist(batch, SCHEMA))
         apply(model, batch, by_arrival=ordering is None)
-        assert found(table) == plain(model)
+        assert rows_of(table) == rows_of_model(model)
     assert table.fsck() == [] and Table.open(table.path)._handle.config.merge_mode == "partial"
 
 
@@ -120,21 +120,21 @@ def test_upserts_fill_what_is_null(tmp_path: Path, seed: int, ordering: str | No
 def test_checkpoints_fill_what_is_null(tmp_path: Path, interval: Interval | None) -> None:
     """Sealed checkpoints, and those of a lost notification, are applied one after the other."""
     draw, model = random.Random(3), {}
-    table = made(tmp_path / "t")
+    table = make_table(tmp_path / "t")
     job = LocalJob(open_table(table.path), interval=interval, pipeline="step2", index="bloom")
     for number in range(1, 13):
-        batch = [drawn(draw, 8) for _ in range(10)]
+        batch = [random_row(draw, 8) for _ in range(10)]
         job.write(pa.Table.from_pylist(batch, SCHEMA))
         job.checkpoint(number)
         (job.lose if number % 3 else job.complete)(number)
         apply(model, batch, by_arrival=False)
     job.checkpointing.complete()
-    assert found(table) == plain(model)
+    assert rows_of(table) == rows_of_model(model)
 
 
 def test_a_redo_does_not_bring_old_values_back(tmp_path: Path) -> None:
     """Another engine changes a column while ours is prepared: our null keeps that change."""
-    table = made(tmp_path / "t")
+    table = make_table(tmp_path / "t")
     row = {"id": "k", "p": "x", "ts": 1, "a": 1, "b": "old", "l": None}
     table.upsert(pa.Table.from_pylist([row], SCHEMA))
     job = LocalJob(open_table(table.path), pipeline="step2", index="bloom")
@@ -144,8 +144,8 @@ def test_a_redo_does_not_bring_old_values_back(tmp_path: Path) -> None:
     change = {**row, "ts": 2, "a": None, "b": "new"}
     commit_elsewhere(table, change, {**late, "ts": 1, "b": None, "a": 7})
     job.checkpointing.complete()
-    assert found(table)["k"] == {**row, "ts": 3, "a": 3, "b": "new"}
-    assert found(table)["late"] == {**late, "ts": 1, "a": 7, "b": "old"}
+    assert rows_of(table)["k"] == {**row, "ts": 3, "a": 3, "b": "new"}
+    assert rows_of(table)["late"] == {**late, "ts": 1, "a": 7, "b": "old"}
 
 
 def commit_elsewhere(table: Table, *rows: Row) -> None:
@@ -163,7 +163,7 @@ def commit_elsewhere(table: Table, *rows: Row) -> None:
 @pytest.mark.parametrize("limit", range(200, 2000, 200))
 def test_flushes_do_not_change_the_result(tmp_path: Path, limit: int) -> None:
     """Partial rows are folded once: in each column the newest value counts."""
-    table = made(tmp_path / "t", limits={"batch_bytes": 1, "task_max_bytes": limit})
+    table = make_table(tmp_path / "t", limits={"batch_bytes": 1, "task_max_bytes": limit})
     rows: list[Row] = [
         {"id": "k", "p": "x", "ts": 10, "a": 1, "b": None},
         {"id": "k", "p": "x", "ts": 5, "a": None, "b": "old"},
@@ -179,7 +179,7 @@ def test_empty_checkpoints_of_an_interval_are_applied_with_the_next(
     tmp_path: Path, filled_ones: str
 ) -> None:
     """An empty sealed checkpoint before, between or after others blocks nothing."""
-    table, expected = made(tmp_path / "t"), set()
+    table, expected = make_table(tmp_path / "t"), set()
     job = LocalJob(open_table(table.path), interval=Interval(checkpoints=3))
     for number, has_rows in enumerate(filled_ones):
         if has_rows == "1":
@@ -188,9 +188,9 @@ def test_empty_checkpoints_of_an_interval_are_applied_with_the_next(
             expected.add(row["id"])
         job.checkpoint(number)
         job.complete(number)
-    assert found(table).keys() == expected
+    assert rows_of(table).keys() == expected
     table.upsert(pa.Table.from_pylist([{**dict.fromkeys(table.schema.names), "id": "z", "p": "x"}]))
-    assert found(table).keys() == expected | {"z"} and table.fsck() == []
+    assert rows_of(table).keys() == expected | {"z"} and table.fsck() == []
 
 
 @pytest.mark.parametrize("strategy", ["", "ce9acb64-bde0-424c-9b91-f6ebba25356d"])
@@ -199,7 +199,7 @@ def test_a_custom_merge_mode_of_another_engine_is_not_written(
 ) -> None:
     """Of the custom merge modes only partial updates by the payload class are known."""
     table = (
-        made(tmp_path / "t")
+        make_table(tmp_path / "t")
         if strategy
         else Table.create(tmp_path / "t", schema=SCHEMA, record_key="id", ordering="ts")
     )

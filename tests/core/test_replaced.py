@@ -34,12 +34,12 @@ def replaced_elsewhere(path: Path, partition: str) -> str:
     return instant
 
 
-def ours(path: Path) -> dict[str, int]:
+def our_rows(path: Path) -> dict[str, int]:
     """Return the value of each key."""
     return {r["id"]: r["v"] for r in to_arrow(open_table(path)).to_pylist()}
 
 
-def theirs(path: Path) -> dict[str, int]:
+def rows_of_hudi_rs(path: Path) -> dict[str, int]:
     """Return the value of each key as hudi-rs reads it."""
     found = hudi_table(path)
     return {} if found is None else {r["id"]: r["v"] for r in found.to_pylist()}
@@ -66,8 +66,8 @@ def test_keys_of_a_replaced_group_are_written_elsewhere(
         job.complete(number)
         if number == 1:
             replaced_elsewhere(path, "p")
-            assert ours(path) == theirs(path) == {}
-    assert ours(path) == theirs(path) == {"a": 3, "b": 3, "c": 2}
+            assert our_rows(path) == rows_of_hudi_rs(path) == {}
+    assert our_rows(path) == rows_of_hudi_rs(path) == {"a": 3, "b": 3, "c": 2}
     assert fsck(path) == []
 
 
@@ -90,7 +90,7 @@ def test_a_slice_newer_than_the_replacement_is_not_read(tmp_path: Path) -> None:
     for state in (".commit.requested", ".inflight", ".commit"):
         text = content.replace(old.name, name) if state == ".commit" else ""
         (path / f".hoodie/{later}{state}").write_text(text)
-    assert ours(path) == theirs(path) == {}
+    assert our_rows(path) == rows_of_hudi_rs(path) == {}
     found = [str(finding) for finding in fsck(path)]
     assert len(found) == 1
     assert name in found[0]

@@ -51,12 +51,12 @@ def test_a_prepared_record_of_a_backup_is_not_applied_again(life, folders):
     for given in (("k", 6, 0, True), ("z", 6, 0, False)):
         one.checkpoint(given)
         one.job.complete(one.number)
-    before = one.found()
+    before = one.rows_by_key()
     for folder in folders:
         put_back(one, backup, folder)
     one.start()
     one.job.checkpointing.complete()
-    assert one.found() == before == {"base": (1, 1), "b": (1, 1), "f": (1, 7), "z": (6, 0)}
+    assert one.rows_by_key() == before == {"base": (1, 1), "b": (1, 1), "f": (1, 7), "z": (6, 0)}
     assert list(one.path.glob(f"{OURS}/prepared/*")) == []
     assert fsck(one.path) == []
 
@@ -139,7 +139,7 @@ def test_the_index_does_not_learn_from_a_part_of_an_instant(life, event):
     no_packing = json.dumps({"hoodie.parquet.small.file.limit": 0})
     (one.path / OURS / "options.json").write_text(no_packing)
     Table.open(one.path).upsert(rows(("a", 2, 2, False), ("b", 2, 2, False)))
-    assert one.found() == {"a": (2, 2), "b": (2, 2)}
+    assert one.rows_by_key() == {"a": (2, 2), "b": (2, 2)}
     assert fsck(one.path) == []
 
 

@@ -20,7 +20,7 @@ def rows(ts: int, value: int) -> pa.Table:
     return pa.Table.from_pylist([{"id": "a", "p": "x", "ts": ts, "v": value}], SCHEMA)
 
 
-def made(path: Path, merge_mode: str) -> Table:
+def make_table(path: Path, merge_mode: str) -> Table:
     """Return a table with one row at 10."""
     made = Table.create(
         path,
@@ -37,7 +37,7 @@ def made(path: Path, merge_mode: str) -> Table:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Return a table with one row at 10; the greater ordering value wins."""
-    return made(tmp_path / "t", "event_time")
+    return make_table(tmp_path / "t", "event_time")
 
 
 def flips(content: bytes, begin: int, end: int, step: int) -> list[bytes]:
@@ -59,7 +59,7 @@ LINES = {
 @pytest.mark.parametrize("line", LINES)
 def test_a_flipped_bit_in_the_properties_changes_no_rule(tmp_path: Path, line: str) -> None:
     """If any bit of the lines about merging has flipped, writers are refused."""
-    table = made(tmp_path / "t", LINES[line])
+    table = make_table(tmp_path / "t", LINES[line])
     path = Path(table.path, ".hoodie/hoodie.properties")
     whole = path.read_bytes()
     begin = whole.index(line.encode())

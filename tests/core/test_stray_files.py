@@ -66,7 +66,7 @@ def test_a_stray_file_in_our_folders_is_ignored(
     one.start()
     one.checkpoint(("b", 1, 2, False))
     one.job.checkpointing.complete()
-    assert one.found() == {"a": (1, 1), "b": (1, 2)}
+    assert one.rows_by_key() == {"a": (1, 1), "b": (1, 2)}
     assert fsck(one.path) == []
 
 

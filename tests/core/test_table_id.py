@@ -46,14 +46,14 @@ def test_a_record_of_another_table_is_refused(tmp_path: Path, kind: str) -> None
     record = copy_records(one, other, kind)
     with pytest.raises(InvalidTable, match=rf"{kind}/{record.name} belongs to another table"):
         other.start()
-    assert other.found() == {"b": (1, 1)}
+    assert other.rows_by_key() == {"b": (1, 1)}
     record.unlink()
     for path, content in kept.items():
         path.write_bytes(content)
     other.start()
     other.checkpoint(("c", 1, 1, False))
     other.job.checkpointing.complete()
-    assert other.found() == {"b": (1, 1), "c": (1, 1)}
+    assert other.rows_by_key() == {"b": (1, 1), "c": (1, 1)}
     assert fsck(other.path) == []
 
 
@@ -65,7 +65,7 @@ def test_a_copy_of_a_whole_table_goes_on_with_its_records(tmp_path: Path, kind: 
     shutil.copytree(one.path, tmp_path / "copy")
     one.path = tmp_path / "copy"
     one.start().checkpointing.complete()
-    assert one.found() == {"a": (1, 1), "b": (9, 999)}
+    assert one.rows_by_key() == {"a": (1, 1), "b": (9, 999)}
     assert tree(tmp_path / "one") == before
 
 
@@ -79,7 +79,7 @@ def test_a_table_without_an_id_gets_one_and_keeps_its_records(tmp_path: Path, ki
         assert values.pop("table_id")
         path.write_bytes(encode_record(values))
     one.start().checkpointing.complete()
-    assert one.found() == {"a": (1, 1), "b": (9, 999)}
+    assert one.rows_by_key() == {"a": (1, 1), "b": (9, 999)}
     assert len(json.loads(rules.read_bytes())["record"]["table_id"]) == 32
 
 
@@ -91,7 +91,7 @@ def test_rules_that_were_deleted_get_the_id_of_the_records(tmp_path: Path, kind:
     before = rules.read_bytes()
     rules.unlink()
     one.start().checkpointing.complete()
-    assert one.found() == {"a": (1, 1), "b": (9, 999)}
+    assert one.rows_by_key() == {"a": (1, 1), "b": (9, 999)}
     assert rules.read_bytes() == before
 
 
@@ -106,4 +106,4 @@ def test_a_replaced_table_has_another_id(tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "backup" / name, one.path / OURS / name, dirs_exist_ok=True)
     with pytest.raises(InvalidTable, match="belongs to another table"):
         one.start()
-    assert one.found() == {}
+    assert one.rows_by_key() == {}

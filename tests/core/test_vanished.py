@@ -54,7 +54,7 @@ def stream(path: Path) -> None:
     job.complete(1)
 
 
-def kept(path: Path, folder: str) -> None:
+def keep_only(path: Path, folder: str) -> None:
     """Leave only one of our folders as evidence of the newest commit."""
     ours = path / ".hoodie/.hoodie_nb"
     shutil.copytree(ours / folder, path.parent / folder)
@@ -65,14 +65,14 @@ def kept(path: Path, folder: str) -> None:
 def by_progress(path: Path) -> Path:
     """Commit by a job; only its progress is left."""
     stream(path)
-    kept(path, "progress")
+    keep_only(path, "progress")
     return commits(path)[-1]
 
 
 def by_index(path: Path) -> Path:
     """Commit by a call; only the index is left."""
     batch(path, 2)
-    kept(path, "index")
+    keep_only(path, "index")
     return commits(path)[-1]
 
 

@@ -17,7 +17,7 @@ from hoodie_nb.writer.plan import WritePlan
 Write = Callable[[WritePlan], Sequence[WriteStatus]]
 
 
-def written(
+def write_uncommitted(
     coordinator: WriteCoordinator, intake: Intake, write: Write, *settings: Any
 ) -> Prepared | None:
     """Write by a plan and return the result, not committed."""
@@ -26,7 +26,7 @@ def written(
     return work.result
 
 
-def committed(
+def write_and_commit(
     coordinator: WriteCoordinator, intake: Intake, write: Write, *settings: Any, **more: Any
 ) -> Instant | None:
     """Write by a plan, commit the result and return its instant."""
@@ -35,7 +35,7 @@ def committed(
     return work.instant
 
 
-def ran(
+def run_checkpoint(
     checkpointing: Checkpointing, checkpoint: Checkpoint, previous: str | None, write: Write
 ) -> Instant | None:
     """Run one checkpoint and return its instant."""

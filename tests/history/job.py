@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.faults import Crash, FaultyStorage
-from history.model import Model, Seen, identity, order, seen
+from history.model import Model, VisibleRow, identity, order, visible
 from history.rows import SCHEMA, Rows, config_of, table_of
 from history.traits import Traits
 from index_truth import index_gaps
@@ -48,7 +48,7 @@ class History:
         self.restarts = True  # after a crash, at once
         self.index_damaged = False  # it is rebuilt as keys are looked up, not at once
         self.foreign = False  # another engine has been here: instants may leave the timeline
-        self._seen: tuple[tuple[str, ...], list[Seen]] = ((), [])
+        self._seen: tuple[tuple[str, ...], list[VisibleRow]] = ((), [])
         self.job: LocalJob | None = None
         self.start()
 
@@ -181,8 +181,8 @@ class History:
         commits = tuple(i.requested_time for i in table.timeline.completed_commits())
         rows = to_arrow(table).to_pylist()
         keys = {identity(row) for row in rows}
-        assert self.traits.insert or len(keys) == len(rows), "a key twice"
-        found = order(map(seen, rows))
+        assert self.traits.insert or len(keys) == len(rows), "a key is duplicated"
+        found = order(map(visible, rows))
         if commits == self._seen[0]:
             assert found == self._seen[1], "rows of an instant that has not completed"
         assert commits[: len(self._seen[0])] == self._seen[0] or self.foreign

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Row = Mapping[str, Any]
-Seen = tuple[tuple[str, Any], ...]
+VisibleRow = tuple[tuple[str, Any], ...]
 DELETED = "_hoodie_is_deleted"
 
 
@@ -20,7 +20,7 @@ def identity(row: Row) -> tuple[Any, ...]:
     return (row["part"] or "", row["id"], row["sub"])
 
 
-def seen(row: Row) -> Seen:
+def visible(row: Row) -> VisibleRow:
     """Return a row as a reader shows it: its values without nulls and Hudi's own columns.
 
     Readers disagree about a null partition value, so it is shown as the empty one.
@@ -29,7 +29,7 @@ def seen(row: Row) -> Seen:
     return tuple(sorted({**own, "part": row["part"] or ""}.items()))
 
 
-def order(rows: Iterable[Seen]) -> list[Seen]:
+def order(rows: Iterable[VisibleRow]) -> list[VisibleRow]:
     """Return rows in an order that does not depend on their storage."""
     return sorted(rows, key=repr)
 
@@ -54,7 +54,7 @@ class Model:
         """Whether that record has ever been in the table."""
         return identity(row) in self._rows
 
-    def snapshot(self) -> list[Seen]:
+    def snapshot(self) -> list[VisibleRow]:
         """Return the rows that are not deleted, as a reader shows them."""
         rows = self._all if self._keeps_all else self._rows.values()
-        return order(seen(row) for row in rows if not row[DELETED])
+        return order(visible(row) for row in rows if not row[DELETED])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from core.faults import Crash
-from core.writes import written
+from core.writes import write_uncommitted
 from history.disasters import die_at
 from history.job import History
 from history.model import DELETED, identity
@@ -62,7 +62,7 @@ def _commit(history: History, rows: pa.Table, intake: Intake) -> None:
     keyed = keyed_in_order(rows, intake)
     with unarmed():
         shape = Shape(index="bloom")  # our index learns nothing from another engine
-        result = written(
+        result = write_uncommitted(
             coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
         )
         coordinator.complete([result], intake)

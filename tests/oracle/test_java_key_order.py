@@ -33,7 +33,7 @@ def batch(keys: list[str], version: int) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def written(judge: Judge, path: Path, first: str) -> None:
+def upsert_in_turn(judge: Judge, path: Path, first: str) -> None:
     """Upsert random batches by Java and by us in turn; no reader sees a key twice."""
     draw, held = random.Random(7), {}
     java_words = words(Layout()) | {"hoodie.parquet.small.file.limit": "0"}
@@ -64,7 +64,7 @@ def written(judge: Judge, path: Path, first: str) -> None:
 @pytest.mark.parametrize("first", ["java", "ours"])
 def test_keys_across_the_bmp_are_not_duplicated(judge: Judge, tmp_path: Path, first: str) -> None:
     """If Java and this library upsert the same keys in turn, each key stays one row."""
-    written(judge, tmp_path / "t", first)
+    upsert_in_turn(judge, tmp_path / "t", first)
 
 
 def test_ranges_of_javas_bulk_insert(judge: Judge, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def batch(draw: random.Random) -> pa.Table:
     return pa.Table.from_pylist([row(key) for key in draw.sample(range(40), 25)], SCHEMA)
 
 
-def made(path: Path) -> Table:
+def make_table(path: Path) -> Table:
     """Return an empty table of ours with merge mode `partial`."""
     return Table.create(
         path,
@@ -64,7 +64,7 @@ def made(path: Path) -> Table:
 
 def test_partial_updates_as_java_makes_them(judge: Judge, tmp_path: Path) -> None:
     """The same upserts, by Java into its table and by us into ours, give the same rows."""
-    draw, ours, path = random.Random(5), made(tmp_path / "ours"), tmp_path / "java"
+    draw, ours, path = random.Random(5), make_table(tmp_path / "ours"), tmp_path / "java"
     for number in range(5):
         rows = batch(draw)
         ours.upsert(rows)
@@ -76,8 +76,8 @@ def test_partial_updates_as_java_makes_them(judge: Judge, tmp_path: Path) -> Non
 
 def test_partial_updates_of_both_in_one_table(judge: Judge, tmp_path: Path) -> None:
     """We and Java write a table in turn; it ends with the same rows as a table of ours alone."""
-    draw, alone, path = random.Random(6), made(tmp_path / "alone"), tmp_path / "java"
-    shared = made(tmp_path / "shared")
+    draw, alone, path = random.Random(6), make_table(tmp_path / "alone"), tmp_path / "java"
+    shared = make_table(tmp_path / "shared")
     for number in range(6):
         rows = batch(draw)
         alone.upsert(rows)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.writes import committed, written
+from core.writes import write_and_commit, write_uncommitted
 from scenarios.tables import CONFIG, SCHEMA
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
@@ -38,7 +38,7 @@ class OtherWriters:
         handle = self._world.handle()
         keyed = keyed_in_order(self._world._rows(words, every_column=True), Intake(CONFIG, SCHEMA))
         coordinator, intake = WriteCoordinator(handle, EventLog()), Intake(CONFIG, SCHEMA)
-        result = written(
+        result = write_uncommitted(
             coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()), Shape()
         )
         assert isinstance(result, Prepared)
@@ -88,7 +88,7 @@ class OtherWriters:
             ]
 
         job = self._world.job
-        committed(job.coordinator, job.intake, write, job.shape)
+        write_and_commit(job.coordinator, job.intake, write, job.shape)
 
     def do_second_job(self) -> None:
         """Start another job on the table while this one runs."""
