@@ -249,7 +249,8 @@ class WriteCoordinator(Recovery):
         done = done or self.completed(time17)
         whole = done is None or self.notes.ends_with(time17, records)
         if done is None:
-            content = encode_commit(statuses, last.operation, self.notes.of(records, intake))
+            notes = self.notes.of(records, intake)
+            content = encode_commit(time17, statuses, last.operation, notes)
             instant = Instant(time17, "commit", State.INFLIGHT)
             try:
                 done = publish(self.table, self._events, instant, statuses, content)

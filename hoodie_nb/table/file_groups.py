@@ -2,8 +2,10 @@
 
 A base file counts if its instant is a completed commit, or is older than the first completed commit
 and not pending (its commit was archived, while older rollbacks and cleans may remain). The newest
-such file of a group is its slice. Groups replaced by a replacecommit are gone from that instant on,
-with anything written into them later: every engine ignores their file ids.
+such file of a group is its slice. If there are two of one instant (another engine's attempt ran on
+after the commit), the one that the commit names counts; if that is not clear, the table is refused.
+Groups replaced by a replacecommit are gone from that instant on, with anything written into them
+later: every engine ignores their file ids.
 
 A partition is a folder with a metadata file, as for every Hudi reader, or one that has lost the
 file but has base files that count and whose rows name this folder. Such rows are read, so that no
@@ -17,10 +19,11 @@ other folders are not read.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.base_file import partition_path_in
 from hoodie_nb.table.beneath import link_refused
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
@@ -202,24 +205,50 @@ def load_file_groups(
     unmarked = []
     for folder in table_folders(storage, commits, partitions):
         found = _latest(folder, commits, as_of) if folder.is_partition else {}
-        kept = {k: v for k, v in found.items() if (folder.path, k) not in replaced}
+        kept = {
+            file_id: newest[0] if len(newest) == 1 else _named(storage, timeline, newest)
+            for file_id, newest in found.items()
+            if (folder.path, file_id) not in replaced
+        }
         if kept:
             slices[folder.path] = kept
             unmarked += [folder.path] * (not folder.marked)
     return FileGroups(slices, tuple(sorted(visible)), tuple(unmarked), replaced)
 
 
-def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, FileSlice]:
-    latest: dict[str, FileSlice] = {}
+def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, list[FileSlice]]:
+    """Return the newest files of each group: one, unless several have the same instant."""
+    latest: dict[str, list[FileSlice]] = {}
     for entry, name in _counted(folder.entries, commits):
         if as_of is not None and name.instant_time > as_of:
             continue
-        known = latest.get(name.file_id)
-        if known is None or known.instant_time < name.instant_time:
-            latest[name.file_id] = FileSlice(
-                folder.path, name.file_id, name.instant_time, entry.name, entry.size_bytes
+        known = latest.setdefault(name.file_id, [])
+        if known and known[0].instant_time < name.instant_time:
+            known.clear()
+        if not known or known[0].instant_time == name.instant_time:
+            known.append(
+                FileSlice(
+                    folder.path, name.file_id, name.instant_time, entry.name, entry.size_bytes
+                )
             )
     return latest
+
+
+def _named(storage: Storage, timeline: Timeline, pieces: Sequence[FileSlice]) -> FileSlice:
+    """Return the one of several files of a group and instant that its commit names."""
+    done = timeline.completed(pieces[0].instant_time)
+    paths: Collection[str] = ()
+    if done is not None:
+        paths = CommitMetadata.parse(timeline.read(done), f"{storage.root}/{done.path}").paths
+    named = [piece for piece in pieces if piece.path in paths]
+    if len(named) == 1:
+        return named[0]
+    raise InvalidTable(
+        f"{storage.root} has {len(pieces)} base files of one file group and instant, "
+        f"{' and '.join(piece.path for piece in pieces)}, and {len(named) or 'none'} of them in "
+        f"{f'its commit {done.path}' if done else 'a commit (it was archived)'}: restore what the "
+        "commit wrote from a backup, or move the files with fewer rows out of the table"
+    )
 
 
 def _replaced(timeline: Timeline, instants: Iterable[Instant]) -> frozenset[tuple[str, str]]:

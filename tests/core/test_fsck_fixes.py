@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tables import hudi_rows, schema_of, without_meta
+from tables import edited_elsewhere, hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.table.base_file import BLOOM, MAX_KEY
@@ -64,7 +64,7 @@ def with_footer(file: Path, **entries: str) -> None:
     for stat in metadata["partitionToWriteStats"][file.parent.name]:
         if stat["path"].endswith(file.name):
             stat["fileSizeInBytes"] = file.stat().st_size
-    commit.write_text(json.dumps(metadata))
+    edited_elsewhere(commit, metadata)
 
 
 def follow(table: Path, fix: str, backup: Path) -> None:
