@@ -34,7 +34,7 @@ from typing import NoReturn
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.beneath import folder_beneath
 from hoodie_nb.table.local_storage import fence
-from hoodie_nb.table.storage import OURS, Storage
+from hoodie_nb.table.storage import OURS, Storage, permitted
 
 PATH = f"{OURS}/lock"
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -172,7 +172,11 @@ def _opened(storage: Storage) -> io.FileIO:
         return os.open("lock", flags | _FLAGS, 0o644, dir_fd=folder)
 
     file = None
-    with _without_forks(), folder_beneath(storage.root, OURS.split("/"), make=True) as folder:
+    with (
+        _without_forks(),
+        permitted(f"{storage.root}/{PATH}"),
+        folder_beneath(storage.root, OURS.split("/"), make=True) as folder,
+    ):
         try:
             file = io.FileIO(storage.fetch(PATH), "r+", opener=opener)
             _files.add(file)

@@ -134,7 +134,7 @@ def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> Writ
     name = str(BaseFileName(piece.file_id, token, plan.instant_time))
     kept = source.metadata.num_rows - len(lost) if source else 0
     with ChecksummedFile(plan.storage.open_new(staged)) as sink:
-        writer = plan.base_file(sink, expected_rows=kept)
+        writer = plan.base_file(sink, name, expected_rows=kept)
         for rows in iterate_rows(source, schema, path) if source else ():
             keep = ~np.isin(np.arange(position, position + rows.num_rows), lost)
             position += rows.num_rows

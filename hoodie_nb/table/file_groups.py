@@ -8,9 +8,9 @@ Groups replaced by a replacecommit are gone from that instant on, with anything 
 later: every engine ignores their file ids.
 
 A partition is a folder with a metadata file, as for every Hudi reader, or one that has lost the
-file but has base files that count and whose rows name this folder. Such rows are read, so that no
-upsert treats them as new, and the next write restores the metadata file. Copies of base files in
-other folders are not read.
+file but has base files that count and whose rows, if there are any, name this folder. Such rows
+are read, so that no upsert treats them as new, and the next write restores the metadata file.
+Copies of base files in other folders are not read.
 
 *On disk*: `<partition>/<fileId>_<writeToken>_<instant>.parquet`, exactly two `_`.
 
@@ -32,7 +32,7 @@ from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 METADATA_NAMES = frozenset(PARTITION_METADATA + kind for kind in ("", ".parquet", ".orc"))
-_NAME = re.compile(r"([^_/]+)_([^_/]+)_(\d{14}|\d{17})\.parquet")
+_NAME = re.compile(r"([^_/\ud800-\udfff]+)_([^_/\ud800-\udfff]+)_(\d{14}|\d{17})\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +163,25 @@ def table_folders(
     given = None if paths is None else ((path, storage.list_folder(path)) for path in paths)
     for path, entries in walk_folders(storage) if given is None else given:
         marked = any(e.name in METADATA_NAMES for e in entries)
+        counts = any(True for _ in _counted(entries, commits))
+        if counts or marked:
+            _must_be_text(storage, path)
         if marked:
             yield Folder(path, entries, True, True)
-        elif any(True for _ in _counted(entries, commits)):
+        elif counts:
             belongs = _rows_name_folder(storage, path, entries, commits)
             yield Folder(path, entries, False, belongs)
+
+
+def _must_be_text(storage: Storage, path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InvalidTable(
+            f"folder {os.fsencode(path)!r} of the table at {storage.root} has base files or "
+            "partition metadata, but its name is not UTF-8, so no row can name it: move it out "
+            "of the table, or give it the name that its rows have"
+        ) from None
 
 
 def _counted(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry, BaseFileName]]:
@@ -186,7 +200,7 @@ def _rows_name_folder(
         named = partition_path_in(storage.fetch(path))
         if named is not None:
             return named == folder
-    return False
+    return True  # no rows: all were deleted
 
 
 def load_file_groups(

@@ -197,7 +197,8 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
             verify_pages(local)
             footer, keys = read_footer(open_base_file(local)), read_keys(local)
         except HoodieError as error:
-            yield Finding(str(error), _RESTORE)
+            readable = os.access(local, os.R_OK)
+            yield Finding(str(error), _RESTORE if readable else "let this user read it")
             continue
         seen.setdefault(piece.partition_path, []).append(keys)
         objection = index_objection(footer, keys)
