@@ -95,7 +95,8 @@ def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]], groups: Fi
     piece = groups.partition(folder).get(name.file_id)
     if piece is not None and piece.instant_time > name.instant_time:
         problem = f"is older than {piece.path}, which no commit names"
-        fix = "Move that file out of the table (restore its commit from a backup if it is damaged)"
+        fix = f"Restore {piece.instant_time}.commit from a backup, if it is damaged; or move that "
+        fix += "file out of the table"
     return (
         f"{root}/{folder + '/' if folder else ''}{name}{others}, written by commit "
         f"{name.instant_time}, {problem}: a write would build on another file, and the rows of "
