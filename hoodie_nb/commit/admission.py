@@ -115,7 +115,6 @@ class Admission:
                     refuse_vanished(table, pending)  # its message is more specific
                 raise
 
-
     def check_folders(self, partitions: Collection[str]) -> None:
         """Raise InvalidInput if rows to be sealed could not be published with the other rows."""
         known = {path for seal in self._sealed.all() for path in seal.partitions}

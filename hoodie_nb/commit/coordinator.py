@@ -28,6 +28,7 @@ from hoodie_nb.commit.prepared import (
     merged,
     refuse_conflicts,
     refuse_moved,
+    refuse_other_instants,
     verify,
 )
 from hoodie_nb.commit.progress import Checkpoint
@@ -128,7 +129,8 @@ class WriteCoordinator(Recovery):
                 instant = self.begin()
             work = Writing(self.plan(instant, intake, shape, records))
             yield work
-            work.result = self._reported(work, instant or self._own(), checkpoint, keep_empty)
+            instant = instant or next(iter(self._own()), None)
+            work.result = self._reported(work, instant, checkpoint, keep_empty)
         except BaseException as error:
             message = self._roll_back_failed(error)
             if isinstance(error, OSError):
@@ -145,6 +147,7 @@ class WriteCoordinator(Recovery):
         """Return what was written; without a file the instant leaves the timeline again."""
         plan, statuses = work.plan, work.statuses
         refuse_conflicts(statuses)
+        refuse_other_instants(statuses, instant.requested_time if instant else "", self._nonce)
         refuse_colliding_folders(
             plan.storage, plan.groups.slices, {s.partition_path for s in statuses}
         )

@@ -2,8 +2,8 @@
 
 On a case-insensitive file system (macOS, Windows, some network disks) the partitions `NY` and `ny`
 would be one folder: readers would find the rows of both in the first folder, and no upsert would
-find those of the second one. So the second name is refused before a checkpoint is prepared or sealed.
-Such file systems also treat the two Unicode forms of an accented letter as equal.
+find those of the second one. So the second name is refused before a checkpoint is prepared or
+sealed. Such file systems also treat the two Unicode forms of an accented letter as equal.
 
 **Caveats**: only the table's own folder is checked; mounted subfolders may differ.
 """
