@@ -47,6 +47,7 @@ class _Held:
     def __init__(self, root: str) -> None:
         self.root, self.mutex = root, threading.RLock()
         self.forked = False  # a child's copy of its parent's hold
+        self.thread: int | None = None  # the one that writes
         self._job: str | None = None
         self._file: weakref.ref[io.FileIO] | None = None
 
@@ -122,11 +123,15 @@ def writing(storage: Storage) -> Iterator[None]:
     """Hold the table for one write; ConcurrentWriter if another process has it."""
     held = _held(storage)
     with held.mutex:
-        if held.file is not None:  # a job of this process holds it, or an outer call
-            yield
-            return
-        with held.take(storage, "a batch write"):
-            yield
+        outer, held.thread = held.thread, threading.get_ident()
+        try:
+            if held.file is not None:  # a job of this process holds it, or an outer call
+                yield
+                return
+            with held.take(storage, "a batch write"):
+                yield
+        finally:
+            held.thread = outer
 
 
 class JobHold:
@@ -149,6 +154,11 @@ class JobHold:
             _refuse_forked(self._held.root)
         with writing(self._storage):
             yield
+
+    @property
+    def in_write(self) -> bool:
+        """Whether this thread is inside a write of the table: the job would wait for it forever."""
+        return self._held.thread == threading.get_ident()
 
     def release(self) -> None:
         """Release the table, between two writes; idempotent."""
