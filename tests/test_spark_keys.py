@@ -80,6 +80,20 @@ def test_null_and_empty_partition_are_one_in_sealed_runs(spark, tmp_path):
     holds_newer_rows(table)
 
 
+@pytest.mark.parametrize("mode", ["LEGACY", "EXCEPTION"])
+def test_a_snapshot_on_spark_has_the_dates_that_were_written(spark, tmp_path, mode):
+    """Dates and times before 1582 are read as they are, whatever the session's rebase mode."""
+    old, schema = datetime.date(1500, 1, 1), pa.schema([("id", pa.string()), ("d", pa.date32())])
+    table = hn.Table.create(tmp_path / "t", schema=schema, record_key="id")
+    table.upsert(pa.Table.from_pylist([{"id": "a", "d": old}], schema))
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", mode)
+    try:
+        (found,) = table.snapshot(spark).select("d").collect()
+    finally:
+        spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
+    assert found.d == old
+
+
 def test_a_seal_on_spark_is_refused_if_its_partitions_would_share_a_folder(spark, tmp_path):
     """Spark does not count such a batch as done, and the table can still be written."""
     table = null_partition_table(tmp_path / "t")
