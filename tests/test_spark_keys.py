@@ -98,7 +98,7 @@ def test_a_seal_on_spark_is_refused_if_its_partitions_would_share_a_folder(spark
     """Spark does not count such a batch as done, and the table can still be written."""
     table = null_partition_table(tmp_path / "t")
     (tmp_path / "t" / ".HOODIE").mkdir()  # as the file system's own answer to another spelling
-    source, rows = FolderSource(tmp_path / "source", SCHEMA), twice().slice(0, 2)
+    source, rows = FolderSource(tmp_path / "source", SCHEMA), repeated_keys().slice(0, 2)
     for partition in ("NY", "ny", "LA"):
         source.add(rows.set_column(1, "p", pa.array([partition] * 2)))
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
