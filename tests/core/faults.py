@@ -16,6 +16,7 @@ A dead process has no effect: every later operation raises `Crash` as well.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -99,7 +100,9 @@ class FaultyStorage:
             raise KeyboardInterrupt
         if fault.how in ("error", "broken"):
             raise OSError(fault.number, os.strerror(fault.number), name)
-        done = action()
+        done = None
+        with contextlib.suppress(FileExistsError):  # of an earlier process: nothing changes
+            done = action()
         if isinstance(done, io.IOBase):  # the caller cannot close it
             done.close()
         if fault.how == "after":
