@@ -28,7 +28,6 @@ from hoodie_nb.commit.prepared import (
     merged,
     refuse_conflicts,
     refuse_moved,
-    refuse_other_instants,
     verify,
 )
 from hoodie_nb.commit.progress import Checkpoint
@@ -129,8 +128,7 @@ class WriteCoordinator(Recovery):
                 instant = self.begin()
             work = Writing(self.plan(instant, intake, shape, records))
             yield work
-            instant = instant or next(iter(self._own()), None)
-            work.result = self._reported(work, instant, checkpoint, keep_empty)
+            work.result = self._reported(work, instant or self._own(), checkpoint, keep_empty)
         except BaseException as error:
             message = self._roll_back_failed(error)
             if isinstance(error, OSError):
@@ -147,7 +145,6 @@ class WriteCoordinator(Recovery):
         """Return what was written; without a file the instant leaves the timeline again."""
         plan, statuses = work.plan, work.statuses
         refuse_conflicts(statuses)
-        refuse_other_instants(statuses, instant.requested_time if instant else "", self._nonce)
         refuse_colliding_folders(
             plan.storage, plan.groups.slices, {s.partition_path for s in statuses}
         )
@@ -252,8 +249,7 @@ class WriteCoordinator(Recovery):
         done = done or self.completed(time17)
         whole = done is None or self.notes.ends_with(time17, records)
         if done is None:
-            notes = self.notes.of(records, intake)
-            content = encode_commit(time17, statuses, last.operation, notes)
+            content = encode_commit(statuses, last.operation, self.notes.of(records, intake))
             instant = Instant(time17, "commit", State.INFLIGHT)
             try:
                 done = publish(self.table, self._events, instant, statuses, content)

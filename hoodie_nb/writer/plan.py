@@ -43,7 +43,6 @@ class WritePlan:
     def base_file(
         self,
         sink: ChecksummedFile,
-        name: str,
         expected_rows: int | None = None,
         inherited: BloomFilter | None = None,
     ) -> BaseFileWriter:
@@ -51,7 +50,6 @@ class WritePlan:
         return BaseFileWriter(
             sink,
             self.intake.schema,
-            name=name,
             table=self.intake.config.name,
             codec=self.options.codec,
             bloom_fpp=self.options.bloom_fpp,
