@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from spark_source import FolderSource
 
 import hoodie_nb as hn
+from hoodie_nb import failpoints
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -130,3 +131,42 @@ def test_a_query_that_failed_in_its_source_reports_it_when_stopped(spark, tmp_pa
     with pytest.raises(hn.errors.WriteFailed, match="outside the writer"):
         job.stop()
     assert table.to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("where", ["a listener", "a write"])
+def test_a_batch_may_end_the_job(spark, tmp_path, where):
+    """`stop` inside a batch write of the same table, or in its listener, requests the stop."""
+    table, _, start = started(spark, tmp_path)
+    job = start()
+    job.process_all_available()
+    if where == "a write":
+        failpoints.call("coord.commit.post", job.stop)
+    else:
+        table.events.listen(lambda event: job.stop() if event.kind == "instant_committed" else None)
+    batch = threading.Thread(target=table.upsert, args=(row("b"),), daemon=True)
+    try:
+        batch.start()
+        batch.join(60)
+    finally:
+        failpoints.arm("")
+    assert not batch.is_alive()
+    assert job.wait(60)
+    assert sorted(table.to_arrow()["id"].to_pylist()) == ["a", "b"]
+    assert table.fsck() == []
+
+
+def test_a_checkpoint_folder_is_used_by_one_query_at_a_time(spark, tmp_path):
+    """A job into another table with the folder of a running job is refused; the first goes on."""
+    table, source, start = started(spark, tmp_path)
+    other = hn.Table.create(tmp_path / "other", schema=SCHEMA, record_key="id")
+    job = start()
+    try:
+        with pytest.raises(hn.ConcurrentWriter, match="is used by a running query"):
+            hn.write_stream(source.stream(spark), other, checkpoint=str(tmp_path / "ck"))
+        source.add(row("b"))
+        job.process_all_available()
+    finally:
+        job.stop()
+    assert table.to_arrow().num_rows == 2
+    other.upsert(row("c"))
+    assert other.to_arrow().num_rows == 1

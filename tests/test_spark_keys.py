@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from spark_source import FolderSource
 
 import hoodie_nb as hn
+from hoodie_nb.errors import InvalidInput
 from hoodie_nb.runners.spark import _keyed
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.writer.columns import SEQ
@@ -77,6 +78,36 @@ def test_null_and_empty_partition_are_one_in_sealed_runs(spark, tmp_path):
         source.stream(spark), table, **settings, commit_interval=2, write_tasks=TASKS
     ).wait(120)
     holds_newer_rows(table)
+
+
+@pytest.mark.parametrize("mode", ["LEGACY", "EXCEPTION"])
+def test_a_snapshot_on_spark_has_the_dates_that_were_written(spark, tmp_path, mode):
+    """Dates and times before 1582 are read as they are, whatever the session's rebase mode."""
+    old, schema = datetime.date(1500, 1, 1), pa.schema([("id", pa.string()), ("d", pa.date32())])
+    table = hn.Table.create(tmp_path / "t", schema=schema, record_key="id")
+    table.upsert(pa.Table.from_pylist([{"id": "a", "d": old}], schema))
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", mode)
+    try:
+        (found,) = table.snapshot(spark).select("d").collect()
+    finally:
+        spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
+    assert found.d == old
+
+
+def test_a_seal_on_spark_is_refused_if_its_partitions_would_share_a_folder(spark, tmp_path):
+    """Spark does not count such a batch as done, and the table can still be written."""
+    table = null_partition_table(tmp_path / "t")
+    (tmp_path / "t" / ".HOODIE").mkdir()  # as the file system's own answer to another spelling
+    source, rows = FolderSource(tmp_path / "source", SCHEMA), repeated_keys().slice(0, 2)
+    for partition in ("NY", "ny", "LA"):
+        source.add(rows.set_column(1, "p", pa.array([partition] * 2)))
+    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+    with pytest.raises(InvalidInput, match="'NY' and 'ny' are one folder"):
+        hn.write_stream(source.stream(spark), table, **settings, commit_interval=5).wait(120)
+    assert [p.name for p in (tmp_path / "ck" / "commits").glob("[0-9]*")] == ["0"]
+    table.upsert(rows)
+    assert table.to_arrow(["p"]).column("p").to_pylist() == ["NY", "NY", None, None]
+    assert table.fsck() == []
 
 
 def test_null_and_empty_partition_are_one_in_a_batch(spark, tmp_path):

@@ -8,15 +8,17 @@ them.
 """
 
 import contextlib
+from collections.abc import Collection
 
 import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.other_engines import refuse_other_engines
-from hoodie_nb.commit.prepared import checkpoints_of
+from hoodie_nb.commit.prepared import Prepared, checkpoints_of
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
+from hoodie_nb.table.names import ignores_case, refuse_colliding_folders
 from hoodie_nb.table.vanished import refuse_vanished
 from hoodie_nb.writer.intake import Intake
 
@@ -69,6 +71,14 @@ class Admission:
         """Return the checkpoints that are prepared or sealed."""
         return self._prepared() | {record.checkpoint for record in self._sealed.all()}
 
+    def open_records(self) -> list[Prepared]:
+        """Return the prepared checkpoints of the open instant, which the next one joins.
+
+        Records of a completed instant may remain if the cleanup failed.
+        """
+        done = self.table.timeline.listing.commit_times
+        return [r for r in self._coordinator.prepared.all() if r.instant_time not in done]
+
     def _admits(self, checkpoint: Checkpoint, previous: str | None) -> bool:
         """Recover the table and return whether the checkpoint is new; raise if it cannot be."""
         self.recover()  # first: it records progress that a failure left out
@@ -104,6 +114,13 @@ class Admission:
                 for pending in table.timeline.pending():
                     refuse_vanished(table, pending)  # its message is more specific
                 raise
+
+    def check_folders(self, partitions: Collection[str]) -> None:
+        """Raise InvalidInput if rows to be sealed could not be published with the other rows."""
+        known = {path for seal in self._sealed.all() for path in seal.partitions}
+        if not known.issuperset(partitions) and ignores_case(self.table.storage):
+            known |= self.table.groups_to_write().slices.keys()
+            refuse_colliding_folders(self.table.storage, known, partitions)
 
 
 def intake_of(coordinator: WriteCoordinator, operation: str, query_id: str | None) -> Intake:

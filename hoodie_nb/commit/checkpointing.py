@@ -25,7 +25,7 @@ import contextlib
 import functools
 import itertools
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -118,16 +118,27 @@ class Checkpointing(Admission):
         self.table.storage.make_folder(folder)
         return folder
 
-    def keep(self, checkpoint: Checkpoint, folder: str, runs: Sequence[StoredFile]) -> None:
-        """Make a checkpoint's records durable: the runs in a folder from `new_folder`."""
+    def keep(
+        self,
+        checkpoint: Checkpoint,
+        folder: str,
+        runs: Sequence[StoredFile],
+        partitions: Collection[str],
+    ) -> None:
+        """Make a checkpoint's records durable: the runs in a folder from `new_folder`.
+
+        What depends on the rows is refused here (InvalidInput): the interval's end cannot.
+        """
         storage = self.table.storage
         self._crash("crash_after_files")
+        self.check_folders(partitions)
         if not runs:
             storage.remove(folder, tree=True)
         else:
             storage.sync_folder(folder)
         self._coordinator.notes.take_mark()  # a commit since the last recovery has changed it
-        self._sealed.add(checkpoint, runs, self.table.clock.now_ms(), self._prepared())
+        now, prepared = self.table.clock.now_ms(), self._prepared()
+        self._sealed.add(checkpoint, runs, now, prepared, partitions=sorted(partitions))
         size = sum(run.size_bytes for run in runs)
         values = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
         self._events.emit("checkpoint_sealed", **values)
@@ -208,14 +219,6 @@ class Checkpointing(Admission):
         if self.fault_fires(fault):
             self._coordinator.dead = True
             raise WriteFailed(f"the injected fault {fault!r} crashed the coordinator")
-
-    def open_records(self) -> list[Prepared]:
-        """Return the prepared checkpoints of the open instant, which the next one joins.
-
-        Records of a completed instant may remain if the cleanup failed.
-        """
-        done = self.table.timeline.listing.commit_times
-        return [r for r in self._coordinator.prepared.all() if r.instant_time not in done]
 
     def held_open(self) -> bool:
         """Whether the newest prepared checkpoint's notification was lost, without other writes.

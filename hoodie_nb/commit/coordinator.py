@@ -28,6 +28,7 @@ from hoodie_nb.commit.prepared import (
     merged,
     refuse_conflicts,
     refuse_moved,
+    refuse_other_instants,
     verify,
 )
 from hoodie_nb.commit.progress import Checkpoint
@@ -128,7 +129,8 @@ class WriteCoordinator(Recovery):
                 instant = self.begin()
             work = Writing(self.plan(instant, intake, shape, records))
             yield work
-            work.result = self._reported(work, instant or self._own(), checkpoint, keep_empty)
+            instant = instant or next(iter(self._own()), None)
+            work.result = self._reported(work, instant, checkpoint, keep_empty)
         except BaseException as error:
             message = self._roll_back_failed(error)
             if isinstance(error, OSError):
@@ -145,6 +147,7 @@ class WriteCoordinator(Recovery):
         """Return what was written; without a file the instant leaves the timeline again."""
         plan, statuses = work.plan, work.statuses
         refuse_conflicts(statuses)
+        refuse_other_instants(statuses, instant.requested_time if instant else "", self._nonce)
         refuse_colliding_folders(
             plan.storage, plan.groups.slices, {s.partition_path for s in statuses}
         )
@@ -249,7 +252,8 @@ class WriteCoordinator(Recovery):
         done = done or self.completed(time17)
         whole = done is None or self.notes.ends_with(time17, records)
         if done is None:
-            content = encode_commit(statuses, last.operation, self.notes.of(records, intake))
+            notes = self.notes.of(records, intake)
+            content = encode_commit(time17, statuses, last.operation, notes)
             instant = Instant(time17, "commit", State.INFLIGHT)
             try:
                 done = publish(self.table, self._events, instant, statuses, content)

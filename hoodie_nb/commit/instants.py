@@ -2,7 +2,8 @@
 
 Its task sees every record; at the first one it creates the instant and the staging folder, and from
 then on every record carries the instant's time. A repeated attempt finds the instant of the
-previous attempt by the folder, and uses it.
+previous attempt by the folder, and uses it. If two attempts at the same time create an instant
+each, the coordinator accepts only files of the first one.
 
 *Source:* RFC-24 bottleneck 1, InstantGenerateOperator.
 """
@@ -16,20 +17,22 @@ from hoodie_nb.table.timeline import Instant, State, Timeline
 from hoodie_nb.writer.plan import WritePlan
 
 
-def own_commit(storage: Storage, timeline: Timeline, nonce: str) -> Instant | None:
-    """Return the pending commit for which the run `nonce` has created a staging folder, if any.
+def own_commits(storage: Storage, timeline: Timeline, nonce: str) -> list[Instant]:
+    """Return the pending commits for which the run `nonce` has created a staging folder.
+
+    Two attempts of the task at the same time may create one each.
 
     A commit that another engine started at the same time is neither written nor rolled back.
     """
     staged = {entry.name for entry in storage.list_folder(STAGED)}
-    found = [i for i in timeline.refresh().pending if f"{i.requested_time}-{nonce}" in staged]
-    return found[0] if found else None
+    return [i for i in timeline.refresh().pending if f"{i.requested_time}-{nonce}" in staged]
 
 
 def generate_instant(plan: WritePlan) -> str:
     """Create the inflight instant of this checkpoint and its staging folder; return its time."""
     timeline = Timeline(plan.storage, SystemClock())
-    instant = own_commit(plan.storage, timeline, plan.staged) or timeline.request()
+    own = own_commits(plan.storage, timeline, plan.staged)
+    instant = own[0] if own else timeline.request()
     plan.storage.make_folder(with_instant(plan, instant.requested_time).staged)
     if instant.state is State.REQUESTED:
         timeline.begin(instant)

@@ -34,7 +34,7 @@ from typing import NoReturn
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.beneath import folder_beneath
 from hoodie_nb.table.local_storage import fence
-from hoodie_nb.table.storage import OURS, Storage
+from hoodie_nb.table.storage import OURS, Storage, permitted
 
 PATH = f"{OURS}/lock"
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -47,6 +47,7 @@ class _Held:
     def __init__(self, root: str) -> None:
         self.root, self.mutex = root, threading.RLock()
         self.forked = False  # a child's copy of its parent's hold
+        self.thread: int | None = None  # the one that writes
         self._job: str | None = None
         self._file: weakref.ref[io.FileIO] | None = None
 
@@ -122,11 +123,15 @@ def writing(storage: Storage) -> Iterator[None]:
     """Hold the table for one write; ConcurrentWriter if another process has it."""
     held = _held(storage)
     with held.mutex:
-        if held.file is not None:  # a job of this process holds it, or an outer call
-            yield
-            return
-        with held.take(storage, "a batch write"):
-            yield
+        outer, held.thread = held.thread, threading.get_ident()
+        try:
+            if held.file is not None:  # a job of this process holds it, or an outer call
+                yield
+                return
+            with held.take(storage, "a batch write"):
+                yield
+        finally:
+            held.thread = outer
 
 
 class JobHold:
@@ -150,6 +155,11 @@ class JobHold:
         with writing(self._storage):
             yield
 
+    @property
+    def in_write(self) -> bool:
+        """Whether this thread is inside a write of the table: the job would wait for it forever."""
+        return self._held.thread == threading.get_ident()
+
     def release(self) -> None:
         """Release the table, between two writes; idempotent."""
         if not self._held.forked:
@@ -172,7 +182,11 @@ def _opened(storage: Storage) -> io.FileIO:
         return os.open("lock", flags | _FLAGS, 0o644, dir_fd=folder)
 
     file = None
-    with _without_forks(), folder_beneath(storage.root, OURS.split("/"), make=True) as folder:
+    with (
+        _without_forks(),
+        permitted(f"{storage.root}/{PATH}"),
+        folder_beneath(storage.root, OURS.split("/"), make=True) as folder,
+    ):
         try:
             file = io.FileIO(storage.fetch(PATH), "r+", opener=opener)
             _files.add(file)

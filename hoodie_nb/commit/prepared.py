@@ -30,7 +30,9 @@ from hoodie_nb.commit.record_folder import RecordFolder
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.table.checksums import LOST
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
+from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.publish import staged_folder
 from hoodie_nb.table.rollback import was_rolled_back
 from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.storage import META, OURS, STAGED, Storage
@@ -250,4 +252,23 @@ def refuse_conflicts(statuses: Iterable[WriteStatus]) -> None:
             raise WriteFailed(
                 f"two tasks wrote one file group ({other} and {status.file_name}) and one of them "
                 "would be lost: the input must be shuffled by partition path (step1) or file id"
+            )
+
+
+def refuse_other_instants(statuses: Iterable[WriteStatus], instant_time: str, nonce: str) -> None:
+    """Raise WriteFailed for a file that was not written by this run for this instant.
+
+    Readers count a file by the instant in its name: it would be missing, or counted later.
+    """
+    staged = f"{staged_folder(instant_time, nonce)}/"
+    for status in statuses:
+        name = BaseFileName.parse(status.file_name)
+        paths = filter(None, (status.staged_path, status.deleted_path))
+        if (name and name.instant_time != instant_time) or not all(
+            path.startswith(staged) for path in paths
+        ):
+            raise WriteFailed(
+                f"{status.staged_path or status.deleted_path} was written for another instant than "
+                f"{instant_time or 'that of this write'}: two attempts of a task created one each; "
+                "the batch is rolled back and runs again"
             )

@@ -62,11 +62,9 @@ class ProgressRecords:
 
     def _read(self, query_id: str) -> dict[str, Any]:
         path = _path(query_id)
-        found = self._storage.entry(path)
-        if found is None:
+        if not self._storage.entry(path):
             return {"query": query_id, "checkpoints": [], "columns": None}
-        content = b"" if found.is_folder else read_bytes(self._storage, path)
-        raw = self._rules.decode(content, path, _FIX)
+        raw = self._rules.decode(read_bytes(self._storage, path), path, _FIX)
         if raw["query"] != query_id:
             raise InvalidTable(f"{path} is the record of query {raw['query']}; {_FIX}")
         return raw

@@ -9,7 +9,7 @@ staged files of dead runs. It is idempotent and may crash itself.
 
 import uuid
 
-from hoodie_nb.commit.instants import own_commit
+from hoodie_nb.commit.instants import own_commits
 from hoodie_nb.commit.notes import CommitNotes
 from hoodie_nb.commit.other_engines import refuse_other_engines
 from hoodie_nb.commit.prepared import Prepared, PreparedRecords
@@ -100,12 +100,12 @@ class Recovery:
         kept = self.prepared.instant_times()
         own = self._own()
         for pending in self.table.timeline.pending():
-            mine = pending.requested_time == self._begun or pending == own
+            mine = pending.requested_time == self._begun or pending in own
             if mine and pending.requested_time not in kept:
                 self.roll_back(pending)
 
-    def _own(self) -> Instant | None:
-        return own_commit(self.table.storage, self.table.timeline, self._nonce)
+    def _own(self) -> list[Instant]:
+        return own_commits(self.table.storage, self.table.timeline, self._nonce)
 
     def _roll_back_failed(self, error: BaseException, result: Prepared | None = None) -> str:
         """Roll back a failed write as far as possible; return the error message.

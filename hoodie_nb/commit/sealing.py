@@ -39,13 +39,17 @@ _NAME = re.compile(r"(\d{12,})-.{0,16}\.json")
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """One sealed checkpoint: its identity, its runs, its arrival number, the previous one."""
+    """One sealed checkpoint: its identity, its runs, its arrival number, the previous one.
+
+    `partitions` are the partition paths of its rows.
+    """
 
     checkpoint: Checkpoint
     runs: tuple[StoredFile, ...]
     sealed_at_ms: int
     arrival: int = 0
     after: Checkpoint | None = None
+    partitions: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -67,6 +71,7 @@ class Sealed:
             int(raw["sealed_at_ms"]),
             int(raw["arrival"]),
             None if before is None else Checkpoint(**before),
+            tuple(raw["partitions"]),
         )
 
 
@@ -100,13 +105,16 @@ class SealedRecords:
         runs: Iterable[StoredFile],
         now_ms: int,
         applied: Collection[Checkpoint] = (),
+        *,
+        partitions: Iterable[str] = (),
     ) -> None:
         """Seal a checkpoint durably, as the last one; `applied` records are ignored."""
         failpoints.hit("coord.seal.pre")
         present = self.all()
         arrival = max([self.applied, *(s.arrival for s in present)]) + 1
         before = [s.checkpoint for s in present if s.checkpoint not in applied]
-        record = Sealed(checkpoint, tuple(runs), now_ms, arrival, before[-1] if before else None)
+        last = before[-1] if before else None
+        record = Sealed(checkpoint, tuple(runs), now_ms, arrival, last, tuple(partitions))
         self._storage.sync_folder(STAGED)
         self._records.put(record)
         failpoints.hit("coord.seal.post")

@@ -39,7 +39,7 @@ from hoodie_nb.index.written_keys import reported_keys
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.storage import STAGED, Storage, read_bytes
+from hoodie_nb.table.storage import STAGED, Storage
 
 Emit = Callable[..., None]
 FANOUT = 8
@@ -241,7 +241,8 @@ def tidy(storage: Storage, paths: Sequence[str]) -> None:
     for path in paths[:-2]:  # running tasks may still read the previous one
         storage.remove(path)
     for path in paths[-2:]:
-        text = read_bytes(storage, path).decode(errors="replace")
+        with open(storage.fetch(path), "rb") as file:
+            text = file.read().decode(errors="replace")
         listed.update(re.findall(rf"{re.escape(RUNS)}/[^\"]+\.run", text))
     for entry in storage.list_folder(RUNS):
         if f"{RUNS}/{entry.name}" not in listed and not entry.is_folder:

@@ -104,10 +104,11 @@ class Job(WatchedQuery):
     def stop(self) -> None:
         """Stop between two batches and commit prepared instants; idempotent.
 
-        In a listener, for which the job waits, this only requests the stop: the job ends later.
+        In a listener, or inside a write of the table, for which the job waits, this only requests
+        the stop: the job ends later.
         """
         self._stopping.set()
-        if not self._events.in_listener:
+        if not self._is_awaited:
             self._ended.wait()
             self._raise()
 
@@ -122,9 +123,14 @@ class Job(WatchedQuery):
         self._killed.set()
         self._stopping.set()
         self._batches.coordinator.dead = True
-        if not self._events.in_listener:
+        if not self._is_awaited:
             self._stop_query()
             self._ended.wait()
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether the job may wait for this thread, which then cannot wait for the job."""
+        return self._events.in_listener or self._hold.in_write
 
     def _raise(self) -> None:
         if self._error is not None:

@@ -86,8 +86,8 @@ class MicroBatches:
             if folder is not None:
                 plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self.tasks)
                 kill = self.checkpointing.fault_fires("kill_writer")
-                runs = seal_on_spark(batch, plan, files, kill=kill)
-                self.checkpointing.keep(checkpoint, folder, runs)
+                runs, partitions = seal_on_spark(batch, plan, files, kill=kill)
+                self.checkpointing.keep(checkpoint, folder, runs, partitions)
         else:
             instant = self._written(batch, files, checkpoint, previous)
         if held:  # a stateful plan must still advance

@@ -37,7 +37,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
-from hoodie_nb.writer.runs import save_run
+from hoodie_nb.writer.runs import partitions_of, save_run
 
 
 class LocalJob:
@@ -162,7 +162,8 @@ class LocalJob:
         self.coordinator.forget_records()
         rows, storage = self.source.rows[self._next : barrier], self.table.storage
         self.source.sealed.append(barrier)
-        checkpoint, runs = self.source.identity(self._query_id, len(self.source.sealed) - 1), []
+        checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
+        runs, partitions = [], []
         try:
             if not self.checkpointing.contains(checkpoint):
                 folder = self.checkpointing.new_folder()
@@ -170,7 +171,8 @@ class LocalJob:
                     keyed = in_order(pa.concat_tables(self._keyed(rows)))
                     path = f"{folder}/0.arrow"
                     runs.append(save_run(storage, path, keyed, self.intake.rule))
-                self.checkpointing.keep(checkpoint, folder, runs)
+                    partitions = partitions_of(keyed)
+                self.checkpointing.keep(checkpoint, folder, runs, partitions)
         except Exception:
             self.failover()
             raise

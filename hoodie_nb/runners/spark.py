@@ -137,14 +137,18 @@ def write_on_spark(
 
 def seal_on_spark(
     batch: DataFrame, plan: SealPlan, files: Sequence[str] = (), *, kill: bool = False
-) -> list[StoredFile]:
-    """Write a DataFrame's records as sorted runs, without index or buckets; return them."""
+) -> tuple[list[StoredFile], set[str]]:
+    """Write a DataFrame's records as sorted runs, without index or buckets.
+
+    Returns the runs, and the partition paths of their rows.
+    """
     keyed = _in_order(_keyed(batch, plan.intake, files).repartition(plan.tasks, *_BY_KEY))
     try:
-        sealed = keyed.mapInArrow(seal_task(plan, kill), _OUT)
-        return [StoredFile(**json.loads(row.payload)) for row in sealed.collect()]
+        sealed = keyed.mapInArrow(seal_task(plan, kill), _OUT).collect()
     except Exception as error:
         raise _translated(error) from error
+    runs = [StoredFile(**json.loads(row.payload)) for row in sealed if row.kind == "run"]
+    return runs, {row.payload for row in sealed if row.kind == "partition"}
 
 
 def _keyed(batch: DataFrame, intake: Intake, files: Sequence[str]) -> DataFrame:

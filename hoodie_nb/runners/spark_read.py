@@ -26,7 +26,8 @@ def snapshot(
     paths = [table.storage.fetch(s.path) for s in slices_as_of(table, as_of, partitions)]
     if not paths:
         return spark.createDataFrame([], schema)
-    reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
+    modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # as written
+    reader = spark.read.schema(schema).options(recursiveFileLookup="true", **modes)
     return reader.parquet(*(_uri(path) for path in paths))
 
 

@@ -28,7 +28,7 @@ from hoodie_nb.writer.assigner import assigned_schema
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
-from hoodie_nb.writer.runs import save_run
+from hoodie_nb.writer.runs import partitions_of, save_run
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -65,14 +65,16 @@ def key_task(intake: Intake, files: Sequence[str]) -> Callable[[Batches], Batche
 
 
 def seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
-    """Return the task that saves its rows as a sorted run."""
+    """Return the task that saves its rows as a sorted run, and reports it and its partitions."""
 
     def task(batches: Batches) -> Batches:
         keyed = list(_sorted_pieces(_pieces(batches, kill), plan.intake))
         if keyed:
             path = f"{plan.folder}/{_attempt().token}.arrow"
             run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.rule)
-            yield from _rows([("run", json.dumps(asdict(run)))])
+            partitions = {path for rows in keyed for path in partitions_of(rows)}
+            found = [("partition", path) for path in sorted(partitions)]
+            yield from _rows([("run", json.dumps(asdict(run))), *found])
 
     return task
 

@@ -76,10 +76,20 @@ class WatchedQuery:
         self._error: BaseException | None = None
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
         undo.callback(self._hold.release)
+        self._refuse_shared_folder()
         self._settle()
         undo.push(self._abandon)
         self._start()
         threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
+
+    def _refuse_shared_folder(self) -> None:
+        """Raise ConcurrentWriter if a running query uses the checkpoint folder: Spark stops it."""
+        query_id = self._folder.query_id()
+        if any(query.id == query_id for query in self._stream.sparkSession.streams.active):
+            raise ConcurrentWriter(
+                f"the checkpoint folder {self._folder.path} is used by a running query (id "
+                f"{query_id}): stop that one first, or choose another folder for this stream"
+            )
 
     def _settle(self) -> None:
         with self._hold.writing():

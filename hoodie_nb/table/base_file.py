@@ -8,6 +8,7 @@
 | `hoodie_bloom_filter_type_code` | `SIMPLE` or `DYNAMIC_V0` |
 | `hoodie_min_record_key`, `hoodie_max_record_key` | key range (see `key_range`); may be absent |
 | `parquet.avro.schema`, `writer.model.name` | as in files of Hudi's own writer |
+| `hoodie_nb_file_name` | the file's name, in files of this library (see `footer`) |
 
 Rows arrive in pieces and are written in row groups of `ROW_GROUP` rows, so a file has few row
 groups however often it is rewritten. The bloom filter is sized for the expected rows, rounded up to
@@ -30,7 +31,7 @@ import pyarrow.parquet as pq
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.bloom import BloomFilter
-from hoodie_nb.table.footer import FooterSink, open_verified
+from hoodie_nb.table.footer import NAME, FooterSink, open_verified
 from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.schema import (
     COMMIT_TIME,
@@ -40,6 +41,7 @@ from hoodie_nb.table.schema import (
     RECORD_KEY,
     as_type,
 )
+from hoodie_nb.table.storage import permitted
 
 BLOOM, BLOOM_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
 MIN_KEY, MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
@@ -64,7 +66,7 @@ class Footer:
 
 def open_base_file(path: str) -> pq.ParquetFile:
     """Open a base file, or raise InvalidTable naming it; its pages are verified when read."""
-    with read_errors(path):
+    with read_errors(path), permitted(path):
         return open_verified(path)
 
 
@@ -177,7 +179,7 @@ class BaseFileWriter:
 
     `expected_rows` is an upper bound that sizes the bloom filter; without it the keys are kept and
     the filter is built at the end. `inherited` is the previous slice's filter, reused if it has
-    room; then only `new_keys` are hashed.
+    room; then only `new_keys` are hashed. `name` is the file's final one; it may have no row.
     """
 
     def __init__(
@@ -185,6 +187,7 @@ class BaseFileWriter:
         sink: Any,  # noqa: ANN401 -- any sink of pyarrow
         schema: pa.Schema,
         *,
+        name: str,
         table: str,
         codec: str,
         bloom_fpp: float,
@@ -193,7 +196,7 @@ class BaseFileWriter:
     ) -> None:
         self._schema = stored_schema(schema)
         self._avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
-        self._sink, self._codec = FooterSink(sink), codec
+        self._sink, self._codec, self._name = FooterSink(sink), codec, name
         self._fpp, self._late_keys = bloom_fpp, expected_rows is None
         self._keys: list[pa.ChunkedArray] = []
         bloom = _sized(expected_rows or 0, bloom_fpp)
@@ -257,6 +260,7 @@ class BaseFileWriter:
             BLOOM_TYPE: self._bloom.type_code,
             "parquet.avro.schema": self._avro,
             "writer.model.name": "avro",
+            NAME: self._name,
         }
         ends = self._range.in_both_orders if self._range is not None else None
         if ends is not None:

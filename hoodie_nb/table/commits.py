@@ -3,8 +3,9 @@
 *On disk* (table version 6): JSON. `partitionToWriteStats` maps a partition path (`""` without
 partitions) to one entry per base file; `extraMetadata.schema` is the Avro schema without meta
 fields; `operationType` is Hudi's name of the operation. The previous commit of a new file group is
-the string `"null"`. A commit of ours has a checksum of its schema and notes,
-`extraMetadata._hoodie_nb_checksum`.
+the string `"null"`. A commit of ours has a checksum of its instant and of all that it says,
+`extraMetadata._hoodie_nb_checksum`: `2-` and the CRC-32. Older ones have one of `extraMetadata`
+only, without the prefix.
 
 *Source:* HoodieCommitMetadata, HoodieWriteStat, HoodieReplaceCommitMetadata.
 """
@@ -18,7 +19,7 @@ from typing import Any, cast
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.checksums import StoredFile
 
-_CHECKSUM = "_hoodie_nb_checksum"
+_CHECKSUM, _WHOLE = "_hoodie_nb_checksum", "2-"
 _COUNTERS = ["numWrites", "numInserts", "numUpdateWrites", "numDeletes"]
 _COUNTERS += ["totalWriteBytes", "fileSizeInBytes"]
 _ZEROS = ["numUpdates", "totalWriteErrors", "totalLogReadTimeMs", "totalLogRecords"]
@@ -94,30 +95,39 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """A decoded completed file of a commit or replacecommit."""
+    """A decoded completed file of a commit or replacecommit.
+
+    `verified`: a checksum of ours covers all of it, so no file is missing in it.
+    """
 
     operation: str
     stats: Mapping[str, Sequence[Mapping[str, Any]]]
     extra: Mapping[str, str] = field(default_factory=dict)
     replaced: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    verified: bool = False
 
     @classmethod
     def parse(cls, content: bytes, where: str) -> "CommitMetadata":
-        """Return the metadata in a completed file, or raise InvalidTable naming the file."""
+        """Return the metadata in a completed file, or raise InvalidTable naming the file.
+
+        The name of `where` begins with the instant, which a commit of ours must be about.
+        """
         try:
             raw = _typed(json.loads(content), dict)
             stats = _typed(raw.get("partitionToWriteStats") or {}, dict)
             extra = _typed(raw.get("extraMetadata") or {}, dict)
             replaced = _typed(raw.get("partitionToReplaceFileIds") or {}, dict)
+            ours = _CHECKSUM.encode() in content
+            time17 = where.rpartition("/")[2].partition(".")[0]
             found = cls(
                 operation=str(raw.get("operationType") or "UNKNOWN"),
                 stats={p: [_checked(s) for s in _typed(v or [], list)] for p, v in stats.items()},
                 extra={k: _typed(v, str) for k, v in extra.items() if v is not None},
                 replaced={p: [_typed(i, str) for i in v or []] for p, v in replaced.items()},
+                verified=ours and extra.get(_CHECKSUM) == _checksum(time17, raw),
             )
-            ours = _CHECKSUM.encode() in content
-            if ours and found.extra.get(_CHECKSUM) != _checksum(found.extra):
-                raise ValueError("the checksum of its schema and notes does not match")
+            if ours and not found.verified and extra.get(_CHECKSUM) != _checksum_of_notes(extra):
+                raise ValueError("damaged, or of another instant: its checksum does not match")
             return found
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidTable(
@@ -149,25 +159,34 @@ def _checked(stat: Any) -> Mapping[str, Any]:  # noqa: ANN401 -- JSON
     return cast(Mapping[str, Any], stat)
 
 
-def _checksum(extra: Mapping[str, str]) -> str:
-    """Return the CRC-32 of what a commit of ours carries: the schema, and our notes."""
+def _checksum(time17: str, content: Mapping[str, Any]) -> str:
+    """Return the checksum of a commit of ours: of its instant, its files and what it carries."""
+    extra = content.get("extraMetadata") or {}
+    carried = {k: v for k, v in extra.items() if k != _CHECKSUM}
+    text = json.dumps([time17, {**content, "extraMetadata": carried}], sort_keys=True)
+    return f"{_WHOLE}{zlib.crc32(text.encode()):08x}"
+
+
+def _checksum_of_notes(extra: Mapping[str, str]) -> str:
+    """Return the checksum in commits of older versions: only of schema and notes."""
     carried = {name: text for name, text in extra.items() if name != _CHECKSUM}
     return f"{zlib.crc32(json.dumps(carried, sort_keys=True).encode()):08x}"
 
 
 def encode_commit(
-    statuses: Sequence[WriteStatus], operation: str, extra: Mapping[str, str]
+    time17: str, statuses: Sequence[WriteStatus], operation: str, extra: Mapping[str, str]
 ) -> bytes:
-    """Return the completed file of a commit of `statuses`."""
+    """Return the completed file of the commit of `statuses` at an instant."""
     partitions: dict[str, list[dict[str, Any]]] = {}
     for status in statuses:
         partitions.setdefault(status.partition_path, []).append(_stat(status))
     content = {
         "partitionToWriteStats": partitions,
         "compacted": False,
-        "extraMetadata": {**extra, _CHECKSUM: _checksum(extra)},
+        "extraMetadata": extra,
         "operationType": operation.upper(),
     }
+    content["extraMetadata"] = {**extra, _CHECKSUM: _checksum(time17, content)}
     return json.dumps(content, indent=2).encode()
 
 

@@ -2,13 +2,15 @@
 
 A base file counts if its instant is a completed commit, or is older than the first completed commit
 and not pending (its commit was archived, while older rollbacks and cleans may remain). The newest
-such file of a group is its slice. Groups replaced by a replacecommit are gone from that instant on,
-with anything written into them later: every engine ignores their file ids.
+such file of a group is its slice. If there are two of one instant (another engine's attempt ran on
+after the commit), the one that the commit names counts; if that is not clear, the table is refused.
+Groups replaced by a replacecommit are gone from that instant on, with anything written into them
+later: every engine ignores their file ids.
 
 A partition is a folder with a metadata file, as for every Hudi reader, or one that has lost the
-file but has base files that count and whose rows name this folder. Such rows are read, so that no
-upsert treats them as new, and the next write restores the metadata file. Copies of base files in
-other folders are not read.
+file but has base files that count and whose rows, if there are any, name this folder. Such rows
+are read, so that no upsert treats them as new, and the next write restores the metadata file.
+Copies of base files in other folders are not read.
 
 *On disk*: `<partition>/<fileId>_<writeToken>_<instant>.parquet`, exactly two `_`.
 
@@ -17,10 +19,11 @@ other folders are not read.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.base_file import partition_path_in
 from hoodie_nb.table.beneath import link_refused
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
@@ -29,7 +32,7 @@ from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 METADATA_NAMES = frozenset(PARTITION_METADATA + kind for kind in ("", ".parquet", ".orc"))
-_NAME = re.compile(r"([^_/]+)_([^_/]+)_(\d{14}|\d{17})\.parquet")
+_NAME = re.compile(r"([^_/\ud800-\udfff]+)_([^_/\ud800-\udfff]+)_(\d{14}|\d{17})\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +163,25 @@ def table_folders(
     given = None if paths is None else ((path, storage.list_folder(path)) for path in paths)
     for path, entries in walk_folders(storage) if given is None else given:
         marked = any(e.name in METADATA_NAMES for e in entries)
+        counts = any(True for _ in _counted(entries, commits))
+        if counts or marked:
+            _must_be_text(storage, path)
         if marked:
             yield Folder(path, entries, True, True)
-        elif any(True for _ in _counted(entries, commits)):
+        elif counts:
             belongs = _rows_name_folder(storage, path, entries, commits)
             yield Folder(path, entries, False, belongs)
+
+
+def _must_be_text(storage: Storage, path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InvalidTable(
+            f"folder {os.fsencode(path)!r} of the table at {storage.root} has base files or "
+            "partition metadata, but its name is not UTF-8, so no row can name it: move it out "
+            "of the table, or give it the name that its rows have"
+        ) from None
 
 
 def _counted(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry, BaseFileName]]:
@@ -183,7 +200,7 @@ def _rows_name_folder(
         named = partition_path_in(storage.fetch(path))
         if named is not None:
             return named == folder
-    return False
+    return True  # no rows: all were deleted
 
 
 def load_file_groups(
@@ -202,24 +219,50 @@ def load_file_groups(
     unmarked = []
     for folder in table_folders(storage, commits, partitions):
         found = _latest(folder, commits, as_of) if folder.is_partition else {}
-        kept = {k: v for k, v in found.items() if (folder.path, k) not in replaced}
+        kept = {
+            file_id: newest[0] if len(newest) == 1 else _named(storage, timeline, newest)
+            for file_id, newest in found.items()
+            if (folder.path, file_id) not in replaced
+        }
         if kept:
             slices[folder.path] = kept
             unmarked += [folder.path] * (not folder.marked)
     return FileGroups(slices, tuple(sorted(visible)), tuple(unmarked), replaced)
 
 
-def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, FileSlice]:
-    latest: dict[str, FileSlice] = {}
+def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, list[FileSlice]]:
+    """Return the newest files of each group: one, unless several have the same instant."""
+    latest: dict[str, list[FileSlice]] = {}
     for entry, name in _counted(folder.entries, commits):
         if as_of is not None and name.instant_time > as_of:
             continue
-        known = latest.get(name.file_id)
-        if known is None or known.instant_time < name.instant_time:
-            latest[name.file_id] = FileSlice(
-                folder.path, name.file_id, name.instant_time, entry.name, entry.size_bytes
+        known = latest.setdefault(name.file_id, [])
+        if known and known[0].instant_time < name.instant_time:
+            known.clear()
+        if not known or known[0].instant_time == name.instant_time:
+            known.append(
+                FileSlice(
+                    folder.path, name.file_id, name.instant_time, entry.name, entry.size_bytes
+                )
             )
     return latest
+
+
+def _named(storage: Storage, timeline: Timeline, pieces: Sequence[FileSlice]) -> FileSlice:
+    """Return the one of several files of a group and instant that its commit names."""
+    done = timeline.completed(pieces[0].instant_time)
+    paths: Collection[str] = ()
+    if done is not None:
+        paths = CommitMetadata.parse(timeline.read(done), f"{storage.root}/{done.path}").paths
+    named = [piece for piece in pieces if piece.path in paths]
+    if len(named) == 1:
+        return named[0]
+    raise InvalidTable(
+        f"{storage.root} has {len(pieces)} base files of one file group and instant, "
+        f"{' and '.join(piece.path for piece in pieces)}, and {len(named) or 'none'} of them in "
+        f"{f'its commit {done.path}' if done else 'a commit (it was archived)'}: restore what the "
+        "commit wrote from a backup, or move the files with fewer rows out of the table"
+    )
 
 
 def _replaced(timeline: Timeline, instants: Iterable[Instant]) -> frozenset[tuple[str, str]]:

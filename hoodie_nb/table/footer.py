@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.table.schema import FILE_NAME, META_COLUMNS, RECORD_KEY
 
+NAME = "hoodie_nb_file_name"
 _MAGIC, _END = b"HNBFOOT1", b"PAR1"
 _SEAL = len(_MAGIC) + 4
 _TAIL = 4 + len(_END)  # the footer's length, and the mark that ends the file
@@ -68,8 +69,8 @@ def open_verified(path: str) -> pq.ParquetFile:
     """Open a base file and verify its footer, and that it is not another one; else ArrowInvalid."""
     ours = _verify(path)
     file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, page_checksum_verification=True)
-    for text in (file.metadata.metadata or {}).values():
-        text.decode()
+    for entry in (file.metadata.metadata or {}).items():
+        b"=".join(entry).decode()
     if RECORD_KEY not in file.schema_arrow.names:
         raise pa.ArrowInvalid(f"it has no column {RECORD_KEY}")
     name = os.path.basename(path)
@@ -79,7 +80,10 @@ def open_verified(path: str) -> pq.ParquetFile:
 
 
 def _name_in(metadata: pq.FileMetaData) -> str | None:
-    """Return the file name that all rows of the first row group carry, None if it is not known."""
+    """Return the file name in the footer or the first row group, None if it is not known."""
+    noted: bytes | None = (metadata.metadata or {}).get(NAME.encode())
+    if noted:
+        return noted.decode()
     if not metadata.num_row_groups:
         return None
     column = metadata.row_group(0).column(META_COLUMNS.index(FILE_NAME))

@@ -132,17 +132,26 @@ def _one_folder(
         archived = name is not None and known.archived(name.instant_time)
         data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
         if data and path not in named and not archived:
-            yield Finding(f"{path} is in no commit", _fix_for_orphan(table, name, known))
+            yield Finding(f"{path} is in no commit", _fix_for_orphan(table, path, name, known))
 
 
-def _fix_for_orphan(table: TableHandle, name: BaseFileName | None, known: Commits) -> str:
+def _fix_for_orphan(
+    table: TableHandle, path: str, name: BaseFileName | None, known: Commits
+) -> str:
     if name is not None and name.instant_time in known.pending:
         return f"see the finding about its instant {name.instant_time}"
     other = name is not None and name.instant_time not in known.completed
-    if name is not None and not other:
+    done = table.timeline.completed(name.instant_time) if name is not None and not other else None
+    if name is not None and done is not None:
+        commit, group = (
+            table.commit_metadata(done),
+            f"{path.removesuffix(str(name))}{name.file_id}_",
+        )
+        if commit.verified or any(held.startswith(group) for held in commit.paths):
+            return "a failed write left this file: delete it, readers may show it"
         return (
-            f"if {META}/{name.instant_time}.commit is missing or damaged, restore it "
-            "from a backup; else a failed write left this file: delete it, readers may show it"
+            f"if {done.path} is damaged, restore it from a backup; else a failed write left this "
+            "file: move it out of the table and keep it, readers may show its rows"
         )
     found = trace(table, name.instant_time) if name is not None and other else None
     if name is None or found is None:
@@ -188,7 +197,8 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
             verify_pages(local)
             footer, keys = read_footer(open_base_file(local)), read_keys(local)
         except HoodieError as error:
-            yield Finding(str(error), _RESTORE)
+            readable = os.access(local, os.R_OK)
+            yield Finding(str(error), _RESTORE if readable else "let this user read it")
             continue
         seen.setdefault(piece.partition_path, []).append(keys)
         objection = index_objection(footer, keys)

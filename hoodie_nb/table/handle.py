@@ -141,7 +141,7 @@ class TableHandle:
             lost = self.lost_files()
             if lost:
                 self._listed = False  # the file may be restored
-                raise InvalidTable(lost_message(self.storage.root, lost))
+                raise InvalidTable(lost_message(self.storage.root, lost, groups))
             self._complete = groups
         return groups
 

@@ -32,6 +32,7 @@ _NULL, _EMPTY = "__null__", "__empty__"  # in composite keys
 _DATES = (datetime.date.min, datetime.date.max)
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _LONGEST = 65_536  # bytes; a filter hashes a key once per hash function
+_DEEPEST = 3_000  # bytes of 4,096; the table's folder and the names of files come on top
 _KEY_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.date32(), pa.bool_())
 
 
@@ -112,7 +113,12 @@ def partition_paths(rows: pa.Table, config: TableConfig) -> pa.Array:
     parts = [_partition_part(rows.column(name), name, config) for name in config.partition_by]
     if len(parts) == 1:
         return parts[0]
-    return _one_array(pc.binary_join_element_wise(*parts, "/"))
+    paths = _one_array(pc.binary_join_element_wise(*parts, "/"))
+    why = f"cannot be a partition path: it is longer than {_DEEPEST:,} bytes"
+    _refuse(
+        paths, pc.greater(pc.binary_length(paths), _DEEPEST), ", ".join(config.partition_by), why
+    )
+    return paths
 
 
 def _partition_part(column: pa.ChunkedArray, name: str, config: TableConfig) -> pa.Array:

@@ -2,7 +2,9 @@
 
 - a new file is written under a temporary name, synced and hard-linked (Hudi's own rename silently
   replaces on POSIX); without hard links it is renamed, without ever replacing a file;
-- a staged file is published by a hard link, or copied and renamed.
+- a staged file is published by a hard link, or copied and renamed;
+- what is not on the file system of the scratch folder (a mounted partition) gets its temporary file
+  beside it.
 
 No folder is reached through a link: not to write or delete, and not to list (see `beneath.py`).
 
@@ -117,17 +119,40 @@ class LocalStorage:
 
     def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
         """Create or replace a file atomically; FileExistsError if it must be `new` and exists."""
-        with (
-            self._parent(path, make=not new) as target,
-            self._scratch(io.BytesIO(content), durable=durable) as source,
-        ):
-            if new:
-                self._create(source, target)
-            else:
-                (scratch, temporary), (folder, name) = source, target
-                os.replace(temporary, name, src_dir_fd=scratch, dst_dir_fd=folder)
+        with self._parent(path, make=not new) as target:
+            _forget_checksum(target)
+            move = self._create if new else _replace
+            self._move(io.BytesIO(content), target, move, durable=durable)
             if durable:
                 os.fsync(target[0])
+
+    def _move(
+        self,
+        content: BinaryIO,
+        target: Place,
+        move: Callable[[Place, Place], None],
+        *,
+        durable: bool = True,
+    ) -> None:
+        """Write content under a temporary name, then move it to `target`.
+
+        If that is on another file system (a mounted partition), the temporary file is beside it.
+        """
+        try:
+            with (
+                folder_beneath(self.root, self._parts(self._temporary), make=True) as folder,
+                _temporary(content, (folder, uuid.uuid4().hex), durable) as source,
+            ):
+                move(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            content.seek(0)
+            beside = target[0], f".{target[1]}.tmp"
+            with suppress(FileNotFoundError):  # of a process that died
+                os.unlink(beside[1], dir_fd=beside[0])
+            with _temporary(content, beside, durable) as source:
+                move(source, target)
 
     def _create(self, source: Place, target: Place) -> None:
         try:
@@ -146,14 +171,14 @@ class LocalStorage:
                 if not self._equal(staged, target):
                     raise
             except OSError as error:
-                if error.errno not in _NO_LINKS:
+                if error.errno not in (*_NO_LINKS, errno.EXDEV):
                     raise
                 self._copy(staged, target, final)
 
     def _copy(self, staged: str, target: str, final: Place) -> None:
         try:
-            with open(self.fetch(staged), "rb") as content, self._scratch(content) as copy:
-                rename_new(copy, final)
+            with open(self.fetch(staged), "rb") as content:
+                self._move(content, final, rename_new)
         except FileExistsError:
             if not self._equal(staged, target):
                 raise
@@ -166,22 +191,6 @@ class LocalStorage:
     def _link(source: Place, target: Place) -> None:
         (from_folder, name), (to_folder, new) = source, target
         os.link(name, new, src_dir_fd=from_folder, dst_dir_fd=to_folder, follow_symlinks=False)
-
-    @contextmanager
-    def _scratch(self, content: BinaryIO, *, durable: bool = True) -> Iterator[Place]:
-        """Write content under a temporary name; it is deleted afterwards unless renamed."""
-        with folder_beneath(self.root, self._parts(self._temporary), make=True) as folder:
-            name = uuid.uuid4().hex
-            try:
-                with create_new(folder, name, name) as file:
-                    shutil.copyfileobj(content, file, 1 << 20)
-                    file.flush()
-                    if durable:
-                        os.fsync(file.fileno())
-                yield folder, name
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=folder)
 
     def make_folder(self, path: str) -> None:
         """Create the folder and its parents."""
@@ -205,8 +214,7 @@ class LocalStorage:
             raise InvalidTable(f"{path!r} is not below {META}: not deleted")
         try:
             with self._parent(path) as (folder, name):
-                with suppress(FileNotFoundError):
-                    os.unlink(f".{name}.crc", dir_fd=folder)
+                _forget_checksum((folder, name))
                 try:
                     os.unlink(name, dir_fd=folder)
                 except IsADirectoryError:
@@ -219,3 +227,31 @@ class LocalStorage:
         """Open a file for writing that must not exist yet."""
         with self._parent(path) as (folder, name):
             return create_new(folder, name, self.fetch(path))
+
+
+@contextmanager
+def _temporary(content: BinaryIO, place: Place, durable: bool) -> Iterator[Place]:
+    """Write content under a temporary name; it is deleted afterwards unless renamed."""
+    folder, name = place
+    try:
+        with create_new(folder, name, name) as file:
+            shutil.copyfileobj(content, file, 1 << 20)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        yield place
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
+def _replace(source: Place, target: Place) -> None:
+    (scratch, temporary), (folder, name) = source, target
+    os.replace(temporary, name, src_dir_fd=scratch, dst_dir_fd=folder)
+
+
+def _forget_checksum(place: Place) -> None:
+    """Delete the file in which Java keeps the checksum of a file: it is that of another content."""
+    folder, name = place
+    with suppress(FileNotFoundError):
+        os.unlink(f".{name}.crc", dir_fd=folder)

@@ -3,9 +3,9 @@
 A write builds on the newest slice of each file group. If that file is gone (deleted by hand, a lost
 disk block), the previous slice looks like the newest, and the next version of the group would
 permanently lack the rows of the lost file. So each write compares the listing with the commits of
-the active timeline: the newest slice that a commit wrote for a group must exist, unless the group
-was replaced. Hudi's cleaner never removes the newest slice of a live group, and instants that were
-rolled back or restored are no longer on the timeline.
+the active timeline: the slice of a group must be the very file that the newest commit wrote for it,
+unless the group was replaced. Hudi's cleaner never removes the newest slice of a live group, and
+instants that were rolled back or restored are no longer on the timeline.
 
 *Cost*: a process reads each commit once and keeps one path per file group, for the last `_TABLES`
 tables. **Caveats**: readers do not check; archived commits are not read.
@@ -47,12 +47,12 @@ class Written:
                 self.files[folder, name.file_id] = name
 
     def missing(self, groups: FileGroups) -> list[tuple[str, BaseFileName]]:
-        """Return folder and name of each file that is missing, or not the group's newest."""
+        """Return folder and name of each file that is not the slice of its group."""
         found = []
         for (folder, file_id), name in self.files.items():
             piece = groups.partition(folder).get(file_id)
-            older = piece is None or piece.instant_time < name.instant_time
-            if older and (folder, file_id) not in groups.replaced:
+            other = piece is None or piece.file_name != str(name)
+            if other and (folder, file_id) not in groups.replaced:
                 found.append((folder, name))
         return found
 
@@ -87,12 +87,18 @@ def note_written(root: str, instant_time: str, paths: Iterable[str]) -> None:
         _written[root].add(instant_time, paths)
 
 
-def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]]) -> str:
+def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]], groups: FileGroups) -> str:
     """Return the message of an InvalidTable for lost files."""
     (folder, name), count = lost[0], len(lost)
     others = f" (and {count - 1} more)" if count > 1 else ""
+    problem, fix = "is missing", "Restore it from a backup"
+    piece = groups.partition(folder).get(name.file_id)
+    if piece is not None and piece.instant_time > name.instant_time:
+        problem = f"is older than {piece.path}, which no commit names"
+        fix = f"Restore {piece.instant_time}.commit from a backup, if it is damaged; or move that "
+        fix += "file out of the table"
     return (
         f"{root}/{folder + '/' if folder else ''}{name}{others}, written by commit "
-        f"{name.instant_time}, is missing: a write would build on an older file, and the rows of "
-        f"the missing one would be lost permanently. Restore it from a backup, or {ACCEPT}"
+        f"{name.instant_time}, {problem}: a write would build on another file, and the rows of "
+        f"this one would be lost permanently. {fix}, or {ACCEPT}"
     )

@@ -11,9 +11,12 @@ a path that points outside the root is refused. The protocols rely on three guar
 the delays of an object store, and the tests have one whose operations fail.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
+
+from hoodie_nb.errors import InvalidTable
 
 META = ".hoodie"
 OURS = ".hoodie/.hoodie_nb"
@@ -60,6 +63,7 @@ class Storage(Protocol):
     def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
         """Create or replace a file atomically, with its folders; `durable` syncs it.
 
+        A checksum file that Java added to an earlier file of that name is deleted.
         Raises FileExistsError if it must be `new` and the name exists.
         """
 
@@ -81,8 +85,20 @@ class Storage(Protocol):
 
 def read_bytes(storage: Storage, path: str) -> bytes:
     """Return the whole content of a file; FileNotFoundError if it is missing."""
-    with open(storage.fetch(path), "rb") as file:
+    with permitted(f"{storage.root}/{path}"), open(storage.fetch(path), "rb") as file:
         return file.read()
+
+
+@contextmanager
+def permitted(path: str) -> Iterator[None]:
+    """Turn a PermissionError into InvalidTable, naming the file."""
+    try:
+        yield
+    except PermissionError as error:
+        raise InvalidTable(
+            f"{path} cannot be opened ({error.strerror}): let this user read it, and write it if "
+            "the table is to be written"
+        ) from None
 
 
 def file_names(storage: Storage, folder: str) -> list[str]:

@@ -96,17 +96,19 @@ class BucketWriter:
 
     def _merge(self, bucket: Bucket, incoming: pa.Table) -> Merge:
         plan = self._plan
-        name = BaseFileName(bucket.file_id, self._attempt.token, plan.instant_time)
         return Merge(
             incoming,
             stored_schema(plan.intake.schema),
             plan.intake.rule,
             plan.instant_time,
-            str(name),
+            self._file_name(bucket),
             f"{plan.instant_time}_{self._attempt.task}_",
             self._next_row,
             keep_all=plan.intake.operation == "insert",
         )
+
+    def _file_name(self, bucket: Bucket) -> str:
+        return str(BaseFileName(bucket.file_id, self._attempt.token, self._plan.instant_time))
 
     def _old(self, bucket: Bucket) -> FileSlice | None:
         return self._plan.groups.partition(bucket.partition_path).get(bucket.file_id)
@@ -125,7 +127,8 @@ class BucketWriter:
             if len(self._open_files) >= OPEN_FILES:
                 return False
             written_keys = self._keys_of(bucket.partition_path, None)
-            bucket.new_file = NewFile(self._plan, self._staged_name(), written_keys)
+            name = self._file_name(bucket)
+            bucket.new_file = NewFile(self._plan, self._staged_name(), name, written_keys)
             self._open_files.add(bucket.new_file)
         if not bucket.new_file.accepts(folded):
             return False
@@ -258,6 +261,7 @@ class BucketWriter:
         with ChecksummedFile(plan.storage.open_new(staged)) as sink:
             writer = plan.base_file(
                 sink,
+                merge.file_name,
                 expected_rows=merge.incoming.num_rows + (footer.rows if footer else 0),
                 inherited=footer.bloom() if footer else None,
             )

@@ -21,15 +21,15 @@ from hoodie_nb.writer.plan import WritePlan
 
 
 class NewFile:
-    """The open staged file `staged` (path from the table's root) of one new file group.
+    """The open staged file `staged` (path from the table's root) of a new group, later `name`.
 
     `written_keys` receives the keys that are written to it.
     """
 
-    def __init__(self, plan: WritePlan, staged: str, written_keys: WrittenKeys) -> None:
+    def __init__(self, plan: WritePlan, staged: str, name: str, written_keys: WrittenKeys) -> None:
         self._plan, self.staged, self.written_keys = plan, staged, written_keys
         self._sink = ChecksummedFile(plan.storage.open_new(staged))
-        self._writer = plan.base_file(self._sink)
+        self._writer = plan.base_file(self._sink, name)
         self._keys: list[pa.Array] = []
         self.rows = 0
 

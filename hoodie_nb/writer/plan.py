@@ -43,6 +43,7 @@ class WritePlan:
     def base_file(
         self,
         sink: ChecksummedFile,
+        name: str,
         expected_rows: int | None = None,
         inherited: BloomFilter | None = None,
     ) -> BaseFileWriter:
@@ -50,6 +51,7 @@ class WritePlan:
         return BaseFileWriter(
             sink,
             self.intake.schema,
+            name=name,
             table=self.intake.config.name,
             codec=self.options.codec,
             bloom_fpp=self.options.bloom_fpp,

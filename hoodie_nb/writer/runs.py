@@ -9,7 +9,7 @@ import pyarrow as pa
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.base_file import conform
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
-from hoodie_nb.table.schema import META_COLUMNS, lost_fields
+from hoodie_nb.table.schema import META_COLUMNS, PARTITION_PATH, lost_fields
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.folding import fold_partitions
 from hoodie_nb.writer.merge_rule import Mask, MergeRule
@@ -34,6 +34,11 @@ def save_rows(storage: Storage, path: str, rows: pa.Table, kept: Mask | None = N
 def save_run(storage: Storage, path: str, keyed: pa.Table, rule: MergeRule) -> StoredFile:
     """Write keyed rows (in order of partition) as a durable run with one row per key."""
     return save_rows(storage, path, fold_partitions(keyed, rule))
+
+
+def partitions_of(keyed: pa.Table) -> list[str]:
+    """Return the partition paths of keyed rows."""
+    return list(keyed.column(PARTITION_PATH).unique().to_pylist())
 
 
 def load_rows(storage: Storage, run: StoredFile, schema: pa.Schema) -> pa.Table:

@@ -131,6 +131,12 @@ def committed_files(root: str | Path) -> set[str]:
     return found
 
 
+def edited_elsewhere(commit: Path, content: dict[str, Any]) -> None:
+    """Write other content into a commit, as another engine would: without our checksum."""
+    extra = {k: v for k, v in content["extraMetadata"].items() if k != "_hoodie_nb_checksum"}
+    commit.write_text(json.dumps({**content, "extraMetadata": extra}))
+
+
 def timeline_names(root: str | Path) -> list[str]:
     """Return the names of the instants' files, in order."""
     names = [e.name for e in os.scandir(Path(root, ".hoodie")) if e.is_file()]

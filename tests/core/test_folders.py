@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tables import hudi_rows, schema_of, without_meta
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.writer.pipelines import PIPELINES
@@ -175,3 +177,38 @@ def test_an_unpartitioned_table_without_its_metadata_file(tmp_path: Path) -> Non
     table.upsert(BOTH)
     assert Path(made.path, METADATA).exists()
     assert without_meta(table.to_arrow()) == hudi_rows(table.path) == without_meta(BOTH)
+
+
+def test_a_partition_whose_files_have_no_rows_needs_no_metadata(tmp_path: Path) -> None:
+    """All rows deleted, older files cleaned, metadata lost: the partition is written as before."""
+    table = create(tmp_path / "t")
+    table.upsert(BOTH)
+    older = list(Path(table.path, "x").glob("*.parquet"))
+    table.delete(rows(("a", "x", 2), ("b", "x", 2)))
+    for file in older:
+        file.unlink()
+    Path(table.path, "x", METADATA).unlink()
+    table = Table.open(table.path)
+    (finding,) = table.fsck()
+    assert f"partition 'x' has no {METADATA}" in finding.what
+    table.upsert(rows(("d", "x", 3)))
+    assert table.fsck() == []
+    expected = without_meta(rows(("c", "y", 1), ("d", "x", 3)))
+    assert without_meta(table.to_arrow()) == hudi_rows(table.path) == expected
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"x/\xff"])
+def test_a_partition_whose_name_is_not_utf8_is_named(tmp_path: Path, name: bytes) -> None:
+    """Every use refuses such a folder by name; without base files it is passed over."""
+    table = create(tmp_path / "t")
+    table.upsert(BOTH)
+    folder = os.fsencode(table.path) + b"/" + name
+    os.mkdir(folder)
+    Path(os.fsdecode(folder), "notes.txt").touch()
+    assert Table.open(table.path).fsck() == []
+    shutil.copytree(os.fsencode(table.path) + b"/y", folder, dirs_exist_ok=True)
+    for use in (Table.to_arrow, Table.file_groups, Table.repair, lambda t: t.upsert(BOTH)):
+        with pytest.raises(InvalidTable, match=r"\\xff.*not UTF-8"):
+            use(Table.open(table.path))
+    (finding,) = Table.open(table.path).fsck()
+    assert "not UTF-8" in finding.what

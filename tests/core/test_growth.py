@@ -93,7 +93,7 @@ def commit_elsewhere(path: Path) -> None:
     """Put an empty commit on the timeline, as another engine would."""
     timeline = open_table(path).timeline
     instant = timeline.begin(timeline.request())
-    timeline.complete(instant, encode_commit([], "upsert", {}))
+    timeline.complete(instant, encode_commit(instant.requested_time, [], "upsert", {}))
 
 
 def test_a_commit_of_another_engine_is_seen_by_the_next_write(tmp_path):

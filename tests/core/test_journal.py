@@ -163,7 +163,7 @@ def test_seals_are_applied_in_order_of_arrival(life):
         keyed = keyed_in_order(rows(("a", 1, value, False)), one.job.intake)
         folder = checkpointing.new_folder()
         run = save_run(storage, f"{folder}/0.arrow", keyed, WholeRow("ts"))
-        checkpointing.keep(Checkpoint("q", batch_id, f"{value:064x}"), folder, [run])
+        checkpointing.keep(Checkpoint("q", batch_id, f"{value:064x}"), folder, [run], ["p"])
     one.job.checkpointing.complete()
     assert one.rows_by_key() == {"a": (1, 4)}
 

@@ -162,6 +162,7 @@ def test_a_commit_with_one_part_of_another_type(
     """A commit whose statistics, extra metadata or replaced groups have wrong types is refused."""
     content = json.loads(newest_commit(sound).read_bytes())
     content["partitionToReplaceFileIds"] = {"x": ["nobody-0"]}
+    del content["extraMetadata"]["_hoodie_nb_checksum"]  # as of another engine
 
     @EXAMPLES
     @given(mutations(content))

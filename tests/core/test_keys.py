@@ -116,3 +116,18 @@ def test_the_first_and_last_dates_are_keys() -> None:
     """The years 1 to 9999 are written with four digits by every engine."""
     rows = pa.table({"a": [datetime.date.min, datetime.date.max]})
     assert record_keys(rows, config(1)).to_pylist() == ["0001-01-01", "9999-12-31"]
+
+
+def test_a_partition_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    """Levels that are allowed one by one may be too long together; nothing is written."""
+    levels = [f"p{number}" for number in range(17)]
+    schema = pa.schema([(name, pa.string()) for name in ("id", "k", *levels)])
+
+    def row(value: str) -> pa.Table:
+        return pa.Table.from_pylist([{"id": "a", "k": "b", **dict.fromkeys(levels, value)}], schema)
+
+    table = Table.create(tmp_path / "t", schema=schema, record_key=["id", "k"], partition_by=levels)
+    table.upsert(row("z" * 175))
+    with pytest.raises(InvalidInput, match=r"p0, p1.*longer than 3,000 bytes in 1 row.*zzz"):
+        table.upsert(row("z" * 176))
+    assert (table.fsck(), table.to_arrow().num_rows) == ([], 1)

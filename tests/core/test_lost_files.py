@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from tables import hudi_rows, schema_of, tree, without_meta
+from tables import edited_elsewhere, hudi_rows, schema_of, tree, without_meta
 from test_growth import commit_elsewhere
 from test_replaced import replaced_elsewhere
 
@@ -16,6 +18,7 @@ from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.runners.process_thread import Source
 from hoodie_nb.runners.rfc_job import LocalJob
+from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.handle import open_table
 
 SCHEMA = schema_of()
@@ -145,7 +148,7 @@ def test_a_table_made_again_at_the_same_path_is_another(table: Table) -> None:
         shutil.rmtree(path / partition)
     for instant in instants:
         content = json.loads(instant.read_bytes()) | {"partitionToWriteStats": {}}
-        instant.write_text(json.dumps(content))
+        edited_elsewhere(instant, content)
     Table.open(path).upsert(rows(3, "b"))
     assert Table.open(path).to_arrow().num_rows == 2
 
@@ -160,3 +163,103 @@ def test_a_torn_base_file_is_deleted_then_its_loss_is_accepted(table: Table) -> 
     assert Table.open(table.path).fsck() == []
     kept = {row["id"]: row["v"] for row in table.to_arrow().to_pylist()}
     assert kept == {"a": 1, "b": 1, "c": 2}
+
+
+def attempt_of(table: Table) -> tuple[Path, Path]:
+    """Give the newest commit another engine's file in x, and a zombie of it with fewer rows.
+
+    Returns the file that the commit names and the zombie, whose name sorts first.
+    """
+    (*_, newest) = files(table, "x")
+    parts = BaseFileName.parse(newest.name)
+    assert parts is not None
+    good = newest.with_name(str(replace(parts, write_token="0-1-1")))
+    zombie = newest.with_name(str(replace(parts, write_token="0-1-0")))
+    content = pq.read_table(newest)
+    newest.unlink()
+    pq.write_table(content, good)
+    pq.write_table(content.slice(0, 1), zombie)
+    commit = Path(table.path, ".hoodie", f"{parts.instant_time}.commit")
+    text = commit.read_text().replace(newest.name, good.name)
+    said = json.loads(text)
+    (stat,) = said["partitionToWriteStats"]["x"]
+    stat["fileSizeInBytes"] = good.stat().st_size
+    edited_elsewhere(commit, said)
+    return good, zombie
+
+
+def test_of_two_files_of_one_instant_the_one_in_the_commit_counts(table: Table) -> None:
+    """A zombie attempt of another engine is neither read nor built on; fsck says: delete it."""
+    good, zombie = attempt_of(table)
+    again = Table.open(table.path)
+    assert without_meta(again.to_arrow()) == without_meta(
+        pa.concat_tables([rows(2, "a"), rows(1, "b").slice(0, 1)])
+    )
+    (finding,) = again.fsck()
+    assert zombie.name in finding.what and "delete it" in finding.fix
+    again.upsert(rows(3, "d"))
+    held = {row["id"]: row["v"] for row in Table.open(table.path).to_arrow().to_pylist()}
+    assert held == {"a": 2, "b": 1, "c": 3, "d": 3}
+    zombie.unlink()
+    good.unlink()
+    assert Table.open(table.path).fsck() == []
+
+
+def test_no_write_builds_on_a_file_that_the_commit_does_not_name(table: Table) -> None:
+    """If only the zombie is left, the file of the commit is missing, and writers are refused."""
+    good, _ = attempt_of(table)
+    kept = good.read_bytes()
+    good.unlink()
+    with pytest.raises(InvalidTable, match=f"{good.name}.* is missing"):
+        Table.open(table.path).upsert(rows(3, "d"))
+    good.write_bytes(kept)
+    Table.open(table.path).upsert(rows(3, "d"))
+
+
+def test_two_files_of_one_instant_that_no_commit_names_are_refused(table: Table) -> None:
+    """Which of them has the rows is not known: readers and writers are told both names."""
+    good, zombie = attempt_of(table)
+    third = good.rename(good.with_name(good.name.replace("_0-1-1_", "_0-1-2_")))
+    for use in (Table.to_arrow, lambda t: t.upsert(rows(3, "d"))):
+        with pytest.raises(InvalidTable, match=f"{zombie.name} and x/{third.name}.*none of them"):
+            use(Table.open(table.path))
+    assert zombie.name in Table.open(table.path).fsck()[0].what
+
+
+@pytest.mark.parametrize("damage", ["path", "partition"])
+def test_a_newer_file_that_no_commit_names_is_not_built_on(
+    table: Table, tmp_path: Path, damage: str
+) -> None:
+    """If another engine's commit does not name a file, no write builds on it or drops its rows."""
+    moved = shutil.copytree(table.path, tmp_path / "moved")  # nothing is cached about it
+    (*_, newest) = files(Table.open(moved), "x")
+    commit = Path(moved, ".hoodie", f"{newest.stem.rpartition('_')[2]}.commit")
+    whole = commit.read_bytes()
+    said = json.loads(whole)
+    if damage == "path":  # one bit of it
+        (stat,) = said["partitionToWriteStats"]["x"]
+        stat["path"] = f"x/{chr(ord(newest.name[0]) ^ 1)}{newest.name[1:]}"
+    else:
+        del said["partitionToWriteStats"]["x"]
+    edited_elsewhere(commit, said)
+    problem = rf"is missing|is older than x/{newest.name}, which no commit names"
+    with pytest.raises(InvalidTable, match=problem):
+        Table.open(moved).upsert(rows(3, "d"))
+    fixes = [f.fix for f in Table.open(moved).fsck() if newest.name in f.what]
+    assert ["keep it" in fix and "delete" not in fix for fix in fixes] == [True]
+    commit.write_bytes(whole)
+    Table.open(moved).upsert(rows(3, "d"))
+    assert Table.open(moved).fsck() == []
+
+
+def test_a_newer_file_that_no_commit_names_may_be_accepted(table: Table) -> None:
+    """`repair(accept_loss=True)` continues with its rows."""
+    (*_, newest) = files(table, "x")
+    commit = Path(table.path, ".hoodie", f"{newest.stem.rpartition('_')[2]}.commit")
+    said = json.loads(commit.read_bytes())
+    del said["partitionToWriteStats"]["x"]
+    edited_elsewhere(commit, said)
+    table.repair(accept_loss=True)
+    again = Table.open(table.path)
+    assert {r["id"]: r["v"] for r in again.to_arrow().to_pylist()} == {"a": 2, "b": 1, "c": 2}
+    again.upsert(rows(3, "d"))

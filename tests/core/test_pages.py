@@ -107,3 +107,51 @@ def test_a_base_file_without_record_keys_is_refused(table: Table) -> None:
     pq.write_table(rows.rename_columns({RECORD_KEY: "_hoodie_record_kez"}), file)
     with pytest.raises(InvalidTable, match=f"{file.name}.*has no column {RECORD_KEY}"):
         Table.open(table.path).upsert(ROWS.slice(0, 1))
+
+
+def test_a_base_file_with_the_content_of_an_empty_one_is_refused(table: Table) -> None:
+    """A file without rows carries its name in the footer, also one that a repair has written."""
+    table.delete(ROWS)
+    empty = newest_file(table)
+    table.upsert(ROWS)
+    full = newest_file(table)
+    whole, nothing = full.read_bytes(), empty.read_bytes()
+    full.write_bytes(nothing)
+    for use in (Table.to_arrow, lambda table: table.upsert(ROWS.slice(0, 1))):
+        with pytest.raises(InvalidTable, match=f"{full.name}.*has the content of {empty.name}"):
+            use(Table.open(table.path))
+    assert any(full.name in finding.what for finding in fsck(table.path))
+    full.write_bytes(whole)
+    assert fsck(table.path) == []
+    for file in Path(table.path, "x").glob("*.parquet"):
+        file.unlink()
+    Table.open(table.path).repair(accept_loss=True)
+    repaired = newest_file(table)
+    repaired.write_bytes(nothing)
+    with pytest.raises(InvalidTable, match=f"{repaired.name}.*has the content of {empty.name}"):
+        Table.open(table.path).upsert(ROWS)
+
+
+def newest_file(table: Table) -> Path:
+    """Return the base file of the newest instant."""
+    found = Path(table.path, "x").glob("*.parquet")
+    return max(found, key=lambda file: file.stem.rpartition("_")[2])
+
+
+@pytest.mark.parametrize("entry", [{b"k\xff": b"v"}, {b"k": b"v\xff"}])
+def test_a_footer_that_is_not_utf8_is_refused(table: Table, entry: dict[bytes, bytes]) -> None:
+    """A file of another engine with a footer key or value of other bytes is named."""
+    (file,) = Path(table.path, "x").glob("*.parquet")
+    rows = pq.ParquetFile(file).read()
+    with pq.ParquetWriter(file, rows.schema, store_schema=False) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata({"k1": "v1"})
+    ((key, value),) = entry.items()
+    swapped = (
+        file.read_bytes().replace(b"k1", key.ljust(2, b"_")).replace(b"v1", value.ljust(2, b"_"))
+    )
+    file.write_bytes(swapped)
+    for use in (Table.to_arrow, lambda table: table.upsert(ROWS.slice(0, 1))):
+        with pytest.raises(InvalidTable, match=file.name):
+            use(Table.open(table.path))
+    assert any(file.name in finding.what for finding in fsck(table.path))

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tables import hudi_table
+from tables import edited_elsewhere, hudi_table
 from test_journal import CONFIG, rows
 
 from hoodie_nb.runners.process_thread import Source
@@ -87,9 +87,9 @@ def test_a_slice_newer_than_the_replacement_is_not_read(tmp_path: Path) -> None:
     name = str(BaseFileName(parts.file_id, parts.write_token, later))
     shutil.copy(old, old.with_name(name))
     content = (path / f".hoodie/{parts.instant_time}.commit").read_text()
-    for state in (".commit.requested", ".inflight", ".commit"):
-        text = content.replace(old.name, name) if state == ".commit" else ""
-        (path / f".hoodie/{later}{state}").write_text(text)
+    for state in (".commit.requested", ".inflight"):
+        (path / f".hoodie/{later}{state}").touch()
+    edited_elsewhere(path / f".hoodie/{later}.commit", json.loads(content.replace(old.name, name)))
     assert our_rows(path) == rows_of_hudi_rs(path) == {}
     found = [str(finding) for finding in fsck(path)]
     assert len(found) == 1

@@ -14,6 +14,7 @@ from test_journal import CONFIG, OURS, SCHEMA, Life, life, rows, upsert_elsewher
 from test_meanwhile import disown, put_back, write_batch
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.index import upkeep
 from hoodie_nb.runners.rfc_job import LocalJob
@@ -207,6 +208,34 @@ def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, m
     assert table.fsck() == []
     table.upsert(pa.Table.from_pylist(data[:1], schema_of()))
     assert table.to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("earlier", ["committed", "sealed", "the same"])
+def test_a_seal_is_refused_if_its_partitions_would_share_a_folder(
+    tmp_path: Path, monkeypatch, earlier: str
+) -> None:
+    """A checkpoint that its interval could not commit is refused before it is sealed."""
+    monkeypatch.setattr(LocalStorage, "entry", Deaf.entry)
+    table = Table.create(tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p")
+    upper, lower, other = (
+        pa.Table.from_pylist([{"id": p, "p": p, "ts": 1, "v": 1}], schema_of())
+        for p in ("NY", "ny", "LA")
+    )
+    if earlier == "committed":
+        table.upsert(upper)
+    job = LocalJob(open_table(table.path), interval=Interval(checkpoints=9))
+    job.write(upper)
+    if earlier != "the same":
+        job.checkpoint(1)
+        job.complete(1)
+    job.write(lower)
+    with pytest.raises(InvalidInput, match="'NY' and 'ny' are one folder"):
+        job.checkpoint(2)
+    table = Table.open(table.path)
+    table.upsert(other)  # completes what is sealed
+    held = {"LA"} if earlier == "the same" else {"LA", "NY"}
+    assert {*table.to_arrow(["p"]).column("p").to_pylist()} == held
+    assert table.fsck() == []
 
 
 # --- what other engines have planned ------------------------------------------------------------

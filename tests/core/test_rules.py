@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -121,3 +123,51 @@ def test_a_flipped_bit_in_what_a_commit_carries_is_refused(table: Table) -> None
             assert path.name in str(error)
             refused += 1
     assert refused > 150
+
+
+def test_a_flipped_bit_in_what_a_commit_says_of_its_files_is_refused(table: Table) -> None:
+    """A base file's path that has changed is damage of the commit: fsck deletes no sound file."""
+    (path,) = Path(table.path, ".hoodie").glob("*.commit")
+    whole = path.read_bytes()
+    begin = whole.index(b'"partitionToWriteStats"')
+    refused = 0
+    for content in flips(whole, begin, whole.index(b'"extraMetadata"'), 37):
+        path.write_bytes(content)
+        with pytest.raises(InvalidTable, match=path.name):
+            Table.open(table.path).upsert(rows(11, 2))
+        (finding,) = Table.open(table.path).fsck()
+        assert path.name in finding.what and "delete" not in finding.fix
+        refused += 1
+    assert refused > 150
+
+
+def test_commits_that_were_exchanged_are_refused(table: Table) -> None:
+    """A commit of ours under the name of another instant is not believed, and named."""
+    Table.open(table.path).upsert(rows(11, 2))
+    first, second = sorted(Path(table.path, ".hoodie").glob("*.commit"))
+    contents = first.read_bytes(), second.read_bytes()
+    second.write_bytes(contents[0])
+    first.write_bytes(contents[1])
+    for use in (Table.to_arrow, lambda t: t.upsert(rows(12, 3))):
+        with pytest.raises(InvalidTable, match=f"{second.name}.* of another instant"):
+            use(Table.open(table.path))
+    first.write_bytes(contents[0])
+    second.write_bytes(contents[1])
+    Table.open(table.path).upsert(rows(12, 3))
+    assert without_meta(table.to_arrow()) == without_meta(rows(12, 3))
+
+
+def test_a_commit_of_an_older_version_is_still_read(table: Table) -> None:
+    """A checksum of schema and notes alone, as older versions wrote it, stays valid."""
+    (path,) = Path(table.path, ".hoodie").glob("*.commit")
+    content = json.loads(path.read_bytes())
+    notes = content["extraMetadata"]
+    notes.pop("_hoodie_nb_checksum")
+    crc = zlib.crc32(json.dumps(notes, sort_keys=True).encode())
+    notes["_hoodie_nb_checksum"] = f"{crc:08x}"
+    path.write_text(json.dumps(content, indent=2))
+    assert Table.open(table.path).fsck() == []
+    Table.open(table.path).upsert(rows(11, 2))
+    path.write_text(path.read_text().replace('"_hoodie_nb_progress"', '"_hoodie_nb_progresS"'))
+    with pytest.raises(InvalidTable, match=path.name):
+        Table.open(table.path).upsert(rows(12, 2))
