@@ -31,8 +31,8 @@ def plan_of(table: TableHandle) -> WritePlan:
 
 
 def forget_caches() -> None:
-    """Clear this process's caches: a cached mapping would hide a damaged file."""
-    lookup._read_manifest.cache_clear()
+    """Clear this process's caches."""
+    lookup._manifests.clear()
     lookup._view.cache_clear()
 
 

@@ -30,7 +30,14 @@ from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.hashing import hash64
 from hoodie_nb.index.loading import load
 from hoodie_nb.index.lookup import BloomStateIndex
-from hoodie_nb.index.manifest import FOLDER, RUNS, PartitionState, newest_manifest, read_manifest
+from hoodie_nb.index.manifest import (
+    FOLDER,
+    PARTS,
+    RUNS,
+    PartitionState,
+    newest_manifest,
+    read_manifest,
+)
 from hoodie_nb.index.run import DamagedRun, Entries, SectionView, write_run
 from hoodie_nb.runners.batch import write_arrow
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
@@ -321,6 +328,11 @@ def test_a_rolled_back_instant_leaves_nothing_in_the_index(tmp_path):
 # --- damage --------------------------------------------------------------------------------------
 
 
+def newest_manifest_of(table) -> Path:
+    """Return the path of a table's newest manifest."""
+    return Path(table.path, FOLDER, newest_manifest(open_table(table.path).storage))
+
+
 def damaged_byte(data: bytes, draw: random.Random, place: float) -> bytes:
     """Return the bytes with one of them changed."""
     at = min(len(data) - 1, int(place * len(data)))
@@ -436,7 +448,7 @@ def test_a_forged_manifest_line_is_ignored(tmp_path, lie):
     """A manifest edited by hand, with correct checksums, loses the partition and fails no write."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(60), 1))
-    path = Path(table.path, newest_manifest(open_table(table.path).storage))
+    path = newest_manifest_of(table)
     head, *lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines):
         name, state = line.split(b"\t")[1:]
@@ -514,6 +526,66 @@ def test_files_that_cannot_be_hashed_stop_neither_lookup_nor_learning(tmp_path):
     assert [Path(path).name for path in unloaded] == [torn.name]
 
 
+@pytest.mark.parametrize("how", ["truncated", "changed", "deleted"])
+def test_a_run_damaged_after_this_process_has_used_it(tmp_path, how):
+    """A run that changes in place while its mapping is cached is read again, and not used."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(300), 1))
+    assert write_here(table, rows(range(300), 2))["found"] == 300  # maps the run
+    for run in Path(table.path, RUNS).iterdir():
+        with open(run, "r+b") as file:
+            if how == "truncated":
+                file.truncate(64)
+            elif how == "changed":
+                file.seek(40)
+                file.write(bytes(run.stat().st_size - 40))
+        if how == "deleted":
+            run.unlink()
+    assert write_here(table, rows(range(300), 3))["found"] == 300
+    assert table.to_arrow().num_rows == 300
+
+
+# --- parts of a manifest -------------------------------------------------------------------------
+
+
+def test_a_commit_writes_only_the_lines_of_its_partitions(tmp_path):
+    """Over 40 commits to one of 50 partitions few manifests have all lines, and none is lost."""
+    table, lines = make(tmp_path / "t"), []
+    table.upsert(rows(range(500), 0, parts=50))
+    for ts in range(1, 41):
+        table.upsert(rows([50 * ts], ts, parts=50))
+        lines.append(newest_manifest_of(table).read_bytes().count(b"\n") - 1)
+        assert len(list(Path(table.path, FOLDER).glob("manifest-*"))) <= 2 * PARTS
+    assert lines.count(1) >= 36 and lines.count(1) + lines.count(50) == 40
+    assert table.index_status().pure
+    assert index_gaps(open_table(table.path)) == []
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_damaged_part_of_a_manifest_costs_no_key(tmp_path, number):
+    """Whichever of the manifests is damaged or lost, older lines are right for their files."""
+    draw = random.Random(f"part {number}")
+    table, model = make(tmp_path / "t"), set(range(120))
+    table.upsert(rows(model, 0, parts=12))
+    for ts in range(1, 9):
+        new = set(draw.sample(range(400), 3))
+        table.upsert(rows(new, ts, parts=12))
+        model |= new
+        if draw.random() < 0.5:
+            gone = set(draw.sample(sorted(model), 4))
+            table.delete(rows(gone, ts, parts=12))
+            model -= gone
+    target = draw.choice(sorted(Path(table.path, FOLDER).glob("manifest-*")))
+    if number % 2:
+        target.unlink()
+    else:
+        target.write_bytes(damaged_byte(target.read_bytes(), draw, draw.random()))
+    assert index_gaps(open_table(table.path)) == []
+    assert write_here(table, rows(range(400), 20, parts=12))["found"] >= len(model)
+    assert table.to_arrow().num_rows == 400
+    assert index_gaps(open_table(table.path)) == []
+
+
 # --- bounds --------------------------------------------------------------------------------------
 
 
@@ -536,7 +608,7 @@ def test_damaged_lines_do_not_count_against_the_limit(tmp_path):
     for ts in range(8):
         table.upsert(rows(range(100), ts, parts=1))
         assert table.index_status().pure
-        path = Path(table.path, newest_manifest(open_table(table.path).storage))
+        path = newest_manifest_of(table)
         path.write_bytes(path.read_bytes()[:-9])
 
 
@@ -569,7 +641,7 @@ def test_an_entry_is_rewritten_a_few_times_only(tmp_path, monkeypatch):
     for ts in range(200):
         table.upsert(rows(range(ts * 10, ts * 10 + 10), ts, parts=1))
     assert sum(written) <= 4 * 2000
-    manifest = read_manifest(f"{table.path}/{newest_manifest(open_table(table.path).storage)}")
+    manifest = read_manifest(open_table(table.path).storage, newest_manifest_of(table).name)
     assert len(manifest.partition("p0").sections) <= 4 * upkeep.FANOUT
     assert len(list(Path(table.path, RUNS).iterdir())) <= 4 * upkeep.FANOUT
 
@@ -623,11 +695,11 @@ def test_lookups_read_the_lines_of_their_partitions_only(tmp_path):
     """A damaged line affects only its own partition."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(300), 1))
-    path = Path(table.path, newest_manifest(open_table(table.path).storage))
+    path = newest_manifest_of(table)
     text = path.read_bytes()
     at = text.index(b'"p1"') + 20
     path.write_bytes(text[:at] + b"#" + text[at + 1 :])
-    manifest = read_manifest(str(path))
+    manifest = read_manifest(open_table(table.path).storage, path.name)
     assert sorted(manifest) == ["p0", "p2"] and manifest.partition("p1") is None
     assert index_gaps(open_table(table.path)) == []
 

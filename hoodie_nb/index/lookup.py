@@ -29,21 +29,27 @@ import pyarrow as pa
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.hashing import Hashes, hash64
 from hoodie_nb.index.loading import load, note_damage
-from hoodie_nb.index.manifest import Manifest, PartitionState, read_manifest
+from hoodie_nb.index.manifest import FOLDER, Manifest, PartitionState, read_manifest
 from hoodie_nb.index.run import DamagedRun, Positions, Section, SectionView
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.writer.index_port import LookupCounts
 from hoodie_nb.writer.plan import WritePlan
 
-
-@lru_cache(maxsize=2)
-def _read_manifest(path: str, version: int) -> Manifest:
-    return read_manifest(path)
+_manifests: dict[tuple[str, int], Manifest] = {}  # the last one that this process read
 
 
 @lru_cache(maxsize=256)
-def _view(path: str, section: Section) -> SectionView:
+def _view(path: str, section: Section, version: tuple[int, ...]) -> SectionView:
     return SectionView(path, section)
+
+
+def _current_view(path: str, section: Section) -> SectionView:
+    """Return a section that this process has verified since its file last changed."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise DamagedRun(f"{path}: {error}") from None
+    return _view(path, section, (found.st_ino, found.st_size, found.st_mtime_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +167,8 @@ class BloomStateIndex:
         try:
             for section in state.sections:
                 counts = {i for i in loaded if state.valid(i, section)}
-                known.add(_view(self._plan.storage.fetch(section.run), section), counts)
+                view = _current_view(self._plan.storage.fetch(section.run), section)
+                known.add(view, counts)
         except DamagedRun:
             self.counts.damaged_runs += 1
             note_damage(self._plan.storage, self._plan.staged, partition)
@@ -186,9 +193,13 @@ class BloomStateIndex:
 
 def manifest_of(plan: WritePlan) -> Manifest:
     """Return the manifest that a plan names, read once per process."""
-    path = plan.storage.fetch(plan.manifest)
-    try:
-        version = os.stat(path).st_mtime_ns
-    except OSError:
+    path = f"{FOLDER}/{plan.manifest}"
+    entry = plan.storage.entry(path) if plan.manifest else None
+    if entry is None:
         return Manifest()
-    return _read_manifest(path, version) if plan.manifest else Manifest()
+    version = (f"{plan.storage.root}/{path}", entry.modified_ms)
+    if version not in _manifests:
+        found = read_manifest(plan.storage, plan.manifest)
+        _manifests.clear()
+        _manifests[version] = found
+    return _manifests.get(version) or found

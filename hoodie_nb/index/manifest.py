@@ -1,19 +1,25 @@
 """The manifest of the state index: its valid runs, and the files that they cover.
 
 *On disk*: `.hoodie/.hoodie_nb/index/manifest-<instant>`, one per completed instant, written under a
-temporary name and renamed. It has one line per partition, and one for the manifest itself, each
-with its own CRC-32, so that a lookup reads only the lines of its partitions:
+temporary name and renamed. It has a line for itself and one per partition that the instant changed,
+each with its own CRC-32, so that a lookup reads only the lines of its partitions:
 
     <crc> TAB "partition path" TAB [used, pure, {file id: [loaded group], …}, [[section], …]]
 
+The first line names earlier manifests, newest first, whose lines are valid for the other
+partitions. After `PARTS` of them, or when their lines outweigh those of the oldest, a manifest with
+all lines is written: so a commit's cost does not depend on the partitions that it leaves alone.
+
 *Semantics*: a file group's entries describe one slice, whose instant the line names. If the latest
 slice is another one, the file counts as not loaded and its entries are not used. This one
-comparison covers commits of others, rollbacks, restores, replaced groups and archived instants. A
-line or manifest that cannot be read counts as empty.
+comparison covers commits of others, rollbacks, restores, replaced groups, archived instants, and
+older lines that are read because a newer manifest is damaged. A line or manifest that cannot be
+read counts as empty.
 
 *Source:* RFC-24 "new index"; a cache stored with the table.
 """
 
+import contextlib
 import functools
 import json
 import re
@@ -25,12 +31,15 @@ from typing import Any
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.index.run import Section
 from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.storage import OURS, Storage
+from hoodie_nb.table.storage import OURS, Storage, read_bytes
 
 FOLDER = f"{OURS}/index"
 RUNS = f"{FOLDER}/runs"
 _PREFIX = "manifest-"
-_KIND = "hoodie_nb state index 1, murmur64a"
+_KIND = "hoodie_nb state index 2, murmur64a"
+_NAME = re.compile(rf"{_PREFIX}\d{{14,17}}")
+_REMOVED = "null"
+PARTS = 16
 
 
 def _typed(values: Sequence[Any], *kinds: type) -> Sequence[Any]:
@@ -120,30 +129,49 @@ class Totals:
 _NOTHING = Totals()
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The lines of one manifest file, without the first."""
+
+    name: str
+    content: bytes
+
+    def line(self, name: bytes) -> bytes:
+        """Return the line of a partition, whose name is given in JSON; empty if it has none."""
+        at = self.content.find(b"\t" + name + b"\t")
+        begin, end = self.content.rfind(b"\n", 0, max(at, 0)) + 1, self.content.find(b"\n", at)
+        return b"" if at < 0 else self.content[begin : end if end >= 0 else None]
+
+
 class Manifest:
     """The partitions' states as of one instant; a line is read when it is needed."""
 
-    def __init__(self, instant: str = "", content: bytes = b"", totals: Totals = _NOTHING) -> None:
+    def __init__(
+        self, instant: str = "", totals: Totals = _NOTHING, parts: tuple[_Part, ...] = ()
+    ) -> None:
         self.instant, self.totals = instant, totals
-        self._content = content
+        self._parts = parts  # newest first
+        self._changed: dict[bytes, bytes] = {}
         self._read: dict[str, PartitionState | None] = {}  # writers look it up once per file
 
     @functools.cached_property
     def _lines(self) -> dict[bytes, bytes]:
         """All lines by partition, for callers that need more than a few of them."""
-        return {_name(line): line for line in self._content.split(b"\n") if line}
+        contents = [part.content.split(b"\n") for part in reversed(self._parts)]
+        lines = {_name(line): line for content in contents for line in content if line}
+        return lines | self._changed
 
     def _line_of(self, path: str) -> bytes:
         name = json.dumps(path).encode()
         if "_lines" in vars(self) or len(self._read) > 16:  # splitting is faster
             return self._lines.get(name, b"")
-        at = self._content.find(b"\t" + name + b"\t")
-        begin, end = self._content.rfind(b"\n", 0, max(at, 0)) + 1, self._content.find(b"\n", at)
-        return b"" if at < 0 else self._content[begin : end if end >= 0 else None]
+        found = (line for part in self._parts if (line := part.line(name)))
+        return self._changed.get(name) or next(found, b"")
 
     def __iter__(self) -> Iterator[str]:
         """Yield the partitions that can be read."""
-        return (json.loads(name) for name, line in self._lines.items() if _body(line) is not None)
+        valid = (name for name, line in self._lines.items() if _body(line) is not None)
+        return (path for path in map(json.loads, valid) if self.partition(path) is not None)
 
     def partition(self, path: str) -> PartitionState | None:
         """Return the state of a partition; None if unknown or not readable."""
@@ -153,30 +181,49 @@ class Manifest:
             self._read[path] = PartitionState.parse(text)
         return self._read[path]
 
+    @property
+    def files(self) -> set[str]:
+        """The names of the files that have its lines."""
+        return {part.name for part in self._parts}
+
+    @property
+    def runs(self) -> set[str]:
+        """The paths of all runs in its lines, from the table's root."""
+        text = b"\n".join(self._lines.values()).decode(errors="replace")
+        return set(re.findall(rf"{re.escape(RUNS)}/[^\"]+\.run", text))
+
     def with_states(self, instant: str, states: Mapping[str, PartitionState | None]) -> "Manifest":
         """Return the manifest of a later instant with these partitions set; None removes one."""
-        manifest = Manifest(instant, totals=self.totals)
-        manifest._lines = dict(self._lines)
+        manifest = Manifest(instant, self.totals, self._parts)
+        manifest._changed |= self._changed
         for path, state in states.items():
-            before, name = self.partition(path), json.dumps(path).encode()
+            before = self.partition(path)
             old = _NOTHING if before is None else before.totals
             new = _NOTHING if state is None else state.totals
             manifest.totals = manifest.totals.changed(old, new)
-            manifest._lines.pop(name, None)
-            if state is not None:
-                manifest._lines[name] = _line(path, state.to_json())
+            line = _line(path, _REMOVED if state is None else state.to_json())
+            manifest._changed[json.dumps(path).encode()] = line
         return manifest
 
     def save(self, storage: Storage) -> None:
         """Write the manifest atomically; not synced, since a torn one is merely not used."""
-        head = json.dumps({"instant": self.instant, "totals": astuple(self.totals)})
-        lines = (_line(_KIND, head), *self._lines.values(), b"")
-        storage.put(manifest_path(self.instant), b"\n".join(lines), durable=False)
+        below, lines = self._parts, self._changed
+        if not below or len(below) >= PARTS or self._outweighs(below[-1]):
+            below, removed = (), f"\t{_REMOVED}".encode()
+            lines = {n: line for n, line in self._lines.items() if not line.endswith(removed)}
+        names = [part.name for part in below]
+        head = json.dumps({"instant": self.instant, "totals": astuple(self.totals), "below": names})
+        content = b"\n".join((_line(_KIND, head), *lines.values(), b""))
+        storage.put(f"{FOLDER}/{manifest_name(self.instant)}", content, durable=False)
+
+    def _outweighs(self, oldest: _Part) -> bool:
+        later = sum(len(part.content) for part in self._parts[:-1])
+        return later + sum(map(len, self._changed.values())) > len(oldest.content)
 
 
-def manifest_path(instant: str) -> str:
-    """Return the path of an instant's manifest, relative to the table's root."""
-    return f"{FOLDER}/{_PREFIX}{instant}"
+def manifest_name(instant: str) -> str:
+    """Return the name of an instant's manifest."""
+    return f"{_PREFIX}{instant}"
 
 
 def make_folders(storage: Storage) -> None:
@@ -184,38 +231,45 @@ def make_folders(storage: Storage) -> None:
     storage.make_folder(RUNS)
 
 
-def manifest_paths(storage: Storage) -> list[str]:
-    """Return the paths of all manifests, relative to the table's root, oldest first."""
-    names = [entry.name for entry in storage.list_folder(FOLDER) if not entry.is_folder]
-    return sorted(f"{FOLDER}/{n}" for n in names if re.fullmatch(rf"{_PREFIX}\d{{14,17}}", n))
+def manifest_names(storage: Storage) -> list[str]:
+    """Return the names of all manifests, oldest first."""
+    entries = storage.list_folder(FOLDER)
+    return [e.name for e in entries if not e.is_folder and _NAME.fullmatch(e.name)]
 
 
 def newest_manifest(storage: Storage) -> str:
-    """Return the path of the newest manifest, relative to the table's root; empty if none."""
+    """Return the name of the newest manifest; empty if none."""
     try:
-        return (manifest_paths(storage) or [""])[-1]
+        return (manifest_names(storage) or [""])[-1]
     except (OSError, InvalidTable):
         return ""
 
 
-def last_manifest(storage: Storage) -> Manifest:
-    """Return the newest manifest; an empty one if there is none."""
-    path = newest_manifest(storage)
-    return read_manifest(storage.fetch(path)) if path else Manifest()
+def read_manifest(storage: Storage, name: str) -> Manifest:
+    """Return the manifest with that name; an empty one if it cannot be read.
 
-
-def read_manifest(path: str) -> Manifest:
-    """Return the manifest at the local `path`; an empty one if it cannot be read."""
+    Earlier manifests that it names but that cannot be read count as empty.
+    """
     try:
-        with open(path, "rb") as file:
-            first, _, content = file.read().partition(b"\n")
-        kind, _, head = (_body(first) or b"").partition(b"\t")
-        raw = json.loads(head) if kind == json.dumps(_KIND).encode() else {}
-        return Manifest(
-            str(raw["instant"]), content, Totals(*_typed(raw["totals"], int, int, int, int))
-        )
+        head, content = _contents(storage, name)
+        totals = Totals(*_typed(head["totals"], int, int, int, int))
+        manifest = Manifest(str(head["instant"]), totals, (_Part(name, content),))
+        below = [n for n in head["below"] if _NAME.fullmatch(n)]
     except (OSError, ValueError, KeyError, TypeError):
         return Manifest()
+    for earlier in below:
+        with contextlib.suppress(OSError, ValueError):
+            manifest._parts += (_Part(earlier, _contents(storage, earlier)[1]),)
+    return manifest
+
+
+def _contents(storage: Storage, name: str) -> tuple[dict[str, Any], bytes]:
+    """Return the head and the other lines of a manifest; ValueError for another file."""
+    first, _, content = read_bytes(storage, f"{FOLDER}/{name}").partition(b"\n")
+    kind, _, head = (_body(first) or b"").partition(b"\t")
+    if kind != json.dumps(_KIND).encode():
+        raise ValueError(f"{name} is not a manifest of this version")
+    return dict(json.loads(head)), content
 
 
 def _line(name: str, text: str) -> bytes:

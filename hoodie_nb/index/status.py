@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 
 from hoodie_nb.index.loading import read_hashes
 from hoodie_nb.index.manifest import (
+    FOLDER,
     RUNS,
     LoadedGroup,
     Manifest,
     PartitionState,
-    last_manifest,
     make_folders,
-    manifest_path,
-    manifest_paths,
+    manifest_name,
+    manifest_names,
+    newest_manifest,
+    read_manifest,
 )
 from hoodie_nb.index.run import Entries, Section, write_run
 from hoodie_nb.index.upkeep import MERGED_ENTRIES, tidy
@@ -57,7 +59,8 @@ class IndexStatus:
 
 def index_status(table: TableHandle) -> IndexStatus:
     """Return the coverage of the table's current files by the newest manifest."""
-    manifest, slices = last_manifest(table.storage), table.file_groups().slices
+    manifest = read_manifest(table.storage, newest_manifest(table.storage))
+    slices = table.file_groups().slices
     states = {name: manifest.partition(name) or PartitionState("") for name in slices}
     unloaded = [
         piece.path
@@ -98,10 +101,11 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
         kept: tuple[Section, ...] = (*before.sections, section)
         states[name] = PartitionState(instant, together, kept, pure)
     Manifest().with_states(instant, states).save(storage)
-    for path in manifest_paths(storage):
-        if path > manifest_path(instant):  # of instants that were rolled back
-            storage.remove(path)
-    tidy(storage, manifest_paths(storage))
+    names = manifest_names(storage)
+    for name in names:
+        if name > manifest_name(instant):  # of instants that were rolled back
+            storage.remove(f"{FOLDER}/{name}")
+    tidy(storage, [name for name in names if name <= manifest_name(instant)])
     return index_status(table)
 
 

@@ -16,7 +16,6 @@ log-structured merges.
 """
 
 import contextlib
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,13 +24,14 @@ from dataclasses import asdict, dataclass, field
 from hoodie_nb import failpoints
 from hoodie_nb.index.loading import loaded, read_hashes
 from hoodie_nb.index.manifest import (
+    FOLDER,
     RUNS,
     LoadedGroup,
     Manifest,
     PartitionState,
     make_folders,
-    manifest_path,
-    manifest_paths,
+    manifest_name,
+    manifest_names,
     read_manifest,
 )
 from hoodie_nb.index.run import DamagedRun, Entries, Section, SectionView, write_run
@@ -166,8 +166,8 @@ def _learned(
     table: TableHandle, instant: str, statuses: Sequence[WriteStatus], staged: Iterable[str]
 ) -> Manifest | None:
     storage, groups = table.storage, table.file_groups()
-    paths = manifest_paths(storage)
-    manifest = read_manifest(storage.fetch(paths[-1])) if paths else Manifest()
+    names = manifest_names(storage)
+    manifest = read_manifest(storage, names[-1]) if names else Manifest()
     if manifest.instant >= instant or not any(status.keys for status in statuses):
         return None
     ours = [f for f in staged if f.startswith(f"{STAGED}/{instant}-")]
@@ -188,7 +188,7 @@ def _learned(
         with contextlib.suppress(Exception):  # after any error the file stays unloaded
             parts[piece.partition_path].add_loaded(read_hashes(storage, piece), piece.instant_time)
     saved = _save(storage, manifest, parts, table.options.index_max_bytes)
-    tidy(storage, [*paths, manifest_path(instant)])
+    tidy(storage, [*names, manifest_name(instant)])
     return saved
 
 
@@ -235,15 +235,14 @@ def _bounded(manifest: Manifest, max_bytes: int) -> Manifest:
     return manifest.with_states(manifest.instant, dict.fromkeys(forgotten))
 
 
-def tidy(storage: Storage, paths: Sequence[str]) -> None:
-    """Delete all manifests in `paths` except the last two, and runs that neither of those lists."""
-    listed = set[str]()
-    for path in paths[:-2]:  # running tasks may still read the previous one
-        storage.remove(path)
-    for path in paths[-2:]:
-        with open(storage.fetch(path), "rb") as file:
-            text = file.read().decode(errors="replace")
-        listed.update(re.findall(rf"{re.escape(RUNS)}/[^\"]+\.run", text))
+def tidy(storage: Storage, names: Sequence[str]) -> None:
+    """Delete the manifests in `names` and the runs that the last two manifests do not need."""
+    kept = [read_manifest(storage, name) for name in names[-2:]]  # tasks may read the previous one
+    files = {*names[-2:]}.union(*(manifest.files for manifest in kept))
+    runs = set[str]().union(*(manifest.runs for manifest in kept))
+    for name in names:
+        if name not in files:
+            storage.remove(f"{FOLDER}/{name}")
     for entry in storage.list_folder(RUNS):
-        if f"{RUNS}/{entry.name}" not in listed and not entry.is_folder:
+        if f"{RUNS}/{entry.name}" not in runs and not entry.is_folder:
             storage.remove(f"{RUNS}/{entry.name}")
