@@ -16,6 +16,7 @@ from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
+from hoodie_nb.writer.taking import parts_of, sort_rows
 
 _PIECE_ROWS = 131_072
 
@@ -32,13 +33,11 @@ def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table
 
 def in_order(keyed: pa.Table) -> pa.Table:
     """Return keyed rows sorted by partition, key and arrival."""
-    order = [(PARTITION_PATH, "ascending"), (RECORD_KEY, "ascending"), (SEQ, "ascending")]
-    return keyed.sort_by(order).combine_chunks()
+    return sort_rows(keyed, (PARTITION_PATH, RECORD_KEY, SEQ))
 
 
 def write_in_process(keyed: pa.Table, plan: WritePlan, events: EventLog) -> list[WriteStatus]:
     """Assign and write keyed rows that are sorted; return the write statuses."""
-    pieces = (keyed.slice(i, _PIECE_ROWS) for i in range(0, keyed.num_rows, _PIECE_ROWS))
-    assigned = assign(plan, pieces, 0, events.emit)
+    assigned = assign(plan, parts_of(keyed, _PIECE_ROWS), 0, events.emit)
     threads = min(4, os.cpu_count() or 2)
     return list(write(plan, assigned, TaskAttempt(), events.emit, threads))

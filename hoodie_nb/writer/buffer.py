@@ -31,6 +31,7 @@ from hoodie_nb.writer.columns import FILE_ID, SEQ
 from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.new_file import NewFile
 from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.writer.taking import sort_rows
 
 Emit = Callable[..., None]
 RUN_ROWS = 65_536
@@ -170,8 +171,7 @@ class WriteBuffer:
         Also all rows if they fill one another: the result depends on each of them.
         """
         if self._plan.intake.operation == "insert" or self._plan.intake.rule.fills:
-            keys = [(RECORD_KEY, "ascending"), (SEQ, "ascending")]
-            return rows.sort_by(keys).combine_chunks()
+            return sort_rows(rows, (RECORD_KEY, SEQ))
         return self._plan.intake.rule.fold(rows)
 
     def drain(self) -> Iterator[Bucket]:

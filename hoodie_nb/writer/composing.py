@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import DELETE_ALWAYS, OP, SEQ, STORE, STORE_ALWAYS, THRESHOLD
 from hoodie_nb.writer.merge_rule import comparable, first_of_run
+from hoodie_nb.writer.taking import sort_rows, take_rows
 
 Numbers = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
@@ -49,7 +50,7 @@ def composed(runs: Sequence[pa.Table], ordering: str | None) -> pa.Table:
     state = _State(begins, kinds[begins])
     for keys, following in _rounds(begins, rows.num_rows):
         state.apply(keys, following, kinds, ranks, by_arrival=ordering is None)
-    winners = rows.take(pa.array(state.row))
+    winners = take_rows(rows, pa.array(state.row))
     position = winners.schema.get_field_index(OP)
     winners = winners.set_column(position, OP, pa.array(state.kind, pa.int8()))
     if ordering is None:
@@ -87,8 +88,7 @@ def _by_key_and_arrival(runs: Sequence[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(runs)
     position = rows.schema.get_field_index(SEQ)
     rows = rows.set_column(position, SEQ, pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    keys = [(name, "ascending") for name in (PARTITION_PATH, RECORD_KEY, SEQ)]
-    return rows.sort_by(keys).combine_chunks()
+    return sort_rows(rows, (PARTITION_PATH, RECORD_KEY, SEQ))
 
 
 def _ranks(rows: pa.Table, ordering: str | None) -> Numbers:

@@ -26,6 +26,7 @@ from hoodie_nb.table.schema import (
 )
 from hoodie_nb.writer.columns import DELETE_ALWAYS, OP, STORE, STORE_ALWAYS, THRESHOLD
 from hoodie_nb.writer.merge_rule import Mask, MergeRule, filled, not_older
+from hoodie_nb.writer.taking import take_rows
 
 RowNumbers = Callable[[int], int]
 Rows = npt.NDArray[np.int64]
@@ -91,20 +92,20 @@ class Merge:
         self.counts.deletes += int(gone.sum())
         changed, new = at[~gone], self._new_rows(rows[~gone])
         if self.rule.fills:
-            new = filled(new, piece.take(pa.array(changed)))
+            new = filled(new, take_rows(piece, pa.array(changed)))
         if fills is not None:
             changed, new = np.append(changed, fills[0]), pa.concat_tables([new, fills[1]])
         self.counts.updates += len(changed)
         source = np.arange(piece.num_rows, dtype=np.int64)
         source[changed] = piece.num_rows + np.arange(len(changed))
         together = pa.concat_tables([renamed, new]).combine_chunks()
-        return together.take(pa.array(np.delete(source, at[gone])))
+        return take_rows(together, pa.array(np.delete(source, at[gone])))
 
     def _fills(self, piece: pa.Table, at: Rows, rows: Rows) -> tuple[Rows, pa.Table]:
         """Return the stored rows whose nulls late rows fill: their places, and what they become."""
         stores = self._stores(rows)
         at, rows = at[stores], rows[stores]
-        late, before = self.incoming.take(pa.array(rows)), piece.take(pa.array(at))
+        late, before = take_rows(self.incoming, pa.array(rows)), take_rows(piece, pa.array(at))
         changes = np.zeros(len(at), dtype=bool)
         own = [name for name in self.stored.names if name not in META_COLUMNS]
         for name in own:
@@ -112,7 +113,7 @@ class Merge:
             changes |= empty & late.column(name).is_valid().to_numpy()
         at, rows = at[changes], rows[changes]
         new = self._new_rows(rows)
-        values = filled(piece.take(pa.array(at)).select(own), new.select(own))
+        values = filled(take_rows(piece, pa.array(at)).select(own), new.select(own))
         for name in own:
             new = new.set_column(new.schema.get_field_index(name), name, values.column(name))
         return at, new.cast(self.stored)
@@ -140,7 +141,7 @@ class Merge:
 
     def _new_rows(self, rows: Rows) -> pa.Table:
         """Return incoming rows in stored form, with the meta columns of this instant."""
-        chosen = self.incoming.take(pa.array(rows))
+        chosen = take_rows(self.incoming, pa.array(rows))
         count = chosen.num_rows
         first = self.next_row(count)
         numbers = pc.cast(pa.array(np.arange(first, first + count)), pa.string())

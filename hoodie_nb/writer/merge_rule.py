@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP, SEQ
+from hoodie_nb.writer.taking import take_rows
 
 Mask = npt.NDArray[np.bool_]
 _OWN = (RECORD_KEY, PARTITION_PATH, SEQ, OP)
@@ -85,11 +86,10 @@ class Partial:
         begins = np.maximum(begins, np.maximum.accumulate(np.where(deletes, numbers + 1, 0)))[lasts]
         folded = {}
         for field in rows.schema:
-            column = rows.column(field.name).combine_chunks()
-            valid = column.is_valid().to_numpy(zero_copy_only=False)
+            valid = rows.column(field.name).is_valid().to_numpy()
             newest = np.maximum.accumulate(np.where(valid, numbers, -1))[lasts]
             takes = lasts if field.name in _OWN else np.where(newest >= begins, newest, lasts)
-            folded[field.name] = column.take(pa.array(takes))
+            folded[field.name] = take_rows(rows.select([field.name]), pa.array(takes)).column(0)
         return pa.table(folded, schema=rows.schema)
 
 
@@ -112,7 +112,7 @@ def _ranked(rows: pa.Table, ordering: str | None) -> pa.Table:
         columns["ordering"] = values
     columns[SEQ] = rows.column(SEQ)
     keys = [(name, "ascending") for name in columns]
-    return rows.take(pc.sort_indices(pa.table(columns), sort_keys=keys))
+    return take_rows(rows, pc.sort_indices(pa.table(columns), sort_keys=keys))
 
 
 def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

@@ -160,6 +160,5 @@ class FaultyStorage:
         return self.inner.entry(path)
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
-        """Act like the inner storage, if the process is alive."""
-        self._alive()
+        """Return the path, which changes nothing."""
         return self.inner.fetch(path, size_bytes)
