@@ -255,10 +255,10 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         totals = Totals(*_typed(head["totals"], int, int, int, int))
         manifest = Manifest(str(head["instant"]), totals, (_Part(name, content),))
         below = [n for n in head["below"] if _NAME.fullmatch(n)]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, InvalidTable, ValueError, KeyError, TypeError):
         return Manifest()
     for earlier in below:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, InvalidTable, ValueError):
             manifest._parts += (_Part(earlier, _contents(storage, earlier)[1]),)
     return manifest
 
