@@ -59,7 +59,15 @@ def merge_mode_of(given: str | None, ordering: str | None) -> str:
 
 
 def check_columns(config: TableConfig) -> None:
-    """Raise InvalidConfig or InvalidInput for columns that cannot be keys or the ordering."""
+    """Raise InvalidConfig or InvalidInput for columns that cannot be keys or the ordering.
+
+    Raises InvalidConfig for a table name that readers of `hoodie.properties` would change.
+    """
+    if config.name != config.name.strip() or not config.name.isprintable():
+        raise InvalidConfig(
+            f"table name {config.name!a} begins or ends with a space, or has a character that "
+            "cannot be printed: choose another name"
+        )
     if not config.record_key:
         raise InvalidConfig("record_key is empty: name the column(s) that identify a row")
     if config.keygen == "COMPLEX" and len(config.record_key) == 1:

@@ -62,9 +62,11 @@ class ProgressRecords:
 
     def _read(self, query_id: str) -> dict[str, Any]:
         path = _path(query_id)
-        if not self._storage.entry(path):
+        found = self._storage.entry(path)
+        if found is None:
             return {"query": query_id, "checkpoints": [], "columns": None}
-        raw = self._rules.decode(read_bytes(self._storage, path), path, _FIX)
+        content = b"" if found.is_folder else read_bytes(self._storage, path)
+        raw = self._rules.decode(content, path, _FIX)
         if raw["query"] != query_id:
             raise InvalidTable(f"{path} is the record of query {raw['query']}; {_FIX}")
         return raw

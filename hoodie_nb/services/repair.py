@@ -46,6 +46,7 @@ from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 
 Rows = npt.NDArray[np.int64]
 _NONE: Rows = np.empty(0, np.int64)
+_ROW = "_hoodie_nb_row"  # no column of a table begins like that
 
 
 def repair(
@@ -96,12 +97,10 @@ def _losers(
     if len(doubled) == 0:
         return {}
     rows = pa.concat_tables(_versions(plan, piece) for piece in pieces)
-    rows = rows.append_column("_row", pa.array(np.arange(rows.num_rows))).take(pa.array(doubled))
-    rows = rows.sort_by([(COMMIT_TIME, "ascending"), ("_row", "ascending")])
+    rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows))).take(pa.array(doubled))
+    rows = rows.sort_by([(COMMIT_TIME, "ascending"), (_ROW, "ascending")])
     rows = rows.append_column(SEQ, pa.array(np.arange(rows.num_rows)))
-    lost = np.setdiff1d(
-        doubled, WholeRow(plan.intake.ordering).fold(rows).column("_row").to_numpy()
-    )
+    lost = np.setdiff1d(doubled, WholeRow(plan.intake.ordering).fold(rows).column(_ROW).to_numpy())
     begins = np.cumsum([0, *(len(keys[piece.file_id]) for piece in pieces)])
     return {
         piece.file_id: lost[(lost >= begin) & (lost < end)] - begin

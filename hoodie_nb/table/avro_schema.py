@@ -68,8 +68,13 @@ def _avro_type(kind: pa.DataType, name: str, inside: str) -> Any:  # noqa: ANN40
         return {"type": "array", "items": items}
     if pa.types.is_map(kind):
         return {"type": "map", "values": ["null", _avro_type(kind.item_type, name, inside)]}
-    fields = [_avro_field(f, f"{inside}.{name}") for f in kind]
-    return {"type": "record", "name": name, "namespace": inside, "fields": fields}
+    if pa.types.is_struct(kind):
+        fields = [_avro_field(f, f"{inside}.{name}") for f in kind]
+        return {"type": "record", "name": name, "namespace": inside, "fields": fields}
+    raise InvalidTable(
+        f"column {name!r} of the table has type {kind}, which this library reads but does not "
+        "write: write the table with the engine that created it"
+    )
 
 
 def _decimal_bytes(precision: int) -> int:

@@ -101,4 +101,4 @@ def sweep_all(storage: Storage, *, keep: Collection[str] = ()) -> None:
             if entry.name.split("-")[0] not in keep:
                 storage.remove(f"{folder}/{entry.name}", tree=True)
     for entry in storage.list_folder(SCRATCH):
-        storage.remove(f"{SCRATCH}/{entry.name}")
+        storage.remove(f"{SCRATCH}/{entry.name}", tree=True)

@@ -57,7 +57,8 @@ class KeptRules:
     def _kept(self) -> dict[str, Any]:
         if self._cached is None:
             path, found = f"{self._storage.root}/{PATH}", self._storage.entry(PATH)
-            content = read_bytes(self._storage, PATH) if found else b""
+            whole = found is not None and not found.is_folder
+            content = read_bytes(self._storage, PATH) if whole else b""
             self._cached = decode_record(content, path, _FIX) if found else {}
         return self._cached
 

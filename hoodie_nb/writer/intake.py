@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable
+from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.keys import check_key_types, partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import (
@@ -34,6 +35,7 @@ from hoodie_nb.table.schema import (
 from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP, SEQ, STORE, THRESHOLD
 from hoodie_nb.writer.merge_rule import MergeRule, Partial, WholeRow
 
+_NOT_ARROW = (pa.ArrowException, ValueError, TypeError, OverflowError)  # by a pandas column
 _KEYED = [
     pa.field(RECORD_KEY, pa.string()),
     pa.field(PARTITION_PATH, pa.string()),
@@ -86,6 +88,7 @@ class Intake:
 
         Raises InvalidTable if the table cannot be written by this library.
         """
+        to_avro(self.schema, self.config.name)  # InvalidTable for a type that is only read
         stored = self.storable(given)
         check_key_types(self.config, stored)
         objection = ordering_objection(self.ordering, self.schema) if self.ordering else None
@@ -155,27 +158,34 @@ class Intake:
             delete = DELETE if by_order else DELETE_ALWAYS
             return pa.repeat(pa.scalar(delete, pa.int8()), rows.num_rows)
         if IS_DELETED in rows.column_names:
-            deleted = pc.fill_null(pc.cast(rows.column(IS_DELETED), pa.bool_()), False)
+            deleted = pc.fill_null(_fitting(rows.column(IS_DELETED), IS_DELETED, pa.bool_()), False)
             return pc.cast(deleted, pa.int8()).combine_chunks()
         return pa.repeat(pa.scalar(STORE, pa.int8()), rows.num_rows)
 
 
 def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = []
-    for field in schema:
-        if field.name not in rows.column_names:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-            continue
-        try:
-            column = rows.column(field.name)
-            column.validate(full=True)  # text from raw bytes may not be UTF-8
-            columns.append(pc.cast(column, field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidInput(
-                f"column {field.name!r} has values that do not fit {field.type} ({error}): cast, "
-                "clean (text must be UTF-8) or filter them first"
-            ) from None
+    columns = [
+        _fitting(rows.column(field.name), field.name, field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _fitting(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+    try:
+        column.validate(full=True)  # text from raw bytes may not be UTF-8
+        return pc.cast(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _unfit(name, f"that do not fit {kind}", error) from None
+
+
+def _unfit(name: str, what: str, error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"column {name!r} has values {what} ({error}): cast, clean (text must be UTF-8) or filter "
+        "them first"
+    )
 
 
 def arrow_rows(data: object, schema: pa.Schema) -> pa.Table:
@@ -194,7 +204,7 @@ def arrow_rows(data: object, schema: pa.Schema) -> pa.Table:
 
 def _from_pandas(data: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     """Return a DataFrame as Arrow; integers that pandas turned into floats are converted back."""
-    rows = pa.Table.from_pandas(data, preserve_index=False)
+    rows = _converted(data)
     for position, field in enumerate(rows.schema):
         wanted = schema.field(field.name).type if field.name in schema.names else field.type
         if pa.types.is_floating(field.type) and pa.types.is_integer(wanted):
@@ -204,3 +214,18 @@ def _from_pandas(data: pd.DataFrame, schema: pa.Schema) -> pa.Table:
                 continue  # the intake reports the wrong type
             rows = rows.set_column(position, pa.field(field.name, wanted), whole)
     return rows
+
+
+def _converted(data: pd.DataFrame) -> pa.Table:
+    """Return a DataFrame as Arrow, or raise InvalidInput naming a column that cannot be."""
+    twice = sorted({str(name) for name in data.columns[data.columns.duplicated()]})
+    if twice:
+        raise InvalidInput(f"columns {twice} have the same name: rename or drop one")
+    try:
+        return pa.Table.from_pandas(data, preserve_index=False)
+    except _NOT_ARROW as error:
+        if data.shape[1] == 1:
+            raise _unfit(str(data.columns[0]), "of no single type", error) from None
+        for name in data.columns:
+            _converted(data[[name]])
+        raise

@@ -72,8 +72,14 @@ OFFSETS = pa.py_buffer((0).to_bytes(4, "little") + (1).to_bytes(4, "little") + b
 NOT_UTF8 = pa.Array.from_buffers(pa.string(), 2, [None, OFFSETS, pa.py_buffer(b"\xffb")])
 LONG = "é" * 150
 
+BEYOND = pa.DictionaryArray.from_arrays(pa.array([0, 7]), pa.array([True]), safe=False)
+
 # input → what the message must contain: the column, the values and what to do
 REFUSED: dict[str, tuple[pa.Table, list[str]]] = {
+    "flag beyond its dictionary": (
+        data(_hoodie_is_deleted=BEYOND),
+        ["'_hoodie_is_deleted'", "do not fit bool", "out of bounds"],
+    ),
     "key column missing": (data(id=None), ["'id'", "missing"]),
     "partition column missing": (data(p=None), ["'p'", "missing"]),
     "other column missing": (data(n=None), ["'n'", "missing", "add"]),
@@ -166,6 +172,35 @@ def test_bad_rows_are_refused_and_nothing_changes(table: Table, case: str) -> No
     before = tree(table.path)
     with pytest.raises(InvalidInput) as caught:
         table.upsert(rows)
+    for word in words:
+        assert word in str(caught.value)
+    assert tree(table.path) == before
+
+
+FRAMES: dict[str, tuple[pd.DataFrame, list[str]]] = {
+    "two types": (data().to_pandas().assign(id=["a", 1]), ["'id'", "no single type", "int"]),
+    "any objects": (data().to_pandas().assign(n=[object()] * 2), ["'n'", "no single type"]),
+    "a large integer": (data().to_pandas().assign(n=[2**70] * 2), ["'n'", "no single type"]),
+    "complex numbers": (data().to_pandas().assign(x=[1j, 2j]), ["'x'", "no single type"]),
+    "half a character": (data().to_pandas().assign(id=["a\ud800"] * 2), ["'id'", "UTF-8"]),
+    "sparse": (
+        data().to_pandas().assign(n=pd.arrays.SparseArray([1, 2])),
+        ["'n'", "Sparse", "cast"],
+    ),
+    "one name twice": (
+        pd.concat([data().to_pandas(), data().to_pandas()[["n"]]], axis=1),
+        ["['n']", "same name", "rename or drop"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FRAMES)
+def test_bad_columns_of_pandas_are_refused_by_name(table: Table, case: str) -> None:
+    """A column that Arrow cannot hold raises InvalidInput that names it; the disk is unchanged."""
+    frame, words = FRAMES[case]
+    before = tree(table.path)
+    with pytest.raises(InvalidInput) as caught:
+        table.upsert(frame)
     for word in words:
         assert word in str(caught.value)
     assert tree(table.path) == before
@@ -430,6 +465,9 @@ NOT_MADE: dict[str, tuple[dict[str, Any], type[HoodieError], str]] = {
         InvalidInput,
         "'ID'.*rename",
     ),
+    "name after a space": ({"name": " t"}, InvalidConfig, "name ' t' begins .* choose another"),
+    "name before a space": ({"name": "t "}, InvalidConfig, "name 't ' begins or ends"),
+    "name of half a character": ({"name": "\ud800"}, InvalidConfig, "cannot be printed"),
 }
 
 

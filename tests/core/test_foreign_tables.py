@@ -203,3 +203,33 @@ def test_properties_without_their_checksum_are_not_written_by(table: Table) -> N
     assert without_meta(Table.open(table.path).to_arrow()) == without_meta(ROWS)
     path.write_text("".join(whole))
     Table.open(table.path).upsert(ROWS)
+
+
+@pytest.mark.parametrize("inside", ["a column", "a list", "a struct"])
+def test_milliseconds_are_read_but_not_written(table: Table, inside: str) -> None:
+    """A column of Hudi's `timestamp-millis` refuses every write, as no cast helps."""
+    millis: object = {"type": "long", "logicalType": "timestamp-millis"}
+    if inside == "a list":
+        millis = {"type": "array", "items": ["null", millis]}
+    if inside == "a struct":
+        field = {"name": "v", "type": ["null", millis], "default": None}
+        millis = {"type": "record", "name": "s", "fields": [field]}
+    (commit,) = Path(table.path, ".hoodie").glob("*.commit")
+    content = json.loads(commit.read_bytes())
+    schema = json.loads(content["extraMetadata"]["schema"])
+    schema["fields"][-1]["type"] = ["null", millis]
+    content["extraMetadata"] = {"schema": json.dumps(schema)}  # as another engine writes it
+    commit.write_text(json.dumps(content))
+    table = Table.open(table.path)
+    if inside == "a column":
+        assert table.to_arrow(["v"]).schema.field("v").type == pa.timestamp("ms", "UTC")
+    before = tree(table.path)
+    for write in (
+        lambda: table.delete(ROWS.select(["id", "p"])),
+        lambda: table.upsert(ROWS),
+        lambda: table.insert(ROWS.set_column(3, "v", pa.array([1, 1], pa.timestamp("ms", "UTC")))),
+        table.repair,
+    ):
+        with pytest.raises(InvalidTable, match=r"column 'v' .*timestamp\[ms.* engine that created"):
+            write()
+    assert tree(table.path) == before

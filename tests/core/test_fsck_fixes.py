@@ -207,3 +207,16 @@ def test_repair_keeps_duplicate_keys_unless_asked(table: Table) -> None:
     assert (commit.deletes, commit.files) == (1, 1)
     assert Table.open(table.path).to_arrow().num_rows == 3
     assert Table.open(table.path).fsck() == []
+
+
+@pytest.mark.parametrize("name", ["_row", "_position"])
+def test_duplicates_of_a_table_with_any_column_name_are_removed(tmp_path: Path, name: str) -> None:
+    """The names of the repair's own columns are reserved: `_row` may be the ordering column."""
+    schema = pa.schema([("id", pa.string()), (name, pa.int64())])
+    table = Table.create(tmp_path / "t", schema=schema, record_key="id", ordering=name)
+    for value in (2, 1):
+        table.insert(pa.table({"id": ["a"], name: [value]}, schema=schema))
+    commit = table.repair(deduplicate=True)
+    assert commit is not None
+    assert table.to_arrow(meta=False).to_pylist() == [{"id": "a", name: 2}]
+    assert table.fsck() == []

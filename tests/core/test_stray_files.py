@@ -11,6 +11,7 @@ from test_journal import OURS, Life
 
 from hoodie_nb import Table
 from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.fsck import fsck
 
 SCHEMA = schema_of()
@@ -80,3 +81,34 @@ def test_a_stray_file_among_the_markers_is_swept(tmp_path: Path) -> None:
     one.start()
     one.job.checkpointing.complete()
     assert fsck(one.path) == []
+
+
+@pytest.mark.parametrize("folder", ["tmp", "staged"])
+def test_a_stray_folder_that_is_not_empty_is_swept(tmp_path: Path, folder: str) -> None:
+    """It blocks neither the next write nor a repair."""
+    one = Life(tmp_path / "t", None)
+    one.checkpoint(("a", 1, 1, False))
+    (one.path / OURS / folder / "x" / "y").mkdir(parents=True)
+    one.start().checkpointing.complete()
+    assert fsck(one.path) == []
+    (one.path / OURS / folder / "x" / "y").mkdir(parents=True)
+    Table.open(one.path).repair()
+    assert fsck(one.path) == []
+
+
+@pytest.mark.parametrize("name", ["rules.json", "options.json", "progress/local.json"])
+def test_a_folder_in_the_place_of_a_record_is_refused(tmp_path: Path, name: str) -> None:
+    """The error names it with its fix, and without the folder the table goes on."""
+    one = Life(tmp_path / "t", None)
+    one.checkpoint(("a", 1, 1, False))
+    one.job.checkpointing.complete()
+    record = one.path / OURS / name
+    record.unlink()
+    record.mkdir()
+    with pytest.raises(InvalidTable, match=rf"{name} (is damaged|cannot be read).* delete it"):
+        one.start()
+    record.rmdir()
+    one.start()
+    one.checkpoint(("b", 1, 2, False))
+    one.job.checkpointing.complete()
+    assert one.rows_by_key() == {"a": (1, 1), "b": (1, 2)}
