@@ -170,3 +170,15 @@ def test_a_checkpoint_folder_is_used_by_one_query_at_a_time(spark, tmp_path):
     assert table.to_arrow().num_rows == 2
     other.upsert(row("c"))
     assert other.to_arrow().num_rows == 1
+
+
+def test_a_restart_with_a_state_that_lacks_its_keys_is_refused(spark, tmp_path):
+    """The state index of `step2` does not know what `step3` wrote; the message names the remedy."""
+    table, source, start = started(spark, tmp_path, trigger="available_now")
+    start().wait(60)
+    source.add(pa.concat_tables([row("a"), row("b")]))
+    with pytest.raises(hn.InvalidTable, match=r"lacks instant.*index='bloom\+state'"):
+        start(pipeline="step2").wait(60)
+    start(pipeline="step2", index="bloom+state").wait(60)
+    assert sorted(table.to_arrow()["id"].to_pylist()) == ["a", "b"]
+    assert table.fsck() == []

@@ -71,6 +71,11 @@ class Admission:
         """Return the checkpoints that are prepared or sealed."""
         return self._prepared() | {record.checkpoint for record in self._sealed.all()}
 
+    def seals_of(self, query_id: str | None) -> bool:
+        """Whether there are sealed checkpoints, all of that query."""
+        queries = {record.checkpoint.query_id for record in self._sealed.all()}
+        return queries == {query_id}
+
     def open_records(self) -> list[Prepared]:
         """Return the prepared checkpoints of the open instant, which the next one joins.
 

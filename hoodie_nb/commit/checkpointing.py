@@ -41,6 +41,7 @@ from hoodie_nb.commit.rewriter import Rewriter
 from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
+from hoodie_nb.index.job_keys import check_instants
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
@@ -195,6 +196,7 @@ class Checkpointing(Admission):
                 return
             if not self.held_open():
                 self.commit_prepared()
+            self.check_state(checkpoint.query_id)
             self._events.emit("batch_started", batch=checkpoint.batch_id)
             records = [] if self._commit_on == "write" else self.open_records()
             with self._coordinator.writing(self.intake, self._shape, checkpoint, records) as work:
@@ -202,6 +204,13 @@ class Checkpointing(Admission):
                 self._crash("crash_after_files")
             if work.result is not None:
                 work.instant = self._written(work.result)
+
+    def check_state(self, query_id: str) -> None:
+        """Raise InvalidTable if `index="state"` lacks keys that this query has written."""
+        if self._shape.index == "state":
+            entries = self._coordinator.progress.entries(query_id)
+            written = [e.instant_time for e in entries if e.instant_time is not None]
+            check_instants(self._shape.state_folder, written)
 
     def _written(self, result: Prepared) -> Instant:
         """Commit what a checkpoint wrote, or make it durable until the notification."""
@@ -246,11 +255,6 @@ class Checkpointing(Admission):
         """Commit everything that is prepared or sealed; idempotent."""
         instant = self.commit_prepared()
         return self._apply_sealed() or instant
-
-    def seals_of(self, query_id: str | None) -> bool:
-        """Whether there are sealed checkpoints, all of that query."""
-        queries = {record.checkpoint.query_id for record in self._sealed.all()}
-        return queries == {query_id}
 
     @_listed_once
     def commit_prepared(self) -> Instant | None:

@@ -35,6 +35,7 @@ from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.publishing import publish
 from hoodie_nb.commit.recovery import Recovery
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, InvalidTable, WriteFailed
+from hoodie_nb.index.job_keys import add_instant
 from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
 from hoodie_nb.table.commits import WriteStatus, encode_commit
@@ -87,9 +88,7 @@ class WriteCoordinator(Recovery):
             refuse_moved(records, groups.instants)
             verify(earlier, table.storage)
             groups = groups.with_commit(open_time, earlier, staged=True)
-        newest_first = (
-            table.commit_metadata(i) for i in reversed(table.timeline.completed_commits())
-        )
+        newest_first = map(table.commit_metadata, reversed(table.timeline.completed_commits()))
         return WritePlan(
             storage=table.storage,
             intake=intake,
@@ -155,6 +154,7 @@ class WriteCoordinator(Recovery):
         if instant is not None and (
             keep_empty or any(s.file_name for s in statuses) or self._missed(statuses, plan)
         ):
+            add_instant(plan, instant.requested_time)
             return Prepared(
                 instant.requested_time,
                 plan.ordinal,
@@ -173,8 +173,7 @@ class WriteCoordinator(Recovery):
 
     def _missed(self, statuses: Sequence[WriteStatus], plan: WritePlan) -> bool:
         """Whether unmatched deletes may match a row now: the table has changed since the plan."""
-        commits = self.table.timeline.refresh().commit_times
-        return bool(statuses) and commits != plan.groups.instants
+        return bool(statuses) and self.table.timeline.refresh().commit_times != plan.groups.instants
 
     @contextlib.contextmanager
     def committing(

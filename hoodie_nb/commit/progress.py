@@ -1,10 +1,10 @@
 """Progress: which checkpoints of each streaming query are already in the table.
 
 *On disk*: `.hoodie/.hoodie_nb/progress/<query id>.json`, replaced atomically: the newest hundred
-checkpoints of a query with the fingerprint of their data and their instant (null if they had no
-rows), and the columns with which the query started. Every commit also has the newest entry of all
-queries, so that after a crash between the completed file and this record the next start can restore
-it.
+checkpoints of a query, and always one with rows, with the fingerprint of their data and their
+instant (null if they had no rows), and the columns with which the query started. Every commit also
+has the newest entry of all queries, so that after a crash between the completed file and this
+record the next start can restore it.
 
 *Semantics*: identity = (query id, batch id, SHA-256 of the bytes of Spark's `offsets/N`), since a
 restored checkpoint folder may run other data under the same number.
@@ -97,7 +97,8 @@ class ProgressRecords:
             raw, known = self._read(query_id), {(c.batch_id, c.fingerprint) for c in new}
             rows = [row for row in raw["checkpoints"] if (row[0], row[1]) not in known]
             rows += [[c.batch_id, c.fingerprint, instant_time] for c in new]
-            self._write({**raw, "checkpoints": rows[-_KEPT:]})
+            with_rows = [row for row in rows[:-_KEPT] if row[2] is not None]
+            self._write({**raw, "checkpoints": [*with_rows[-1:], *rows[-_KEPT:]]})
 
     def find(self, checkpoint: Checkpoint) -> Entry | None:
         """Return the entry of exactly this checkpoint; None if it is not in the table."""

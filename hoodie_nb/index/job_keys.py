@@ -9,9 +9,10 @@ the columns partition path, record key and file id of each assigned key. A run i
 instant completes: a key whose instant was rolled back points to a file group that does not exist
 yet, and is simply written there. A key whose file group was replaced since (another engine
 overwrote or dropped its partition) is new again. `<task>.runs` lists the runs of a task, so that a
-missing run is detected; a run is added to the list after it is saved. Each file ends with 16 bytes,
-`HNBSTATE` and the CRC-32 of name and content in hexadecimal. A file that does not match is refused:
-its keys would be written again as new rows.
+missing run is detected; a run is added to the list after it is saved. `instants` has the times of
+the instants that were written with this index. Each file ends with 16 bytes, `HNBSTATE` and the
+CRC-32 of name and content in hexadecimal. A file that does not match is refused: its keys would be
+written again as new rows. So is a state that lacks an instant of its query.
 
 *Source:* RFC-24 bottleneck 4, FlinkHoodieIndex, `index.type=FLINK_STATE`.
 """
@@ -28,9 +29,14 @@ from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import FILE_ID
 from hoodie_nb.writer.index_port import LookupCounts
+from hoodie_nb.writer.plan import WritePlan
 
 FOLDER = "hoodie_nb_state"
-_MAGIC, _LIST = b"HNBSTATE", ".runs"
+_MAGIC, _LIST, _INSTANTS = b"HNBSTATE", ".runs", "instants"
+_REMEDY = (
+    "would be written again as new rows: restore the checkpoint folder from a backup, or start the "
+    "job with index='bloom+state', which reads the table"
+)
 _SCHEMA = pa.schema(
     [(PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string()), (FILE_ID, pa.string())]
 )
@@ -44,12 +50,11 @@ class StateIndex:
 
     def __init__(self, folder: str, replaced: Collection[tuple[str, str]] = ()) -> None:
         self._replaced = replaced
-        self._folder = Path(folder, FOLDER)
-        self._storage = LocalStorage(self._folder, scratch="tmp")
+        self._storage = _storage_of(folder)
         self._names = [n for n in self._files() if n.endswith(".arrow")]
         self._check_lists()
         newest_first = reversed(self._names)  # the newest wins
-        contents = (self._content(name) for name in newest_first)
+        contents = (_content(self._storage, name) for name in newest_first)
         self._runs = [pa.ipc.open_file(pa.BufferReader(c)).read_all() for c in contents]
         self._known: dict[str, pa.Table] = {}
         self._noted: list[pa.Table] = []
@@ -83,38 +88,69 @@ class StateIndex:
             writer.write_table(pa.concat_tables(self._noted))
         mine = [n for n in self._names if _list_of(n) == _list_of(path)]
         if not mine:  # from now on a run without a list is an error
-            self._put(_list_of(path), b"")
-        self._put(path, sink.getvalue().to_pybytes())
-        self._put(_list_of(path), "\n".join(sorted({*mine, path})).encode())
+            _put(self._storage, _list_of(path), b"")
+        _put(self._storage, path, sink.getvalue().to_pybytes())
+        _put(self._storage, _list_of(path), "\n".join(sorted({*mine, path})).encode())
 
     def _files(self) -> list[str]:
         return [entry.name for entry in self._storage.list_folder("")]
 
-    def _put(self, name: str, content: bytes) -> None:
-        self._storage.put(name, content + _seal(name, content))
-
-    def _content(self, name: str) -> pa.Buffer:
-        """Return a file's content, memory-mapped; InvalidTable if it is not what was written."""
-        try:
-            data = pa.memory_map(self._storage.fetch(name)).read_buffer()
-        except OSError:  # it is missing or empty
-            data = pa.py_buffer(b"")
-        size = max(0, data.size - len(_seal("", b"")))
-        content = data.slice(0, size)
-        if data.slice(size).to_pybytes() != _seal(name, memoryview(content)):
-            raise InvalidTable(
-                f"{self._folder / name} is damaged or missing; its keys would be written again as "
-                "new rows: restore the checkpoint folder from a backup, or start the job with "
-                "index='bloom+state', which reads the table"
-            )
-        return content
-
     def _check_lists(self) -> None:
         """Raise InvalidTable if a list is missing, or a run that a list names."""
         lists = {n for n in self._files() if n.endswith(_LIST)} | set(map(_list_of, self._names))
-        named = (str(self._content(name), "utf-8").splitlines() for name in sorted(lists))
+        named = (str(_content(self._storage, name), "utf-8").splitlines() for name in sorted(lists))
         for run in (run for runs in named for run in runs if not self._storage.entry(run)):
-            self._content(run)
+            _content(self._storage, run)
+
+
+def add_instant(plan: WritePlan, instant_time: str) -> None:
+    """Record that the keys of an instant are in the state of its job, if this is the plan's index.
+
+    It may be rolled back: then no checkpoint names it.
+    """
+    if plan.index == "state":
+        storage = _storage_of(plan.state_folder)
+        times = {*_instants(storage), instant_time}
+        _put(storage, _INSTANTS, "\n".join(sorted(times)).encode())
+
+
+def check_instants(folder: str, written: Collection[str]) -> None:
+    """Raise InvalidTable if the keys of one of these instants are not in the state of a job."""
+    storage = _storage_of(folder)
+    missing = sorted({*written} - _instants(storage))
+    if missing:
+        raise InvalidTable(
+            f"{storage.root}/{_INSTANTS} lacks instant {missing[0]}, which this query has written: "
+            "with another index or after another engine's commit, or the state is lost. Its keys "
+            f"{_REMEDY}"
+        )
+
+
+def _instants(storage: LocalStorage) -> set[str]:
+    if not storage.entry(_INSTANTS):
+        return set()
+    return {*str(_content(storage, _INSTANTS), "utf-8").split()}
+
+
+def _storage_of(folder: str) -> LocalStorage:
+    return LocalStorage(Path(folder, FOLDER), scratch="tmp")
+
+
+def _put(storage: LocalStorage, name: str, content: bytes) -> None:
+    storage.put(name, content + _seal(name, content))
+
+
+def _content(storage: LocalStorage, name: str) -> pa.Buffer:
+    """Return a file's content, memory-mapped; InvalidTable if it is not what was written."""
+    try:
+        data = pa.memory_map(storage.fetch(name)).read_buffer()
+    except OSError:  # it is missing or empty
+        data = pa.py_buffer(b"")
+    size = max(0, data.size - len(_seal("", b"")))
+    content = data.slice(0, size)
+    if data.slice(size).to_pybytes() != _seal(name, memoryview(content)):
+        raise InvalidTable(f"{storage.root}/{name} is damaged or missing; its keys {_REMEDY}")
+    return content
 
 
 def _seal(name: str, content: memoryview | bytes) -> bytes:

@@ -113,6 +113,7 @@ class LocalJob:
                     self.checkpointing.take_over()
                 else:
                     self.checkpointing.complete()
+                self.checkpointing.check_state(self._query_id)
                 self._process = ProcessThread(self, self.checkpointing.open_records())
         while self._fed < end and self._process is not None:
             if self._process.intake != self.intake:
