@@ -38,6 +38,7 @@ LOGICAL: dict[str, tuple[str, pa.DataType]] = {
     "local-timestamp-micros": ("long", pa.timestamp("us")),
 }
 LOGICAL_OF = {kind: {"type": raw, "logicalType": name} for name, (raw, kind) in LOGICAL.items()}
+_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each may become a later one
 _DEEPEST = 64
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
@@ -156,23 +157,56 @@ def may_become(given: pa.DataType, stored: pa.DataType) -> bool:
 def as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
     """Return a column in its table's current type, or raise ArrowInvalid.
 
-    Integers that became floats are rounded to the nearest, as in other engines.
+    Only Hudi's own changes of a type are followed. Integers that became floats are rounded to the
+    nearest; a float that became a double keeps its decimal text (0.1 stays 0.1).
     """
-    return pc.cast(column, kind, safe=not _only_floats(column.type, kind))
+    if not _follows(column.type, kind):
+        raise pa.ArrowInvalid("Hudi does not change columns in this way")
+    if column.type == pa.float32() and kind == pa.float64():
+        return pc.cast(pc.cast(column, pa.string()), kind)
+    return pc.cast(column, kind, safe=not _rounds(column.type, kind))
 
 
-def _only_floats(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether the types are equal except for numbers that became floats."""
+def _follows(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether Hudi reads columns of the type `given` as `kind`: nothing narrower or of other text.
+
+    An inner double of an inner float is the nearest number, not that of the same text.
+    """
+    if given in _NUMBERS and kind in _NUMBERS:
+        return _NUMBERS.index(given) <= _NUMBERS.index(kind)
+    if pa.types.is_integer(given):
+        return kind in (*_NUMBERS, pa.string())
+    inner = _inner(given, kind)
+    if inner is not None:
+        return all(_follows(*both) for both in inner)
+    alike = (_is_text, pa.types.is_decimal, pa.types.is_timestamp)
+    same = any(of_kind(given) and of_kind(kind) for of_kind in alike)
+    return same or given == kind or pa.types.is_null(given)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    return kind in texts or pa.types.is_fixed_size_binary(kind)
+
+
+def _inner(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]] | None:
+    """Return the pairs of inner types of two structs, lists or maps; None for other types."""
     if pa.types.is_struct(given) and pa.types.is_struct(kind):
-        both = {f.name for f in given} & {f.name for f in kind}
-        return all(_only_floats(given.field(n).type, kind.field(n).type) for n in both)
+        names = {f.name for f in given} & {f.name for f in kind}
+        return [(given.field(n).type, kind.field(n).type) for n in names]
     if pa.types.is_list(given) and pa.types.is_list(kind):
-        return _only_floats(given.value_type, kind.value_type)
+        return [(given.value_type, kind.value_type)]
     if pa.types.is_map(given) and pa.types.is_map(kind):
-        return _only_floats(given.item_type, kind.item_type)
-    number = pa.types.is_integer(given) or pa.types.is_floating(given)
-    wide = (pa.float64(),) if given == pa.float32() else (pa.float32(), pa.float64())
-    return given == kind or (number and given != pa.float64() and kind in wide)
+        return [(given.key_type, kind.key_type), (given.item_type, kind.item_type)]
+    return None
+
+
+def _rounds(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether the types are equal except for numbers that became floats."""
+    inner = _inner(given, kind)
+    if inner is not None:
+        return all(_rounds(*both) for both in inner)
+    return given == kind or (given in _NUMBERS and kind in _NUMBERS and _follows(given, kind))
 
 
 def lost_fields(column: pa.Array, kind: pa.DataType, path: str) -> list[str]:

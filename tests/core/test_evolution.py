@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +129,61 @@ def test_an_inner_field_without_values_may_go(wrap):
     rows = pa.table({"v": pa.array([value({"x": 1, "y": None}), None], kind(OLD))})
     made = fitted(rows, pa.schema([("v", kind(NEW))]), "run")
     assert made.column("v").to_pylist() == [value({"x": 1, "w": None}), None]
+
+
+FLOAT, DAY, WITH_ZONE = pa.float32(), pa.date32(), pa.timestamp("us", "UTC")
+FOLLOWED = [
+    (pa.int32(), 5, pa.int64(), 5),
+    (pa.int32(), 5, pa.string(), "5"),
+    (pa.int64(), 5, pa.float64(), 5.0),
+    (FLOAT, 0.1, pa.float64(), 0.1),
+    (FLOAT, float("-inf"), pa.float64(), float("-inf")),
+    (pa.binary(), b"text", pa.string(), "text"),
+    (pa.list_(pa.int32()), [5, None], pa.list_(pa.int64()), [5, None]),
+    (pa.decimal128(4, 2), Decimal("1.10"), pa.decimal128(8, 3), Decimal("1.100")),
+]
+NOT_FOLLOWED = [
+    (pa.float64(), 1.0, pa.string()),
+    (pa.float64(), 1.0, pa.int64()),
+    (pa.float64(), 1.0, FLOAT),
+    (pa.int64(), 5, pa.int32()),
+    (pa.int64(), 5, WITH_ZONE),
+    (pa.int64(), 1, pa.bool_()),
+    (pa.bool_(), True, pa.string()),
+    (pa.bool_(), True, pa.int32()),
+    (pa.string(), "12", pa.int64()),
+    (pa.string(), "1970-01-01", DAY),
+    (DAY, datetime.date(1970, 1, 1), pa.string()),
+    (pa.list_(pa.float64()), [1.0], pa.list_(pa.string())),
+    (pa.struct([("x", pa.int64())]), {"x": 5}, pa.struct([("x", pa.bool_())])),
+]
+
+
+@pytest.mark.parametrize(("old", "value", "new", "wanted"), FOLLOWED)
+def test_a_change_of_type_that_hudi_makes_is_followed(evolving, old, value, new, wanted):
+    """Rows are read as Hudi reads them, and the next write stores the same values."""
+    make, change = evolving
+    one = make(old, value)
+    one.job.complete(1)
+    change(one, new)
+    assert {r["id"]: r["v"] for r in to_arrow(one.handle()).to_pylist()}["a"] == wanted
+    more = {"id": "z", "part": "p", "ts": 1, "v": None}
+    Table.open(one.path).upsert(pa.Table.from_pylist([more], schema=schema_with(new)))
+    assert {r["id"]: r["v"] for r in to_arrow(one.handle()).to_pylist()}["a"] == wanted
+    assert fsck(one.path) == []
+
+
+@pytest.mark.parametrize(("old", "value", "new"), NOT_FOLLOWED)
+def test_a_change_of_type_that_hudi_does_not_make_is_refused(evolving, old, value, new):
+    """Narrower types, and types in which a value has another text or meaning, name the file."""
+    make, change = evolving
+    one = make(old, value)
+    one.job.complete(1)
+    change(one, new)
+    more = {"id": "z", "part": "p", "ts": 1, "v": None}
+    for act in (
+        lambda: to_arrow(one.handle()),
+        lambda: Table.open(one.path).upsert(pa.Table.from_pylist([more], schema_with(new))),
+    ):
+        with pytest.raises(InvalidTable, match=r"base file .*\.parquet .*'v'"):
+            act()
