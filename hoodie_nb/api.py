@@ -142,11 +142,11 @@ class Table:
         return self._write(data, "upsert", on_bad_record)
 
     def insert(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
-        """Add rows without checking whether their keys exist."""
+        """Add rows without checking whether their keys exist: `repair` removes duplicates."""
         return self._write(data, "insert", on_bad_record)
 
     def delete(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
-        """Delete the rows with these keys; with an ordering column, only if they are not newer."""
+        """Delete all rows with these keys; with an ordering column, only if they are not newer."""
         return self._write(data, "delete", on_bad_record)
 
     def _write(self, data: Any, operation: str, on_bad_record: str) -> Commit | None:  # noqa: ANN401

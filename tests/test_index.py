@@ -545,6 +545,28 @@ def test_a_run_damaged_after_this_process_has_used_it(tmp_path, how):
     assert table.to_arrow().num_rows == 300
 
 
+@pytest.mark.parametrize("known", ["loaded", "not loaded", "bloom"])
+def test_a_delete_removes_all_copies_of_a_key(tmp_path, known):
+    """Whether the state or the files know it, no copy of a deleted key remains; others do."""
+    table = make(tmp_path / "t", small_file_bytes=0)
+    for ts in range(3):
+        table.insert(rows(range(20), ts))
+    if known != "loaded":
+        shutil.rmtree(Path(table.path, FOLDER))
+    index = "bloom" if known == "bloom" else "bloom+state"
+    handle = open_table(table.path)
+    assert table.to_arrow().num_rows == 60
+    intake = Intake(handle.config, SCHEMA, operation="delete")
+    keyed = keyed_in_order(rows([*range(5), 99], 9), intake)
+    coordinator = WriteCoordinator(handle, EventLog())
+    shape = Shape(index=index)
+    write_and_commit(
+        coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
+    )
+    kept = table.to_arrow().column("id").to_pylist()
+    assert sorted(kept) == sorted([f"k{i:06d}" for i in range(5, 20)] * 3)
+
+
 # --- parts of a manifest -------------------------------------------------------------------------
 
 

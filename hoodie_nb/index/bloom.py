@@ -25,7 +25,7 @@ from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.key_range import inside
-from hoodie_nb.writer.index_port import LookupCounts
+from hoodie_nb.writer.index_port import Copies, LookupCounts
 from hoodie_nb.writer.plan import WritePlan
 
 V = TypeVar("V")
@@ -85,6 +85,15 @@ class BloomIndex:
         self.counts.found += int((numbers >= 0).sum())
         positions = pa.array(numbers, mask=numbers < 0)
         return pa.array(ids, pa.string()).take(positions)
+
+    def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
+        """Return other file groups with the keys, as (position of the key, file id)."""
+        rows, ids = [np.empty(0, np.int64)], list[str]()
+        for file_id, piece in sorted(self._plan.groups.partition(partition).items()):
+            others = np.flatnonzero(pc.not_equal(file_ids, file_id).to_numpy(zero_copy_only=False))
+            rows.append(others[self._in_file(piece, keys.take(pa.array(others)))])
+            ids += [file_id] * len(rows[-1])
+        return np.concatenate(rows), ids
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
         """Do nothing: the files themselves contain the keys."""

@@ -21,6 +21,8 @@ import zlib
 from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,7 +30,7 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import FILE_ID
-from hoodie_nb.writer.index_port import LookupCounts
+from hoodie_nb.writer.index_port import Copies, LookupCounts
 from hoodie_nb.writer.plan import WritePlan
 
 FOLDER = "hoodie_nb_state"
@@ -73,6 +75,15 @@ class StateIndex:
         self.counts.keys += len(keys)
         self.counts.found += len(keys) - found.null_count
         return known.column(FILE_ID).combine_chunks().take(found)
+
+    def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
+        """Return other file groups with the keys, as (position of the key, file id)."""
+        known = self._known[partition]
+        at = pc.index_in(known.column(RECORD_KEY), value_set=keys).combine_chunks()
+        theirs = known.column(FILE_ID).combine_chunks()
+        other = pc.fill_null(pc.not_equal(file_ids.take(at), theirs), False)
+        rows: npt.NDArray[np.int64] = at.filter(other).to_numpy().astype(np.int64)
+        return rows, theirs.filter(other).to_pylist()
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
         """Record the file ids of new keys."""

@@ -25,6 +25,7 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.hashing import Hashes, hash64
@@ -32,7 +33,7 @@ from hoodie_nb.index.loading import load, note_damage
 from hoodie_nb.index.manifest import FOLDER, Manifest, PartitionState, read_manifest
 from hoodie_nb.index.run import DamagedRun, Positions, Section, SectionView
 from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.writer.index_port import LookupCounts
+from hoodie_nb.writer.index_port import Copies, LookupCounts
 from hoodie_nb.writer.plan import WritePlan
 
 _manifests: dict[tuple[str, int], Manifest] = {}  # the last one that this process read
@@ -153,6 +154,20 @@ class BloomStateIndex:
             groups[rows[self._bloom.contains(piece, keys.take(pa.array(rows)))]] = group
         self.counts.found += int((groups >= 0).sum())
         return pa.array(known.file_ids, pa.string()).take(pa.array(groups, mask=groups < 0))
+
+    def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
+        """Return other file groups with the keys, as (position of the key, file id)."""
+        known, slices = self._known[partition], self._plan.groups.partition(partition)
+        at, groups = known.find(hash64(keys))
+        own = pc.index_in(file_ids, value_set=pa.array(known.file_ids, pa.string()))
+        others = groups != own.fill_null(-1).to_numpy()[at]
+        rows, ids = [np.empty(0, np.int64)], list[str]()
+        for group in np.unique(groups[others]).tolist():
+            maybe, file_id = np.unique(at[others & (groups == group)]), known.file_ids[group]
+            inside = self._bloom.contains(slices[file_id], keys.take(pa.array(maybe)))
+            rows.append(maybe[inside])
+            ids += [file_id] * len(rows[-1])
+        return np.concatenate(rows), ids
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
         """Do nothing: the writer reports the keys in its files."""

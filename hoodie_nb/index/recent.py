@@ -8,7 +8,7 @@ for a key that shares its hash with others.
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.writer.index_port import Index
+from hoodie_nb.writer.index_port import Copies, Index
 
 
 class RecentIndex:
@@ -28,6 +28,10 @@ class RecentIndex:
         found = self._inner.locate(partition, asked)
         self._note(partition, asked.filter(pc.is_valid(found)), found.drop_null())
         return pc.replace_with_mask(known, new, found)
+
+    def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
+        """Return other file groups with the keys, as (position of the key, file id)."""
+        return self._inner.copies(partition, keys, file_ids)
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
         """Record the file ids of new keys."""

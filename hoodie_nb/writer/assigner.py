@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.columns import FILE_ID, TASK
+from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, FILE_ID, OP, TASK
 from hoodie_nb.writer.index_port import Index
 from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.plan import WritePlan, task_of
@@ -96,8 +96,26 @@ class FileIdAssigner:
         for piece in pieces:
             if piece.num_rows:
                 ids = self._file_ids(piece)
-                columns = [*piece.columns, ids, self._tasks(ids)]
-                yield pa.Table.from_arrays(columns, schema=schema)
+                for rows, theirs in ((piece, ids), self._deletes_of_copies(piece, ids)):
+                    if rows.num_rows:
+                        columns = [*rows.columns, theirs, self._tasks(theirs)]
+                        yield pa.Table.from_arrays(columns, schema=schema)
+
+    def _deletes_of_copies(self, piece: pa.Table, ids: pa.Array) -> tuple[pa.Table, pa.Array]:
+        """Return the deletes of keys that other file groups have, too, with those file ids."""
+        deletes = np.flatnonzero(np.isin(piece.column(OP).to_numpy(), (DELETE, DELETE_ALWAYS)))
+        if len(deletes) == 0 or self._plan.intake.operation == "insert":
+            return piece.slice(0, 0), ids[:0]
+        rows, theirs = [np.empty(0, np.int64)], list[str]()
+        chosen = piece.select([PARTITION_PATH, RECORD_KEY]).take(pa.array(deletes))
+        partitions, keys = (column.combine_chunks() for column in chosen.columns)
+        begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), len(keys)]
+        for a, b in itertools.pairwise(begins):
+            mine = ids.take(pa.array(deletes[a:b]))
+            at, found = self._index.copies(partitions[a].as_py(), keys[a:b], mine)
+            rows.append(deletes[a:b][at])
+            theirs += found
+        return piece.take(pa.array(np.concatenate(rows))), pa.array(theirs, pa.string())
 
     def _file_ids(self, piece: pa.Table) -> pa.Array:
         partitions = piece.column(PARTITION_PATH).combine_chunks()

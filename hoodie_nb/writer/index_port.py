@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from hoodie_nb.table.file_groups import FileSlice
+
+Copies = tuple[npt.NDArray[np.int64], list[str]]
 
 
 class Index(Protocol):
@@ -19,6 +23,12 @@ class Index(Protocol):
 
     def locate(self, partition: str, keys: pa.Array) -> pa.Array:
         """Return the file id of each key in that partition, null for a new key."""
+
+    def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
+        """Return other file groups with the keys, as (position of the key, file id).
+
+        `file_ids` are those that `locate` returned; a key has copies after an `insert`.
+        """
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
         """Record the file ids of new keys."""

@@ -173,6 +173,20 @@ def test_a_state_that_lost_a_file_is_refused(tmp_path: Path, gone: str) -> None:
         StateIndex(str(tmp_path))
 
 
+def test_the_state_names_all_copies_of_a_key(tmp_path: Path) -> None:
+    """A key that the job inserted into several file groups is found in each of them."""
+    index = StateIndex(str(tmp_path))
+    for file_id in ("f0", "f1", "f2"):
+        index.remember("par0", pa.array(["a", file_id]), pa.array([file_id, file_id]))
+    index.save("1.0-0")
+    index = StateIndex(str(tmp_path))
+    keys = pa.array(["b", "a", "f1"])
+    located = index.locate("par0", keys)
+    rows, ids = index.copies("par0", keys, located)
+    assert rows.tolist() == [1, 1]
+    assert {located[1].as_py(), *ids} == {"f0", "f1", "f2"}
+
+
 @pytest.mark.parametrize("steps", range(1, 7))
 def test_a_crash_while_a_state_is_saved_is_survived(tmp_path: Path, steps: int) -> None:
     """After a crash at any file the next start reads the state and saves further runs."""
