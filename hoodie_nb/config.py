@@ -1,4 +1,4 @@
-"""Write options, validated on input: Hudi's names where they exist, each with a Python name.
+"""Write options and their values (file sizes, codec, bloom filter, buffers), by Hudi's names.
 
 | Python name | Hudi's name | default |
 | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""The state of a run at one moment: its events so far, reduced to what is drawn.
+"""The state of a run: the one reducer, which event changes which part of what is drawn.
 
 *Work flow.* `RunState.take` is the only reducer: the dashboard of a running job, a replay and a
 test pass it the next events, in the order in which they were recorded. An event costs a few

@@ -1,1 +1,1 @@
-"""Table maintenance besides writes."""
+"""Table maintenance that the user calls, above the writer: repair."""

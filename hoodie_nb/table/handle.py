@@ -1,4 +1,4 @@
-"""An open table: its storage, clock, configuration, timeline and file groups in one object.
+"""An open table: its storage (chosen here), configuration, timeline and file groups.
 
 The view of the file groups is cached between calls and listed again whenever the completed commits
 on the timeline have changed, so that a commit of another writer is never missed.

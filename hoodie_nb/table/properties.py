@@ -1,4 +1,4 @@
-"""`hoodie.properties`: the table's own configuration.
+"""`hoodie.properties`: the table's configuration, and which tables can be read or written.
 
 *On disk*: a Java properties file `.hoodie/hoodie.properties`. The checksum is the CRC-32 of
 `<database>.<table>`. `hoodie.table.ordering.fields` (Hudi 1.x) and `hoodie.table.precombine.field`

@@ -1,4 +1,4 @@
-"""The index interface that assigner and bucket writer use.
+"""The index interface: finds the file group of a key within its partition.
 
 *Source:* RFC-24 STEP2, HoodieIndex.
 """

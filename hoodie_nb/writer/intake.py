@@ -1,4 +1,4 @@
-"""Intake: turns the user's rows into the keyed rows that all operators use.
+"""Intake: the user's rows become the keyed rows of all operators; chooses the merge rule.
 
 A keyed row has the record key and partition path as text, a sequence number (its position in the
 input: among equal ordering values the newer arrival wins), the operation, and the table's own

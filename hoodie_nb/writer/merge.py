@@ -1,4 +1,4 @@
-"""Merging: the rows of one bucket with the previous slice, as a stream of pieces.
+"""Merging: the rows of one bucket with the stored rows of its previous slice, piece by piece.
 
 Rows of the old slice keep their order, with updates in place and deleted rows left out; new rows
 follow in key order. Unchanged rows keep their commit time and sequence number; every row gets the
