@@ -156,8 +156,9 @@ def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
     torn, commits = [], table.timeline.completed_commits() if instant_times else []
     for done in commits:
         if done.requested_time in instant_times:
+            content = table.timeline.read(done)  # an error here is no damage
             try:
-                CommitMetadata.parse(table.timeline.read(done), done.path)
+                CommitMetadata.parse(content, done.path)
             except InvalidTable:
                 if done != commits[-1]:
                     raise InvalidTable(

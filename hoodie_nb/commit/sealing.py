@@ -71,7 +71,7 @@ class Sealed:
             int(raw["sealed_at_ms"]),
             int(raw["arrival"]),
             None if before is None else Checkpoint(**before),
-            tuple(raw["partitions"]),
+            tuple(raw.get("partitions", ())),  # older versions have none
         )
 
 

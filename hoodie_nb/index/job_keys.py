@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.table.storage import file_names
 from hoodie_nb.writer.columns import FILE_ID
 from hoodie_nb.writer.index_port import Copies, LookupCounts
 from hoodie_nb.writer.plan import WritePlan
@@ -126,8 +127,13 @@ def add_instant(plan: WritePlan, instant_time: str) -> None:
 
 
 def check_instants(folder: str, written: Collection[str]) -> None:
-    """Raise InvalidTable if the keys of one of these instants are not in the state of a job."""
+    """Raise InvalidTable if the keys of one of these instants are not in the state of a job.
+
+    A state of an older version names no instants: it counts as complete from now on.
+    """
     storage = _storage_of(folder)
+    if not storage.entry(_INSTANTS) and any(n.endswith(".arrow") for n in file_names(storage, "")):
+        _put(storage, _INSTANTS, "\n".join(sorted(written)).encode())
     missing = sorted({*written} - _instants(storage))
     if missing:
         raise InvalidTable(

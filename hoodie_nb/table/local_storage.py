@@ -15,6 +15,7 @@ import errno
 import io
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -215,10 +216,13 @@ class LocalStorage:
         try:
             with self._parent(path) as (folder, name):
                 _forget_checksum((folder, name))
-                try:
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if not stat.S_ISDIR(found.st_mode):
                     os.unlink(name, dir_fd=folder)
-                except IsADirectoryError:
-                    shutil.rmtree(name, dir_fd=folder) if tree else os.rmdir(name, dir_fd=folder)
+                elif tree:
+                    shutil.rmtree(name, dir_fd=folder)
+                else:
+                    os.rmdir(name, dir_fd=folder)
         except FileNotFoundError:
             return False
         return True

@@ -15,6 +15,7 @@ from test_meanwhile import disown, put_back, write_batch
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.commit.prepared import drop_torn
 from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.index import upkeep
 from hoodie_nb.runners.rfc_job import LocalJob
@@ -182,6 +183,28 @@ class Deaf(LocalStorage):
         folder, _, name = path.rpartition("/")
         entries = self.list_folder(folder)
         return next((e for e in entries if e.name.lower() == name.lower()), None)
+
+
+class Unreadable(LocalStorage):
+    """A folder whose commits this user may not read."""
+
+    def fetch(self, path: str, size_bytes: int = 0) -> str:
+        """Refuse commits."""
+        if path.endswith(".commit"):
+            raise PermissionError(path)
+        return super().fetch(path, size_bytes)
+
+
+def test_a_commit_that_cannot_be_read_is_not_torn(tmp_path: Path) -> None:
+    """It is named and not deleted, even if its content is prepared."""
+    table = Table(create_table(tmp_path / "t", CONFIG))
+    table.upsert(rows(("z", 1, 1, False)))
+    handle = open_table(table.path)
+    (done,) = handle.timeline.completed_commits()
+    handle.storage = handle.timeline._storage = Unreadable(table.path)
+    with pytest.raises(InvalidTable, match="let this user read"):
+        drop_torn(handle, [done.requested_time])
+    assert Path(table.path, done.path).exists()
 
 
 @pytest.mark.parametrize("pair", [("NY", "ny"), ("é", "e\u0301"), ("a/B", "a/b"), ("A/b", "a/b")])

@@ -77,6 +77,7 @@ def test_a_table_without_an_id_gets_one_and_keeps_its_records(tmp_path: Path, ki
     for path in (rules, *(one.path / OURS / kind).iterdir()):
         values = decode_record(path.read_bytes(), path.name)
         assert values.pop("table_id")
+        values.pop("partitions", None)  # of seals
         path.write_bytes(encode_record(values))
     one.start().checkpointing.complete()
     assert one.rows_by_key() == {"a": (1, 1), "b": (9, 999)}
