@@ -59,6 +59,7 @@ class _Recent(Generic[V]):
         return value
 
 
+_FOOTER_BYTES = 16 << 10  # one small request
 _footers: _Recent[_FileIndex] = _Recent(4096)  # shared by the tasks of a process
 
 
@@ -134,7 +135,7 @@ class BloomIndex:
         path = f"{storage.root}/{piece.path}"
         known = _footers.get(path)
         if known is None:
-            footer = read_footer(open_base_file(storage.fetch(piece.path)))
+            footer = read_footer(open_base_file(storage.fetch(piece.path, _FOOTER_BYTES)))
             value = _FileIndex(footer.min_key, footer.max_key, footer.bloom(), footer.rows)
             known = _footers.put(path, value)
         return known

@@ -79,12 +79,13 @@ class StateIndex:
 
     def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
         """Return other file groups with the keys, as (position of the key, file id)."""
-        known = self._known[partition]
-        at = pc.index_in(known.column(RECORD_KEY), value_set=keys).combine_chunks()
-        theirs = known.column(FILE_ID).combine_chunks()
-        other = pc.fill_null(pc.not_equal(file_ids.take(at), theirs), False)
-        rows: npt.NDArray[np.int64] = at.filter(other).to_numpy().astype(np.int64)
-        return rows, theirs.filter(other).to_pylist()
+        stored = self._known[partition].select([RECORD_KEY, FILE_ID])
+        wanted = pc.is_in(stored.column(RECORD_KEY), value_set=keys)
+        asked = {RECORD_KEY: keys, "own": file_ids, "at": np.arange(len(keys))}
+        pairs = pa.table(asked).join(stored.filter(wanted), RECORD_KEY, join_type="inner")
+        pairs = pairs.filter(pc.not_equal(pairs.column("own"), pairs.column(FILE_ID)))
+        rows: npt.NDArray[np.int64] = pairs.column("at").to_numpy()
+        return rows, pairs.column(FILE_ID).to_pylist()
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
         """Record the file ids of new keys."""

@@ -213,8 +213,9 @@ def manifest_of(plan: WritePlan) -> Manifest:
     if entry is None:
         return Manifest()
     version = (f"{plan.storage.root}/{path}", entry.modified_ms)
-    if version not in _manifests:
+    found = _manifests.get(version)
+    if found is None:
         found = read_manifest(plan.storage, plan.manifest)
         _manifests.clear()
         _manifests[version] = found
-    return _manifests.get(version) or found
+    return found

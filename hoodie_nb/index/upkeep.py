@@ -188,7 +188,7 @@ def _learned(
         with contextlib.suppress(Exception):  # after any error the file stays unloaded
             parts[piece.partition_path].add_loaded(read_hashes(storage, piece), piece.instant_time)
     saved = _save(storage, manifest, parts, table.options.index_max_bytes)
-    tidy(storage, [*names, manifest_name(instant)])
+    tidy(storage, list(dict.fromkeys([*names, manifest_name(instant)])))
     return saved
 
 

@@ -41,8 +41,9 @@ class SlowStorage:
         return self.inner.entry(path)
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
-        """Return a local path after the delay of reading so many bytes."""
-        self.link.wait(size_bytes)
+        """Return a local path after the delay of reading so many bytes; none for its name only."""
+        if size_bytes:
+            self.link.wait(size_bytes)
         return self.inner.fetch(path, size_bytes)
 
     def open_new(self, path: str) -> BinaryIO:

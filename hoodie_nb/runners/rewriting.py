@@ -19,6 +19,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -31,7 +32,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import in_order, write_in_process
 from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import Storage
-from hoodie_nb.writer.columns import OP, SEQ, STORE
+from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP, SEQ, STORE
 from hoodie_nb.writer.composing import composed
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
@@ -127,6 +128,14 @@ def _winners(storage: Storage, intake: Intake, records: Sequence[Prepared]) -> p
 
 
 def _in_order(parts: list[pa.Table]) -> pa.Table:
+    """Return rows sorted by key, each key's deletes first.
+
+    A key with copies has a delete in the files of some of its file groups, and in another one the
+    row that was folded from all its rows: that one was not older than any of the deletes.
+    """
     rows = pa.concat_tables(parts)
+    stores = ~np.isin(rows.column(OP).to_numpy(), (DELETE, DELETE_ALWAYS))
+    arrival = np.empty(rows.num_rows, dtype=np.int64)
+    arrival[np.argsort(stores, kind="stable")] = np.arange(rows.num_rows)
     position = rows.schema.get_field_index(SEQ)
-    return in_order(rows.set_column(position, SEQ, pa.array(range(rows.num_rows), pa.int64())))
+    return in_order(rows.set_column(position, SEQ, pa.array(arrival)))

@@ -55,7 +55,7 @@ class Storage(Protocol):
         """Return a file or folder; None if it does not exist."""
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
-        """Return the path of a local copy of a file, from which so many bytes will be read."""
+        """Return the path of a local copy, from which so many bytes will be read (0: its name)."""
 
     def open_new(self, path: str) -> BinaryIO:
         """Open a file for writing that must not exist yet, in a folder that exists."""

@@ -29,6 +29,7 @@ from hoodie_nb.writer.index_port import Index
 from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.plan import WritePlan, task_of
 from hoodie_nb.writer.profile import SmallFile, small_files
+from hoodie_nb.writer.taking import take_rows
 
 Emit = Callable[..., None]
 _IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
@@ -115,7 +116,7 @@ class FileIdAssigner:
             at, found = self._index.copies(partitions[a].as_py(), keys[a:b], mine)
             rows.append(deletes[a:b][at])
             theirs += found
-        return piece.take(pa.array(np.concatenate(rows))), pa.array(theirs, pa.string())
+        return take_rows(piece, pa.array(np.concatenate(rows))), pa.array(theirs, pa.string())
 
     def _file_ids(self, piece: pa.Table) -> pa.Array:
         partitions = piece.column(PARTITION_PATH).combine_chunks()

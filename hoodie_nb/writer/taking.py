@@ -22,7 +22,7 @@ Indices = npt.NDArray[np.int64]
 
 def take_rows(rows: pa.Table, indices: pa.Array) -> pa.Table:
     """Return the rows at `indices`, like `Table.take`."""
-    if rows.nbytes < ARROW_BYTES:
+    if rows.nbytes * max(1.0, len(indices) / max(1, rows.num_rows)) < ARROW_BYTES:
         return rows.take(indices)
     batches = rows.to_batches()
     ends = np.cumsum([batch.num_rows for batch in batches])

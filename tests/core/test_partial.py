@@ -148,6 +148,23 @@ def test_a_redo_does_not_bring_old_values_back(tmp_path: Path) -> None:
     assert rows_of(table)["late"] == {**late, "ts": 1, "a": 7, "b": "old"}
 
 
+@pytest.mark.parametrize("ordering", ["ts", None])
+def test_a_redo_keeps_a_key_that_was_deleted_and_written_again(tmp_path: Path, ordering) -> None:
+    """The delete of another copy of the key is applied before the row that follows it."""
+    table = make_table(tmp_path / "t", ordering, {"small_file_bytes": 0})
+    row = {"id": "k", "p": "x", "ts": 1, "a": 0, "b": "old", "l": None, DELETED: None}
+    for a in range(3):
+        table.insert(pa.Table.from_pylist([{**row, "a": a}], SCHEMA))
+    job = LocalJob(open_table(table.path), pipeline="step2", index="bloom")
+    batch = [{**row, "ts": 9, DELETED: True}, {**row, "ts": 9, "a": 77}]
+    job.write(pa.Table.from_pylist(batch, SCHEMA))
+    job.checkpoint(1)
+    commit_elsewhere(table, {**row, "id": "other"})
+    job.checkpointing.complete()
+    rows = table.to_arrow(meta=False).to_pylist()
+    assert [(r["ts"], r["a"]) for r in rows if r["id"] == "k"] == [(9, 77)]
+
+
 def commit_elsewhere(table: Table, *rows: Row) -> None:
     """Commit rows like another engine, which does not know prepared instants."""
     handle, events = open_table(table.path), EventLog()

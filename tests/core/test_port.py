@@ -184,6 +184,13 @@ def test_the_state_names_all_copies_of_a_key(tmp_path: Path) -> None:
     located = index.locate("par0", keys)
     rows, ids = index.copies("par0", keys, located)
     assert rows.tolist() == [1, 1]
+    twice, other = index.copies("par0", pa.array(["a", "a"]), pa.array(["f0", "f0"]))
+    assert sorted(zip(twice.tolist(), other, strict=True)) == [
+        (0, "f1"),
+        (0, "f2"),
+        (1, "f1"),
+        (1, "f2"),
+    ]
     assert {located[1].as_py(), *ids} == {"f0", "f1", "f2"}
 
 
