@@ -32,7 +32,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import in_order, write_in_process
 from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import Storage
-from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP, SEQ, STORE
+from hoodie_nb.writer.columns import OP, SEQ, STORE, is_delete
 from hoodie_nb.writer.composing import composed
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
@@ -134,8 +134,7 @@ def _in_order(parts: list[pa.Table]) -> pa.Table:
     row that was folded from all its rows: that one was not older than any of the deletes.
     """
     rows = pa.concat_tables(parts)
-    stores = ~np.isin(rows.column(OP).to_numpy(), (DELETE, DELETE_ALWAYS))
     arrival = np.empty(rows.num_rows, dtype=np.int64)
-    arrival[np.argsort(stores, kind="stable")] = np.arange(rows.num_rows)
+    arrival[np.argsort(~is_delete(rows), kind="stable")] = np.arange(rows.num_rows)
     position = rows.schema.get_field_index(SEQ)
     return in_order(rows.set_column(position, SEQ, pa.array(arrival)))

@@ -143,10 +143,8 @@ def _fix_for_orphan(
     other = name is not None and name.instant_time not in known.completed
     done = table.timeline.completed(name.instant_time) if name is not None and not other else None
     if name is not None and done is not None:
-        commit, group = (
-            table.commit_metadata(done),
-            f"{path.removesuffix(str(name))}{name.file_id}_",
-        )
+        commit = table.commit_metadata(done)
+        group = f"{path.removesuffix(str(name))}{name.file_id}_"
         if commit.verified or any(held.startswith(group) for held in commit.paths):
             return "a failed write left this file: delete it, readers may show it"
         return (

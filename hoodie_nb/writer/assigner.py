@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, FILE_ID, OP, TASK
+from hoodie_nb.writer.columns import FILE_ID, TASK, is_delete
 from hoodie_nb.writer.index_port import Index
 from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.plan import WritePlan, task_of
@@ -104,7 +104,7 @@ class FileIdAssigner:
 
     def _deletes_of_copies(self, piece: pa.Table, ids: pa.Array) -> tuple[pa.Table, pa.Array]:
         """Return the deletes of keys that other file groups have, too, with those file ids."""
-        deletes = np.flatnonzero(np.isin(piece.column(OP).to_numpy(), (DELETE, DELETE_ALWAYS)))
+        deletes = np.flatnonzero(is_delete(piece))
         if len(deletes) == 0 or self._plan.intake.operation == "insert":
             return piece.slice(0, 0), ids[:0]
         rows, theirs = [np.empty(0, np.int64)], list[str]()

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -40,7 +39,7 @@ from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.schema import RECORD_KEY
 from hoodie_nb.writer.buffer import OPEN_FILES, RUN_ROWS, Bucket, WriteBuffer, read_run
-from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP
+from hoodie_nb.writer.columns import is_delete
 from hoodie_nb.writer.folding import fold_runs
 from hoodie_nb.writer.index_port import KeysOf, WrittenKeys
 from hoodie_nb.writer.merge import Merge, MergeCounts
@@ -211,8 +210,7 @@ class BucketWriter:
         """
         if self._plan.intake.composed:
             return None
-        kinds = merge.incoming.column(OP).to_numpy()
-        kept = np.isin(kinds, (DELETE, DELETE_ALWAYS)) | merge.rule.fills
+        kept = is_delete(merge.incoming) | merge.rule.fills
         for rows in merge.late:
             kept[rows] = True
         if not kept.any():

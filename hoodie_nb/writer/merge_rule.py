@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP, SEQ
+from hoodie_nb.writer.columns import OP, SEQ, is_delete
 from hoodie_nb.writer.taking import take_rows
 
 Mask = npt.NDArray[np.bool_]
@@ -82,7 +82,7 @@ class Partial:
         keys = rows.column(RECORD_KEY).combine_chunks()
         lasts, numbers = np.flatnonzero(_last_of_key(keys)), np.arange(rows.num_rows)
         begins = np.maximum.accumulate(np.where(first_of_run(keys), numbers, 0))
-        deletes = np.isin(rows.column(OP).to_numpy(), (DELETE, DELETE_ALWAYS))
+        deletes = is_delete(rows)
         begins = np.maximum(begins, np.maximum.accumulate(np.where(deletes, numbers + 1, 0)))[lasts]
         folded = {}
         for field in rows.schema:

@@ -57,7 +57,7 @@ def _row_bytes(rows: pa.Table) -> Indices:
 
 
 def _cuts(sizes: Indices) -> list[tuple[int, int]]:
-    """Return the bounds of parts with at most `PART_BYTES` each, or one row."""
+    """Return the bounds of parts of at most `PART_BYTES` each, and the rest of one row."""
     part = np.cumsum(sizes) // PART_BYTES
     inner = (np.flatnonzero(np.diff(part)) + 1).tolist()
     return list(itertools.pairwise([0, *inner, len(sizes)])) if len(sizes) else []

@@ -217,7 +217,7 @@ def test_no_write_builds_on_a_file_that_the_commit_does_not_name(table: Table) -
 
 
 def test_two_files_of_one_instant_that_no_commit_names_are_refused(table: Table) -> None:
-    """Which of them has the rows is not known: readers and writers are told both names."""
+    """Which of them has the rows is not known: the error names both."""
     good, zombie = attempt_of(table)
     third = good.rename(good.with_name(good.name.replace("_0-1-1_", "_0-1-2_")))
     for use in (Table.to_arrow, lambda t: t.upsert(rows(3, "d"))):
