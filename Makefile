@@ -8,7 +8,7 @@ PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 
-.PHONY: help demo test lab check slow histories spark-histories damage kills oracle browser bench lowest constraints render clean
+.PHONY: help demo test lab check slow histories spark-histories damage kills oracle browser bench measure lowest constraints render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -21,7 +21,7 @@ test: check ## check, then all quick tests and all notebooks
 	$(PY) -m pytest $(QUICK) -n logical --maxprocesses 4 $(ARGS)
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then set -x; \
 	  $(SMALL) $(PY) -m pytest --nbmake notebooks \
-	    --nbmake-timeout=120 -n logical --maxprocesses 2; fi
+	    --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2; fi
 
 check: .venv/.test ## lint, format and types
 	$(PY) -m ruff check .
@@ -55,8 +55,13 @@ lab: .venv/.notebooks ## open the tour in JupyterLab, with its table of contents
 	  $(PY) -m jupyter lab workspaces import binder/jupyterlab-workspace.json >/dev/null; \
 	$(PY) -m jupyter lab $(ARGS)
 
-bench: .venv/.demo ## run the benchmarks
-	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) "$$script" $(ARGS) || exit 1; done
+bench: .venv/.bench ## upserts, ours and others: a table, results.json, a picture (ARGS="--rounds 1")
+	@for sizes in "--base 200000 --batch 20000" "--base 2000000 --batch 200000"; do \
+	  $(PY) benchmarks/upserts.py $$sizes $(ARGS) || exit 1; done
+
+measure: .venv/.bench ## the other benchmarks, each of one part
+	@for script in benchmarks/*.py; do case $$script in */upserts.py) continue ;; esac; \
+	  echo "== $$script"; $(PY) "$$script" $(ARGS) || exit 1; done
 
 render: .venv/.test ## execute the notebooks and save their outputs (ARGS="01-quickstart.ipynb")
 	@$(PY) notebooks/render.py $(ARGS)
@@ -68,7 +73,7 @@ constraints: .venv/.test ## write constraints.txt again, with the versions in .v
 	@{ grep '^#' constraints.txt; \
 	   if command -v uv >/dev/null 2>&1; then uv pip freeze --python $(PY) --exclude-editable; \
 	   else $(PY) -m pip freeze --exclude-editable; fi; } > .venv/constraints.txt
-	@mv .venv/constraints.txt constraints.txt; touch .venv/.demo .venv/.notebooks .venv/.test
+	@mv .venv/constraints.txt constraints.txt; touch .venv/.demo .venv/.bench .venv/.notebooks .venv/.test
 
 clean: ## remove .venv, caches and the demo's warehouse
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist warehouse
@@ -78,7 +83,7 @@ clean: ## remove .venv, caches and the demo's warehouse
 
 PINNED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
-.venv/.demo .venv/.notebooks .venv/.test: pyproject.toml constraints.txt
+.venv/.demo .venv/.bench .venv/.notebooks .venv/.test: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory .venv-exists
 	@extra=$(@F); extra=$${extra#.}; began=$$(date +%s); \
 	echo "Installing the packages of [$$extra] into .venv; the first time takes a minute or two"; \
@@ -89,8 +94,8 @@ PINNED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 	  $(PY) -m pip install --quiet --disable-pip-version-check $$pins -e ".[$$extra]" || exit 1; \
 	fi; \
 	case $$extra in \
-	  test) touch .venv/.demo .venv/.notebooks ;; \
-	  notebooks) touch .venv/.demo ;; \
+	  test) touch .venv/.demo .venv/.bench .venv/.notebooks ;; \
+	  bench | notebooks) touch .venv/.demo ;; \
 	esac; \
 	touch $@; echo "Installed in $$(( $$(date +%s) - began )) s"
 

@@ -20,8 +20,8 @@ import hoodie_nb as hn
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.events import EventLog
-from hoodie_nb.index import lookup
-from hoodie_nb.index.hashing import hash64
+from hoodie_nb.index import manifest as manifests
+from hoodie_nb.index.file_keys import hash64
 from hoodie_nb.index.lookup import BloomStateIndex
 from hoodie_nb.index.manifest import RUNS, LoadedGroup, Manifest, PartitionState
 from hoodie_nb.index.run import Entries, Section, SectionView, write_run
@@ -204,7 +204,7 @@ def partitions() -> None:
 
             def locate(plan: WritePlan = plan, forget: bool = False) -> None:
                 if forget:
-                    lookup._read_manifest.cache_clear()
+                    manifests._manifests.clear()
                 index = BloomStateIndex(plan)
                 assert index.locate("p0000", asked).null_count == 10_000
 

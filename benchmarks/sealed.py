@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 import hoodie_nb as hn
-from hoodie_nb.commit.checkpointing import Checkpointing, Interval
+from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.runners.settling import IN_PROCESS

@@ -1,4 +1,4 @@
-"""Stream the year of flights and measure: `python benchmarks/year.py [--days 365] [--pace 3]`.
+"""Stream the year of flights and measure: `python benchmarks/year.py [--placement auto]`.
 
 Prints Markdown: events per second, the peak memory of driver, JVM and Python workers (resident, so
 pages that processes share count for each), where a batch spends its time (from the job's events
@@ -124,7 +124,9 @@ def trigger_ms(job: Job) -> list[float]:
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def stream_year(spark: SparkSession, folder: Path, days: int, pace: int) -> tuple[hn.Table, Job]:
+def stream_year(
+    spark: SparkSession, folder: Path, days: int, pace: int, placement: str
+) -> tuple[hn.Table, Job]:
     """Stream the events with 5 % of disorder into a new table; return when all is committed."""
     source = folder / "source"
     stream = flights.stream(spark, days=days, path=source, pace=pace, disorder=0.05)
@@ -135,14 +137,13 @@ def stream_year(spark: SparkSession, folder: Path, days: int, pace: int) -> tupl
         partition_by="flight_date",
         ordering="event_time",
     )
-    job = hn.write_stream(
-        stream, table, checkpoint=str(folder / "checkpoint"), trigger="available_now"
-    )
+    options = {"trigger": "available_now", "placement": placement}
+    job = hn.write_stream(stream, table, checkpoint=str(folder / "checkpoint"), **options)
     job.wait()
     return table, job
 
 
-def stream_nothing(spark: SparkSession, table: hn.Table, folder: Path) -> Job:
+def stream_nothing(spark: SparkSession, table: hn.Table, folder: Path, placement: str) -> Job:
     """Stream files without rows into the table, one per micro-batch."""
     source = folder / "empty"
     source.mkdir()
@@ -150,9 +151,8 @@ def stream_nothing(spark: SparkSession, table: hn.Table, folder: Path) -> Job:
         parquet.write_table(flights.SCHEMA.empty_table(), source / f"{number:03d}.parquet")
     like = flights.events(spark, days=1).schema
     stream = spark.readStream.schema(like).option("maxFilesPerTrigger", 1).parquet(str(source))
-    job = hn.write_stream(
-        stream, table, checkpoint=str(folder / "nothing"), trigger="available_now"
-    )
+    options = {"trigger": "available_now", "placement": placement}
+    job = hn.write_stream(stream, table, checkpoint=str(folder / "nothing"), **options)
     job.wait()
     return job
 
@@ -218,15 +218,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--pace", type=int, default=3, help="files per micro-batch")
+    parser.add_argument("--placement", default="auto", help="who writes the micro-batches")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hoodie_nb-year-") as name, peaks() as memory:
         folder, spark = Path(name), hn.spark(cores=2)
-        table, job = stream_year(spark, folder, asked.days, asked.pace)
+        table, job = stream_year(spark, folder, asked.days, asked.pace, asked.placement)
         print("| measure | |\n|---|---|")
         report(table, job, delivery_ends(folder / "source")[-1], dict(memory))
         check(spark, table, asked.days)
         report_stages(job)
-        report_nothing(stream_nothing(spark, table, folder))
+        report_nothing(stream_nothing(spark, table, folder, asked.placement))
         spark.stop()
 
 

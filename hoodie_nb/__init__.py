@@ -1,95 +1,106 @@
-"""Write, watch and understand Hudi's streaming write pipeline from Python (RFC-24 on Spark).
+"""Write Apache Hudi tables from Python and PySpark streams, and watch how they are written.
 
-The names below are loaded on first use: Spark's Python workers import this package only for the
-operators, and should not wait for pandas or the lab package.
+    import hoodie_nb as hn
+
+    spark = hn.spark(cores=2)
+    table = hn.Table.create("warehouse/board", schema=..., record_key="id", ordering="at")
+    table.upsert(data)  # a Spark or pandas DataFrame, or an Arrow table
+    with hn.write_stream(stream, table, checkpoint="warehouse/checkpoint") as job:
+        job.process_all_available()
+    table.to_pandas()
+
+| name | what it is |
+| --- | --- |
+| `Table` | a table: create, open, upsert, insert, delete, read, fsck |
+| `write_stream` | starts a stream into a table and returns its job |
+| `spark`, `log_path`, `doctor` | a local session; the JVM's log; what is missing or damaged |
+| `HoodieError` and its subclasses | all errors that are raised on purpose, by what to do |
+| `flights`, `faults`, `race` | real input, faults to inject, pipelines compared |
+| `cost_model` | what checkpoints cost: seconds, bytes and requests |
+| `Dashboard`, `Replay`, ... | widgets, listed only if the `notebooks` extra is installed |
+
+Each name is loaded on first use: Spark's Python workers should not wait for pandas and widgets.
 """
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from hoodie_nb import display
 
 if TYPE_CHECKING:
-    from hoodie_nb.api import Table
-    from hoodie_nb.errors import (
-        CommitFailed,
-        ConcurrentWriter,
-        HoodieError,
-        InvalidConfig,
-        InvalidInput,
-        InvalidTable,
-        WriteFailed,
-    )
-    from hoodie_nb.lab import faults, flights
-    from hoodie_nb.lab.bloom_view import BloomView
-    from hoodie_nb.lab.controls import Controls
-    from hoodie_nb.lab.dashboard import Dashboard
-    from hoodie_nb.lab.doctor import doctor
-    from hoodie_nb.lab.job_views import FaultPanel, IndexView
-    from hoodie_nb.lab.race import race
-    from hoodie_nb.lab.replay import Replay
-    from hoodie_nb.lab.tables import FileGroups, Timeline
-    from hoodie_nb.session import log_path, spark
-    from hoodie_nb.streams import write_stream
+    from hoodie_nb.api import Table as Table
+    from hoodie_nb.errors import CommitFailed as CommitFailed
+    from hoodie_nb.errors import ConcurrentWriter as ConcurrentWriter
+    from hoodie_nb.errors import HoodieError as HoodieError
+    from hoodie_nb.errors import InvalidConfig as InvalidConfig
+    from hoodie_nb.errors import InvalidInput as InvalidInput
+    from hoodie_nb.errors import InvalidTable as InvalidTable
+    from hoodie_nb.errors import WriteFailed as WriteFailed
+    from hoodie_nb.lab import cost_model as cost_model
+    from hoodie_nb.lab import faults as faults
+    from hoodie_nb.lab import flights as flights
+    from hoodie_nb.lab.bloom_view import BloomView as BloomView
+    from hoodie_nb.lab.compare import Compare as Compare
+    from hoodie_nb.lab.controls import Controls as Controls
+    from hoodie_nb.lab.dashboard import Dashboard as Dashboard
+    from hoodie_nb.lab.doctor import doctor as doctor
+    from hoodie_nb.lab.job_views import FaultPanel as FaultPanel
+    from hoodie_nb.lab.job_views import IndexView as IndexView
+    from hoodie_nb.lab.knob import Knob as Knob
+    from hoodie_nb.lab.race import race as race
+    from hoodie_nb.lab.replay import Replay as Replay
+    from hoodie_nb.lab.tables import FileGroups as FileGroups
+    from hoodie_nb.lab.tables import Timeline as Timeline
+    from hoodie_nb.session import log_path as log_path
+    from hoodie_nb.session import spark as spark
+    from hoodie_nb.streams import write_stream as write_stream
 
 __version__ = "0.1.0.dev0"
-__all__ = [
-    "BloomView",
-    "CommitFailed",
-    "ConcurrentWriter",
-    "Controls",
-    "Dashboard",
-    "FaultPanel",
-    "FileGroups",
-    "HoodieError",
-    "IndexView",
-    "InvalidConfig",
-    "InvalidInput",
-    "InvalidTable",
-    "Replay",
-    "Table",
-    "Timeline",
+_MODULES = {  # and the names that each has
+    "api": "Table",
+    "errors": "CommitFailed ConcurrentWriter HoodieError InvalidConfig InvalidInput InvalidTable "
     "WriteFailed",
-    "__version__",
-    "doctor",
-    "faults",
-    "flights",
-    "log_path",
-    "race",
-    "spark",
-    "write_stream",
-]
-_HOMES = {
-    "BloomView": "lab.bloom_view",
-    "Controls": "lab.controls",
-    "Dashboard": "lab.dashboard",
-    "FaultPanel": "lab.job_views",
-    "FileGroups": "lab.tables",
-    "IndexView": "lab.job_views",
-    "Replay": "lab.replay",
-    "Timeline": "lab.tables",
-    "Table": "api",
-    "write_stream": "streams",
-    "doctor": "lab.doctor",
-    "log_path": "session",
-    "race": "lab.race",
-    "spark": "session",
+    "lab": "cost_model faults flights",
+    "lab.bloom_view": "BloomView",
+    "lab.compare": "Compare",
+    "lab.controls": "Controls",
+    "lab.dashboard": "Dashboard",
+    "lab.doctor": "doctor",
+    "lab.job_views": "FaultPanel IndexView",
+    "lab.knob": "Knob",
+    "lab.race": "race",
+    "lab.replay": "Replay",
+    "lab.tables": "FileGroups Timeline",
+    "session": "log_path spark",
+    "streams": "write_stream",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+_WIDGETS = {n for n, home in _HOMES.items() if home.startswith("lab.") and n[0].isupper()}
+_ABSENT = set() if find_spec("ipywidgets") else _WIDGETS  # `help` and Tab would import them
+__all__ = sorted({*_HOMES, "__version__"} - _ABSENT)
 
 
 def __getattr__(name: str) -> object:
-    if name in ("faults", "flights"):
-        return importlib.import_module(f"hoodie_nb.lab.{name}")
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'hoodie_nb' has no attribute {name!r}")
-    module = importlib.import_module(f"hoodie_nb.{_HOMES.get(name, 'errors')}")
-    return getattr(module, name)
+    home = f"hoodie_nb.{_HOMES[name]}"
+    if _HOMES[name] == "lab":  # the name is a module
+        return importlib.import_module(f"{home}.{name}")
+    try:
+        return getattr(importlib.import_module(home), name)
+    except ModuleNotFoundError as error:
+        from hoodie_nb.errors import InvalidConfig
+        from hoodie_nb.extras import install_extra
+
+        fix = install_extra("notebooks")
+        raise InvalidConfig(f"hn.{name} needs the package {error.name}: run {fix}") from None
 
 
 def _view(value: object) -> display.View | None:
     """Return the widget for a value; None without the notebook packages."""
     try:
-        widgets = importlib.import_module("hoodie_nb.lab.widgets")
+        widgets = importlib.import_module("hoodie_nb.lab.dashboard")
     except ImportError:
         return None
     found: display.View | None = widgets.view(value)

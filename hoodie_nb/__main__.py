@@ -31,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has closed it, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # a folder that cannot be written, a full disk
+        print(f"error: {error}", file=sys.stderr)
+        return 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -83,6 +86,7 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
     )
     demo.add_argument(
         "--every",
+        dest="every_s",
         type=float,
         default=5.0,
         metavar="SECONDS",
@@ -108,16 +112,7 @@ def _add_fsck(fsck: argparse.ArgumentParser) -> None:
 def _demo(args: Arguments) -> int:
     from hoodie_nb.programs.demo import DemoSettings, run
 
-    settings = DemoSettings(
-        warehouse=args.warehouse,
-        days=args.days,
-        disorder=args.disorder,
-        seed=args.seed,
-        cores=args.cores,
-        fresh=args.fresh,
-        every_s=args.every,
-    )
-    return run(settings)
+    return run(DemoSettings(**{name: value for name, value in vars(args).items() if name != "run"}))
 
 
 def _doctor(args: Arguments) -> int:
@@ -129,13 +124,13 @@ def _doctor(args: Arguments) -> int:
 
 
 def _fsck(args: Arguments) -> int:
+    from hoodie_nb.lab.draw.svg import counted
     from hoodie_nb.table.fsck import fsck
 
     findings = fsck(args.path)
     for finding in findings:
         print(f"- {finding.what}\n  fix: {finding.fix}")
-    count = len(findings)
-    print(f"{args.path}: {f'{count} finding' + 's' * (count > 1) if count else 'clean'}")
+    print(f"{args.path}: {counted(len(findings), 'finding') if findings else 'clean'}")
     return 1 if findings else 0
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -26,30 +28,48 @@ from hoodie_nb.definition import (
 )
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.events import EventLog
+from hoodie_nb.events import EventLog, log_events
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.runners.batch import Commit, completed, write_arrow
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.services.repair import repair
 from hoodie_nb.table import read
+from hoodie_nb.table.changes import changes
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import refuse_not_null, storable
 from hoodie_nb.writer.intake import Intake, arrow_rows
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.writer.pipelines import PIPELINES, Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+Moment = str | datetime | Commit | None  # None: now
+
 
 class Table:
-    """A Hudi copy-on-write table on a local disk; get one with `create` or `open`."""
+    """A Hudi copy-on-write table on a local disk; get one with `create` or `open`.
+
+    | argument of `create` | meaning |
+    | --- | --- |
+    | record_key | the column or columns that identify a row within its partition |
+    | partition_by | the column or columns that choose its folder; None: one folder |
+    | ordering | of two rows with one key the greater value wins; None: the newer arrival |
+    | merge_mode | "event_time" (default with `ordering`), "commit_time", "partial" (null: keep) |
+    | if_exists | "error", "open" (it must agree) or "replace" (delete it first) |
+    | hive_style, url_encode | folders `column=value`; special characters as `%2F` |
+    | options | file sizes, codec, bloom filter: see `hoodie_nb.config` |
+
+    `upsert`, `insert` and `delete` take a Spark DataFrame, which Spark writes, or an Arrow table or
+    pandas DataFrame, which this process writes. `events` has what these calls did.
+    """
 
     def __init__(self, handle: TableHandle) -> None:
         self._handle = handle
         self.events = EventLog()
+        log_events(self.events, handle.config.name)
 
     @classmethod
     def create(
@@ -71,13 +91,11 @@ class Table:
     ) -> Table:
         """Create an empty table at `path`.
 
-        `schema`: pyarrow, Spark StructType or DDL text (needs an active Spark session).
-        `if_exists`: "error", "open" (must agree) or "replace". `merge_mode`: "event_time" (default
-        with an ordering column), "commit_time", or "partial" (null keeps the stored value). Raises
-        InvalidConfig, InvalidInput, InvalidTable.
+        `schema`: pyarrow, Spark StructType or DDL text (needs a running Spark session); see `Table`
+        for the other arguments. Raises InvalidConfig, InvalidInput, InvalidTable.
         """
         if table_version != 6:
-            raise InvalidConfig(f"table_version={table_version}: only version 6 can be written")
+            raise InvalidConfig(f"table_version={table_version}: new tables have version 6")
         if global_index:
             raise InvalidConfig("global_index=True is not supported: keys are unique per partition")
         given, keys = arrow_schema_of(schema), names_of(record_key)
@@ -98,9 +116,12 @@ class Table:
         return cls(made)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Table:
-        """Open the table at `path`, or raise InvalidTable if there is none of a known version."""
-        return cls(open_table(path))
+    def open(cls, path: str | os.PathLike[str], *, drop_metadata_table: bool = False) -> Table:
+        """Open the table at `path`, or raise InvalidTable if there is none of a known version.
+
+        `drop_metadata_table`: each write first drops a metadata table that Hudi's writer has built.
+        """
+        return cls(open_table(path, drops_metadata_table=drop_metadata_table))
 
     @property
     def path(self) -> str:
@@ -110,6 +131,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """Return the columns without Hudi's meta columns."""
+        self._handle.reload()
         return self._handle.schema
 
     def __repr__(self) -> str:
@@ -138,7 +160,7 @@ class Table:
     # --- batch writes ---------------------------------------------------------------------------
 
     def upsert(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
-        """Insert or update rows by record key; None if `data` has no rows."""
+        """Insert or update rows by record key; None (which is no `since`) if `data` has no rows."""
         return self._write(data, "upsert", on_bad_record)
 
     def insert(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
@@ -160,19 +182,24 @@ class Table:
             return write_arrow(handle, rows, operation, self.events)
 
     def _write_dataframe(self, data: DataFrame, operation: str) -> Commit | None:
+        from hoodie_nb.runners.interrupts import cancel_on_interrupt
         from hoodie_nb.runners.spark import arrow_schema, receiver, write_on_spark
         from hoodie_nb.session import require_classic
 
         require_classic(data.sparkSession)
+        if data.isStreaming:
+            raise InvalidConfig("the DataFrame is a stream: use hn.write_stream")
         handle = self._handle
         intake = Intake(handle.config, handle.schema, operation)
         intake.check(arrow_schema(data))
         coordinator = WriteCoordinator(handle, self.events)
         settle(coordinator, self.events)
-        shape = Shape(tasks=data.sparkSession.sparkContext.defaultParallelism)
+        tasks = data.sparkSession.sparkContext.defaultParallelism
+        shape = Shape(PIPELINES["direct"], tasks=tasks)
         with (
             contextlib.closing(receiver(data, self.events)) as live,
             coordinator.committing(intake, shape) as work,
+            cancel_on_interrupt(data.sparkSession.sparkContext),
         ):
             work.statuses = write_on_spark(data, work.plan, live)
         return completed(handle, work.instant)
@@ -182,10 +209,13 @@ class Table:
     def snapshot(
         self,
         spark: SparkSession | None = None,
-        as_of: object = None,
+        as_of: Moment = None,
         partitions: Sequence[str] | None = None,
     ) -> DataFrame:
-        """Return the snapshot as a Spark DataFrame, meta columns included."""
+        """Return the snapshot as a Spark DataFrame, meta columns included.
+
+        `as_of`: 17 digits (an instant's time), ISO text, a datetime (no zone: UTC) or a commit.
+        """
         from hoodie_nb.runners.spark_read import snapshot
         from hoodie_nb.session import require_classic
         from hoodie_nb.session import spark as make_session
@@ -195,33 +225,49 @@ class Table:
         return snapshot(self._handle, session, as_of, partitions)
 
     def to_arrow(
-        self, columns: Sequence[str] | None = None, as_of: object = None, meta: bool = True
+        self, columns: Sequence[str] | None = None, as_of: Moment = None, meta: bool = True
     ) -> pa.Table:
-        """Return the snapshot as an Arrow table, without Spark."""
+        """Return the snapshot as an Arrow table, without Spark; `as_of` as in `snapshot`."""
         return read.to_arrow(self._handle, columns, as_of, meta=meta)
 
     def to_pandas(
-        self, columns: Sequence[str] | None = None, as_of: object = None, meta: bool = True
+        self, columns: Sequence[str] | None = None, as_of: Moment = None, meta: bool = True
     ) -> pd.DataFrame:
-        """Return the snapshot as a pandas DataFrame, without Spark."""
+        """Return the snapshot as a pandas DataFrame, without Spark; `as_of` as in `snapshot`."""
         return self.to_arrow(columns, as_of, meta).to_pandas()
+
+    def changes(
+        self, spark: SparkSession | None = None, *, since: Moment, until: Moment = None
+    ) -> Any:  # noqa: ANN401 -- an Arrow table or a DataFrame
+        """Return what changed after `since` up to `until` (None: now), in Arrow or on Spark.
+
+        The columns of a snapshot, and `_change`: "insert", "update" or "delete" (the old row), on
+        balance. Times as in `snapshot`; `since=None`: all rows, as inserts (beware: a write without
+        rows returns None). Raises InvalidConfig if the files as of `since` were cleaned away,
+        commits archived, or a commit that started before `until` has not completed.
+        """
+        if spark is None:
+            return changes(self._handle, since, until)
+        from hoodie_nb.runners.spark_read import spark_changes
+        from hoodie_nb.session import require_classic
+
+        require_classic(spark)
+        return spark_changes(self._handle, spark, since, until)
 
     def timeline(self) -> pd.DataFrame:
         """Return the active timeline, one row per instant, oldest first."""
-        rows = [
-            (i.requested_time, i.action, str(i.state), i.completion_time)
-            for i in self._handle.timeline.instants()
-        ]
+        self._handle.reload()
+        found = self._handle.timeline.instants()
+        rows = [(i.requested_time, i.action, str(i.state), i.completion_time) for i in found]
         return pd.DataFrame(rows, columns=["requested_time", "action", "state", "completion_time"])
 
     def history(self) -> pd.DataFrame:
         """Return the completed commits with what they wrote, oldest first."""
-        columns = ["requested_time", "completion_time", "operation", "inserts", "updates"]
-        columns += ["deletes", "bytes_written", "files"]
+        self._handle.reload()
         commits = [Commit.of(self._handle, i) for i in self._handle.timeline.completed_commits()]
-        return pd.DataFrame([[getattr(c, n) for n in columns] for c in commits], columns=columns)
+        return pd.DataFrame(map(astuple, commits), columns=[f.name for f in fields(Commit)])
 
-    def file_groups(self, as_of: object = None) -> pd.DataFrame:
+    def file_groups(self, as_of: Moment = None) -> pd.DataFrame:
         """Return the file slices of the snapshot, one row per file group."""
         rows = [
             (s.partition_path, s.file_id, s.instant_time, s.file_name, s.size_bytes)

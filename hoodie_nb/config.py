@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | max_file_bytes | hoodie.parquet.max.file.size | 120 MB |
 | small_file_bytes | hoodie.parquet.small.file.limit | 100 MB; 0 disables small-file filling |
-| record_size_bytes | hoodie.copyonwrite.record.size.estimate | 1024 |
+| record_size_bytes | hoodie.copyonwrite.record.size.estimate | from the rows; on executors 1024 |
 | record_size_threshold | hoodie.record.size.estimation.threshold | 1.0 |
 | bloom_fpp | hoodie.index.bloom.fpp | 1e-9 |
 | codec | hoodie.parquet.compression.codec | snappy (Hudi: gzip, 7.6 times slower to merge) |
@@ -17,14 +17,12 @@
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from hoodie_nb.errors import InvalidConfig
 
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
-
-
 _MOST = 1 << 62
 
 
@@ -87,44 +85,39 @@ def _codec(value: object, name: str) -> str:
     return "none" if codec == "uncompressed" else codec
 
 
-_HUDI: dict[str, tuple[str, Callable[[object, str], Any]]] = {
-    "hoodie.parquet.max.file.size": ("max_file_bytes", _positive),
-    "hoodie.parquet.small.file.limit": ("small_file_bytes", _size),
-    "hoodie.copyonwrite.record.size.estimate": ("record_size_bytes", _positive),
-    "hoodie.record.size.estimation.threshold": ("record_size_threshold", _share),
-    "hoodie.index.bloom.fpp": ("bloom_fpp", _probability),
-    "hoodie.parquet.compression.codec": ("codec", _codec),
-    "write.batch.size": ("batch_bytes", _positive),
-    "write.task.max.size": ("task_max_bytes", _positive),
-    "hoodie_nb.index.load.budget": ("index_load_budget", _count),
-    "hoodie_nb.index.max.bytes": ("index_max_bytes", _size),
-}
+def _option(name: str, default: object, check: Callable[[object, str], Any]) -> Any:  # noqa: ANN401
+    """Return a field with Hudi's name for it; `check` returns the value that it stands for."""
+    return field(default=default, metadata={"name": name, "check": check})
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """The options of a write, in addition to the table's own configuration."""
 
-    max_file_bytes: int = 125_829_120
-    small_file_bytes: int = 104_857_600
-    record_size_bytes: int = 1024
-    record_size_threshold: float = 1.0
-    bloom_fpp: float = 1e-9
-    codec: str = "snappy"
-    batch_bytes: int = 32 << 20
-    task_max_bytes: int = 256 << 20
-    index_load_budget: int = 4
-    index_max_bytes: int = 1 << 30
+    max_file_bytes: int = _option("hoodie.parquet.max.file.size", 125_829_120, _positive)
+    small_file_bytes: int = _option("hoodie.parquet.small.file.limit", 104_857_600, _size)
+    record_size_bytes: int | None = _option(
+        "hoodie.copyonwrite.record.size.estimate", None, _positive
+    )
+    record_size_threshold: float = _option("hoodie.record.size.estimation.threshold", 1.0, _share)
+    bloom_fpp: float = _option("hoodie.index.bloom.fpp", 1e-9, _probability)
+    codec: str = _option("hoodie.parquet.compression.codec", "snappy", _codec)
+    batch_bytes: int = _option("write.batch.size", 32 << 20, _positive)
+    task_max_bytes: int = _option("write.task.max.size", 256 << 20, _positive)
+    index_load_budget: int = _option("hoodie_nb.index.load.budget", 4, _count)
+    index_max_bytes: int = _option("hoodie_nb.index.max.bytes", 1 << 30, _size)
 
     def updated(self, options: Mapping[str, object]) -> "WriteOptions":
         """Return a copy with `options` (Hudi's or Python names) applied, or raise InvalidConfig."""
         changed = self
-        by_field = {name: (name, check) for name, check in _HUDI.values()}
+        if not isinstance(options, Mapping):
+            raise InvalidConfig(f"options={options!r}: give a dict of names and values")
+        known = {f.metadata["name"]: f for f in fields(self)} | {f.name: f for f in fields(self)}
         for name, value in options.items():
-            known = _HUDI.get(name) or by_field.get(name)
-            if known is None:
-                raise InvalidConfig(_unknown(name, [*_HUDI, *by_field]))
-            changed = replace(changed, **{known[0]: known[1](value, name)})
+            if name not in known:
+                raise InvalidConfig(_unknown(name, list(known)))
+            option = known[name]
+            changed = replace(changed, **{option.name: option.metadata["check"](value, name)})
         if changed.task_max_bytes < changed.batch_bytes:
             raise InvalidConfig(
                 f"task_max_size ({changed.task_max_bytes} bytes) must be at least batch_size "
@@ -134,10 +127,8 @@ class WriteOptions:
 
     def as_options(self) -> dict[str, object]:
         """Return the non-default options under Hudi's names; `updated` is the inverse."""
-        names = {field_name: name for name, (field_name, _) in _HUDI.items()}
-        default = WriteOptions()
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {names[k]: v for k, v in values.items() if v != getattr(default, k)}
+        values = [(f, getattr(self, f.name)) for f in fields(self)]
+        return {f.metadata["name"]: value for f, value in values if value != f.default}
 
 
 def _unknown(name: str, known: list[str]) -> str:

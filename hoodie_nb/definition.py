@@ -16,14 +16,14 @@ from hoodie_nb.table.schema import ordering_objection
 from hoodie_nb.writer.pipelines import PIPELINES
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _NOT_YET = {
     "pipeline": tuple(PIPELINES),
     "index": ("bloom+state", "bloom", "state", None),
     "operation": ("upsert", "insert", "delete"),
     "commit_on": ("checkpoint", "write"),
-    "placement": ("executors",),
+    "placement": ("executors", "driver", "auto"),
     "on_bad_record": ("fail",),
     "quarantine": (None,),
 }
@@ -59,7 +59,7 @@ def merge_mode_of(given: str | None, ordering: str | None) -> str:
 
 
 def check_columns(config: TableConfig) -> None:
-    """Raise InvalidConfig or InvalidInput for columns that cannot be keys or the ordering.
+    """Raise InvalidConfig or InvalidInput for columns that cannot be keys or order rows.
 
     Raises InvalidConfig for a table name that readers of `hoodie.properties` would change.
     """
@@ -90,11 +90,29 @@ def arrow_schema_of(schema: pa.Schema | StructType | str) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    if isinstance(schema, str):
-        schema = StructType.fromDDL(schema)
-    if not isinstance(schema, StructType):
-        raise InvalidConfig(f"schema={schema!r}: give a pyarrow.Schema, a StructType or DDL text")
+    given = _of_ddl(schema) if isinstance(schema, str) else schema
+    if not isinstance(given, StructType):
+        kind = type(given).__name__
+        raise InvalidConfig(f"schema is a {kind}: give a pyarrow.Schema, a StructType or DDL text")
     try:
-        return to_arrow_schema(schema, timezone="UTC")
+        return to_arrow_schema(given, timezone="UTC")
     except PySparkException as error:
         raise InvalidInput(f"the schema has a column that cannot be stored: {error}") from None
+
+
+def _of_ddl(text: str) -> DataType:
+    """Return the columns in DDL text, which only a running Spark session can parse."""
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    if SparkContext._active_spark_context is None:
+        raise InvalidConfig(
+            "a schema as DDL text needs a running Spark session: call hn.spark() first, or give "
+            "a pyarrow.Schema"
+        )
+    try:
+        return StructType.fromDDL(text)
+    except PySparkException as error:
+        line = str(error).strip().splitlines()[0][:200]
+        raise InvalidConfig(f"schema={text!r}: write DDL as 'id string, v int' ({line})") from None

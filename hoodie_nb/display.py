@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class View(Protocol):
-    """What shows a value: a widget."""
+    """A widget that shows a value."""
 
     def _ipython_display_(self) -> None: ...
 

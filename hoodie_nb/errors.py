@@ -2,7 +2,7 @@
 
     HoodieError
     ├── InvalidConfig      fix the options (or install what is missing)
-    ├── InvalidInput       fix the rows, or quarantine them
+    ├── InvalidInput       fix or filter the rows
     ├── InvalidTable       fix the table by hand; `fsck` says how
     ├── WriteFailed        rolled back: nothing was applied, write the data again
     ├── CommitFailed       `retryable` says whether the commit may be retried

@@ -12,6 +12,8 @@ of the event by the clock of the machine where it happened.
 | `batch_started`, `batch_skipped` (already in the table) | batch |
 | `batch_ended` | batch, instant (None: sealed, or nothing to write), seconds |
 | `checkpoint_sealed` (with `commit_interval`) | batch, runs, bytes |
+| `backlog_applied` (with `commit_interval="auto"`) | freshness (age of its oldest checkpoint, in \
+seconds), seconds |
 | `checkpoint_timed_out` | batch, seconds (its limit) |
 | `fault_injected` (by the lab) | fault |
 | `instant_requested`, `instant_inflight`, `instant_abandoned` (nothing was written) | instant |
@@ -39,6 +41,7 @@ largest, each [partition, file_id, bytes] |
 """
 
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -48,7 +51,9 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hoodie_nb")
+_RARE = re.compile(r"job_|checkpoint_|fault_|instant_(committed|rolled|redone)|commit_|settling_")
+_listening = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,17 @@ class Event:
         return " ".join([self.kind, *(f"{k}={v}" for k, v in self.values.items())])
 
 
+def _notifying() -> "list[EventLog]":
+    """Return the logs whose listeners this thread is running, the innermost last."""
+    logs: list[EventLog] = _listening.__dict__.setdefault("logs", [])
+    return logs
+
+
+def in_any_listener() -> bool:
+    """Whether this thread is running a listener of some log."""
+    return bool(_notifying())
+
+
 class EventLog:
     """The newest `capacity` events, readable while new ones are recorded."""
 
@@ -72,12 +88,11 @@ class EventLog:
         self._listeners: list[Callable[[Event], None]] = []
         self._failed: list[Callable[[Event], None]] = []
         self._lock = threading.Lock()
-        self._here = threading.local()
 
     @property
     def in_listener(self) -> bool:
         """Whether this thread is running a listener; waiting for the actor would then deadlock."""
-        return getattr(self._here, "depth", 0) > 0
+        return self in _notifying()
 
     def emit(self, kind: str, **values: object) -> None:
         """Record an event of this kind with the current time."""
@@ -93,12 +108,12 @@ class EventLog:
                 known.add(name)
             self._events.append(event)
             self._recorded += 1
-        self._here.depth = getattr(self._here, "depth", 0) + 1
+        _notifying().append(self)
         try:
             for listener in tuple(self._listeners):
                 self._notify(listener, event)
         finally:
-            self._here.depth -= 1
+            _notifying().pop()
 
     def _notify(self, listener: Callable[[Event], None], event: Event) -> None:
         """Call a listener; its first exception is logged, and none reaches the actor."""
@@ -138,6 +153,20 @@ class EventLog:
         with self._lock:
             new = max(0, min(self._recorded - position, len(self._events)))
             return list(islice(self._events, len(self._events) - new, None)), self._recorded
+
+
+def log_events(events: EventLog, name: str) -> None:
+    """Pass the events of a job or table to Python's logger `hoodie_nb`, one line each.
+
+    INFO: starts, ends, commits, rollbacks, faults; DEBUG: all others.
+    """
+
+    def log(event: Event) -> None:
+        level = logging.INFO if _RARE.match(event.kind) else logging.DEBUG
+        if _log.isEnabledFor(level):
+            _log.log(level, "%s: %s", name, " ".join(str(event).split()))
+
+    events.listen(log)
 
 
 class Pace:

@@ -82,14 +82,6 @@ def _parse(text: str) -> dict[str, _Armed]:
     return armed
 
 
-def _kill(argument: str, path: str | None) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _exit(argument: str, path: str | None) -> None:
-    os._exit(int(argument or 1))
-
-
 def _raise(argument: str, path: str | None) -> None:
     if argument == "Timeout":
         raise TimeoutError("failpoint: timed out")
@@ -101,14 +93,6 @@ def _number(argument: str) -> int:
     return int(getattr(errno, "EIO" if argument in ("", "Timeout") else argument))
 
 
-def _stop(argument: str, path: str | None) -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def _sleep(argument: str, path: str | None) -> None:
-    time.sleep(float(argument))
-
-
 def _torn(argument: str, path: str | None) -> None:
     if path is not None:
         os.truncate(path, int(os.path.getsize(path) * float(argument)))
@@ -116,11 +100,11 @@ def _torn(argument: str, path: str | None) -> None:
 
 
 _ACTIONS: dict[str, Callable[[str, str | None], None]] = {
-    "kill": _kill,
-    "exit": _exit,
+    "kill": lambda argument, path: os.kill(os.getpid(), signal.SIGKILL),
+    "exit": lambda argument, path: os._exit(int(argument or 1)),
     "raise": _raise,
-    "stop": _stop,
-    "sleep": _sleep,
+    "stop": lambda argument, path: os.kill(os.getpid(), signal.SIGSTOP),
+    "sleep": lambda argument, path: time.sleep(float(argument)),
     "torn": _torn,
 }
 _ARGUMENTS: dict[str, Callable[[str], object]] = {

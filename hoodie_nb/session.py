@@ -10,6 +10,9 @@
 | the JVM's output goes to a file | `log_path()` returns its path; no warnings in the notebook |
 | -Xss8m | stopping a query within a batch overflows smaller stacks (SPARK-39218) |
 | Ctrl-C interrupts Python only | pyspark's own handler cancels all jobs: the query would die |
+| errors and Ctrl-C in a call are only raised | pyspark and py4j would also print their stacks |
+| a lost new connection is opened again | after Ctrl-C py4j may close that of the next call, too |
+| checkpoints renamed by `FileSystem` | Spark's default starts processes for each checkpoint file |
 | few partitions, C1 compiler only | suits two cores and short runs, not benchmarks |
 
 **Caveats**: all sessions of a process use the same JVM; after `spark.stop()` a new session keeps
@@ -18,6 +21,7 @@ main thread; pyspark also sets its own handler only there.
 """
 
 import atexit
+import logging
 import os
 import shutil
 import signal
@@ -27,15 +31,18 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyspark
+from py4j.clientserver import ClientServerConnection, JavaClient
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from hoodie_nb.errors import InvalidConfig
@@ -54,9 +61,16 @@ _CONF = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
+    "checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_CONNECT = (
+    "this process has a Spark Connect session, but hoodie_nb writes through the classic API: in a "
+    "new process (restart the kernel) use hn.spark(), or SparkSession.builder.master(...) with "
+    "SPARK_REMOTE unset"
+)
 _log: Path | None = None
 
 
@@ -67,10 +81,12 @@ def spark(
 
     `memory` is the JVM's heap, without the Python workers. A running session is reused
     unless its JVM has ended: settings that can change at run time are applied, and a warning lists
-    explicit settings that cannot. Raises InvalidConfig if there is no Java.
+    explicit settings that cannot. Raises InvalidConfig if there is no Java, or a Connect session.
     """
     if not isinstance(cores, int) or cores < 1:
         raise InvalidConfig(f"cores={cores!r}: give an integer of 1 or more")
+    if "SPARK_CONNECT_MODE_ENABLED" in os.environ:  # then pyspark's functions are remote, too
+        raise InvalidConfig(_CONNECT)
     wishes = {name: _text(value) for name, value in (conf or {}).items()}
     if jvm_is_gone():
         forget_jvm()
@@ -93,12 +109,11 @@ def log_path() -> Path | None:
 def require_classic(session: object) -> None:
     """Raise InvalidConfig, with the fix, for a remote session (Spark Connect)."""
     if isinstance(session, SparkSession):
+        if session.sparkContext._jsc is None:
+            raise InvalidConfig("this session was stopped: get a new one from hn.spark()")
         return
     if type(session).__module__.startswith("pyspark.sql.connect"):
-        raise InvalidConfig(
-            "this is a Spark Connect session: hoodie_nb writes through the classic API. Use "
-            "hn.spark(), or SparkSession.builder.master(...) without .remote() and SPARK_REMOTE"
-        )
+        raise InvalidConfig(_CONNECT)
     raise InvalidConfig(f"{type(session).__name__} is not a SparkSession: use hn.spark()")
 
 
@@ -155,9 +170,18 @@ def _as_it_runs(
 
 def _start(conf: SparkConf, settings: Mapping[str, str]) -> SparkSession:
     gateway = SparkContext._gateway or _launch(conf)
+    logging.getLogger().addFilter(_is_news)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     if "spark.sql.warehouse.dir" not in settings:
         conf.set("spark.sql.warehouse.dir", _warehouse().as_uri())
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether to log a record: py4j logs the traceback of each Ctrl-C, which is raised as well."""
+    return str(record.msg) != "KeyboardInterrupt while sending command."
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
@@ -165,17 +189,37 @@ def _launch(conf: SparkConf) -> JavaGateway:
     global _log
     home = java_home(find_java())
     _log = _new_log()
-    with open(_log, "ab") as log, _environment(JAVA_HOME=str(home), SPARK_HOME=_spark_home()):
+    ours = {"JAVA_HOME": str(home), "SPARK_HOME": _spark_home(), "SPARK_REMOTE": None}
+    with open(_log, "ab") as log, _environment(**ours):
         try:
-            return launch_gateway(  # type: ignore[no-untyped-call]  # pyspark gives it no types
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]  # pyspark gives it no types
                 conf, popen_kwargs={"stdout": log, "stderr": log}
             )
+            _connect_again(gateway._gateway_client)
+            return gateway
         except PySparkRuntimeError:
             lines = _log.read_text(errors="replace").strip().splitlines()[-5:]
     raise InvalidConfig(
         f"the JVM of {home} did not start: {' / '.join(lines) or 'no output'}; "
         f"check `memory` and `conf`, or set JAVA_HOME to another Java. Log: {_log}"
     )
+
+
+def _connect_again(client: JavaClient) -> None:
+    """Let a call open another connection if its new one is lost before it sent a command.
+
+    After Ctrl-C, py4j closes the connection of the interrupted call. The JVM then closes all that
+    are open at that moment, also the one that the next call has just opened.
+    """
+    connect = client._create_new_connection
+
+    def connect_again() -> ClientServerConnection:
+        for _ in range(3):
+            with suppress(Py4JNetworkError):
+                return connect()
+        return connect()
+
+    client._create_new_connection = connect_again
 
 
 def _spark_home() -> str | None:

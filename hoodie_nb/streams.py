@@ -1,11 +1,30 @@
-"""The public function for streams: `write_stream`."""
+"""The public function for streams, `write_stream`, and its options.
+
+| option | values (the first is the default) |
+| --- | --- |
+| checkpoint | Spark's checkpoint folder for this stream, outside the table |
+| pipeline | "step3", "step2", "step1", "current" (the RFC's), "direct" (half the CPU time) |
+| index | None: the pipeline's own; "bloom+state", "bloom", "state" (this job's keys only) |
+| operation | "upsert", "insert" (keys are not looked up), "delete" |
+| trigger | "2 seconds", any duration, "available_now", or pyspark's, as a dict |
+| commit_on | "checkpoint": when Spark reports its success; "write": inside the batch |
+| commit_interval | None: commit each checkpoint; 10: every tenth; "30 seconds"; "auto": beside it |
+| placement | "executors": Spark tasks write; "driver": this process; "auto": by the batch's size |
+| write_tasks | None: Spark's default parallelism; the number of writer tasks |
+| batch_size, task_max_size | "32 MB", "256 MB": a bucket's or task's buffer before it is flushed |
+| checkpoint_timeout | None; "5 minutes": a batch that takes longer is cancelled and runs again |
+| max_restarts | 3: how often in a row a failed batch is run again |
+| on_bad_record, quarantine | "fail", None: other values are not supported yet |
+| options | file sizes, codec, bloom filter: see `hoodie_nb.config` |
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.config import parse_bytes
 from hoodie_nb.definition import check_supported
 from hoodie_nb.errors import InvalidConfig
@@ -21,12 +40,14 @@ if TYPE_CHECKING:
     from hoodie_nb.api import Table
     from hoodie_nb.runners.job import Job
 
+AUTO_CHECKPOINTS = 100  # the most that wait with commit_interval="auto"
+
 
 def write_stream(
     stream: DataFrame,
     table: Table,
     *,
-    checkpoint: str,
+    checkpoint: str | os.PathLike[str],
     pipeline: str = "step3",
     index: str | None = None,
     operation: str = "upsert",
@@ -43,21 +64,19 @@ def write_stream(
     quarantine: str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Job:
-    """Start a stream into a table and return its job at once.
+    """Start a stream into a table and return its job at once; `with` stops it at the block's end.
 
-    `checkpoint`: Spark's folder; `trigger`: "2 seconds", "available_now" or pyspark's. The newest
-    file wins ties (limits: README). Raises InvalidConfig, InvalidInput or ConcurrentWriter at once.
+    `help("hoodie_nb.streams")` lists the options. Raises InvalidConfig, InvalidInput, InvalidTable
+    or ConcurrentWriter at once.
     """
     from hoodie_nb.runners.job import Job
-    from hoodie_nb.session import require_classic
 
     check_supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
-    check_supported(placement=placement, on_bad_record=on_bad_record, quarantine=quarantine)
-    if commit_interval is not None:
-        _check_sealing(operation, commit_on, index)
-    require_classic(stream.sparkSession)
-    if not stream.isStreaming:
-        raise InvalidConfig("the DataFrame is not a stream: use table.upsert for batches")
+    check_supported(on_bad_record=on_bad_record, quarantine=quarantine)
+    _check_placement(placement, pipeline, index)
+    _check_sealing(commit_interval, operation, commit_on, index)
+    _check_stream(stream, table)
+    _check_counts(write_tasks=(write_tasks, 1), max_restarts=(max_restarts, 0))
     timeout = None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
     settings = StreamSettings(
         checkpoint=checkpoint_folder(checkpoint, table.path),
@@ -66,6 +85,7 @@ def write_stream(
         write_tasks=write_tasks,
         commit_on=commit_on,
         pipeline=pipeline,
+        placement=placement,
         index=index or ("bloom+state" if commit_interval else PIPELINES[pipeline].index),
         checkpoint_timeout_s=timeout,
         max_restarts=max_restarts,
@@ -81,7 +101,7 @@ def _stream_handle(
     options: Mapping[str, object] | None,
 ) -> TableHandle:
     """Return a separate handle for the job, with the options of this stream."""
-    handle = open_table(table.path)
+    handle = open_table(table.path, drops_metadata_table=table._handle.drops_metadata_table)
     sizes = {
         "batch_bytes": parse_bytes(batch_size, "batch_size"),
         "task_max_bytes": parse_bytes(task_max_size, "task_max_size"),
@@ -90,8 +110,51 @@ def _stream_handle(
     return handle
 
 
-def _check_sealing(operation: str, commit_on: str, index: str | None) -> None:
+def _check_stream(stream: DataFrame, table: Table) -> None:
+    """Raise InvalidConfig if this is not a stream of a classic session, or not a table."""
+    from hoodie_nb.api import Table
+    from hoodie_nb.session import require_classic
+
+    if not isinstance(table, Table):
+        raise InvalidConfig(f"table={table!r} is not a table: give hn.Table.open(path)")
+    if not hasattr(stream, "sparkSession"):
+        raise InvalidConfig(
+            f"cannot stream a {type(stream).__name__}: give a DataFrame of spark.readStream; "
+            "for a batch use table.upsert"
+        )
+    require_classic(stream.sparkSession)
+    if not stream.isStreaming:
+        raise InvalidConfig("the DataFrame is not a stream: use table.upsert for batches")
+
+
+def _check_counts(**given: tuple[object, int]) -> None:
+    """Raise InvalidConfig for a number that is given and not an integer of at least its minimum."""
+    for name, (value, least) in given.items():
+        optional = value is None and name == "write_tasks"
+        if not optional and not (type(value) is int and value >= least):
+            raise InvalidConfig(f"{name}={value!r}: give an integer of {least} or more")
+
+
+def _check_placement(placement: str, pipeline: str, index: str | None) -> None:
+    """Raise InvalidConfig for an unknown placement, and for what the pipeline cannot do."""
+    if PIPELINES[pipeline].routed and index == "state":
+        raise InvalidConfig(
+            f"pipeline={pipeline!r} looks keys up in the table, but index='state' knows those of "
+            "one job only: use index='bloom+state' or 'bloom', or pipeline='step3'"
+        )
+    check_supported(placement=placement)
+    if placement == "driver" and PIPELINES[pipeline].shuffle == "partition":
+        raise InvalidConfig(
+            f"placement='driver' needs pipeline='direct', 'step2' or 'step3', not {pipeline!r}"
+        )
+
+
+def _check_sealing(
+    interval: int | str | None, operation: str, commit_on: str, index: str | None
+) -> None:
     """Raise InvalidConfig for what cannot be done with a `commit_interval`."""
+    if interval is None:
+        return
     if operation == "insert" or commit_on == "write":
         raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
     if index == "state":
@@ -104,10 +167,12 @@ def _check_sealing(operation: str, commit_on: str, index: str | None) -> None:
 def _interval(value: int | str | None) -> Interval | None:
     if value is None:
         return None
+    if value == "auto":
+        return Interval(checkpoints=AUTO_CHECKPOINTS, background=True)
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
             raise InvalidConfig(
-                f"commit_interval={value}: give 1 or more checkpoints, or '30 seconds'"
+                f"commit_interval={value}: give 1 or more checkpoints, '30 seconds', or 'auto'"
             )
         return Interval(checkpoints=value)
     return Interval(duration_ms=round(seconds(value, "commit_interval") * 1000))

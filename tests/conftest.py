@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,10 @@ settings.load_profile("no deadline")
 os.environ["HOODIE_NB_TESTING"] = "1"  # before any test, for the processes that tests start, too
 
 
-# shared test modules have other names and are not searched for doctests
-collect_ignore_glob = ["*/[!t]*.py", "*/t[!e]*.py", "*/te[!s]*.py"]
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Ignore shared test modules, which have other names: they are not searched for doctests."""
+    is_module = collection_path.suffix == ".py" and collection_path.parent != Path(__file__).parent
+    return True if is_module and not collection_path.name.startswith("test_") else None
 
 
 @pytest.fixture(scope="session")

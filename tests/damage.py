@@ -42,9 +42,9 @@ from history.traits import Traits
 from index_truth import forget_caches
 
 from hoodie_nb import failpoints
-from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.commit.lock import writing
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.errors import InvalidConfig, InvalidTable
 
 LOST = ("base", "completed")  # files of the table itself, which can only be lost
 KINDS = (
@@ -236,8 +236,9 @@ def _report(action: Callable[[], None], writer: int) -> None:
     text = "right"
     try:
         action()
-    except InvalidTable as error:
-        text = f"refused\n{error}"
+    except (InvalidTable, InvalidConfig) as error:
+        cleaned = isinstance(error, InvalidTable) or "cleaner removed it" in str(error)
+        text = f"{'refused' if cleaned else 'error'}\n{error}"
     except AssertionError as error:
         line = traceback.extract_tb(error.__traceback__)[-1].line
         text = f"wrong\n{error or line}"[:800]

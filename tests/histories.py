@@ -26,7 +26,7 @@ from history.job import History
 from history.traits import Traits
 
 from hoodie_nb import failpoints
-from hoodie_nb.index import hashing
+from hoodie_nb.index import file_keys
 
 VERBS: dict[str, tuple[int, Callable[[History], None]]] = {
     "write": (16, History.write),
@@ -84,7 +84,7 @@ def run(
     """
     traits = Traits.of(pipeline, seed)
     traits = replace(traits, **{name: False for name in ("long", "clock") if name in without})
-    hashing.MASK = (1 << 64) - (1 << 56) if traits.narrow else (1 << 64) - 1
+    file_keys.MASK = (1 << 64) - (1 << 56) if traits.narrow else (1 << 64) - 1
     with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
         history = History(Path(folder), pipeline, seed, traits)
         try:
@@ -102,7 +102,7 @@ def run(
             with contextlib.suppress(BaseException):
                 history.end_process()
             failpoints.arm("")
-            hashing.MASK = (1 << 64) - 1
+            file_keys.MASK = (1 << 64) - 1
         return history.verbs
 
 

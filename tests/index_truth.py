@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
-from hoodie_nb.index import lookup
+from hoodie_nb.index import lookup, manifest
 from hoodie_nb.index.bloom import BloomIndex
-from hoodie_nb.index.hashing import hash64
-from hoodie_nb.index.lookup import BloomStateIndex, manifest_of
+from hoodie_nb.index.file_keys import hash64
+from hoodie_nb.index.lookup import BloomStateIndex
+from hoodie_nb.index.manifest import manifest_of
 from hoodie_nb.table.base_file import read_keys
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import staged_folder
@@ -32,7 +33,7 @@ def plan_of(table: TableHandle) -> WritePlan:
 
 def forget_caches() -> None:
     """Clear this process's caches."""
-    lookup._manifests.clear()
+    manifest._manifests.clear()
     lookup._view.cache_clear()
 
 

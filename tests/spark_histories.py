@@ -1,8 +1,8 @@
 """Random histories of a real streaming job on Spark, small, against a dict.
 
 The source is a folder of tiny files, one per micro-batch. Meanwhile the job is stopped, killed in
-mid-batch, started again with another pipeline, index, interval and number of tasks, on its
-checkpoint folder, an older copy of it, or none; batches come from DataFrames, commits and new
+mid-batch, started again with another pipeline, placement, index, interval and number of tasks, on
+its checkpoint folder, an older copy of it, or none; batches come from DataFrames, commits and new
 columns from another engine. Keys and partitions are null, empty, placeholders' neighbours and text
 beyond the BMP. Whenever all input is processed, the table is compared with the model.
 
@@ -219,11 +219,14 @@ class History:
     def _started(self, trigger: str) -> Any:
         draw = self.random.choice
         settings = {
-            "pipeline": draw(["current", "step1", "step2", "step3"]),
+            "pipeline": draw(["current", "step1", "step2", "step3", "direct", "direct"]),
             "index": draw(["bloom", "bloom+state"]),
-            "commit_interval": draw([None, None, 2, 3, 1000, "1 second"]),
+            "commit_interval": draw([None, None, 2, 3, 1000, "1 second", "auto", "auto"]),
             "write_tasks": draw([1, 2, 4]),
+            "placement": draw(["executors", "driver", "auto"]),
         }
+        if settings["placement"] == "driver":
+            settings["pipeline"] = draw(["step2", "step3", "direct"])
         if self.inserts:
             settings |= {"operation": "insert", "commit_interval": None}
         if settings["commit_interval"] is None and draw([True, False, False]):

@@ -1,4 +1,4 @@
-"""The page of failures: each row names its tests, and these tests exist."""
+"""The pages of failures and types: each row names its tests, and these tests exist."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "failures.md"
+TEXTS = PAGE.read_text() + (ROOT / "docs" / "types.md").read_text()
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 _HEAD = re.compile(r"\| (What happens|File) \||\| --- \|")
 
@@ -26,7 +27,7 @@ def test_every_row_has_a_fix_and_a_test() -> None:
     assert len(rows()) > 40
 
 
-@pytest.mark.parametrize(("file", "name"), sorted(set(_NAMED.findall(PAGE.read_text()))))
+@pytest.mark.parametrize(("file", "name"), sorted(set(_NAMED.findall(TEXTS))))
 def test_the_named_test_exists(file: str, name: str) -> None:
-    """A test that the page names is a function of that file."""
+    """A test that a page names is a function of that file."""
     assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE)

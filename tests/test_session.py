@@ -217,6 +217,21 @@ def test_own_java_options_come_last():
     )
 
 
+@pytest.mark.spark
+def test_spark_remote_does_not_keep_a_classic_session_from_starting(tmp_path):
+    """With SPARK_REMOTE set, `hn.spark()` starts the same session and warns of nothing."""
+    done = in_a_new_process(TRY_IT, tmp_path, SPARK_REMOTE="sc://localhost")
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert json.loads(done.stdout)[1:] == [1000, True]
+
+
+def test_no_classic_session_starts_beside_a_connect_session(monkeypatch):
+    """In a process with a Connect session pyspark's functions are remote: the fix is a new one."""
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as `SparkSession.builder.remote` does
+    with pytest.raises(InvalidConfig, match=r"Spark Connect.*new process.*hn\.spark\(\)"):
+        session_room.spark()
+
+
 def test_other_sessions_are_refused_with_the_fix():
     """The error for a Spark Connect session says what to use instead; other types are named."""
     connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()

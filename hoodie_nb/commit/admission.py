@@ -13,14 +13,16 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.other_engines import refuse_other_engines
 from hoodie_nb.commit.prepared import Prepared, checkpoints_of
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.table.names import ignores_case, refuse_colliding_folders
-from hoodie_nb.table.vanished import refuse_vanished
+from hoodie_nb.index.job_keys import check_instants
+from hoodie_nb.table.foreign import refuse_other_engines
+from hoodie_nb.table.keys import ignores_case, refuse_colliding_folders
+from hoodie_nb.table.lost import refuse_vanished
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 
 
 class Admission:
@@ -47,8 +49,14 @@ class Admission:
         self._coordinator.forget_records()
         self.table.reload()
         refuse_other_engines(self.table, self._coordinator.prepared.instant_times())
+        self.table.drop_metadata_table()
         self._coordinator.notes.take_mark()  # others in this process may have applied seals
         self._adopt()
+
+    def look_again(self) -> None:
+        """List the timeline again and take over what others have changed meanwhile."""
+        self.table.timeline.refresh()
+        self.take_over()
 
     def _adopt(self) -> None:
         """Update the intake with the table's configuration and schema, as last read."""
@@ -60,9 +68,13 @@ class Admission:
 
     def contains(self, checkpoint: Checkpoint) -> bool:
         """Whether this checkpoint is already in the table: committed, prepared or sealed."""
-        known = self.table.timeline.listing.commit_times
-        recorded = self._coordinator.progress.contains(checkpoint, known)
+        recorded = self._coordinator.progress.contains(checkpoint, *self._known())
         return recorded or checkpoint in self._durable()
+
+    def _known(self) -> tuple[Collection[str], str]:
+        """Return the times of the completed commits, and that from which on none was archived."""
+        listing = self.table.timeline.listing
+        return listing.commit_times, self.table.timeline.start(listing)
 
     def _prepared(self) -> set[Checkpoint]:
         return {*checkpoints_of(self._coordinator.prepared.all())}
@@ -70,6 +82,10 @@ class Admission:
     def _durable(self) -> set[Checkpoint]:
         """Return the checkpoints that are prepared or sealed."""
         return self._prepared() | {record.checkpoint for record in self._sealed.all()}
+
+    def oldest_ms(self) -> int | None:
+        """Return when the oldest checkpoint that waits was sealed; None if there is none."""
+        return next((record.sealed_at_ms for record in self._sealed.all()), None)
 
     def seals_of(self, query_id: str | None) -> bool:
         """Whether there are sealed checkpoints, all of that query."""
@@ -90,7 +106,9 @@ class Admission:
         if self.contains(checkpoint):
             self._events.emit("batch_skipped", batch=checkpoint.batch_id)
             return False
-        self._check(checkpoint, previous)
+        if self.intake.operation == "insert":
+            self._coordinator.progress.check_insert(checkpoint)
+        self.check_held(Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or ""))
         self.note_columns(checkpoint.query_id)
         return True
 
@@ -103,22 +121,23 @@ class Admission:
                 self._coordinator.progress.note_columns(query_id, names)
                 self._noted = query_id
 
-    def _check(self, checkpoint: Checkpoint, previous: str | None) -> None:
-        if self.intake.operation == "insert":
-            self._coordinator.progress.check_insert(checkpoint)
-        self.check_held(Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or ""))
-
     def check_held(self, checkpoint: Checkpoint) -> None:
         """Raise InvalidTable if a successful checkpoint is not in the table."""
         if checkpoint.batch_id >= 0:
             table, kept = self.table, checkpoint in self._durable()
-            known = table.timeline.listing.commit_times
             try:
-                self._coordinator.progress.check_position(checkpoint, known, kept=kept)
+                self._coordinator.progress.check_position(checkpoint, *self._known(), kept=kept)
             except InvalidTable:
                 for pending in table.timeline.pending():
                     refuse_vanished(table, pending)  # its message is more specific
                 raise
+
+    def check_state(self, query_id: str, shape: Shape) -> None:
+        """Raise InvalidTable if `index="state"` lacks keys that this query has written."""
+        if shape.index == "state":
+            entries = self._coordinator.progress.entries(query_id)
+            written = [e.instant_time for e in entries if e.instant_time is not None]
+            check_instants(shape.state_folder, written)
 
     def check_folders(self, partitions: Collection[str]) -> None:
         """Raise InvalidInput if rows to be sealed could not be published with the other rows."""

@@ -13,9 +13,9 @@ group.
 With a `commit_interval` a checkpoint is only *sealed* (see `sealing`), and the interval's end
 writes, prepares and commits all of them as one instant.
 
-*Fault tolerance*: nothing prepared is ever rolled back. Before the first file is published the
-timeline is compared with the one the files were built on; if another writer has changed it, the
-instant is written again (see `redo`). All files are verified before they are published or read
+*Fault tolerance*: nothing prepared is ever rolled back. Before the first file is published, the
+timeline is compared with the one that the files were built on. If another writer has changed it,
+the instant is written again (see `redo`). All files are verified before they are published or read
 again.
 
 *Source:* RFC-24 STEP3 "Fault Tolerance", TestStreamWriteOperatorCoordinator.
@@ -26,8 +26,7 @@ import functools
 import itertools
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Concatenate, ParamSpec, TypeVar
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -38,40 +37,14 @@ from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared, Writing, archived, merged, verify
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.rewriter import Rewriter
-from hoodie_nb.commit.sealing import Sealed
+from hoodie_nb.commit.sealing import Interval, Sealed
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.index.job_keys import check_instants
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The length of an interval of sealed checkpoints: a number of them, or milliseconds."""
-
-    checkpoints: int | None = None
-    duration_ms: int | None = None
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _listed_once(
-    step: Callable[Concatenate["Checkpointing", P], R],
-) -> Callable[Concatenate["Checkpointing", P], R]:
-    """Let a step reuse one listing of the timeline; steps that need new commits list again."""
-
-    @functools.wraps(step)
-    def once(self: "Checkpointing", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self.table.timeline.listed_once():
-            return step(self, *args, **kwargs)
-
-    return once
 
 
 class Checkpointing(Admission):
@@ -97,21 +70,25 @@ class Checkpointing(Admission):
         self._shape, self._rewriter = shape, rewriter
         self._commit_on, self._interval, self._age = commit_on, interval, Age()
         self._lost: set[int] = set()
+        self.let_finish: Callable[[], None] | None = None  # waits for what applies in background
         self.fault_fires: Callable[[str], bool] = lambda fault: False  # the lab replaces it
 
     # --- commit_interval ------------------------------------------------------------------------
 
-    @_listed_once
     def sealing(self, checkpoint: Checkpoint, previous: str | None) -> str | None:
         """Begin to seal a checkpoint; None if it is already in the table.
 
         Returns a folder (a path from the table's root) for the runs that `keep` takes.
         """
-        if not self._admits(checkpoint, previous):
-            return None
-        if self.due():
-            self.complete()
-        return self.new_folder()
+        with self.table.timeline.listed_once():
+            if not self._admits(checkpoint, previous):
+                return None
+            if self.due() and self.let_finish is not None:
+                self.let_finish()
+                self.look_again()
+            if self.due():
+                self.complete()
+            return self.new_folder()
 
     def new_folder(self) -> str:
         """Make the folder of a checkpoint's runs."""
@@ -128,7 +105,7 @@ class Checkpointing(Admission):
     ) -> None:
         """Make a checkpoint's records durable: the runs in a folder from `new_folder`.
 
-        What depends on the rows is refused here (InvalidInput): the interval's end cannot.
+        Rows are refused here (InvalidInput), since they cannot be at the end of the interval.
         """
         storage = self.table.storage
         self._crash("crash_after_files")
@@ -150,6 +127,9 @@ class Checkpointing(Admission):
         records, interval = self._sealed.all(), self._interval
         if not records or interval is None:
             return False
+        size = sum(run.size_bytes for record in records for run in record.runs)
+        if interval.background and size >= self.table.options.task_max_bytes // 8:
+            return True
         if interval.checkpoints is not None:
             return len(records) >= interval.checkpoints
         now = self.table.clock.now_ms()
@@ -157,11 +137,13 @@ class Checkpointing(Admission):
 
     def _apply_sealed(self) -> Instant | None:
         """Apply all sealed checkpoints as one instant; runs stay if that fails."""
-        instant = None
-        while records := self._unapplied():
+        instant, last = None, max((s.arrival for s in self._unapplied()), default=-1)
+        while (records := self._unapplied()) and records[0].arrival <= last:
             if self.intake.rule.fills:  # one by one; empty ones go with the next one that has rows
                 first = next((n for n, r in enumerate(records) if r.runs), len(records) - 1)
                 records = records[: first + 1]
+            else:
+                records = [record for record in records if record.arrival <= last]
             instant = self._apply(records) or instant
             self._coordinator.notes.take_mark()
         return instant
@@ -184,11 +166,19 @@ class Checkpointing(Admission):
     # --- a checkpoint ----------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def running(self, checkpoint: Checkpoint, previous: str | None) -> Iterator[Writing | None]:
-        """Let the caller write one checkpoint by a plan; None if it is already in the table.
+    def running(
+        self,
+        checkpoint: Checkpoint,
+        previous: str | None,
+        *,
+        tasks: int | None = None,
+        has_rows: Callable[[], bool] = lambda: True,
+    ) -> Iterator[Writing | None]:
+        """Let the caller write one checkpoint; None if it is already in the table.
 
-        `previous` is the fingerprint of the checkpoint before, as the source reports it now. What
-        is written is prepared, or committed, when the caller has ended; see `Writing`.
+        `previous` is the fingerprint of the previous checkpoint, as the source reports it now. When
+        the caller has finished, the result is prepared, or committed; see `Writing`. `has_rows` is
+        called before an instant is opened.
         """
         with self.table.timeline.listed_once():
             if not self._admits(checkpoint, previous):
@@ -196,27 +186,25 @@ class Checkpointing(Admission):
                 return
             if not self.held_open():
                 self.commit_prepared()
-            self.check_state(checkpoint.query_id)
+            self.check_state(checkpoint.query_id, self._shape)
             self._events.emit("batch_started", batch=checkpoint.batch_id)
+            if not has_rows():
+                self._coordinator.progress.record([checkpoint], None)
+                yield None
+                return
             records = [] if self._commit_on == "write" else self.open_records()
-            with self._coordinator.writing(self.intake, self._shape, checkpoint, records) as work:
+            shape = replace(self._shape, tasks=tasks or self._shape.tasks)
+            with self._coordinator.writing(self.intake, shape, checkpoint, records) as work:
                 yield work
                 self._crash("crash_after_files")
             if work.result is not None:
                 work.instant = self._written(work.result)
 
-    def check_state(self, query_id: str) -> None:
-        """Raise InvalidTable if `index="state"` lacks keys that this query has written."""
-        if self._shape.index == "state":
-            entries = self._coordinator.progress.entries(query_id)
-            written = [e.instant_time for e in entries if e.instant_time is not None]
-            check_instants(self._shape.state_folder, written)
-
     def _written(self, result: Prepared) -> Instant:
         """Commit what a checkpoint wrote, or make it durable until the notification."""
         if self._commit_on == "write":
-            prepared = functools.partial(self._crash, "crash_before_commit")
-            return self._coordinator.commit(result, self.intake, prepared)
+            crash = functools.partial(self._crash, "crash_before_commit")
+            return self._coordinator.commit(result, self.intake, crash)
         self._coordinator.prepare(result)
         self._crash("crash_before_commit")
         if self.fault_fires("lose_success"):
@@ -230,7 +218,7 @@ class Checkpointing(Admission):
             raise WriteFailed(f"the injected fault {fault!r} crashed the coordinator")
 
     def held_open(self) -> bool:
-        """Whether the newest prepared checkpoint's notification was lost, without other writes.
+        """Whether the newest prepared checkpoint's notification was lost, with no write since.
 
         If the table has changed, a key may be in two places, one of them in the open instant.
         """
@@ -246,49 +234,47 @@ class Checkpointing(Admission):
     # --- the success notification -----------------------------------------------------------------
 
     def notify(self, batch_id: int) -> Instant | None:
-        """Commit prepared instants after a checkpoint's success, unless the notice is lost."""
+        """Commit prepared instants when a checkpoint succeeds, unless its notification is lost."""
         waits = self._interval is not None and not self.due()
         return None if waits or batch_id in self._lost else self.complete()
 
-    @_listed_once
     def complete(self) -> Instant | None:
         """Commit everything that is prepared or sealed; idempotent."""
-        instant = self.commit_prepared()
-        return self._apply_sealed() or instant
+        with self.table.timeline.listed_once():
+            instant = self.commit_prepared()
+            return self._apply_sealed() or instant
 
-    @_listed_once
     def commit_prepared(self) -> Instant | None:
         """Commit everything that is prepared; idempotent."""
         self._lost.clear()
-        self.take_over()
-        prepared, instant = self._coordinator.prepared.all(), None
-        for _, records in itertools.groupby(prepared, key=lambda record: record.instant_time):
-            instant = self._commit(list(records)) or instant
-        return instant
+        with self.table.timeline.listed_once():
+            self.take_over()
+            prepared, instant = self._coordinator.prepared.all(), None
+            for _, records in itertools.groupby(prepared, key=lambda record: record.instant_time):
+                instant = self._commit(list(records)) or instant
+            return instant
 
     def _commit(self, records: list[Prepared]) -> Instant | None:
         coordinator = self._coordinator
-        if coordinator.completed(records[0].instant_time) is None:
+        if self.table.timeline.completed(records[0].instant_time) is None:
             done = archived(coordinator.table, records)
             if done is not None:
                 return coordinator.complete(records, self.intake, done)
             coordinator.finish_rollbacks()
             current = coordinator.is_current(records)
-            if records[0].from_seals and not (current and self._is_intact(records)):
+            try:
+                verify(merged(records), coordinator.table.storage)
+            except InvalidTable:
+                if not records[0].from_seals:
+                    raise
+                current = False  # its rows are still in the sealed runs
+            if not current and records[0].from_seals:
                 return self._apply_again(records[0].instant_time)
-            verify(merged(records), coordinator.table.storage)
             if not current:
+                self.look_again()  # another engine may have added columns
                 again = self._rewriter.redo(coordinator, self.intake, self._events, records)
                 return self._commit([again])  # another engine may have committed meanwhile
         return coordinator.complete(records, self.intake)
-
-    def _is_intact(self, records: list[Prepared]) -> bool:
-        """Whether all staged files of an instant are unchanged."""
-        try:
-            verify(merged(records), self.table.storage)
-        except InvalidTable:
-            return False
-        return True
 
     def _apply_again(self, old: str) -> Instant | None:
         """Apply the seals of an instant again: the table has changed, or its files are damaged."""
@@ -297,4 +283,5 @@ class Checkpointing(Admission):
         failpoints.hit("coord.reapply.post")
         for pending in coordinator.pending(old):
             coordinator.roll_back(pending)
+        self.look_again()  # for the columns of the table as it is now
         return self._apply_sealed()

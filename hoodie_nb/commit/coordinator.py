@@ -1,7 +1,7 @@
 """The WriteCoordinator: opens an instant, commits what the writers report, rolls back failures.
 
 *Work flow* of one checkpoint: `recover` → `writing` (the instant is inflight before any writer
-starts; a runner writes by the plan and reports) → `commit` at once, or `prepare` makes the result
+starts; a runner follows the plan and reports) → `commit` at once, or `prepare` makes the result
 durable and `complete` commits it later (publish, completed file, progress record, cleanup). If no
 file was written, the instant is removed from the timeline and only the progress is recorded.
 
@@ -39,7 +39,7 @@ from hoodie_nb.index.job_keys import add_instant
 from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
 from hoodie_nb.table.commits import WriteStatus, encode_commit
-from hoodie_nb.table.names import refuse_colliding_folders
+from hoodie_nb.table.keys import refuse_colliding_folders
 from hoodie_nb.table.publish import staged_folder, staged_of, sweep
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
@@ -57,7 +57,7 @@ class WriteCoordinator(Recovery):
         """Create a new inflight instant on the timeline, later than `after`."""
         failpoints.hit("coord.requested.pre")
         instant = self.table.timeline.request(after=after)
-        self._begun = instant.requested_time
+        self.begun = instant.requested_time
         self._events.emit("instant_requested", instant=instant.requested_time)
         failpoints.hit("coord.requested.post")
         instant = self.table.timeline.begin(instant)
@@ -103,6 +103,7 @@ class WriteCoordinator(Recovery):
             state_folder=shape.state_folder,
             manifest=newest_manifest(table.storage),
             ordinal=len(records),
+            layout=table.timeline.layout,
         )
 
     @contextlib.contextmanager
@@ -115,10 +116,10 @@ class WriteCoordinator(Recovery):
         *,
         keep_empty: bool = False,
     ) -> Iterator[Writing]:
-        """Make a plan, let the caller write by it, and take what the writers report.
+        """Make a plan, let the caller write with it, and collect what the writers report.
 
-        The instant is that of `records` (held open), else a new one; `keep_empty` keeps it also
-        without a file. A failure, in here or of the caller, is rolled back.
+        The instant is that of `records` (held open), else a new one; `keep_empty` keeps it even if
+        no file is written. A failure, here or in the caller, is rolled back.
         """
         instant = None
         try:
@@ -201,14 +202,14 @@ class WriteCoordinator(Recovery):
             if not self.is_current([result]):
                 raise ConcurrentWriter(
                     f"another writer changed {self.table.storage.root} while instant "
-                    f"{result.instant_time} was written: it was rolled back, write the data again"
+                    f"{result.instant_time} was open: it was rolled back, write the data again"
                 )
             if result.checkpoints:
                 self.prepare(result)
                 prepared()
             return self.complete([result], intake)
         except BaseException as error:
-            if self.completed(result.instant_time) is None:
+            if self.table.timeline.completed(result.instant_time) is None:
                 message = self._roll_back_failed(error, result)
                 if isinstance(error, CommitFailed):
                     raise CommitFailed(message, retryable=True) from error
@@ -248,11 +249,11 @@ class WriteCoordinator(Recovery):
         time17, last, began = records[0].instant_time, records[-1], time.perf_counter()
         statuses = merged(records)
         drop_torn(self.table, [time17])
-        done = done or self.completed(time17)
+        done = done or self.table.timeline.completed(time17)
         whole = done is None or self.notes.ends_with(time17, records)
         if done is None:
-            notes = self.notes.of(records, intake)
-            content = encode_commit(time17, statuses, last.operation, notes)
+            notes, avro = self.notes.of(records, intake), self.table.timeline.layout.avro
+            content = encode_commit(time17, statuses, last.operation, notes, avro=avro)
             instant = Instant(time17, "commit", State.INFLIGHT)
             try:
                 done = publish(self.table, self._events, instant, statuses, content)

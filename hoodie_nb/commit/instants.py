@@ -30,7 +30,7 @@ def own_commits(storage: Storage, timeline: Timeline, nonce: str) -> list[Instan
 
 def generate_instant(plan: WritePlan) -> str:
     """Create the inflight instant of this checkpoint and its staging folder; return its time."""
-    timeline = Timeline(plan.storage, SystemClock())
+    timeline = Timeline(plan.storage, SystemClock(), plan.layout)
     own = own_commits(plan.storage, timeline, plan.staged)
     instant = own[0] if own else timeline.request()
     plan.storage.make_folder(with_instant(plan, instant.requested_time).staged)

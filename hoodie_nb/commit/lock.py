@@ -7,6 +7,10 @@ A streaming job holds the lock from its start to its end and takes the mutex for
 batch calls of the same process wait for the mutex and run between checkpoints. Other processes, and
 a second job on the table, get `ConcurrentWriter`.
 
+While a thread of a job only reads and stages files, it may release the mutex (`paused`), so that
+the job's other thread goes on; its work in the staging area is *in use*, which recovery respects.
+Batch calls wait until no thread is paused, and the job begins nothing new while one waits.
+
 *Fault tolerance*: a lock belongs to an open file, which a forked child shares. The child closes its
 copy at once and drops the hold, so it can neither write with it nor keep it after its parent has
 released it. Before each change of the table the open file is compared with the current lock file:
@@ -18,25 +22,22 @@ not know this lock: use one engine at a time.
 """
 
 import errno
-import fcntl
 import io
-import json
 import os
-import socket
 import stat
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import NoReturn
 
+from hoodie_nb.commit.lock_file import PATH, is_at, lock_file
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.events import in_any_listener
 from hoodie_nb.table.beneath import folder_beneath
 from hoodie_nb.table.local_storage import fence
 from hoodie_nb.table.storage import OURS, Storage, permitted
 
-PATH = f"{OURS}/lock"
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES = 10
 
@@ -46,6 +47,9 @@ class _Held:
 
     def __init__(self, root: str) -> None:
         self.root, self.mutex = root, threading.RLock()
+        self.changed = threading.Condition(self.mutex)  # of the next two
+        self.in_use: list[str] = []  # what paused threads write, by name in the staging area
+        self.calls = 0  # threads that wait until no other one is paused
         self.forked = False  # a child's copy of its parent's hold
         self.thread: int | None = None  # the one that writes
         self._job: str | None = None
@@ -68,7 +72,7 @@ class _Held:
             file = None
             try:
                 file = _opened(storage)
-                if _locked(file, storage, purpose):
+                if lock_file(file, storage, purpose):
                     self._job = purpose if job else None
                     self._file = weakref.ref(file)
                     return file
@@ -79,16 +83,27 @@ class _Held:
             file.close()
         raise ConcurrentWriter(f"{PATH} of {storage.root} keeps being replaced: stop that program")
 
+    def wait_until_unused(self) -> None:
+        """Wait until no thread is paused; the caller has the mutex, which is released meanwhile."""
+        outer, self.thread = self.thread, None
+        self.calls += 1  # meanwhile the job begins nothing new
+        try:
+            self.changed.wait_for(lambda: not self.in_use)
+        finally:
+            self.calls -= 1
+            self.changed.notify_all()
+            self.thread = outer
+
     def check(self) -> None:
         """Raise ConcurrentWriter if the file that this process holds is no longer the lock."""
         if self.forked:
             _refuse_forked(self.root)
         file = self.file
-        if file is not None and not _is_at(file, os.path.join(self.root, PATH)):
+        if file is not None and not is_at(file, os.path.join(self.root, PATH)):
             raise ConcurrentWriter(
                 f"{PATH} of {self.root} was deleted or replaced while this process held it. "
                 "Another process may be writing, so this one stops; the next write rolls back its "
-                "uncommitted work. Do not touch that file, and write the data again"
+                "uncommitted work. Never delete that file; write the data again"
             )
 
 
@@ -123,15 +138,35 @@ def writing(storage: Storage) -> Iterator[None]:
     """Hold the table for one write; ConcurrentWriter if another process has it."""
     held = _held(storage)
     with held.mutex:
-        outer, held.thread = held.thread, threading.get_ident()
-        try:
-            if held.file is not None:  # a job of this process holds it, or an outer call
-                yield
-                return
-            with held.take(storage, "a batch write"):
-                yield
-        finally:
-            held.thread = outer
+        if held.in_use and held.thread != threading.get_ident():
+            if in_any_listener():
+                raise ConcurrentWriter(
+                    f"a listener of the job that writes {held.root} cannot write it too: the job "
+                    "waits for its listeners. Write it in another thread"
+                )
+            held.wait_until_unused()
+        with _write(held, storage):
+            yield
+
+
+@contextmanager
+def _write(held: _Held, storage: Storage) -> Iterator[None]:
+    """Hold the table for one write of this thread, which has the mutex."""
+    outer, held.thread = held.thread, threading.get_ident()
+    try:
+        if held.file is not None:  # a job of this process holds it, or an outer call
+            yield
+            return
+        with held.take(storage, "a batch write"):
+            yield
+    finally:
+        held.thread = outer
+
+
+def in_use(storage: Storage) -> set[str]:
+    """Return the names in the staging area that other threads of this process are writing."""
+    held = _tables.get(os.path.realpath(storage.root))
+    return set() if held is None else {*held.in_use}
 
 
 class JobHold:
@@ -152,8 +187,32 @@ class JobHold:
         """Hold the table for one checkpoint; ConcurrentWriter in a child of the job's process."""
         if self._held.forked:
             _refuse_forked(self._held.root)
-        with writing(self._storage):
+        with self._held.mutex:
+            self._held.changed.wait_for(lambda: not self._held.calls)
+            with _write(self._held, self._storage):
+                yield
+
+    @contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """Let the job's other thread write meanwhile; the staged work `name` is in use.
+
+        For the job's own threads, which no interrupt reaches, inside one `writing`.
+        """
+        held = self._held
+        outer, held.thread = held.thread, None
+        held.in_use.append(name)
+        held.mutex.release()
+        try:
             yield
+        finally:
+            held.mutex.acquire()
+            held.thread = outer
+            held.in_use.remove(name)
+            held.changed.notify_all()
+
+    def wait_until_unused(self) -> None:
+        """Inside `writing`: wait until the job's other thread is not paused."""
+        self._held.wait_until_unused()
 
     @property
     def in_write(self) -> bool:
@@ -164,14 +223,15 @@ class JobHold:
         """Release the table, between two writes; idempotent."""
         if not self._held.forked:
             with self._held.mutex:
+                self._held.wait_until_unused()
                 self._file.close()
 
 
 def _refuse_forked(root: str) -> NoReturn:
-    """Raise the error for a child process that uses its parent's hold."""
+    """Raise the error for a child process that uses its parent's lock."""
     raise ConcurrentWriter(
-        f"this process was forked from the one that holds {root}, and must not write with its "
-        "hold: write in that process, or open the table here after it has released it"
+        f"this process was forked from the one that holds the lock of {root}, and cannot use it: "
+        "write in that process, or open the table here after it has released the lock"
     )
 
 
@@ -202,47 +262,6 @@ def _opened(storage: Storage) -> io.FileIO:
                     "delete it"
                 ) from None
             raise
-
-
-def _locked(file: io.FileIO, storage: Storage, purpose: str) -> bool:
-    """Lock the open file and write the holder into it; False if the file has been replaced."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ConcurrentWriter(
-            f"{storage.root} is being written by another process ({_owner(file)}): stop it, or "
-            "wait until it ends"
-        ) from None
-    if not _is_at(file, storage.fetch(PATH)):
-        return False
-    holder = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "since": datetime.now(UTC).isoformat(timespec="seconds"),
-        "purpose": purpose,
-    }
-    if os.fstat(file.fileno()).st_nlink == 1:  # else another file would be overwritten
-        file.truncate(0)
-        os.pwrite(file.fileno(), json.dumps(holder).encode(), 0)
-    return True
-
-
-def _is_at(file: io.FileIO, path: str) -> bool:
-    try:
-        there = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return False
-    return os.path.samestat(os.fstat(file.fileno()), there)
-
-
-def _owner(file: io.FileIO) -> str:
-    """Return the holder named in the file, as one short line."""
-    try:
-        raw = json.loads(os.pread(file.fileno(), 4096, 0))
-        known = {name: raw[name] for name in ("host", "pid", "since", "purpose") if name in raw}
-    except (ValueError, TypeError, RecursionError):
-        return "unknown"
-    return json.dumps(known)[:300] if known else "unknown"
 
 
 def _before_fork() -> None:

@@ -6,7 +6,7 @@ of every query; `_hoodie_nb_last_arrival`, the number of the last applied sealed
 *Semantics*: the newest of our commits on the timeline counts, even if other engines have committed
 since. A restore of the table restores its notes too.
 
-*Source:* design §4.4, Hudi's `_hudi_streaming_sink_checkpoint`.
+*Source:* Hudi's `_hudi_streaming_sink_checkpoint`.
 """
 
 import json

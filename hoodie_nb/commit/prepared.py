@@ -2,8 +2,8 @@
 
 *On disk*: `.hoodie/.hoodie_nb/prepared/<T>.<ordinal>.json`, put-if-absent, one for each checkpoint
 of instant T: its identity, its write statuses, and the completed instants its files were built on.
-The files themselves are staged. From now on the checkpoint is always committed, if need be by the
-next writer; the success notification decides when, never whether.
+The files themselves are staged. From now on the checkpoint is always committed, by the next writer
+if necessary. The success notification decides when, never whether.
 
 An instant whose notifications are lost spans several checkpoints. A later checkpoint of the same
 instant builds on the earlier ones' staged files and supersedes them: of each file group only the
@@ -35,7 +35,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import staged_folder
 from hoodie_nb.table.rollback import was_rolled_back
 from hoodie_nb.table.rules import KeptRules
-from hoodie_nb.table.storage import META, OURS, STAGED, Storage
+from hoodie_nb.table.storage import OURS, STAGED, Storage
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.plan import WritePlan
 
@@ -77,7 +77,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class Writing:
-    """One write: its plan, what its writers report, and what it has led to."""
+    """One write: its plan, the reports of its writers, and its outcome."""
 
     plan: WritePlan
     statuses: Sequence[WriteStatus] = ()
@@ -126,7 +126,7 @@ class PreparedRecords:
 
     def note_undone(self, record: Prepared) -> None:
         """Record that an instant is removed from the timeline without being completed."""
-        self._records.replace(replace(record, undone=True))
+        self._records.put(replace(record, undone=True), new=False)
 
     def chain(self, instant_time: str) -> set[str]:
         """Return the instant and those that it has replaced, one after the other."""
@@ -147,48 +147,46 @@ class PreparedRecords:
 
 
 def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
-    """Delete torn completed files of these instants; return whether there were any.
+    """Delete a torn completed file of one of these instants; return whether there was one.
 
     Such an instant is pending again. The caller has its content, and no reader could read the torn
     file; older versions left one on file systems without hard links. Raises InvalidTable if newer
     commits build on it: it was whole, and is damaged.
     """
-    torn, commits = [], table.timeline.completed_commits() if instant_times else []
+    commits = table.timeline.completed_commits() if instant_times else []
     for done in commits:
         if done.requested_time in instant_times:
             content = table.timeline.read(done)  # an error here is no damage
+            path = table.timeline.path(done)
             try:
-                CommitMetadata.parse(content, done.path)
+                CommitMetadata.parse(content, path)
             except InvalidTable:
                 if done != commits[-1]:
                     raise InvalidTable(
-                        f"{table.storage.root}/{done.path} is damaged, and newer commits build on "
+                        f"{table.storage.root}/{path} is damaged, and newer commits build on "
                         "it: restore it from a backup"
                     ) from None
-                torn.append(done)
-    for done in torn:
-        table.storage.remove(done.path)
-    if torn:
-        table.storage.sync_folder(META)
-    return bool(torn)
+                table.storage.remove(path)
+                table.timeline.forget()
+                table.storage.sync_folder(table.timeline.layout.folder)
+                return True
+    return False
 
 
 def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
     """Return the instant if it was completed and another engine has archived it since, else None.
 
-    Archiving takes the oldest commits first, so the commits that the instant was built on are
-    archived too. Raises InvalidTable if it cannot be decided whether it was archived or rolled
-    back.
+    Archiving takes the oldest commits first, except those of savepoints, so the other commits that
+    the instant was built on are archived too. Raises InvalidTable if it cannot be decided whether
+    it was archived or rolled back.
     """
     time17, base, listing = records[0].instant_time, records[0].base, table.timeline.listing
     pending = any(i.requested_time == time17 for i in listing.pending)
-    if (
-        pending
-        or time17 > min(listing.commit_times, default="")
-        or {*base} & {*listing.commit_times}
-    ):
+    start = table.timeline.start(listing)
+    kept = {known for known in listing.commit_times if known >= start}
+    if pending or time17 > start or kept.intersection(base):
         return None
-    if not base and not table.storage.list_folder(f"{META}/archived"):
+    if not base and not table.timeline.archived():
         return None
     if records[0].undone or was_rolled_back(table.storage, table.timeline, time17):
         return None
@@ -251,15 +249,15 @@ def refuse_conflicts(statuses: Iterable[WriteStatus]) -> None:
         other = names.setdefault((status.partition_path, status.file_id), status.file_name)
         if other != status.file_name:
             raise WriteFailed(
-                f"two tasks wrote one file group ({other} and {status.file_name}) and one of them "
-                "would be lost: the input must be shuffled by partition path (step1) or file id"
+                f"two tasks wrote one file group ({other} and {status.file_name}) and one file "
+                "would be lost: shuffle the input by partition path (step1) or file id"
             )
 
 
 def refuse_other_instants(statuses: Iterable[WriteStatus], instant_time: str, nonce: str) -> None:
     """Raise WriteFailed for a file that was not written by this run for this instant.
 
-    Readers count a file by the instant in its name: it would be missing, or counted later.
+    Readers go by the instant in a file's name: such a file would be missing, or visible later.
     """
     staged = f"{staged_folder(instant_time, nonce)}/"
     for status in statuses:
@@ -269,7 +267,7 @@ def refuse_other_instants(statuses: Iterable[WriteStatus], instant_time: str, no
             path.startswith(staged) for path in paths
         ):
             raise WriteFailed(
-                f"{status.staged_path or status.deleted_path} was written for another instant than "
-                f"{instant_time or 'that of this write'}: two attempts of a task created one each; "
-                "the batch is rolled back and runs again"
+                f"{status.staged_path or status.deleted_path} was written for an instant "
+                f"other than {instant_time or 'that of this write'}: two attempts of a task each "
+                "created an instant; the batch is rolled back and runs again"
             )

@@ -18,17 +18,19 @@ restored checkpoint folder may run other data under the same number.
 
 import contextlib
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.rules import KeptRules
-from hoodie_nb.table.storage import OURS, Storage, file_names, read_bytes
+from hoodie_nb.table.storage import OURS, Storage, read_bytes
 
 FOLDER = f"{OURS}/progress"
 EXTRA_KEY = "_hoodie_nb_progress"
 _KEPT = 100
+_QUERY = re.compile(r"[\w-]+")
 _FIX = (
     "it lists a stream's checkpoints that are in the table. Restore it from a backup, or delete "
     "it: the newest commit names the last checkpoint with rows, and a stream that continues from a "
@@ -52,6 +54,10 @@ class Entry:
     batch_id: int
     fingerprint: str
     instant_time: str | None
+
+    def checkpoint(self, query_id: str) -> Checkpoint:
+        """Return the checkpoint's identity."""
+        return Checkpoint(query_id, self.batch_id, self.fingerprint)
 
 
 class ProgressRecords:
@@ -102,23 +108,18 @@ class ProgressRecords:
 
     def find(self, checkpoint: Checkpoint) -> Entry | None:
         """Return the entry of exactly this checkpoint; None if it is not in the table."""
-        found = [e for e in self.entries(checkpoint.query_id) if _same(e, checkpoint)]
-        return found[0] if found else None
+        entries = self.entries(checkpoint.query_id)
+        return next((e for e in entries if e.checkpoint(checkpoint.query_id) == checkpoint), None)
 
     def carried(self, checkpoints: Iterable[Checkpoint], instant_time: str) -> str:
         """Return the text for a commit: the newest entry of every query, including these."""
         newest: dict[str, list[object]] = {}
-        for name in file_names(self._storage, FOLDER):
+        for name in self._storage.file_names(FOLDER):
             query_id, _, kind = name.rpartition(".")
-            kept = self.entries(query_id) if kind == "json" and _is_query_id(query_id) else []
+            kept = self.entries(query_id) if kind == "json" and _QUERY.fullmatch(query_id) else []
             if kept:
-                newest[query_id] = [kept[-1].batch_id, kept[-1].fingerprint, kept[-1].instant_time]
-        for checkpoint in checkpoints:
-            newest[checkpoint.query_id] = [
-                checkpoint.batch_id,
-                checkpoint.fingerprint,
-                instant_time,
-            ]
+                newest[query_id] = [*astuple(kept[-1])]
+        newest |= {c.query_id: [c.batch_id, c.fingerprint, instant_time] for c in checkpoints}
         return json.dumps(newest)
 
     def catch_up(self, extra: Mapping[str, str]) -> None:
@@ -135,25 +136,26 @@ class ProgressRecords:
             if self.find(checkpoint) is None:
                 self.record([checkpoint], instant)
 
-    def contains(self, checkpoint: Checkpoint, known: Collection[str]) -> bool:
+    def contains(self, checkpoint: Checkpoint, known: Collection[str], start: str) -> bool:
         """Whether a checkpoint is recorded and its instant, if it had one, is in the table.
 
-        `known` are the completed instants; an instant removed by a restore is not among them.
+        `known` are the completed instants; an instant removed by a restore is not among them. Those
+        before `start`, the timeline's, were archived.
         """
         entry = self.find(checkpoint)
-        return entry is not None and _is_in(entry, known)
+        return entry is not None and _is_in(entry, known, start)
 
     def check_position(
-        self, last: Checkpoint, known: Collection[str], *, kept: bool = False
+        self, last: Checkpoint, known: Collection[str], start: str, *, kept: bool = False
     ) -> None:
         """Raise InvalidTable if checkpoint `last`, or a recorded earlier one, is not in the table.
 
-        `known` are the table's completed instants; `kept` says that `last` is prepared or sealed.
+        `known` and `start` are as in `contains`; `kept` says that `last` is prepared or sealed.
         """
         newest = {e.batch_id: e for e in self.entries(last.query_id)}  # of repeated ones
         before = [e for e in newest.values() if e.batch_id <= last.batch_id]
-        lost = any(not _is_in(e, known) for e in before)
-        if lost or not (kept or self.contains(last, known)):
+        lost = any(not _is_in(e, known, start) for e in before)
+        if lost or not (kept or self.contains(last, known, start)):
             raise InvalidTable(
                 f"batch {last.batch_id} of query {last.query_id} is not in the table, but the "
                 f"checkpoint folder continues with batch {last.batch_id + 1}: one of them was "
@@ -167,8 +169,8 @@ class ProgressRecords:
         newest = max((e.batch_id for e in self.entries(checkpoint.query_id)), default=-1)
         if checkpoint.batch_id <= newest:
             raise InvalidConfig(
-                f"batch {checkpoint.batch_id} of query {checkpoint.query_id} was written with "
-                "other data before; a second insert could duplicate rows: use operation='upsert', "
+                f"batch {checkpoint.batch_id} of query {checkpoint.query_id} was already written "
+                "with other data; a second insert could duplicate rows: use operation='upsert', "
                 "or a new checkpoint folder if the source starts at new data"
             )
 
@@ -189,20 +191,12 @@ def _carried_by(extra: Mapping[str, str]) -> list[tuple[Checkpoint, str | None]]
 
 
 def _path(query_id: str) -> str:
-    if not _is_query_id(query_id):
+    if not _QUERY.fullmatch(query_id):
         raise InvalidConfig(f"query id {query_id!r} has characters other than letters, digits, - _")
     return f"{FOLDER}/{query_id}.json"
 
 
-def _is_query_id(text: str) -> bool:
-    return bool(text) and all(c.isalnum() or c in "-_" for c in text)
-
-
-def _is_in(entry: Entry, known: Collection[str]) -> bool:
+def _is_in(entry: Entry, known: Collection[str], start: str) -> bool:
     """Whether an entry's instant, if it has one, is completed or was archived."""
     time17 = entry.instant_time
-    return time17 is None or time17 in known or time17 < min(known, default="")
-
-
-def _same(entry: Entry, checkpoint: Checkpoint) -> bool:
-    return (entry.batch_id, entry.fingerprint) == (checkpoint.batch_id, checkpoint.fingerprint)
+    return time17 is None or time17 in known or time17 < start

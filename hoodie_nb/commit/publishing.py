@@ -1,7 +1,6 @@
 """Publishing with retries: a commit is tried several times before it fails.
 
-A single disk error should not cause a complete rewrite. The steps are idempotent. *Source:* design
-§4.2, the point of no return.
+A single disk error should not cause a complete rewrite. The steps are idempotent.
 """
 
 import contextlib
@@ -12,7 +11,6 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import publish_commit
-from hoodie_nb.table.storage import META
 from hoodie_nb.table.timeline import Instant
 
 _RETRIES = 3
@@ -34,7 +32,7 @@ def publish(
             done = table.timeline.completed(instant.requested_time)
             if done is not None and table.timeline.read(done) == content:  # only not synced
                 with contextlib.suppress(OSError):
-                    table.storage.sync_folder(META)
+                    table.storage.sync_folder(table.timeline.layout.folder)
                 return done
             if attempt == _RETRIES or (isinstance(error, FileExistsError) and not torn):
                 raise

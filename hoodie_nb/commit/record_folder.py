@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.checksums import LOST
 from hoodie_nb.table.rules import KeptRules
-from hoodie_nb.table.storage import Storage, file_names, read_bytes
+from hoodie_nb.table.storage import Storage, read_bytes
 
 
 class Record(Protocol):
@@ -49,7 +49,7 @@ class RecordFolder(Generic[R]):
     @property
     def _cached(self) -> dict[str, R | None]:
         if self._known is None:
-            names = filter(self._counts, file_names(self._storage, self._folder))
+            names = filter(self._counts, self._storage.file_names(self._folder))
             self._known = {f"{self._folder}/{name}": None for name in names}
         return self._known
 
@@ -67,18 +67,13 @@ class RecordFolder(Generic[R]):
             self._cached[path] = record
         return record
 
-    def put(self, record: R) -> None:
-        """Save a record durably; FileExistsError if the name exists."""
+    def put(self, record: R, *, new: bool = True) -> None:
+        """Save a record durably; FileExistsError if it must be `new` and the name exists."""
         known = self._take_cache()
-        self._storage.make_folder(self._folder)
-        self._storage.sync_folder(str(PurePosixPath(self._folder).parent))
-        self._storage.put(record.path, self._rules.encode(asdict(record)), new=True)
-        self._known = {**known, record.path: record}
-
-    def replace(self, record: R) -> None:
-        """Replace a record durably."""
-        known = self._take_cache()
-        self._storage.put(record.path, self._rules.encode(asdict(record)))
+        if new:
+            self._storage.make_folder(self._folder)
+            self._storage.sync_folder(str(PurePosixPath(self._folder).parent))
+        self._storage.put(record.path, self._rules.encode(asdict(record)), new=new)
         self._known = {**known, record.path: record}
 
     def remove(self, paths: list[str]) -> None:

@@ -8,19 +8,21 @@ staged files of dead runs. It is idempotent and may crash itself.
 """
 
 import uuid
+from collections.abc import Collection
 
 from hoodie_nb.commit.instants import own_commits
+from hoodie_nb.commit.lock import in_use
 from hoodie_nb.commit.notes import CommitNotes
-from hoodie_nb.commit.other_engines import refuse_other_engines
 from hoodie_nb.commit.prepared import Prepared, PreparedRecords
 from hoodie_nb.commit.progress import ProgressRecords
 from hoodie_nb.commit.sealing import SealedRecords
 from hoodie_nb.events import EventLog
+from hoodie_nb.table.foreign import refuse_other_engines
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.lost import refuse_vanished
 from hoodie_nb.table.publish import sweep_all
-from hoodie_nb.table.rollback import finish_rollbacks, roll_back
+from hoodie_nb.table.rollback import finish_rollbacks, planned_rollbacks, roll_back
 from hoodie_nb.table.timeline import COMMITS, Instant
-from hoodie_nb.table.vanished import refuse_vanished
 
 
 class Recovery:
@@ -32,13 +34,9 @@ class Recovery:
         self.prepared = PreparedRecords(table.storage, table.rules)
         self.sealed = SealedRecords(table.storage, table.rules)
         self._events = events
-        self._nonce, self._begun = uuid.uuid4().hex[:12], ""
+        self._nonce, self.begun = uuid.uuid4().hex[:12], ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
         self.dead = False  # simulates a dead process: no cleanup
-
-    def completed(self, instant_time: str) -> Instant | None:
-        """Return the completed instant of that time; None if there is none."""
-        return self.table.timeline.completed(instant_time)
 
     def pending(self, instant_time: str) -> list[Instant]:
         """Return the pending instants of that time: one or none."""
@@ -67,18 +65,34 @@ class Recovery:
     def tidy_up(self) -> None:
         """Do what `recover` does once the records are caught up."""
         self.notes.drop_applied(self.prepared)
-        table, kept = self.table, self.prepared.instant_times()
+        table, used = self.table, in_use(self.table.storage)
+        kept = self.prepared.instant_times() | used
         self.sealed.drop_applied()
         sealed = {name for seal in self.sealed.all() for name in seal.folders}
+        self._drop_metadata_table(kept)
         self.finish_rollbacks()
-        for pending in table.timeline.pending():
-            if pending.action in COMMITS and pending.requested_time not in kept:
-                refuse_vanished(table, pending)
-                self.roll_back(pending)
+        for pending in self._abandoned(kept):
+            refuse_vanished(table, pending)
+            self.roll_back(pending)
         table.make_writable(self._events.emit)
-        if not table.is_swept():
+        swept = table.is_swept()
+        if not used and not swept:  # else temporary files in use would be deleted too
             others = (pending.requested_time for pending in table.timeline.pending())
             sweep_all(table.storage, keep={*kept, *others, *sealed})
+
+    def _abandoned(self, kept: Collection[str]) -> list[Instant]:
+        pending = self.table.timeline.pending()
+        return [i for i in pending if i.action in COMMITS and i.requested_time not in kept]
+
+    def _drop_metadata_table(self, kept: Collection[str]) -> None:
+        """Drop it before any rollback, which it would miss, but after all that may be refused."""
+        table = self.table
+        if table.drops_metadata_table:
+            plans = planned_rollbacks(table.storage, table.timeline)
+            undone = {plan.instant.requested_time for plan in plans}
+            for pending in self._abandoned({*kept, *undone}):
+                refuse_vanished(table, pending)
+            table.drop_metadata_table()
 
     def finish_rollbacks(self) -> None:
         """Complete all pending rollbacks."""
@@ -100,7 +114,7 @@ class Recovery:
         kept = self.prepared.instant_times()
         own = self._own()
         for pending in self.table.timeline.pending():
-            mine = pending.requested_time == self._begun or pending in own
+            mine = pending.requested_time == self.begun or pending in own
             if mine and pending.requested_time not in kept:
                 self.roll_back(pending)
 

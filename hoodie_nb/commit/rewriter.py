@@ -1,4 +1,4 @@
-"""The rewriter interface: rows that the checkpoint protocol lets a runner write."""
+"""The rewriter interface: how the checkpoint protocol has a runner write rows."""
 
 from collections.abc import Sequence
 from typing import Protocol

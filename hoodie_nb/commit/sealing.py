@@ -9,13 +9,13 @@ touched file group once.
 *Semantics*: seals are applied in order of arrival, not by batch number, since the batch numbers of
 a restored checkpoint folder start again. A seal names the previous one, so that a lost seal is
 detected. Arrival numbers are never reused, and every commit has the number of the last applied
-seal: an older seal that a backup of our folder restored is removed and not applied again. Before
-the commit the prepared record of the instant names its checkpoints.
+seal: an older seal that was restored with a backup of our folder is removed and not applied again.
+Before the commit the prepared record of the instant names its checkpoints.
 
 **Caveats**: if another engine has archived all our commits, applied seals from a backup are no
 longer recognised.
 
-*Source:* design of spanning instants, RFC-24 STEP3.
+*Source:* RFC-24 STEP3.
 """
 
 import re
@@ -35,6 +35,19 @@ from hoodie_nb.table.storage import OURS, STAGED, Storage
 FOLDER = f"{OURS}/sealed"
 MARK_KEY = "_hoodie_nb_last_arrival"
 _NAME = re.compile(r"(\d{12,})-.{0,16}\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The length of an interval of sealed checkpoints: a number of them, or milliseconds.
+
+    In the `background` they are applied meanwhile; the interval ends in a checkpoint that finds a
+    backlog of so many checkpoints, or of an eighth of the memory for a task: it is compressed.
+    """
+
+    checkpoints: int | None = None
+    duration_ms: int | None = None
+    background: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +158,8 @@ class SealedRecords:
         newest_first = [record.path for record in reversed(records)]
         self._records.remove(newest_first)  # after a crash the oldest ones remain, without gaps
         for record in records:
-            for run in record.runs:
-                self._storage.remove(str(PurePosixPath(run.path).parent), tree=True)
+            for folder in record.folders:
+                self._storage.remove(f"{STAGED}/{folder}", tree=True)
 
 
 def _arrival(path: str) -> int:

@@ -1,8 +1,8 @@
 """The state index: the keys that this job itself has written, and no others.
 
-This is the index of Flink's writer. It is exact and fast for one job, but a second job, or the same
-job after losing its checkpoint folder, knows no key of the table and writes all of them again (a
-frequent Hudi issue: #9174, #12523). It is included to demonstrate this.
+This is the index of Flink's writer. It is exact and fast for one job. A second job, or the same job
+after it has lost its checkpoint folder, knows none of the table's keys and writes all of them again
+(a frequent Hudi issue: #9174, #12523). It is included to demonstrate this.
 
 *On disk*: one Arrow file per task and checkpoint in the checkpoint folder, `hoodie_nb_state/`, with
 the columns partition path, record key and file id of each assigned key. A run is saved before its
@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.table.storage import file_names
 from hoodie_nb.writer.columns import FILE_ID
 from hoodie_nb.writer.index_port import Copies, LookupCounts
 from hoodie_nb.writer.plan import WritePlan
@@ -133,12 +132,12 @@ def check_instants(folder: str, written: Collection[str]) -> None:
     A state of an older version names no instants: it counts as complete from now on.
     """
     storage = _storage_of(folder)
-    if not storage.entry(_INSTANTS) and any(n.endswith(".arrow") for n in file_names(storage, "")):
+    if not storage.entry(_INSTANTS) and any(n.endswith(".arrow") for n in storage.file_names("")):
         _put(storage, _INSTANTS, "\n".join(sorted(written)).encode())
     missing = sorted({*written} - _instants(storage))
     if missing:
         raise InvalidTable(
-            f"{storage.root}/{_INSTANTS} lacks instant {missing[0]}, which this query has written: "
+            f"{storage.root}/{_INSTANTS} lacks instant {missing[0]} of this query: it was written "
             "with another index or after another engine's commit, or the state is lost. Its keys "
             f"{_REMEDY}"
         )

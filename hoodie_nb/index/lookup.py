@@ -3,16 +3,18 @@
 *Work flow* of `locate` in a partition: (1) the hash of each key is looked up in the runs that the
 manifest lists; (2) each file that is not loaded yet, including files of the open instant, is
 checked by key range and bloom filter; (3) a file that may have a key is loaded: it is read once,
-and all its keys are known from then on; (4) a partition whose files are all loaded is in pure-state
-mode, without step 2.
+and all its keys are known from the next commit on; (4) a partition whose files are all loaded is in
+pure-state mode, without step 2.
 
 *Semantics*: exact. The runs contain at least the hashes of a loaded file's keys, and a bloom filter
-never says no to a key of its file, so a key can only be in the file groups found. If there is one,
+never says no to a key of its file. So a key can only be in the file groups found. If there is one,
 it is used (any file group is correct for a new key); if there are several, their key columns are
-read.
+read. The answer depends on the plan and the key alone, not on other keys or an earlier lookup, so
+all tasks give the same one.
 
 *Fault tolerance*: the index is a cache. If a run does not match the manifest, the bloom filters
-answer for its partition, and a note asks the coordinator to drop the partition.
+answer for its partition, and a note asks the coordinator to drop the partition. If several tasks
+look up the same keys (`strict`), the damage is an error instead: they might not agree.
 
 **Caveats**: keys that the state knows are looked up in unloaded files too; otherwise two keys with
 equal hashes could be confused. *Source:* RFC-24 "new index"; HoodieBloomIndex for step 2.
@@ -24,19 +26,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.index.bloom import BloomIndex
-from hoodie_nb.index.hashing import Hashes, hash64
-from hoodie_nb.index.loading import load, note_damage
-from hoodie_nb.index.manifest import FOLDER, Manifest, PartitionState, read_manifest
-from hoodie_nb.index.run import DamagedRun, Positions, Section, SectionView
+from hoodie_nb.index.file_keys import hash64, load, note_damage
+from hoodie_nb.index.manifest import PartitionState, manifest_of
+from hoodie_nb.index.run import DamagedRun, Hashes, Positions, Section, SectionView
 from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.writer.index_port import Copies, LookupCounts
+from hoodie_nb.writer.index_port import Copies, Index, LookupCounts
 from hoodie_nb.writer.plan import WritePlan
-
-_manifests: dict[tuple[str, int], Manifest] = {}  # the last one that this process read
 
 
 @lru_cache(maxsize=256)
@@ -128,10 +128,14 @@ class _Known:
 
 
 class BloomStateIndex:
-    """The index of one task: the table's state, and the bloom filters of unloaded files."""
+    """The index of one task: the table's state, and the bloom filters of unloaded files.
 
-    def __init__(self, plan: WritePlan) -> None:
-        self._plan, self._bloom = plan, BloomIndex(plan)
+    With `strict` a damaged run raises DamagedRun.
+    """
+
+    def __init__(self, plan: WritePlan, *, strict: bool = False) -> None:
+        self._plan, self._bloom, self._strict = plan, BloomIndex(plan), strict
+        self._views: dict[str, SectionView] = {}
         self._manifest = manifest_of(plan)
         self._known: dict[str, _Known] = {}
         self.counts: LookupCounts = self._bloom.counts
@@ -145,20 +149,25 @@ class BloomStateIndex:
         groups, shared = known.choose(hashes)
         self.counts.keys += len(keys)
         self.counts.state_hits += int((groups >= 0).sum())
-        asked = [self._ask(known, s, keys, hashes) for s in list(known.unloaded.values())]
-        if any(asked):
-            groups, shared = known.choose(hashes)
         groups[shared.rows] = -1
         for group, rows in shared.by_group():  # the first that has the key, as in the bloom index
             rows, piece = rows[groups[rows] < 0], slices[known.file_ids[group]]
             groups[rows[self._bloom.contains(piece, keys.take(pa.array(rows)))]] = group
+        for number, file_id in enumerate(known.file_ids):
+            if file_id in known.unloaded:
+                self._ask(known, number, groups, keys, hashes)
         self.counts.found += int((groups >= 0).sum())
         return pa.array(known.file_ids, pa.string()).take(pa.array(groups, mask=groups < 0))
 
     def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
         """Return other file groups with the keys, as (position of the key, file id)."""
         known, slices = self._known[partition], self._plan.groups.partition(partition)
-        at, groups = known.find(hash64(keys))
+        found = [known.find(hash64(keys))]
+        for number, file_id in enumerate(known.file_ids):
+            if file_id in known.unloaded:
+                maybe = self._bloom.candidates(slices[file_id], keys)
+                found.append((maybe, np.full(len(maybe), number)))
+        at, groups = (np.concatenate(parts) for parts in zip(*found, strict=True))
         own = pc.index_in(file_ids, value_set=pa.array(known.file_ids, pa.string()))
         others = groups != own.fill_null(-1).to_numpy()[at]
         rows, ids = [np.empty(0, np.int64)], list[str]()
@@ -185,37 +194,83 @@ class BloomStateIndex:
                 view = _current_view(self._plan.storage.fetch(section.run), section)
                 known.add(view, counts)
         except DamagedRun:
-            self.counts.damaged_runs += 1
             note_damage(self._plan.storage, self._plan.staged, partition)
+            if self._strict:
+                raise
+            self.counts.damaged_runs += 1
             known = _Known(sorted(slices), dict(slices))
         self.counts.partitions += 1
         self.counts.pure_partitions += not known.unloaded
         return known
 
-    def _ask(self, known: _Known, piece: FileSlice, keys: pa.Array, hashes: Hashes) -> bool:
-        """Load a file if its key range and bloom filter say that it may have one of the keys."""
+    def _ask(
+        self, known: _Known, number: int, groups: Positions, keys: pa.Array, hashes: Hashes
+    ) -> None:
+        """Set the file group `number`, which is not loaded, for the keys that it may have.
+
+        A candidate whose hash is in the file is placed there. If it has another place already, the
+        files decide: the first of the two that has the key.
+        """
+        piece = known.unloaded[known.file_ids[number]]
         maybe = self._bloom.candidates(piece, keys)
         if len(maybe) == 0:
-            return False
-        view, read = load(self._plan.storage, self._plan.staged, piece)
-        self.counts.files_looked_up += read
-        self.counts.keys_loaded += len(view.hashes) * read
-        self.counts.false_positives += len(maybe) - len(view.first(hashes[maybe])[0])
-        known.add(view, {piece.file_id})
-        del known.unloaded[piece.file_id]
-        return True
+            return
+        hits = maybe[self._loaded(piece).first(hashes[maybe])[0]]
+        self.counts.false_positives += len(maybe) - len(hits)
+        placed = hits[groups[hits] >= 0]
+        groups[hits[groups[hits] < 0]] = number
+        inside = placed[self._has(piece, keys, placed)]
+        for group in np.unique(groups[inside]).tolist():
+            rows = inside[groups[inside] == group]
+            earlier = self._plan.groups.partition(piece.partition_path)[known.file_ids[group]]
+            stays = self._has(earlier, keys, rows) if group < number else np.zeros(len(rows), bool)
+            groups[rows[~stays]] = number
+
+    def _has(self, piece: FileSlice, keys: pa.Array, rows: Positions) -> npt.NDArray[np.bool_]:
+        """Return for each of the rows whether its key is in the file."""
+        if len(rows) == 0:
+            return np.zeros(0, dtype=bool)
+        return self._bloom.contains(piece, keys.take(pa.array(rows)))
+
+    def _loaded(self, piece: FileSlice) -> SectionView:
+        """Return the hashes of a file, which the first task that needs them reads."""
+        view = self._views.get(piece.path)
+        if view is None:
+            view, read = load(self._plan.storage, self._plan.staged, piece)
+            self.counts.files_looked_up += read
+            self.counts.keys_loaded += len(view.hashes) * read
+            self._views[piece.path] = view
+        return view
 
 
-def manifest_of(plan: WritePlan) -> Manifest:
-    """Return the manifest that a plan names, read once per process."""
-    path = f"{FOLDER}/{plan.manifest}"
-    entry = plan.storage.entry(path) if plan.manifest else None
-    if entry is None:
-        return Manifest()
-    version = (f"{plan.storage.root}/{path}", entry.modified_ms)
-    found = _manifests.get(version)
-    if found is None:
-        found = read_manifest(plan.storage, plan.manifest)
-        _manifests.clear()
-        _manifests[version] = found
-    return found
+class RecentIndex:
+    """The index `inner`, except that a key keeps the first file id that it was given.
+
+    If rows reach the assigner as they arrive, and not sorted by key at the end, a key can occur
+    twice before any file contains it. The inner index is asked once per key: its second answer
+    could differ for a key that shares its hash with others.
+    """
+
+    def __init__(self, inner: Index) -> None:
+        self._inner, self.counts = inner, inner.counts
+        self.copies, self.save = inner.copies, inner.save
+        self._placed: dict[str, list[tuple[pa.Array, pa.Array]]] = {}
+
+    def locate(self, partition: str, keys: pa.Array) -> pa.Array:
+        """Return the file id of each key in that partition, null for a new key."""
+        known = pa.nulls(len(keys), pa.string())
+        for placed, file_ids in self._placed.get(partition, []):
+            known = pc.coalesce(known, file_ids.take(pc.index_in(keys, value_set=placed)))
+        new = pc.is_null(known)
+        asked = keys.filter(new)
+        found = self._inner.locate(partition, asked)
+        self._note(partition, asked.filter(pc.is_valid(found)), found.drop_null())
+        return pc.replace_with_mask(known, new, found)
+
+    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        """Record the file ids of new keys."""
+        self._note(partition, keys, file_ids)
+        self._inner.remember(partition, keys, file_ids)
+
+    def _note(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        self._placed.setdefault(partition, []).append((keys, file_ids))

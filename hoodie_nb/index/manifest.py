@@ -32,6 +32,7 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.index.run import Section
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.storage import OURS, Storage, read_bytes
+from hoodie_nb.writer.plan import WritePlan
 
 FOLDER = f"{OURS}/index"
 RUNS = f"{FOLDER}/runs"
@@ -40,6 +41,7 @@ _KIND = "hoodie_nb state index 2, murmur64a"
 _NAME = re.compile(rf"{_PREFIX}\d{{14,17}}")
 _REMOVED = "null"
 PARTS = 16
+_manifests: "dict[tuple[str, int], Manifest]" = {}  # the last one that this process read
 
 
 def _typed(values: Sequence[Any], *kinds: type) -> Sequence[Any]:
@@ -206,7 +208,7 @@ class Manifest:
         return manifest
 
     def save(self, storage: Storage) -> None:
-        """Write the manifest atomically; not synced, since a torn one is merely not used."""
+        """Write the manifest atomically; it is not synced, since a torn one is ignored."""
         below, lines = self._parts, self._changed
         if not below or len(below) >= PARTS or self._outweighs(below[-1]):
             below, removed = (), f"\t{_REMOVED}".encode()
@@ -224,11 +226,6 @@ class Manifest:
 def manifest_name(instant: str) -> str:
     """Return the name of an instant's manifest."""
     return f"{_PREFIX}{instant}"
-
-
-def make_folders(storage: Storage) -> None:
-    """Create the index's folders."""
-    storage.make_folder(RUNS)
 
 
 def manifest_names(storage: Storage) -> list[str]:
@@ -261,6 +258,21 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         with contextlib.suppress(OSError, InvalidTable, ValueError):
             manifest._parts += (_Part(earlier, _contents(storage, earlier)[1]),)
     return manifest
+
+
+def manifest_of(plan: WritePlan) -> Manifest:
+    """Return the manifest that a plan names, read once per process."""
+    path = f"{FOLDER}/{plan.manifest}"
+    entry = plan.storage.entry(path) if plan.manifest else None
+    if entry is None:
+        return Manifest()
+    version = (f"{plan.storage.root}/{path}", entry.modified_ms)
+    found = _manifests.get(version)
+    if found is None:
+        found = read_manifest(plan.storage, plan.manifest)
+        _manifests.clear()
+        _manifests[version] = found
+    return found
 
 
 def _contents(storage: Storage, name: str) -> tuple[dict[str, Any], bytes]:

@@ -13,11 +13,11 @@ The manifest gives the run, position, length and checksum of each section.
     filter      2^(bits + 4) bits: whether any hash has that longer prefix
 
 A key takes at most 15 bytes. A hash is stored once per file group that has it, however many of the
-group's keys share it, and a lookup with many hashes of one prefix continues by bisection, so
-crafted keys cost no more than others. The filter rejects most absent hashes early, which makes
-several sections nearly as fast as one. Files are memory-mapped: lookups touch only the pages they
-need, no run is held in memory, and no file stays open. A section's checksum is verified when it is
-first opened.
+group's keys share it. A lookup with many hashes of one prefix continues by bisection. So crafted
+keys cost no more than others. The filter rejects most absent hashes early, which makes several
+sections nearly as fast as one. Files are memory-mapped: lookups touch only the pages they need, no
+run is held in memory, and no file stays open. A section's checksum is verified when it is first
+opened.
 
 *Source:* RFC-24 "new index"; the memtables of log-structured merge trees.
 """
@@ -32,13 +32,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hoodie_nb.index.hashing import Hashes
 from hoodie_nb.table.storage import Storage
 
 HEAD = b"HNBRUN01"
 _HEAD_BYTES = 32
 _FINER = 4  # extra bits of the filter's prefixes, compared with the directory's
 _STEPS = 24  # entries of one prefix that a lookup scans linearly; four are usual
+Hashes = NDArray[np.uint64]
 Positions = NDArray[np.int64]
 Groups = NDArray[np.uint32]
 
@@ -74,7 +74,8 @@ class Entries:
     @classmethod
     def of(cls, partition: str, file_id: str, hashes: Hashes) -> "Entries":
         """Return the entries of one file group, given its hashes in any order."""
-        distinct = np.unique(hashes)
+        hashes = np.sort(hashes)  # np.unique would hash them first: nine times slower
+        distinct = hashes[np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]]
         return cls(partition, (file_id,), distinct, np.zeros(len(distinct), dtype=np.uint32))
 
     @classmethod

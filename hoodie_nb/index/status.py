@@ -7,23 +7,23 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hoodie_nb.index.loading import read_hashes
+from hoodie_nb.index.file_keys import read_hashes
 from hoodie_nb.index.manifest import (
     FOLDER,
     RUNS,
     LoadedGroup,
     Manifest,
     PartitionState,
-    make_folders,
     manifest_name,
     manifest_names,
     newest_manifest,
     read_manifest,
 )
-from hoodie_nb.index.run import Entries, Section, write_run
+from hoodie_nb.index.run import Entries, write_run
 from hoodie_nb.index.upkeep import MERGED_ENTRIES, tidy
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,13 @@ def index_status(table: TableHandle) -> IndexStatus:
     ]
     impure = {path.rpartition("/")[0] for path in unloaded}
     sections = [section for state in states.values() for section in state.sections]
+    files = sum(map(len, slices.values()))
     return IndexStatus(
         instant=manifest.instant,
         partitions=len(slices),
         pure_partitions=len(slices) - len(impure),
-        files=sum(map(len, slices.values())),
-        loaded_files=sum(map(len, slices.values())) - len(unloaded),
+        files=files,
+        loaded_files=files - len(unloaded),
         entries=sum(section.count for section in sections),
         bytes=sum(section.length for section in sections),
         runs=len({section.run for section in sections}),
@@ -89,48 +90,40 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
     if not groups.instants:
         return index_status(table)
     instant = groups.instants[-1]
-    states: dict[str, PartitionState] = {}
-    make_folders(storage)
-    covered: list[tuple[str, dict[str, LoadedGroup]]] = []
+    covered: list[tuple[str, dict[str, LoadedGroup]]] = []  # by section
+
+    def entries() -> Iterator[Entries]:
+        for name, slices in groups.slices.items():
+            for chunk in _chunks(storage, list(slices.values())):
+                loaded = {e.file_ids[0]: len(e.hashes) for e in chunk}
+                known = {i: LoadedGroup(slices[i].instant_time, instant, loaded[i]) for i in loaded}
+                covered.append((name, known))
+                yield Entries.union(chunk, [e.file_ids for e in chunk])
+
+    storage.make_folder(RUNS)
     path = f"{RUNS}/{instant}-{uuid.uuid4().hex[:8]}.run"
-    sections = write_run(storage, path, instant, _entries(table, instant, covered))
-    for section, (name, known) in zip(sections, covered, strict=True):
+    states: dict[str, PartitionState] = {}
+    for section, (name, known) in zip(
+        write_run(storage, path, instant, entries()), covered, strict=True
+    ):
         before = states.get(name, PartitionState(instant))
         together = {**before.groups, **known}
         pure = len(together) == len(groups.partition(name))
-        kept: tuple[Section, ...] = (*before.sections, section)
-        states[name] = PartitionState(instant, together, kept, pure)
+        states[name] = PartitionState(instant, together, (*before.sections, section), pure)
     Manifest().with_states(instant, states).save(storage)
-    names = manifest_names(storage)
+    newest, names = manifest_name(instant), manifest_names(storage)
     for name in names:
-        if name > manifest_name(instant):  # of instants that were rolled back
+        if name > newest:  # of instants that were rolled back
             storage.remove(f"{FOLDER}/{name}")
-    tidy(storage, [name for name in names if name <= manifest_name(instant)])
+    tidy(storage, [name for name in names if name <= newest])
     return index_status(table)
 
 
-def _entries(
-    table: TableHandle, instant: str, covered: list[tuple[str, dict[str, LoadedGroup]]]
-) -> Iterator[Entries]:
-    """Yield sections of bounded size, recording in `covered` the files that each covers."""
-    for name, slices in table.file_groups().slices.items():
-        for chunk in _chunks(table, list(slices.values())):
-            known = {
-                e.file_ids[0]: LoadedGroup(
-                    slices[e.file_ids[0]].instant_time, instant, len(e.hashes)
-                )
-                for e in chunk
-            }
-            covered.append((name, known))
-            yield Entries.union(chunk, [set(e.file_ids) for e in chunk])
-
-
-def _chunks(table: TableHandle, slices: list[FileSlice]) -> Iterator[list[Entries]]:
+def _chunks(storage: Storage, slices: list[FileSlice]) -> Iterator[list[Entries]]:
+    """Yield the entries of slices in pieces of bounded size."""
     chunk: list[Entries] = []
     for piece in slices:
-        chunk.append(read_hashes(table.storage, piece))
-        if sum(len(e.hashes) for e in chunk) > MERGED_ENTRIES:
+        chunk.append(read_hashes(storage, piece))
+        if sum(len(e.hashes) for e in chunk) > MERGED_ENTRIES or piece is slices[-1]:
             yield chunk
             chunk = []
-    if chunk:
-        yield chunk

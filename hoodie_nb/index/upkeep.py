@@ -1,9 +1,9 @@
 """Maintenance of the state index: adding the keys of a completed instant, and limiting its size.
 
-*Work flow* of `learn`, after an instant has completed: the keys reported by the writers, the files
-loaded by lookups, and a few of the files that are not loaded in the touched partitions become one
-run with a section per partition. Sections of similar size are merged at the same time, the
-instant's manifest lists all sections, and files that no manifest lists are deleted.
+*Work flow* of `learn`, after an instant has completed: it writes one run with a section per
+partition. The run has the keys reported by the writers, those of the files that lookups loaded, and
+those of a few more files in the touched partitions. Sections of similar size are merged at the same
+time. The instant's manifest lists all sections, and files that no manifest lists are deleted.
 
 *Semantics*: sections grow by the factor `FANOUT`, so each entry is rewritten only a few times and
 the cost of a commit depends on the size of its batch. A merge drops outdated entries: of file
@@ -22,20 +22,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from hoodie_nb import failpoints
-from hoodie_nb.index.loading import loaded, read_hashes
+from hoodie_nb.index.file_keys import loaded, read_hashes, reported_keys
 from hoodie_nb.index.manifest import (
     FOLDER,
     RUNS,
     LoadedGroup,
     Manifest,
     PartitionState,
-    make_folders,
     manifest_name,
     manifest_names,
     read_manifest,
 )
 from hoodie_nb.index.run import DamagedRun, Entries, Section, SectionView, write_run
-from hoodie_nb.index.written_keys import reported_keys
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
@@ -177,23 +175,19 @@ def _learned(
     touched = broken | {s.partition_path for s in statuses} | {v.partition for v in views}
     parts = {}
     for name in sorted(touched):
-        old = None if name in broken else manifest.partition(name)
-        known = old or PartitionState("")
+        known = (None if name in broken else manifest.partition(name)) or PartitionState("")
         parts[name] = _Partition(storage, instant, known, groups.partition(name))
     for status in statuses:
         parts[status.partition_path].add_written(status)
     for view in views:
         parts[view.partition].add_loaded(view.entries(), view.instant)
-    for piece in _next_files(parts.values(), table.options.index_load_budget):
+    unloaded = [piece for part in parts.values() for piece in part.unloaded]
+    for piece in unloaded[: table.options.index_load_budget]:
         with contextlib.suppress(Exception):  # after any error the file stays unloaded
             parts[piece.partition_path].add_loaded(read_hashes(storage, piece), piece.instant_time)
     saved = _save(storage, manifest, parts, table.options.index_max_bytes)
     tidy(storage, list(dict.fromkeys([*names, manifest_name(instant)])))
     return saved
-
-
-def _next_files(parts: Iterable[_Partition], budget: int) -> list[FileSlice]:
-    return [piece for part in parts for piece in part.unloaded][:budget]
 
 
 def _save(
@@ -208,7 +202,7 @@ def _save(
             part.groups, part.sections, merged = {}, [], None
         if merged is not None and len(merged.hashes):
             entries[name] = merged
-    make_folders(storage)
+    storage.make_folder(RUNS)
     path = f"{RUNS}/{instant}-{uuid.uuid4().hex[:8]}.run"
     if entries:
         sections = write_run(storage, path, instant, entries.values())

@@ -1,19 +1,21 @@
 """Settings for a run, and a comparison of the last run with the new one.
 
-Nothing runs until Run is pressed. With a Spark session a run is a real stream; without one it is an
-in-process job: one task, the same operators, the same events.
+Nothing runs until Run is pressed; Stop ends the run after its micro-batch. With a Spark session a
+run is a real stream; without one its tasks are threads: the same operators, the same events.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as W
 
-from hoodie_nb.lab.draw import buffers, progress, svg
+from hoodie_nb.lab.compare import Sides, figures
+from hoodie_nb.lab.dashboard import quietly
 from hoodie_nb.lab.follower import Follower
-from hoodie_nb.lab.frame import Frame, Pictures
+from hoodie_nb.lab.frame import Frame
 from hoodie_nb.lab.race import Generated
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.lab.trial import Trial
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from hoodie_nb.events import EventLog
 
-_TITLE = 64
 _SIZES = ("32 KB", "128 KB", "512 KB", "2 MB", "32 MB")
 _PACES = {"none": 0.0, "0.5 s": 0.5, "1 s": 1.0, "2 s": 2.0}
 
@@ -41,20 +42,22 @@ class Controls(Frame):
         self._spark, self._rows, self._batches = spark, rows, batches
         self._runs: list[tuple[str, RunState]] = []
         self._ended = threading.Event()
-        self.knobs = _knobs(on_spark=spark is not None)
+        self._stop_run: Callable[[], None] = self._ended.set  # nothing to stop yet
+        self.knobs = _knobs()
         self.button = W.Button(description="Run", button_style="primary", icon="play")
         self.button.add_class("hoodie-run")
         self.button.on_click(lambda _: self.run())
-        half, sides = progress.HALF, ("last", "new")
-        rows_of = {"title": _TITLE, "throughput": progress.HEIGHT, "buffers": progress.HEIGHT}
-        pictures = Pictures(
-            *({f"{side} {what}": (half, high) for side in sides} for what, high in rows_of.items())
+        self.stop_button = W.Button(
+            description="Stop", button_style="danger", icon="stop", disabled=True
         )
+        self.stop_button.add_class("hoodie-stop-run")
+        self.stop_button.on_click(lambda _: self.stop())
+        self._sides = Sides(("last", "new"), ("lanes", "buffers"))
         grid = W.GridBox(
             list(self.knobs.values()),
             layout={"grid_template_columns": "repeat(3, minmax(0, 1fr))", "max_width": "960px"},
         )
-        super().__init__(pictures, above=[grid, self.button])
+        super().__init__(self._sides, above=[grid, W.HBox([self.button, self.stop_button])])
         self._show("last", None)
         self._show("new", None)
 
@@ -69,7 +72,7 @@ class Controls(Frame):
     @property
     def summary(self) -> str:
         """Return a summary of each run."""
-        lines = [f"{title}: {_figures(state)}" for title, state in self._runs[-2:]]
+        lines = [f"{title}: {figures(state)}" for title, state in self._runs[-2:]]
         return "; ".join(lines) or "Controls: nothing has run yet"
 
     def run(self) -> None:
@@ -80,27 +83,30 @@ class Controls(Frame):
         self._ended.clear()
         threading.Thread(target=self._run, args=(self.trial,), daemon=True).start()
 
+    def stop(self) -> None:
+        """Stop the run after its micro-batch, in a separate thread: a stream takes a while."""
+        self.stop_button.disabled = True
+        threading.Thread(target=quietly, args=(self._stop_run,), daemon=True).start()
+
     def wait(self) -> None:
         """Return when the run has ended."""
         self._ended.wait()
 
     def _run(self, trial: Trial) -> None:
-        title = str(trial)
-
-        def started(events: EventLog) -> None:
+        def started(events: EventLog, stop: Callable[[], None]) -> None:
             if self._runs:
                 self._show("last", self._runs[-1])
-            self._runs.append((title, RunState()))
-            self.follower = Follower(events, self._draw, self.keep, pipeline=trial.pipeline)
+            self._runs.append((str(trial), RunState()))
+            self._stop_run, self.stop_button.disabled = stop, False
+            live = Follower(events, self._draw, self.keep, pipeline=trial.pipeline)
+            self.followers[:] = [live]
 
         try:
             trial.run(started, self._spark)
         except Exception as error:
-            drawn = svg.text(1, 30, f"{type(error).__name__}: {error}", fill=svg.RED, max_chars=70)
-            picture = svg.picture(_TITLE, [drawn], label="error", width=progress.HALF)
-            self.pictures.show("new title", picture)
+            self._sides.put("new", str(trial), f"{type(error).__name__}: {error}", RunState())
         finally:
-            self.button.disabled = False
+            self.button.disabled, self.stop_button.disabled = False, True
             self._ended.set()
 
     def _draw(self, state: RunState) -> None:
@@ -109,25 +115,10 @@ class Controls(Frame):
 
     def _show(self, side: str, run: tuple[str, RunState] | None) -> None:
         title, state = run or ("no run yet", RunState())
-        first, _, second = title.partition("; ")
-        parts = [svg.heading(f"{side.capitalize()}: {first}"), svg.note(1, 30, second)]
-        parts.append(svg.text(1, 52, _figures(state), size=14, fill=svg.BLUE))
-        drawn = svg.picture(_TITLE, parts, label=f"{side} run: {title}", width=progress.HALF)
-        self.pictures.show(f"{side} title", drawn)
-        self.pictures.show(f"{side} throughput", progress.throughput(state))
-        self.pictures.show(f"{side} buffers", buffers.buffers(state))
+        self._sides.put(side, f"{side.capitalize()}: {title}", figures(state), state)
 
 
-def _figures(state: RunState) -> str:
-    if not state.began_ms:
-        return ""
-    seconds = (state.now_ms - state.began_ms) / 1000
-    rate = svg.short(state.written.total / max(seconds, 0.001))
-    peak = svg.size_of(state.buffers.peak)
-    return f"{state.status}: {seconds:.1f} s, {rate} rows/s, peak buffer {peak}"
-
-
-def _knobs(*, on_spark: bool) -> dict[str, W.Widget]:
+def _knobs() -> dict[str, W.Widget]:
     def slider(label: str, value: float, low: float, high: float) -> W.Widget:
         kind = W.IntSlider if isinstance(value, int) else W.FloatSlider
         step = {} if isinstance(value, int) else {"step": 0.05}
@@ -138,14 +129,13 @@ def _knobs(*, on_spark: bool) -> dict[str, W.Widget]:
         "pipeline": W.Dropdown(options=list(PIPELINES), value="step3", description="pipeline"),
         "index": W.Dropdown(options=indexes, value="", description="index"),
         "batch_size": W.Dropdown(options=_SIZES, value="128 KB", description="buffer"),
-        "writers": slider("writers", 2 if on_spark else 1, 1, 4),
+        "writers": slider("writers", 2, 1, 4),
         "partitions": slider("partitions", 4, 1, 32),
         "skew": slider("skew", 0.0, 0.0, 1.0),
         "update_share": slider("updates", 0.3, 0.0, 1.0),
         "record_bytes": slider("row bytes", 200, 20, 1000),
         "pace_s": W.Dropdown(options=_PACES, value=0.0, description="pace"),
     }
-    knobs["writers"].disabled = not on_spark
     for knob in knobs.values():
         knob.layout.width = "auto"
     return knobs

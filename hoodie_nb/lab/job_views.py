@@ -35,8 +35,9 @@ class IndexView(Frame):
 
 
 class FaultPanel(Frame):
-    """A button for each fault of `hn.faults`, and the recovery from the last one.
+    """A button for each fault of `hn.faults`, and what came of those that were injected.
 
+    The last one's recovery is shown line by line, also when the run has gone on or has ended.
     Recorded events are shown without buttons.
     """
 
@@ -76,6 +77,7 @@ class FaultPanel(Frame):
 
     @property
     def summary(self) -> str:
-        """Return one line: the newest note."""
+        """Return one line: each fault and what came of it, or the newest note."""
+        stories = [f"{s.fault.text[7:]}: {s.outcome}" for s in self.state.stories]
         notes = [note.text for note in self.state.notes[-1:]]
-        return f"FaultPanel: {notes[0] if notes else 'nothing has happened yet'}"
+        return f"FaultPanel: {'; '.join(stories or notes) or 'nothing has happened yet'}"

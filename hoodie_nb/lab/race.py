@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.events import EventLog
+from hoodie_nb.events import Event, EventLog
 from hoodie_nb.lab import flights
 from hoodie_nb.lab.slow_storage import Link, SlowStorage
 from hoodie_nb.runners.batch import write_arrow
@@ -40,6 +40,8 @@ from hoodie_nb.writer.pipelines import PIPELINES, pipeline_named
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
+
+    from hoodie_nb.lab.compare import Compare
 
 SIMULATED = Link(latency_s=0.02, bytes_per_s=2_000_000)
 _KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
@@ -92,15 +94,25 @@ class Generated:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RaceResult:
-    """The result: `frame` has one row per run (units are in the column names)."""
+    """The result: `frame` has one row per run (units are in the column names).
+
+    `events` are those of the last run of each pipeline.
+    """
 
     frame: pd.DataFrame
     storage: str
+    events: dict[str, list[Event]] = field(default_factory=dict)
 
     def medians(self) -> pd.DataFrame:
         """Return the median of every measurement by pipeline, in the RFC's order."""
         found = self.frame.drop(columns="repeat").groupby("pipeline", sort=False).median()
         return found.loc[[name for name in PIPELINES if name in found.index]]
+
+    def compare(self, left: str, right: str) -> Compare:
+        """Return the last runs of two pipelines side by side, on the same time axis."""
+        from hoodie_nb.lab.compare import Compare
+
+        return Compare(self.events[left], self.events[right])
 
     def __repr__(self) -> str:
         return f"Race on {self.storage} storage, medians:\n{self.medians()}"
@@ -142,7 +154,9 @@ class _Course:
     link: Link | None
     options: dict[str, object]
     existing: pa.Table | None
-    settings: dict[str, Any] = field(default_factory=dict)
+    write_tasks: int | None
+    index: str | None
+    events: dict[str, list[Event]] = field(default_factory=dict)
 
     def run(self, pipeline: str, number: int) -> dict[str, float]:
         """Stream the input through a pipeline into a new table and return the measurements."""
@@ -150,27 +164,38 @@ class _Course:
         made = create_table(here / "table", self.config, options=self.options)
         storage = made.storage if self.link is None else SlowStorage(made.storage, self.link)
         table = TableHandle(storage, SystemClock(), made.config)
-        job_index = self.settings.get("index") or pipeline_named(pipeline).index
         if self.existing is not None:
             write_arrow(made, self.existing, "upsert", EventLog())
         settings = StreamSettings(
             str(here / "checkpoint"),
             trigger={"availableNow": True},
             pipeline=pipeline,
-            index=job_index,
-            write_tasks=self.settings.get("write_tasks"),
+            index=self.index or pipeline_named(pipeline).index,
+            write_tasks=self.write_tasks,
         )
         job = Job(stream_input(self.spark, self.folder / "input"), table, settings)
         job.wait()
-        return _figures(job, made)
+        self.events[pipeline] = job.events.records()
+        return measurements(job.events, made)
+
+
+_BOARD = TableConfig(
+    "race",
+    ("flight_id",),
+    ("flight_date",),
+    "event_time",
+    merge_mode="event_time",
+    schema=flights.SCHEMA,
+)
 
 
 def race(
-    pipelines: Sequence[str] = tuple(PIPELINES),
+    pipelines: Sequence[str] = ("current", "step1", "step2", "step3"),
     input: Generated | None = None,
     storage: str | Link = "local",
     repeats: int = 3,
     *,
+    warm_up: bool = True,
     spark: SparkSession | None = None,
     days: int = 4,
     existing: bool = False,
@@ -180,40 +205,35 @@ def race(
 ) -> RaceResult:
     """Race pipelines on flights (`days` of them) or a generated input.
 
-    `existing`: another job writes the input into the table first; `options` are the table's.
+    `warm_up`: a first run is not counted; `existing`: another job writes the input into the table
+    first; `options` are the table's.
     """
     from hoodie_nb.session import spark as make_session
 
     for name in pipelines:
         pipeline_named(name)
     link = _link(storage)
-    config = TableConfig(
-        "race",
-        ("flight_id",),
-        ("flight_date",),
-        "event_time",
-        merge_mode="event_time",
-        schema=flights.SCHEMA,
-    )
     tables = input.tables() if input else _flight_batches(days)
     rows = []
     with tempfile.TemporaryDirectory(prefix="hoodie-race-") as folder:
         course = _Course(
             spark or make_session(),
             Path(folder),
-            input.config if input else config,
+            input.config if input else _BOARD,
             link,
             options or {},
             pa.concat_tables(tables) if existing else None,
-            {"write_tasks": write_tasks, "index": index},
+            write_tasks,
+            index,
         )
         write_input(course.folder / "input", tables)
-        course.run(pipelines[-1], -1)  # warms Spark's and Python's workers; not counted
+        if warm_up:
+            course.run(pipelines[-1], -1)  # warms Spark's and Python's workers; not counted
         for repeat in range(repeats):
             for name in pipelines:
                 rows.append({"pipeline": name, "repeat": repeat, **course.run(name, repeat)})
     label = "local" if link is None else "simulated"
-    return RaceResult(pd.DataFrame(rows), label)
+    return RaceResult(pd.DataFrame(rows), label, course.events)
 
 
 def _link(storage: str | Link) -> Link | None:
@@ -244,11 +264,11 @@ def stream_input(spark: SparkSession, folder: Path) -> DataFrame:
     return reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def _figures(job: Job, table: TableHandle) -> dict[str, float]:
+def measurements(events: EventLog, table: TableHandle) -> dict[str, float]:
     """Return the measurements of one run from its events and its table."""
 
     def records(kind: str) -> pd.DataFrame:
-        return pd.DataFrame([dict(event.values) for event in job.events.records(kind)])
+        return pd.DataFrame([dict(event.values) for event in events.records(kind)])
 
     ran, commits = records("operator_ran"), records("instant_committed")
     seconds = ran.groupby("operator")["seconds"].sum()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,6 +146,32 @@ class BuffersState:
             self._set(task, 0.0, event.at_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a task did from `begin_ms` to `end_ms`: an operator ran, flushed, or wrote a file.
+
+    In the last `blocked_ms` of a writer the checkpoint waits for its files.
+    """
+
+    kind: str
+    operator: str
+    task: int
+    begin_ms: float
+    end_ms: float
+    blocked_ms: float = 0.0
+
+    @classmethod
+    def of(cls, event: Event) -> Span:
+        """Return the span that ends with an event."""
+        took, blocked = (
+            1000 * sum(as_number(event.values.get(name)) for name in names)
+            for names in (("seconds", "waiting_seconds"), ("blocked_seconds",))
+        )
+        operator = str(event.values.get("operator", "BucketWriter"))
+        task = int(as_number(event.values.get("task")))
+        return cls(event.kind, operator, task, event.at_ms - took, event.at_ms, blocked)
+
+
 @dataclass(slots=True)
 class InstantState:
     """An instant, the time of each of its states (ms), and its commit event."""
@@ -166,6 +192,37 @@ class CheckpointState:
 
 
 @dataclass(slots=True)
+class Backlog:
+    """Checkpoints that are sealed and not visible yet, by the time (ms) at which each was sealed.
+
+    `ages` has the age of the oldest one over time, as (ms, seconds).
+    """
+
+    sealed: dict[int, int] = field(default_factory=dict)
+    ages: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=400))
+    peak: float = 0.0
+
+    def age(self, now_ms: float) -> float:
+        """Return the age of the oldest one in seconds, 0 if none waits."""
+        return max(0.0, now_ms - min(self.sealed.values(), default=now_ms)) / 1000
+
+    def seal(self, number: int, at_ms: int) -> None:
+        """Record that a checkpoint is sealed."""
+        self.sealed.setdefault(number, at_ms)
+        self._note(at_ms)
+
+    def show(self, last: int, at_ms: int) -> None:
+        """Record that all checkpoints up to the last one are visible."""
+        self._note(at_ms)
+        self.sealed = {number: ms for number, ms in self.sealed.items() if number > last}
+        self._note(at_ms)
+
+    def _note(self, at_ms: int) -> None:
+        self.ages.append((at_ms, self.age(at_ms)))
+        self.peak = max(self.peak, self.ages[-1][1])
+
+
+@dataclass(slots=True)
 class Lookups:
     """The index lookups of one checkpoint, summed over its tasks."""
 
@@ -175,3 +232,67 @@ class Lookups:
     def count(self, name: str) -> float:
         """Return one of the counts, 0 if no event had it."""
         return self.values[name]
+
+
+_NOTES = {
+    "fault_injected": "Fault: {fault}",
+    "job_started": "The query starts",
+    "job_restarted": "The query is restarted: {why}",
+    "job_stopped": "The job has stopped",
+    "job_failed": "The job has failed: {why}",
+    "task_failed": "A task failed: {why}",
+    "batch_started": "Batch {batch} begins",
+    "batch_skipped": "Batch {batch} is skipped: it is already in the table",
+    "eager_rows_repeated": "{rows} rows are sent again",
+    "checkpoint_timed_out": "Checkpoint {batch} timed out after {seconds} s",
+    "instant_prepared": "Instant {instant} is prepared: from now on it is always completed",
+    "instant_rolled_back": "Instant {instant} is rolled back",
+    "instant_redone": "Instant {instant} is applied again as {as_instant}",
+    "instant_committed": "Instant {instant} is committed, checkpoints: {checkpoints}",
+    "commit_failed": "The commit failed; the instant stays prepared: {why}",
+    "commit_retried": "The commit of {instant} is retried: {why}",
+    "settling_postponed": "Cleanup after {instant} is left to the next checkpoint",
+}
+_ROUTINE = ("batch_started", "job_started")
+_STORY = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line of a run's history: time (ms), the event's kind, its meaning."""
+
+    at_ms: int
+    kind: str
+    text: str
+
+
+def noted(event: Event) -> Note | None:
+    """Return the note of an event, None if it has none."""
+    if event.kind not in _NOTES:
+        return None
+    values = defaultdict(lambda: "?", event.values)
+    return Note(event.at_ms, event.kind, _NOTES[event.kind].format_map(values))
+
+
+@dataclass(slots=True)
+class Story:
+    """A fault and the first notes after it, without routine; `more` counts the later ones."""
+
+    fault: Note
+    after: list[Note] = field(default_factory=list)
+    more: int = 0
+
+    def add(self, note: Note) -> None:
+        """Add the next note of the run."""
+        if note.kind in _ROUTINE:
+            return
+        if len(self.after) < _STORY:
+            self.after.append(note)
+        else:
+            self.more += 1
+
+    @property
+    def outcome(self) -> str:
+        """Return what came of the fault, in a few words."""
+        kinds = dict.fromkeys(note.kind.removeprefix("instant_") for note in self.after)
+        return ", ".join(kinds).replace("_", " ") or "nothing yet"

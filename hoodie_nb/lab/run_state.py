@@ -1,4 +1,4 @@
-"""The state of a run: the one reducer, which event changes which part of what is drawn.
+"""The state of a run: the one reducer, which applies events to the parts that are drawn.
 
 *Work flow.* `RunState.take` is the only reducer: the dashboard of a running job, a replay and a
 test pass it the next events, in the order in which they were recorded. An event costs a few
@@ -14,23 +14,28 @@ reported only at the end of a task are spread over its duration.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from hoodie_nb.events import Event
 from hoodie_nb.lab.run_parts import (
+    Backlog,
     BuffersState,
     CheckpointState,
     Flow,
     InstantState,
     Lookups,
+    Note,
     OperatorState,
+    Span,
+    Story,
     as_number,
+    noted,
 )
 
-_KEPT = 40
+_KEPT, _SPANS = 40, 300
 _FIXES = {
     "InvalidConfig": "Fix the options, then start the stream again.",
     "InvalidInput": "Fix the rows at the source; nothing of the batch was written.",
@@ -57,15 +62,6 @@ class Trouble:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One line of a run's history: time (ms), the event's kind, its meaning."""
-
-    at_ms: int
-    kind: str
-    text: str
-
-
 @dataclass(slots=True)
 class RunState:
     """A run as of the last event."""
@@ -81,6 +77,7 @@ class RunState:
     buffers: BuffersState = field(default_factory=BuffersState)
     instants: dict[str, InstantState] = field(default_factory=dict)
     checkpoints: list[CheckpointState] = field(default_factory=list)
+    backlog: Backlog = field(default_factory=Backlog)
     lookups: list[Lookups] = field(default_factory=list)
     index: str = ""
     saved: dict[str, Any] = field(default_factory=dict)
@@ -88,6 +85,8 @@ class RunState:
     trouble: Trouble | None = None
     committed: int = 0
     notes: list[Note] = field(default_factory=list)
+    stories: list[Story] = field(default_factory=list)
+    spans: deque[Span] = field(default_factory=lambda: deque(maxlen=_SPANS))
     _counted: int = 0
     _new_lookup: bool = True
 
@@ -108,7 +107,7 @@ class RunState:
         return writer.flow if writer else Flow()
 
     def take(self, events: Iterable[Event], now_ms: int = 0) -> RunState:
-        """Reduce the next events, live or recorded, as of `now_ms`; return this state."""
+        """Apply the next events, live or recorded, as of `now_ms`; return this state."""
         for event in events:
             self._take(event)
         self.now_ms = max(self.now_ms, now_ms)
@@ -120,11 +119,21 @@ class RunState:
         self.now_ms = max(self.now_ms, event.at_ms)
         if self.status == "starting":
             self.status = "running"
-        if event.kind in _NOTES:
-            values = defaultdict(lambda: "?", event.values)
-            self.notes.append(Note(event.at_ms, event.kind, _NOTES[event.kind].format_map(values)))
-            del self.notes[:-_KEPT]
+        note = noted(event)
+        if note is not None:
+            self._note(note)
+        if event.kind in ("operator_ran", "file_written", "buffer_flushed"):
+            self.spans.append(Span.of(event))
         _REDUCERS.get(event.kind, _nothing)(self, event)
+
+    def _note(self, note: Note) -> None:
+        """Keep the newest notes, and each fault with what came of it."""
+        self.notes.append(note)
+        del self.notes[:-_KEPT]
+        if note.kind == "fault_injected":
+            self.stories.append(Story(note))
+        elif self.stories:
+            self.stories[-1].add(note)
 
     # --- the job --------------------------------------------------------------------------------
 
@@ -195,7 +204,10 @@ class RunState:
 
     def _batch(self, event: Event) -> None:
         states = {"batch_skipped": "skipped", "checkpoint_sealed": "sealed"}
-        self._begin(int(as_number(event.values.get("batch"))), states.get(event.kind, "running"))
+        batch = int(as_number(event.values.get("batch")))
+        self._begin(batch, states.get(event.kind, "running"))
+        if event.kind == "checkpoint_sealed":
+            self.backlog.seal(batch, event.at_ms)
 
     def _batch_ended(self, event: Event) -> None:
         batch = event.values.get("batch")
@@ -234,6 +246,8 @@ class RunState:
                 checkpoint.instant = time17
             mine += free
         ends = {"completed": "done", "rolled back": "rolled back", "abandoned": "empty"}
+        if state == "completed" and self.backlog.sealed and mine:
+            self.backlog.show(max(checkpoint.number for checkpoint in mine), event.at_ms)
         for checkpoint in mine:
             if state == "prepared" and checkpoint.state in ("running", "sealed"):
                 checkpoint.state = state
@@ -258,25 +272,6 @@ _STATES = {
     "instant_committed": "completed",
     "instant_rolled_back": "rolled back",
     "instant_abandoned": "abandoned",
-}
-_NOTES = {
-    "fault_injected": "Fault: {fault}",
-    "job_started": "The query starts",
-    "job_restarted": "The query is restarted: {why}",
-    "job_stopped": "The job has stopped",
-    "job_failed": "The job has failed: {why}",
-    "task_failed": "A task failed: {why}",
-    "batch_started": "Batch {batch} begins",
-    "batch_skipped": "Batch {batch} is skipped: it is already in the table",
-    "eager_rows_repeated": "{rows} rows are sent again",
-    "checkpoint_timed_out": "Checkpoint {batch} timed out after {seconds} s",
-    "instant_prepared": "Instant {instant} is prepared: from now on it is always completed",
-    "instant_rolled_back": "Instant {instant} is rolled back",
-    "instant_redone": "Instant {instant} is applied again as {as_instant}",
-    "instant_committed": "Instant {instant} is committed, checkpoints: {checkpoints}",
-    "commit_failed": "The commit failed; the instant stays prepared: {why}",
-    "commit_retried": "The commit of {instant} is retried: {why}",
-    "settling_postponed": "Cleanup after {instant} is left to the next checkpoint",
 }
 _REDUCERS: dict[str, Callable[[RunState, Event], None]] = {
     **dict.fromkeys(_STATES, RunState._instant),

@@ -1,11 +1,17 @@
-"""A simulated object store: another storage with the delays of a slow connection."""
+"""A simulated object store: another storage with the delays of a slow connection.
+
+`CountedStorage` counts the requests that a store would receive instead.
+"""
 
 import io
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
-from hoodie_nb.table.storage import Entry, Storage
+from hoodie_nb.table.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +26,17 @@ class Link:
         time.sleep(self.latency_s + size_bytes / self.bytes_per_s)
 
 
-@dataclass(frozen=True, slots=True)
 class SlowStorage:
-    """A storage that is accessed over a `Link`: what reads or writes content waits."""
+    """A storage that is accessed over a `Link`: methods that read or write content wait.
 
-    inner: Storage
-    link: Link
+    All others are those of the inner storage, without a delay.
+    """
 
-    @property
-    def root(self) -> str:
-        """The address of the inner storage."""
-        return self.inner.root
-
-    def list_folder(self, folder: str, *, details: bool = True) -> list[Entry]:
-        """Return the entries of `folder`, without a delay."""
-        return self.inner.list_folder(folder, details=details)
-
-    def entry(self, path: str) -> Entry | None:
-        """Return a file or folder, without a delay."""
-        return self.inner.entry(path)
+    def __init__(self, inner: Storage, link: Link) -> None:
+        self.inner, self.link, self.root = inner, link, inner.root
+        self.list_folder, self.entry, self.remove = inner.list_folder, inner.entry, inner.remove
+        self.make_folder, self.sync_folder = inner.make_folder, inner.sync_folder
+        self.file_names = inner.file_names
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
         """Return a local path after the delay of reading so many bytes; none for its name only."""
@@ -59,18 +57,6 @@ class SlowStorage:
         """Publish a staged file after one request's latency."""
         self.link.wait(0)
         self.inner.publish(staged, target)
-
-    def make_folder(self, path: str) -> None:
-        """Create a folder, without a delay: object stores have none."""
-        self.inner.make_folder(path)
-
-    def sync_folder(self, path: str) -> None:
-        """Make the names in a folder durable, without a delay."""
-        self.inner.sync_folder(path)
-
-    def remove(self, path: str, *, tree: bool = False) -> bool:
-        """Delete a file or folder, without a delay."""
-        return self.inner.remove(path, tree=tree)
 
 
 class LinkedFile(io.BufferedIOBase):
@@ -103,3 +89,39 @@ class LinkedFile(io.BufferedIOBase):
             time.sleep(self._link.latency_s)
             self._file.close()
         super().close()
+
+
+_REQUESTS = {  # of an object store; its folders are only part of the names
+    "fetch": "GET",
+    "entry": "HEAD",
+    "list_folder": "LIST",
+    "file_names": "LIST",
+    "put": "PUT",
+    "open_new": "PUT",
+    "publish": "COPY",
+    "remove": "DELETE",
+}
+
+
+class CountedStorage:
+    """Another storage; `requests` counts what an object store would be asked for, by kind.
+
+    Each file is one GET or PUT, also if only its name is fetched; a folder that is deleted with its
+    content is one DELETE, and one that is listed is one LIST (a store gives 1,000 names in each).
+    """
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner, self._lock = inner, threading.Lock()
+        self.root, self.requests = inner.root, Counter[str]()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._inner, name)
+        if name not in _REQUESTS:
+            return method
+
+        def counted(path: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 -- like the method
+            with self._lock:
+                self.requests[_REQUESTS[name]] += 1
+            return method(path, *args, **options)
+
+        return counted

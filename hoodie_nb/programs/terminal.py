@@ -18,6 +18,7 @@ from types import FrameType
 from typing import TextIO
 
 from hoodie_nb.events import Event
+from hoodie_nb.lab.draw.svg import counted
 
 _RECENT = 10  # commits used to compute the rate
 _INSTANT = tuple(
@@ -28,7 +29,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """SIGINT, SIGTERM: a request while `patient`; otherwise, or the second time, an interrupt."""
+    """SIGINT, SIGTERM: a stop request while `patient`; else, or the second time, an interrupt."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -110,11 +111,6 @@ class Progress:
         ]
         parts = [", ".join(filter(None, these)) for these in (pace, made)]
         return " · ".join([*parts, f"instant {self.instant}"] if self.instant else parts)
-
-
-def counted(number: int, noun: str, plural: str = "s") -> str:
-    """Return `1 file` or `2 files`."""
-    return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
 def _delivered(by_kind: dict[str, list[Event]], ends: Sequence[int]) -> int:

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from hoodie_nb.api import Table
 from hoodie_nb.lab import flights
-from hoodie_nb.programs.terminal import Screen, counted
+from hoodie_nb.lab.draw.svg import counted
+from hoodie_nb.programs.terminal import Screen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

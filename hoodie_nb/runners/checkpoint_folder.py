@@ -15,6 +15,7 @@ replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerpr
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -25,18 +26,24 @@ from hoodie_nb.table.local_storage import local_root
 _OFFSET = re.compile(r"(?:([^{:]+):)?(\{.*\})")
 
 
-def checkpoint_folder(path: str, table: str) -> str:
+def checkpoint_folder(path: str | os.PathLike[str], table: str) -> str:
     """Return the absolute path of a checkpoint folder that is separate from the table's folder.
 
-    Raises InvalidConfig if one of them is inside the other, with links resolved: each lists and
-    deletes its own files.
+    Raises InvalidConfig if one of them is inside the other, with links resolved (each lists and
+    deletes its own files), and if it cannot be written.
     """
     folder = local_root(path)
     ours, theirs = Path(folder).resolve(), Path(table).resolve()
     if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
         raise InvalidConfig(
-            f"checkpoint={path!r} and the table at {table} overlap: choose a "
+            f"checkpoint={os.fspath(path)!r} and the table at {table} overlap: choose a "
             "separate folder for the checkpoints"
+        )
+    there = next(str(place) for place in (ours, *ours.parents) if os.path.exists(place))
+    if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidConfig(
+            f"checkpoint={os.fspath(path)!r} cannot be written, because {there} is not a folder "
+            "that this user may write: choose another folder"
         )
     return folder
 
@@ -80,7 +87,7 @@ class CheckpointFolder:
         if fingerprint is None:
             raise InvalidTable(
                 f"{self.path}/offsets/{batch_id} is missing while its batch runs: the checkpoint "
-                "folder was moved or deleted under the query; stop it and start again"
+                "folder was moved or deleted while the query ran; stop the query and start it again"
             )
         return Checkpoint(query_id, batch_id, fingerprint)
 
@@ -100,6 +107,21 @@ class CheckpointFolder:
         for source, end in ends.items():
             times.update(self._listed(source, range(begins.get(source, -1) + 1, end + 1)))
         return sorted(times, key=lambda path: (times[path], path)) if len(times) > 1 else []
+
+    def listed_ahead(self) -> bool:
+        """Whether a source lists files that no completed batch has read.
+
+        Spark lists them before it writes the batch's offsets. If it ends in between, the next batch
+        reads these files and those that it lists itself, whatever `maxFilesPerTrigger` is.
+        """
+        done = self.last()
+        ends = {} if done is None else self._ends(done.batch_id)
+        for folder in Path(self.path, "sources").glob("*/"):
+            names = (path.name.partition(".")[0] for path in folder.iterdir())
+            newest = max((int(name) for name in names if name.isdigit()), default=-1)
+            if newest > ends.get(folder.name, -1):
+                return True
+        return False
 
     def _ends(self, batch_id: int) -> dict[str, int]:
         """Return the last list entry that a batch reads, for each source that lists files."""

@@ -4,7 +4,11 @@ The same operators as in Spark tasks, over one Arrow table; buckets are merged b
 since Arrow and Parquet release the interpreter lock.
 """
 
+import itertools
 import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +19,15 @@ from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.kept_files import KeptFiles
+from hoodie_nb.writer.merge_rule import first_of_run
+from hoodie_nb.writer.ordering import sort_order
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
-from hoodie_nb.writer.taking import parts_of, sort_rows
+from hoodie_nb.writer.profile import record_bytes_of
+from hoodie_nb.writer.taking import parts_of, take_rows
 
-_PIECE_ROWS = 131_072
+_PIECE_ROWS, _FEW_ROWS = 131_072, 8_192
+_THREADS = min(4, os.cpu_count() or 2)
 
 
 def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table:
@@ -33,11 +42,37 @@ def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table
 
 def in_order(keyed: pa.Table) -> pa.Table:
     """Return keyed rows sorted by partition, key and arrival."""
-    return sort_rows(keyed, (PARTITION_PATH, RECORD_KEY, SEQ))
+    order = sort_order(keyed, (PARTITION_PATH, RECORD_KEY, SEQ))
+    shared = {_memory(column): keyed.select([n]) for n, column in enumerate(keyed.columns)}
+    with ThreadPoolExecutor(_THREADS) as pool:  # one copy of a few columns at a time
+        taken = pool.map(lambda column: take_rows(column.combine_chunks(), order), shared.values())
+        columns = {memory: column for memory, (column,) in zip(shared, taken, strict=True)}
+    return pa.table([columns[_memory(column)] for column in keyed.columns], schema=keyed.schema)
 
 
-def write_in_process(keyed: pa.Table, plan: WritePlan, events: EventLog) -> list[WriteStatus]:
-    """Assign and write keyed rows that are sorted; return the write statuses."""
-    assigned = assign(plan, parts_of(keyed, _PIECE_ROWS), 0, events.emit)
-    threads = min(4, os.cpu_count() or 2)
-    return list(write(plan, assigned, TaskAttempt(), events.emit, threads))
+def _memory(column: pa.ChunkedArray) -> tuple[object, ...]:
+    """Return what only columns of the same arrays have in common, like a key and its column."""
+    buffers = [buffer for chunk in column.chunks for buffer in chunk.buffers()]
+    places = (None if buffer is None else buffer.address for buffer in buffers)
+    return (column.type, *((chunk.offset, len(chunk)) for chunk in column.chunks), *places)
+
+
+def write_in_process(
+    keyed: pa.Table, plan: WritePlan, events: EventLog, kept: KeptFiles | None = None
+) -> list[WriteStatus]:
+    """Assign and write keyed rows that are sorted, onto `kept` files; return the statuses."""
+    if plan.record_bytes is None:
+        plan = replace(plan, record_bytes=record_bytes_of(keyed))
+    assigned = assign(plan, _pieces(keyed), 0, events.emit)
+    return list(write(plan, assigned, TaskAttempt(), events.emit, threads=_THREADS, kept=kept))
+
+
+def _pieces(keyed: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows in pieces; large partitions have their own, which need not be copied."""
+    for piece in parts_of(keyed, _PIECE_ROWS):
+        partitions = piece.column(PARTITION_PATH).combine_chunks()
+        begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), piece.num_rows]
+        if len(begins) * _FEW_ROWS > piece.num_rows:
+            yield piece
+        else:
+            yield from (piece.slice(a, b - a) for a, b in itertools.pairwise(begins))

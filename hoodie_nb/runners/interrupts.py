@@ -1,12 +1,16 @@
-"""Ctrl-C while waiting for a job: the job ends between two batches."""
+"""Ctrl-C: a job ends between two batches, and the Spark jobs of a batch write are cancelled."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 
 @contextlib.contextmanager
@@ -22,6 +26,24 @@ def stop_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         stop()
-        raise
+        raise KeyboardInterrupt("the job was stopped between two batches") from None
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def cancel_on_interrupt(context: SparkContext) -> Iterator[None]:
+    """On Ctrl-C, cancel the Spark jobs that were started inside; the caller rolls back."""
+    tag = f"hoodie_nb-{uuid.uuid4().hex}"
+    context.addJobTag(tag)
+    try:
+        yield
+    except KeyboardInterrupt:
+        for _ in range(3):  # py4j may lose the next connection, too
+            with contextlib.suppress(Exception):
+                context.cancelJobsWithTag(tag)
+                break
+        raise KeyboardInterrupt("the write was interrupted: nothing was written") from None
+    finally:
+        with contextlib.suppress(Exception):
+            context.removeJobTag(tag)

@@ -6,11 +6,13 @@ See `watched_query` for its query, and `micro_batches` for the processing of a b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display
+from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.interrupts import stop_on_interrupt
 from hoodie_nb.runners.triggers import POLL_S, seconds
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Job(WatchedQuery):
-    """A running stream into a table. `await job`, or `job.wait()` in a script."""
+    """A running stream into a table. `await job`, or `job.wait()` in a script.
+
+    `with hn.write_stream(...) as job:` stops the job at the end of the block.
+    """
 
     _view: display.View | None = None
 
@@ -42,10 +47,28 @@ class Job(WatchedQuery):
         commits = {e.values["instant"]: e.values for e in events}  # settling may repeat them
         rows = sum(values["inserts"] + values["updates"] for values in commits.values())
         state = "running" if self.active else "failed" if self._error else "stopped"
-        return f"{state}: {len(commits)} commits, {rows:,} rows written, batch {self._last_batch}"
+        batch = "no batch yet" if self._last_batch < 0 else f"batch {self._last_batch}"
+        return f"{state}: {len(commits)} commits, {rows:,} rows written, {batch}"
+
+    @property
+    def freshness(self) -> float:
+        """Return the age of the oldest sealed checkpoint that is not visible yet, in seconds.
+
+        It is 0 if none waits, and without a `commit_interval`.
+        """
+        oldest, now = self._batches.oldest_ms, self._batches.coordinator.table.clock.now_ms()
+        return 0.0 if oldest is None else max(0.0, (now - oldest) / 1000)
 
     def __repr__(self) -> str:
         return f"<Job {self.status}>"
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop the job at the end of a `with` block; an error of the block is raised, not ours."""
+        with contextlib.suppress(*([] if kind is None else [Exception])):
+            self.stop()
 
     def _ipython_display_(self) -> None:
         self._view = display.shown(self, self._view)
@@ -83,11 +106,15 @@ class Job(WatchedQuery):
 
     def process_all_available(self) -> None:
         """Return when all current input is committed and visible."""
+        if self._is_awaited:
+            raise InvalidConfig(
+                "process_all_available was called in a listener of the job, or inside a write of "
+                "its table, for which the job waits: call it in another thread"
+            )
         with stop_on_interrupt(self.stop):
             while not self._processed(self.query):
                 continue  # it was restarted
-        with self._hold.writing():
-            self.checkpointing.complete()
+        self._complete()
 
     def _processed(self, query: StreamingQuery) -> bool:
         """Whether a run of the query processed all input; if it failed, wait for the outcome."""
@@ -115,6 +142,7 @@ class Job(WatchedQuery):
     def time_out(self) -> None:
         """Cancel the Spark job of the running or next checkpoint, as its timeout does."""
         self._events.emit("checkpoint_timed_out", batch=self._last_batch + 1, seconds=0)
+        self._batches.cancel()
         context = self._stream.sparkSession.sparkContext
         context._jsc.sc().cancelJobGroupAndFutureJobs(str(self.query.runId))
 
@@ -122,7 +150,9 @@ class Job(WatchedQuery):
         """End like a crash: in the middle of a batch, without cleanup or commit."""
         self._killed.set()
         self._stopping.set()
-        self._batches.coordinator.dead = True
+        for coordinator in self._batches.coordinators:
+            coordinator.dead = True
+        self._batches.cancel()
         if not self._is_awaited:
             self._stop_query()
             self._ended.wait()

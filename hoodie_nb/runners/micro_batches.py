@@ -9,22 +9,35 @@ skipped.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.commit.lock import JobHold
 from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
+from hoodie_nb.runners.in_process import write_in_process
+from hoodie_nb.runners.rewriting import Background
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.runners.spark import arrow_schema, seal_on_spark, write_on_spark
+from hoodie_nb.runners.spark_driver import TooLarge, collected, runs_here, seal_here
 from hoodie_nb.runners.task_events import Receiver
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.checksums import StoredFile
+from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.timeline import Instant
+from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
 from hoodie_nb.writer.plan import SealPlan
 
@@ -44,8 +57,13 @@ class MicroBatches:
         live: Receiver,
     ) -> None:
         self._table, self._settings, self._events, self._live = table, settings, events, live
+        self._cancelled = threading.Event()
+        self._kept = KeptFiles(table.options.task_max_bytes // 4)
+        self._hold: JobHold | None = None
+        self.oldest_ms: int | None = None  # when the oldest checkpoint that waits was sealed
         self.folder = CheckpointFolder(settings.checkpoint)
         self.coordinator = WriteCoordinator(table, events)
+        self.coordinators = [self.coordinator]
         intake = intake_of(self.coordinator, settings.operation, self.folder.query_id())
         given = arrow_schema(stream)
         intake.check(given)
@@ -67,13 +85,34 @@ class MicroBatches:
             given=given,
         )
 
+    def background(self, hold: JobHold) -> Checkpointing:
+        """Return the protocol for a second thread, which applies what this one has sealed.
+
+        It has its own table handle. From now on both release the mutex of `hold` as they work.
+        """
+        self._hold, self.checkpointing.let_finish = hold, hold.wait_until_unused
+        drops = self._table.drops_metadata_table
+        table = open_table(self._table.storage.root, drops_metadata_table=drops)
+        table.options = self._table.options
+        coordinator, intake = WriteCoordinator(table, self._events), self.checkpointing.intake
+        self.coordinators.append(coordinator)
+        rewriter = Background(hold.paused)
+        return Checkpointing(coordinator, intake, Shape(), self._events, rewriter)
+
     def settle(self) -> None:
         """Settle the table; this query's sealed checkpoints wait for the end of their interval."""
         sealing = self.folder.query_id() if self._settings.interval else None
         settle(self.coordinator, self._events, sealing=sealing, last=self.folder.last())
+        self.oldest_ms = self.checkpointing.oldest_ms()
 
     def run(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
         """Run one micro-batch as a checkpoint; skip it if it is already in the table."""
+        try:
+            self._run(batch, batch_id, query_id)
+        finally:
+            self._cancelled.clear()
+
+    def _run(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
         context = batch.sparkSession.sparkContext
         query_id = context.getLocalProperty("sql.streaming.queryId") or query_id
         checkpoint = self.folder.checkpoint(query_id, batch_id)
@@ -82,12 +121,7 @@ class MicroBatches:
         previous, files = self.folder.fingerprint(batch_id - 1), self.folder.arrived(batch_id)
         if self._settings.interval is not None:
             instant = None
-            folder = self.checkpointing.sealing(checkpoint, previous)
-            if folder is not None:
-                plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self.tasks)
-                kill = self.checkpointing.fault_fires("kill_writer")
-                runs, partitions = seal_on_spark(batch, plan, files, kill=kill)
-                self.checkpointing.keep(checkpoint, folder, runs, partitions)
+            self._seal(batch, files, checkpoint, previous)
         else:
             instant = self._written(batch, files, checkpoint, previous)
         if held:  # a stateful plan must still advance
@@ -101,11 +135,106 @@ class MicroBatches:
             seconds=round(time.perf_counter() - began, 3),
         )
 
+    def cancel(self) -> None:
+        """Let the running batch fail, or the next one, if it is written in this process."""
+        self._cancelled.set()
+
+    @contextlib.contextmanager
+    def limit(self, batch_id: int, cancel_jobs: Callable[[], None]) -> Iterator[None]:
+        """Cancel the batch that runs in this block, with its Spark jobs, if it takes too long."""
+        limit = self._settings.checkpoint_timeout_s
+        if limit is None:
+            yield
+            return
+
+        def cancel() -> None:
+            self._events.emit("checkpoint_timed_out", batch=batch_id, seconds=limit)
+            self.cancel()
+            cancel_jobs()
+
+        timer = threading.Timer(limit, cancel)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _runs_here(self, batch: DataFrame) -> bool:
+        limit = self._table.options.task_max_bytes
+        if pipeline_named(self._settings.pipeline).shuffle == "partition":
+            return False
+        return runs_here(self._settings.placement, batch, limit)
+
+    def _seal(
+        self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
+    ) -> None:
+        folder = self.checkpointing.sealing(checkpoint, previous)
+        if folder is None:
+            return
+        plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self.tasks)
+        kill = self.checkpointing.fault_fires("kill_writer")
+        pause = self._hold.paused if self._hold else contextlib.nullcontext
+        with pause(PurePosixPath(folder).name):
+            runs, partitions = self._runs(batch, files, plan, kill=kill)
+        with self._table.timeline.listed_once():
+            if self._hold is not None:
+                self.checkpointing.take_over()  # the other thread may have applied what was sealed
+            self.checkpointing.keep(checkpoint, folder, runs, partitions)
+        self.oldest_ms = self.checkpointing.oldest_ms()
+
+    def _runs(
+        self, batch: DataFrame, files: list[str], plan: SealPlan, *, kill: bool
+    ) -> tuple[list[StoredFile], Collection[str]]:
+        """Save a checkpoint's keyed rows as runs; return them and their partition paths."""
+        with self._unless_too_large():
+            if self._runs_here(batch):
+                keyed = collected(batch, plan.intake, files)
+                self._go_on(kill)
+                return seal_here(keyed, plan)
+        return seal_on_spark(batch, plan, files, kill=kill)
+
     def _written(
         self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
     ) -> Instant | None:
+        with self._unless_too_large():
+            if self._runs_here(batch):
+                return self._written_here(batch, files, checkpoint, previous)
         with self.checkpointing.running(checkpoint, previous) as work:
             if work is not None:
                 kill = self.checkpointing.fault_fires("kill_writer")
                 work.statuses = write_on_spark(batch, work.plan, self._live, files=files, kill=kill)
         return None if work is None else work.instant
+
+    @contextlib.contextmanager
+    def _unless_too_large(self) -> Iterator[None]:
+        """With `auto`, go on after TooLarge: the executors write the batch."""
+        try:
+            yield
+        except TooLarge:
+            if self._settings.placement != "auto":
+                raise
+
+    def _written_here(
+        self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
+    ) -> Instant | None:
+        keyed: list[pa.Table] = []
+
+        def has_rows() -> bool:
+            keyed.append(collected(batch, self.checkpointing.intake, files))
+            return bool(keyed[0].num_rows)
+
+        steps = self.checkpointing.running(checkpoint, previous, tasks=1, has_rows=has_rows)
+        with steps as work:
+            if work is not None:
+                self._go_on(self.checkpointing.fault_fires("kill_writer"))
+                rows, kept = keyed.pop(), self._kept
+                work.statuses = write_in_process(rows, work.plan, self._events, kept)
+                self._go_on()
+        return None if work is None else work.instant
+
+    def _go_on(self, killed: bool = False) -> None:
+        """Raise WriteFailed if the batch was cancelled, or killed by an injected fault."""
+        if self._cancelled.is_set():
+            raise WriteFailed("the checkpoint was cancelled: nothing of the batch was written")
+        if killed:
+            raise WriteFailed("the injected fault 'kill_writer' ended the write")

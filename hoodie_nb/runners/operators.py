@@ -7,6 +7,7 @@ those), peak bytes buffered.
 *Source:* RFC-24, the operators of its pipelines.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,16 +17,18 @@ import pyarrow as pa
 
 from hoodie_nb.events import Pace
 from hoodie_nb.index.bloom import BloomIndex
+from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.index.job_keys import StateIndex
-from hoodie_nb.index.lookup import BloomStateIndex
-from hoodie_nb.index.recent import RecentIndex
-from hoodie_nb.index.written_keys import KeysToIndex
+from hoodie_nb.index.lookup import BloomStateIndex, RecentIndex
+from hoodie_nb.index.routing import KeyRouter, Routed
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.writer.assigner import FileIdAssigner
 from hoodie_nb.writer.bucket_writer import BucketWriter
 from hoodie_nb.writer.buffer import NO_LIMIT
 from hoodie_nb.writer.index_port import Index
+from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
+from hoodie_nb.writer.profile import record_bytes_of
 
 Emit = Callable[..., None]
 
@@ -83,20 +86,52 @@ def assign(
         waiting.end()
 
 
-def _index(plan: WritePlan) -> Index:
+def route(
+    plan: WritePlan, pieces: Iterable[pa.Table], task: int, emit: Emit
+) -> Iterator[tuple[int, pa.Table]]:
+    """Run one KeyRouter task over keyed rows: yield rows for a task, with the known file ids."""
+    waiting = Waiting(emit, "KeyRouter", task)
+    index = _index(plan, strict=True)
+    router = KeyRouter(plan, index)
+    for piece in waiting.on(pieces):
+        yield from router.route(piece)
+    if waiting.rows:
+        emit("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
+        waiting.end()
+
+
+def assign_routed(
+    plan: WritePlan, pieces: Iterable[pa.Table], task: int, emit: Emit
+) -> Iterator[pa.Table]:
+    """Assign the new keys of routed rows that are sorted; `record_bytes` may be theirs."""
+    pieces = iter(pieces)
+    first = next(pieces, None)
+    if first is None:
+        return
+    if plan.record_bytes is None:
+        plan = replace(plan, record_bytes=record_bytes_of(first))
+    all_pieces = itertools.chain([first], pieces)
+    yield from FileIdAssigner(plan, Routed(), task, emit).assign(all_pieces)
+
+
+def _index(plan: WritePlan, *, strict: bool = False) -> Index:
     if plan.index == "state":
         return StateIndex(plan.state_folder, plan.groups.replaced)
-    return BloomIndex(plan) if plan.index == "bloom" else BloomStateIndex(plan)
+    return BloomIndex(plan) if plan.index == "bloom" else BloomStateIndex(plan, strict=strict)
 
 
 def write(
-    plan: WritePlan, pieces: Iterable[pa.Table], attempt: TaskAttempt, emit: Emit, threads: int = 1
+    plan: WritePlan,
+    pieces: Iterable[pa.Table],
+    attempt: TaskAttempt,
+    emit: Emit,
+    *,
+    threads: int = 1,
+    kept: KeptFiles | None = None,
 ) -> Iterator[WriteStatus]:
     """Run one BucketWriter task over assigned rows."""
-    waiting = Waiting(emit, "BucketWriter", attempt.task)
-    writer = BucketWriter(
-        _flushing(plan), attempt, emit, partial(KeysToIndex, plan), threads=threads
-    )
+    waiting, keys = Waiting(emit, "BucketWriter", attempt.task), partial(KeysToIndex, plan)
+    writer = BucketWriter(_flushing(plan), attempt, emit, keys, threads=threads, kept=kept)
     yield from writer.write(waiting.on(pieces))
     if waiting.rows:
         blocked = time.perf_counter() - waiting.ended_at

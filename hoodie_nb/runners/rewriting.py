@@ -10,13 +10,15 @@ all statuses replaces the old ones, so it can be redone itself; after a crash be
 exists, the redo starts again.
 
 *Sealed checkpoints*: their runs are composed and written as one instant; they are not redone from
-files, since the runs still exist.
+files, since the runs still exist. With `Background` the table's mutex is released while rows are
+composed and files are written, so that a stream seals its next checkpoints meanwhile.
 
-*Source:* design §4.3, TestStreamWriteOperatorCoordinator.
+*Source:* TestStreamWriteOperatorCoordinator.
 """
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +30,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared, checkpoints_of, merged
 from hoodie_nb.commit.sealing import Sealed
+from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import in_order, write_in_process
 from hoodie_nb.table.schema import COMMIT_TIME
@@ -38,27 +41,55 @@ from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import fitted, load_rows
 
+Pause = Callable[[str], contextlib.AbstractContextManager[object]]
+
 
 def write_sealed(
-    coordinator: WriteCoordinator, intake: Intake, events: EventLog, records: Sequence[Sealed]
+    coordinator: WriteCoordinator,
+    intake: Intake,
+    events: EventLog,
+    records: Sequence[Sealed],
+    pause: Pause = lambda name: contextlib.nullcontext(),
 ) -> Prepared:
     """Write the rows of sealed checkpoints as one instant, even if that changes nothing.
 
     Raises InvalidTable if one of their runs is damaged.
     """
     storage, keyed = coordinator.table.storage, intake.keyed_schema
-    runs = [
-        pa.concat_tables(
-            [keyed.empty_table(), *(load_rows(storage, r, keyed) for r in record.runs)]
-        )
-        for record in records
-    ]
-    rows = composed(runs, intake.ordering)
+    with pause("sealed runs"):
+        runs = [
+            pa.concat_tables(
+                [keyed.empty_table(), *(load_rows(storage, r, keyed) for r in record.runs)]
+            )
+            for record in records
+        ]
+        rows = composed(runs, intake.ordering)
     intake = replace(intake, operation="upsert", composed=True)
     with coordinator.writing(intake, Shape(), keep_empty=True) as work:
-        work.statuses = write_in_process(rows, work.plan, events)
+        with pause(coordinator.begun):
+            work.statuses = write_in_process(rows, work.plan, events)
+        if coordinator.dead:
+            raise WriteFailed("the job was killed while it wrote sealed checkpoints")
     assert work.result is not None
     return work.result
+
+
+class Background:
+    """A rewriter that pauses (`JobHold.paused`) while it reads runs and writes files."""
+
+    def __init__(self, pause: Pause) -> None:
+        self._pause, self.redo = pause, redo
+
+    def write_sealed(
+        self,
+        coordinator: WriteCoordinator,
+        intake: Intake,
+        events: EventLog,
+        records: Sequence[Sealed],
+        /,
+    ) -> Prepared:
+        """Write the rows of sealed checkpoints as one instant."""
+        return write_sealed(coordinator, intake, events, records, self._pause)
 
 
 def redo(

@@ -24,10 +24,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from hoodie_nb.commit.admission import intake_of
-from hoodie_nb.commit.checkpointing import Checkpointing, Interval
+from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import in_order, keyed_in_order
@@ -113,7 +114,7 @@ class LocalJob:
                     self.checkpointing.take_over()
                 else:
                     self.checkpointing.complete()
-                self.checkpointing.check_state(self._query_id)
+                self.checkpointing.check_state(self._query_id, self.shape)
                 self._process = ProcessThread(self, self.checkpointing.open_records())
         while self._fed < end and self._process is not None:
             if self._process.intake != self.intake:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.commit.sealing import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class StreamSettings:
     commit_on: str = "checkpoint"
     pipeline: str = "step3"
     index: str = "bloom+state"
+    placement: str = "executors"
     checkpoint_timeout_s: float | None = None
     max_restarts: int = 3
     interval: Interval | None = None

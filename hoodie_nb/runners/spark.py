@@ -1,9 +1,10 @@
 """The runner on Spark: assigner and writer as `mapInArrow` stages of one Spark job.
 
-    step2, step3   batch ─ sequence ─▶ Intake ─▶ shuffle by record key, sorted ─▶ FileIdAssigner
+    step2, step3   batch ─▶ Intake ─▶ shuffle by record key, sorted ─▶ FileIdAssigner
                          ─▶ shuffle by file id ─▶ BucketWriter ─▶ write statuses to the driver
-    step1          batch ─ sequence ─▶ Intake ─▶ shuffle by partition ─▶ one task indexes, assigns,
+    step1          batch ─▶ Intake ─▶ shuffle by partition ─▶ one task indexes, assigns,
                          writes
+    direct         see `spark_direct`
     current        the same, after one task that every record passes and that creates the instant
 
 The batch is read by this one job only. Rows get the text of their key and partition path from the
@@ -21,9 +22,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 from pyspark import AccumulatorParam
@@ -33,9 +36,12 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.spark_files import BLOCK, PATH, PLACE, PLACE_FIELDS
+from hoodie_nb.index.run import DamagedRun
+from hoodie_nb.runners.spark_direct import written_directly
+from hoodie_nb.runners.spark_files import PATH, PLACE, PLACE_FIELDS, placed
 from hoodie_nb.runners.spark_tasks import (
     INSTANT,
+    OUTPUT,
     Channel,
     assign_task,
     instant_task,
@@ -56,7 +62,6 @@ from hoodie_nb.writer.plan import SealPlan, WritePlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_OUT = "kind string, payload string"
 _RAISED = re.compile(r"hoodie_nb\.errors\.(InvalidInput|InvalidTable|InvalidConfig): (.*)")
 _NAMES_ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
 _KINDS: dict[str, type[Exception]] = {
@@ -114,17 +119,27 @@ def write_on_spark(
     """Run the plan's pipeline over a DataFrame as Spark tasks; return the write statuses.
 
     `files`: the files that the rows come from, oldest first, if there are several.
-    `kill` is an injected fault: writer tasks die in the middle of their first attempt.
+    `kill` is an injected fault: writer tasks die in the middle of their first attempt. If the tasks
+    of `direct` find the index damaged, the batch runs again without its state.
     """
+    handled = sys.exception()
+    try:
+        return _statuses(batch, plan, live, files, kill)
+    except Exception as error:
+        if DamagedRun.__name__ not in str(error) or not plan.manifest:
+            raise_translated(error, handled)
+    return write_on_spark(batch, replace(plan, manifest=""), live, files=files, kill=kill)
+
+
+def _statuses(
+    batch: DataFrame, plan: WritePlan, live: Receiver, files: Sequence[str], kill: bool
+) -> list[WriteStatus]:
+    """Run the Spark job of a batch; add its events and return its write statuses."""
     final_events = batch.sparkSession.sparkContext.accumulator([], _EventParam())
-    keyed = _keyed(batch, plan.intake, files)
-    by_file = plan.pipeline.shuffle == "file id"
     with live.run() as sender:
-        stages = _assigned_then_written if by_file else _written_by_partition
+        channel = Channel(sender, final_events, kill)
         try:
-            rows = stages(keyed, plan, Channel(sender, final_events, kill)).collect()
-        except Exception as error:
-            raise _translated(error) from error
+            rows = _stages(batch, plan, files, channel).collect()
         finally:
             for text in final_events.value:
                 live.add(text)
@@ -143,21 +158,29 @@ def seal_on_spark(
     Returns the runs, and the partition paths of their rows.
     """
     keyed = _in_order(_keyed(batch, plan.intake, files).repartition(plan.tasks, *_BY_KEY))
+    handled = sys.exception()
     try:
-        sealed = keyed.mapInArrow(seal_task(plan, kill), _OUT).collect()
+        sealed = keyed.mapInArrow(seal_task(plan, kill), OUTPUT).collect()
     except Exception as error:
-        raise _translated(error) from error
+        raise_translated(error, handled)
     runs = [StoredFile(**json.loads(row.payload)) for row in sealed if row.kind == "run"]
     return runs, {row.payload for row in sealed if row.kind == "partition"}
 
 
 def _keyed(batch: DataFrame, intake: Intake, files: Sequence[str]) -> DataFrame:
     """Return a batch as keyed rows, numbered in order of arrival."""
-    placed = bool(files) and PATH in batch.columns
-    rows = batch if placed else batch.drop(PATH, BLOCK)
-    numbered = rows.withColumn(SEQ, F.monotonically_increasing_id())
-    schema = pa.schema([*intake.keyed_schema, *PLACE_FIELDS * placed])
-    return numbered.mapInArrow(key_task(intake, files), from_arrow_schema(schema, True))
+    rows = placed(batch, files)
+    schema = pa.schema([*intake.keyed_schema, *PLACE_FIELDS * (PATH in rows.columns)])
+    return rows.mapInArrow(key_task(intake, files), from_arrow_schema(schema, True))
+
+
+def _stages(batch: DataFrame, plan: WritePlan, files: Sequence[str], channel: Channel) -> DataFrame:
+    """Return the output of the plan's pipeline for a batch: statuses and events."""
+    if plan.pipeline.routed:
+        return written_directly(placed(batch, files), plan, files, channel)
+    keyed = _keyed(batch, plan.intake, files)
+    by_file = plan.pipeline.shuffle == "file id"
+    return (_assigned_then_written if by_file else _written_by_partition)(keyed, plan, channel)
 
 
 def _in_order(keyed: DataFrame) -> DataFrame:
@@ -172,7 +195,7 @@ def _assigned_then_written(keyed: DataFrame, plan: WritePlan, channel: Channel) 
     schema = from_arrow_schema(assigned_schema(plan), True)
     assigned = ordered.mapInArrow(assign_task(plan, channel), schema)
     task = write_task(plan, channel)
-    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, _OUT)
+    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, OUTPUT)
 
 
 def _written_by_partition(keyed: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
@@ -181,22 +204,37 @@ def _written_by_partition(keyed: DataFrame, plan: WritePlan, channel: Channel) -
         schema = keyed.schema.add(INSTANT, "string")
         keyed = keyed.repartition(1).mapInArrow(instant_task(plan, channel), schema)
     ordered = _in_order(keyed.repartition(plan.tasks, PARTITION_PATH))
-    return ordered.mapInArrow(process_task(plan, channel), _OUT)
+    return ordered.mapInArrow(process_task(plan, channel), OUTPUT)
 
 
-def _translated(error: Exception) -> Exception:
+def raise_translated(error: Exception, handled: BaseException | None = None) -> NoReturn:
+    """Raise the translated error; a Spark error that says no more than it is not its cause.
+
+    Raises KeyboardInterrupt if the call failed while pyspark cleaned up after Ctrl-C; `handled` is
+    what the caller was handling before it, and does not count.
+    """
+    before: BaseException | None = error
+    while before is not None and before is not handled:
+        if isinstance(before, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        before = before.__context__
+    own = translated(error)
+    raise own from (error if isinstance(own, WriteFailed) else None)
+
+
+def translated(error: Exception) -> Exception:
     """Return the error that an operator raised in a task, else WriteFailed."""
     raised = _RAISED.search(str(error))
     if raised is not None:
-        counted = " (as one Spark task found them)" if raised[1] == "InvalidInput" else ""
+        counted = " (as counted by one Spark task)" if raised[1] == "InvalidInput" else ""
         return _KINDS[raised[1]](raised[2] + counted)
     return WriteFailed(
-        f"the Spark job failed and nothing of the batch was written: {_first_cause(str(error))} "
+        f"the Spark job failed and nothing of the batch was written: {first_cause(str(error))} "
         "(the full text is in the exception's cause and in the JVM's log)"
     )
 
 
-def _first_cause(text: str) -> str:
+def first_cause(text: str) -> str:
     """Return the line of a Python worker's traceback that names the error, else the JVM's own."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _NAMES_ERROR.match(line)]

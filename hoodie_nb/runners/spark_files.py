@@ -1,6 +1,6 @@
 """The file of each row: Spark orders the files of a micro-batch by size, not by age.
 
-Among rows of one key with equal ordering values the newer arrival wins, so rows of a folder must be
+Among rows of one key with equal ordering values the newer arrival wins. So rows of a folder must be
 ordered by the time of their file, its path, and their position in it. Two columns, the path and the
 start of the row's block in the file, are added to the rows; the first stage replaces the path by
 the file's rank in `CheckpointFolder.arrived`.
@@ -10,6 +10,9 @@ the file's rank in `CheckpointFolder.arrived`.
 | a folder, its rows changed one by one, or shuffled | the hidden column `_metadata` |
 | a union, view, CTE or unpivot, without functions in Python | the task (`input_file_name`) |
 | anything else | nothing: the order of its files is unknown |
+
+They are left out if each micro-batch has one file (`maxFilesPerTrigger` is 1): Spark would fill
+them in for every row, and plan each micro-batch twice.
 
 **Caveats**: a stateful plan gets no extra columns, which could change the schema of its state.
 `input_file_name` is empty after a shuffle, and wrong after a function in Python, which reads ahead.
@@ -47,10 +50,14 @@ _COMMON_TABLES = {"CTERelationDef", "CTERelationRef", "WithCTE"}
 _HIDING = {"Expand", "StreamingRelationV2", "Union", "View", *_COMMON_TABLES}
 
 
-def with_places(stream: DataFrame) -> DataFrame:
-    """Return a stream with the file and block of each row; unchanged if they are unknown."""
+def with_places(stream: DataFrame, *, ahead: bool = True) -> DataFrame:
+    """Return a stream with the file and block of each row; unchanged if they are unknown.
+
+    Also unchanged if each micro-batch has one file. `ahead`: files are listed already that no
+    completed batch has read; then the first micro-batch may have several.
+    """
     plan = stream._jdf.queryExecution().analyzed()
-    if "FileSource[" not in plan.toString():
+    if "FileSource[" not in plan.toString() or not (ahead or _reads_several(plan)):
         return stream
     steps = _nodes(plan)
     try:
@@ -66,11 +73,30 @@ def with_places(stream: DataFrame) -> DataFrame:
 
 def sources_of(stream: DataFrame) -> list[int]:
     """Return the number of each relation's source: Spark reads a repeated source once."""
-    leaves = stream._jdf.queryExecution().analyzed().collectLeaves()
-    nodes = [leaves.apply(n) for n in range(leaves.size())]
-    nodes = [node for node in nodes if node.nodeName().startswith("StreamingRelation")]
+    nodes = _relations(stream._jdf.queryExecution().analyzed())
     first = [next(n for n, other in enumerate(nodes) if other.equals(node)) for node in nodes]
     return [sorted({*first}).index(n) for n in first]
+
+
+def placed(batch: DataFrame, files: Sequence[str]) -> DataFrame:
+    """Return a batch with the places of its rows if it has several files, else without them."""
+    return batch if files or PATH not in batch.columns else batch.drop(PATH, BLOCK)
+
+
+def _relations(plan: Any) -> list[Any]:  # noqa: ANN401 - a plan of the JVM
+    """Return the streaming sources in a plan, repeated ones too."""
+    leaves = plan.collectLeaves()
+    nodes = [leaves.apply(n) for n in range(leaves.size())]
+    return [node for node in nodes if node.nodeName().startswith("StreamingRelation")]
+
+
+def _reads_several(plan: Any) -> bool:  # noqa: ANN401
+    """Whether a micro-batch may have several files."""
+    nodes = _relations(plan)
+    if len(nodes) > 1 or nodes[0].nodeName() != "StreamingRelation":
+        return True
+    limit = nodes[0].dataSource().options().get("maxFilesPerTrigger")
+    return not limit.isDefined() or str(limit.get()).strip() != "1"
 
 
 def _with(stream: DataFrame, path: Column, block: Column) -> DataFrame:
@@ -90,8 +116,9 @@ def _runs_python(stream: DataFrame, plan: Any) -> bool:  # noqa: ANN401
 
 
 def places(rows: pa.Table, files: Sequence[str]) -> list[pa.Array]:
-    """Return the rank of each row's file (null if not among `files`), and its block."""
+    """Return the rank of each row's file (-1 if not among `files`), and its block."""
     names = pc.replace_substring_regex(rows.column(PATH), "^file:/+", "/")
     known = pa.array([name.replace("file://", "", 1) for name in files], names.type)
     ranks = pc.cast(pc.index_in(names, value_set=known), pa.int64())
-    return [ranks, pc.cast(rows.column(BLOCK), pa.int64())]
+    columns = (ranks, pc.cast(rows.column(BLOCK), pa.int64()))
+    return [pc.fill_null(column, -1) for column in columns]  # every sort has them first

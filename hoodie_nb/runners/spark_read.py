@@ -1,18 +1,37 @@
-"""Reading a snapshot with Spark's own Parquet reader, with the file list from the timeline."""
+"""Reading with Spark: the file list comes from the timeline, and Spark's tasks read the files.
+
+A snapshot is read with Spark's own Parquet reader. Changes are computed by the functions of
+`table.changes`: a task compares the two files of a file group; then the rows are shuffled by key,
+since a key may have moved to another file group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from hoodie_nb.table.base_file import stored_schema
+from hoodie_nb.table.changes import (
+    changed_slices,
+    changes_schema,
+    group_changes,
+    net_changes,
+    paths,
+)
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import slices_as_of
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_TASK_BYTES = 64 << 20  # of base files, for the tasks after the shuffle
+_BATCH_ROWS = 10_000
+Batches = Iterator[pa.RecordBatch]
 
 
 def snapshot(
@@ -22,13 +41,42 @@ def snapshot(
     partitions: Sequence[str] | None = None,
 ) -> DataFrame:
     """Return the snapshot as a DataFrame, Hudi's meta columns first."""
+    slices = slices_as_of(table, as_of, partitions)  # reads the properties first
     schema = from_arrow_schema(stored_schema(table.schema), True)
-    paths = [table.storage.fetch(s.path) for s in slices_as_of(table, as_of, partitions)]
-    if not paths:
+    files = [table.storage.fetch(s.path) for s in slices]
+    if not files:
         return spark.createDataFrame([], schema)
     modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # as written
     reader = spark.read.schema(schema).options(recursiveFileLookup="true", **modes)
-    return reader.parquet(*(_uri(path) for path in paths))
+    reader = reader.option("parquet.page.verify-checksum.enabled", "true")
+    return reader.parquet(*(_uri(path) for path in files))
+
+
+def spark_changes(
+    table: TableHandle, spark: SparkSession, since: object, until: object
+) -> DataFrame:
+    """Return the changes after `since` up to `until` as a DataFrame; its tasks read the files."""
+    pairs = [pair for partition in changed_slices(table, since, until) for pair in partition]
+    schema = changes_schema(table)
+    columns = from_arrow_schema(schema, True)
+    if not pairs:
+        return spark.createDataFrame([], columns)
+
+    def compare(batches: Batches) -> Batches:
+        for pair in (row for batch in batches for row in batch.to_pylist()):
+            found = group_changes(pair["before"], pair["after"], schema)
+            yield from found.to_batches(_BATCH_ROWS)
+
+    def settle(batches: Batches) -> Batches:
+        rows = (pa.Table.from_batches([batch]).cast(schema) for batch in batches)
+        yield from net_changes(rows, schema).to_batches(_BATCH_ROWS)
+
+    files = spark.createDataFrame([paths(table, p) for p in pairs], "before string, after string")
+    sizes = sum(s.size_bytes for pair in pairs for s in (pair.before, pair.after) if s)
+    tasks = max(spark.sparkContext.defaultParallelism, sizes // _TASK_BYTES)
+    compared = files.mapInArrow(compare, columns)
+    key = [F.coalesce(name, F.lit("")) for name in (PARTITION_PATH, RECORD_KEY)]  # null is "", too
+    return compared.repartition(tasks, *key).mapInArrow(settle, columns)
 
 
 def _uri(path: str) -> str:

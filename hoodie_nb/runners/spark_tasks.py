@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 
+OUTPUT = "kind string, payload string"
 INSTANT = "_hoodie_nb_instant"
 Batches = Iterator[pa.RecordBatch]
 
@@ -51,26 +52,35 @@ def key_task(intake: Intake, files: Sequence[str]) -> Callable[[Batches], Batche
     """Return the task that creates keyed rows, with their position in the file if needed."""
 
     def task(batches: Batches) -> Batches:
-        for piece in _pieces(batches):
-            own = [n for n in (SEQ, PATH, BLOCK) if n in piece.column_names]
-            plain = piece.drop_columns(own)
-            plain = plain.cast(intake.storable(plain.schema))
-            keyed = intake.keyed(plain, piece.column(SEQ).combine_chunks())
-            if PATH in own:
-                columns = [*keyed.columns, *places(piece, files)]
-                keyed = pa.table(columns, pa.schema([*keyed.schema, *PLACE_FIELDS]))
+        for keyed in keyed_pieces(batches, intake, files):
             yield from keyed.to_batches()
 
     return task
+
+
+def keyed_pieces(batches: Batches, intake: Intake, files: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield keyed rows, numbered in order of arrival, with their position in the file if needed."""
+    start = this_attempt().task << 33  # as Spark's monotonically_increasing_id
+    for piece in pieces_of(batches):
+        own = [n for n in (PATH, BLOCK) if n in piece.column_names]
+        plain = piece.drop_columns(own)
+        plain = plain.cast(intake.storable(plain.schema))
+        sequence = np.arange(start, start + piece.num_rows, dtype=np.int64)
+        start += piece.num_rows
+        keyed = intake.keyed(plain, pa.array(sequence))
+        if own:
+            columns = [*keyed.columns, *places(piece, files)]
+            keyed = pa.table(columns, pa.schema([*keyed.schema, *PLACE_FIELDS]))
+        yield keyed
 
 
 def seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
     """Return the task that saves its rows as a sorted run, and reports it and its partitions."""
 
     def task(batches: Batches) -> Batches:
-        keyed = list(_sorted_pieces(_pieces(batches, kill), plan.intake))
+        keyed = list(_sorted_pieces(pieces_of(batches, kill), plan.intake))
         if keyed:
-            path = f"{plan.folder}/{_attempt().token}.arrow"
+            path = f"{plan.folder}/{this_attempt().token}.arrow"
             run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.rule)
             partitions = {path for rows in keyed for path in partitions_of(rows)}
             found = [("partition", path) for path in sorted(partitions)]
@@ -83,9 +93,9 @@ def instant_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batch
     """The InstantGenerator: one task for all records; the first one creates the instant."""
 
     def task(batches: Batches) -> Batches:
-        time17, output = "", _TaskOutput(channel)
+        time17, output = "", TaskOutput(channel)
         waiting = Waiting(output.emit, "InstantGenerator", 0)
-        pieces = _pieces(batches)
+        pieces = pieces_of(batches)
         for piece in waiting.on(pieces):
             time17 = time17 or generate_instant(plan)
             instants = pa.repeat(time17, piece.num_rows)
@@ -102,8 +112,8 @@ def process_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batch
     """Return the task that indexes, assigns and writes, as before STEP2."""
 
     def task(batches: Batches) -> Batches:
-        output = _TaskOutput(channel)
-        pieces = _pieces(batches, channel.kill)
+        output = TaskOutput(channel)
+        pieces = pieces_of(batches, channel.kill)
         first = next(pieces, None)
         if first is None:
             return
@@ -112,7 +122,7 @@ def process_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batch
         if plan.pipeline.serial_instant:
             own = with_instant(plan, first.column(INSTANT)[0].as_py())
         keyed = _sorted_pieces(pieces, plan.intake)
-        for status in assign_and_write(own, keyed, _attempt(), output.emit):
+        for status in assign_and_write(own, keyed, this_attempt(), output.emit):
             output.rows.append(("status", status.to_json()))
         yield from output.batches()
 
@@ -123,9 +133,9 @@ def assign_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batche
     """Return the FileIdAssigner's task."""
 
     def task(batches: Batches) -> Batches:
-        output = _TaskOutput(channel)
-        keyed = _sorted_pieces(_pieces(batches), plan.intake)
-        for rows in assign(plan, keyed, _attempt().task, output.emit):
+        output = TaskOutput(channel)
+        keyed = _sorted_pieces(pieces_of(batches), plan.intake)
+        for rows in assign(plan, keyed, this_attempt().task, output.emit):
             yield from rows.to_batches()
         output.send_events()
 
@@ -136,17 +146,17 @@ def write_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches
     """Return the BucketWriter's task."""
 
     def task(batches: Batches) -> Batches:
-        output = _TaskOutput(channel)
+        output = TaskOutput(channel)
         assigned = assigned_schema(plan)
-        rows = (piece.cast(assigned) for piece in _pieces(batches, channel.kill))
-        for status in write(plan, rows, _attempt(), output.emit):
+        rows = (piece.cast(assigned) for piece in pieces_of(batches, channel.kill))
+        for status in write(plan, rows, this_attempt(), output.emit):
             output.rows.append(("status", status.to_json()))
         yield from output.batches()
 
     return task
 
 
-def _pieces(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
+def pieces_of(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
     """Yield non-empty batches; `kill` ends the process of a first attempt, like `kill -9`."""
     for batch in batches:
         if batch.num_rows:
@@ -171,12 +181,12 @@ def _sorted_pieces(pieces: Iterable[pa.Table], intake: Intake) -> Iterator[pa.Ta
 
 
 @dataclass(slots=True)
-class _TaskOutput:
+class TaskOutput:
     """A task's output for the driver: events and write statuses, as rows."""
 
     channel: Channel
     rows: list[tuple[str, str]] = field(default_factory=list)
-    attempt: int = field(default_factory=lambda: _attempt().attempt)
+    attempt: int = field(default_factory=lambda: this_attempt().attempt)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def emit(self, kind: str, **values: object) -> None:
@@ -202,7 +212,8 @@ def _rows(rows: list[tuple[str, str]]) -> Batches:
         yield pa.RecordBatch.from_arrays(columns, names=["kind", "payload"])
 
 
-def _attempt() -> TaskAttempt:
+def this_attempt() -> TaskAttempt:
+    """Return the running Spark task's attempt."""
     context = TaskContext.get()
     if context is None:  # outside a Spark task there is only one attempt
         return TaskAttempt()

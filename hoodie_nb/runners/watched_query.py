@@ -5,6 +5,8 @@ mutex and runs the checkpoint. When Spark has written `commits/N`, which a threa
 disk, the checkpoint has succeeded: this is the notification that commits the instant that N
 prepared. Spark calls N+1 only after `commits/N`, and the start of N+1 commits N too.
 
+With `commit_interval="auto"` this thread applies what is sealed (`runners/background.py`).
+
 *Fault tolerance*: a crash before N is prepared leaves an instant that the next start rolls back,
 and Spark runs N again; after prepare, N is recognised by the fingerprint of `offsets/N`, skipped,
 and committed if necessary. A failed or timed-out batch restarts the query up to `max_restarts`
@@ -20,10 +22,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import AnalysisException
 
 from hoodie_nb.commit.lock import JobHold
 from hoodie_nb.errors import (
@@ -34,11 +36,12 @@ from hoodie_nb.errors import (
     InvalidTable,
     WriteFailed,
 )
-from hoodie_nb.events import EventLog
+from hoodie_nb.events import EventLog, log_events
+from hoodie_nb.runners.background import BackgroundCommits
 from hoodie_nb.runners.lost_jvm import JVM_IS_GONE, jvm_is_gone
 from hoodie_nb.runners.micro_batches import MicroBatches
 from hoodie_nb.runners.settings import StreamSettings
-from hoodie_nb.runners.spark import receiver, stop_started
+from hoodie_nb.runners.spark import first_cause, receiver, stop_started
 from hoodie_nb.runners.spark_files import sources_of, with_places
 from hoodie_nb.runners.triggers import POLL_S
 from hoodie_nb.table.handle import TableHandle
@@ -55,10 +58,13 @@ class _Stopping(Exception):
 class WatchedQuery:
     """A streaming query into a table, and the thread that commits what its batches prepared."""
 
+    _background: BackgroundCommits | None = None  # with commit_interval="auto"
+
     def __init__(self, stream: DataFrame, table: TableHandle, settings: StreamSettings) -> None:
         self.settings = settings
         self.query: StreamingQuery
         self._stream, self._events = stream, EventLog()
+        log_events(self._events, table.config.name)
         self._live = receiver(stream, self._events)
         with contextlib.ExitStack() as undo:
             undo.callback(self._live.close)
@@ -70,12 +76,16 @@ class WatchedQuery:
         self._batches = MicroBatches(stream, table, settings, self._events, self._live)
         self.checkpointing, self._folder = self._batches.checkpointing, self._batches.folder
         self._stopping, self._killed, self._ended = (threading.Event() for _ in range(3))
+        self._written, self._written_at = threading.Event(), 0.0  # the last batch's end
         self._in_batch = threading.Lock()
         done = self._folder.last()  # sealed checkpoints do not wait for another batch
         self._last_batch = -1 if done is None else done.batch_id
         self._error: BaseException | None = None
         self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
         undo.callback(self._hold.release)
+        if settings.interval is not None and settings.interval.background:
+            most, events = settings.max_restarts, self._events
+            self._background = BackgroundCommits(self._batches, self._hold, events, most)
         self._refuse_shared_folder()
         self._settle()
         undo.push(self._abandon)
@@ -93,13 +103,20 @@ class WatchedQuery:
 
     def _settle(self) -> None:
         with self._hold.writing():
+            self._hold.wait_until_unused()
             self._batches.settle()
 
     def _start(self) -> None:
         self._folder.clear_torn_start()
-        self._folder.sources = sources_of(stream := with_places(self._stream))
+        self._folder.sources = sources_of(self._stream)
+        stream = with_places(self._stream, ahead=self._folder.listed_ahead())
         writer = stream.writeStream.option("checkpointLocation", self._folder.path)
-        self.query = writer.foreachBatch(self._on_batch).trigger(**self.settings.trigger).start()
+        writer = writer.foreachBatch(self._on_batch).trigger(**self.settings.trigger)
+        try:
+            self.query = writer.start()
+        except (AnalysisException, Py4JJavaError) as error:
+            cause = first_cause(str(error))
+            raise InvalidConfig(f"Spark cannot run this stream in append mode: {cause}") from None
         self._events.emit(
             "job_started",
             query=str(self.query.id),
@@ -134,8 +151,7 @@ class WatchedQuery:
                 self._restart()
             self._error = self._error or self._failed_outside()
             if not self._killed.is_set():
-                with self._hold.writing():
-                    self.checkpointing.complete()
+                self._complete()
         except BaseException as error:
             self._error = self._error or error
         suspect, lost = (Py4JError, OSError, WriteFailed), isinstance(self._error, Py4JError)
@@ -166,7 +182,8 @@ class WatchedQuery:
         """Start the query again; after a crash, first recover as the next process would."""
         self._error = None
         if self._batches.coordinator.dead:
-            self._batches.coordinator.dead = False
+            for coordinator in self._batches.coordinators:
+                coordinator.dead = False
             self._settle()
         self._start()
 
@@ -176,14 +193,24 @@ class WatchedQuery:
         while self.query.isActive:
             if self._stopping.is_set():
                 self._end_query()
+                continue
             last = self._last_batch
             timed = self.settings.interval is not None and self.settings.interval.duration_ms
-            if (last > noticed or timed) and self._folder.completed(last):
+            if self._background is not None:
+                if self._background.due and self._folder.completed(last):
+                    self._background.apply()
+            elif (last > noticed or timed) and self._folder.completed(last):
                 noticed = last
                 with self._hold.writing():
                     if last == self._last_batch:
                         self._notify(last)
-            time.sleep(POLL_S)
+            self._pause(self._last_batch > noticed)
+
+    def _pause(self, awaits: bool) -> None:
+        """Wait for a short time; `awaits` a notification, which is likely soon after the batch."""
+        soon = awaits and time.monotonic() < self._written_at + 5 * POLL_S
+        if self._written.wait(POLL_S / 20 if soon else POLL_S):
+            self._written.clear()
 
     def _end_query(self) -> None:
         """End a query that should stop, between two batches unless it is killed."""
@@ -204,8 +231,18 @@ class WatchedQuery:
     def _notify(self, batch_id: int) -> None:
         try:
             self.checkpointing.notify(batch_id)
+            if self.settings.interval is not None:
+                self._batches.oldest_ms = self.checkpointing.oldest_ms()
         except HoodieError as error:  # it stays prepared: the next checkpoint or start completes it
             self._events.emit("commit_failed", why=str(error))
+
+    def _complete(self) -> None:
+        """Commit everything that is prepared or sealed."""
+        with self._hold.writing():
+            self._hold.wait_until_unused()
+            self.checkpointing.complete()
+            if self.settings.interval is not None:
+                self._batches.oldest_ms = self.checkpointing.oldest_ms()
 
     def _restartable(self) -> bool:
         """Whether the query failed in a way that a rerun of the batch can fix."""
@@ -219,29 +256,15 @@ class WatchedQuery:
         try:
             if self._stopping.is_set():
                 raise _Stopping
-            with self._in_batch, self._hold.writing(), self._timeout(batch_id):
+            limit = self._batches.limit(batch_id, self._cancel_jobs)
+            with self._in_batch, self._hold.writing(), limit:
                 self._batches.run(batch, batch_id, str(self.query.id))
-                self._last_batch = batch_id
+                self._last_batch, self._written_at = batch_id, time.monotonic()
+            self._written.set()
         except BaseException as error:
             if not isinstance(error, _Stopping) and not self._killed.is_set():
                 self._error = self._error or error  # a dying watcher interrupts the batch
             raise RuntimeError(f"{type(error).__name__}: {error}"[:200]) from None
 
-    @contextlib.contextmanager
-    def _timeout(self, batch_id: int) -> Iterator[None]:
-        """Cancel the batch's Spark jobs if the checkpoint takes too long."""
-        limit = self.settings.checkpoint_timeout_s
-        if limit is None:
-            yield
-            return
-
-        def cancel() -> None:
-            self._events.emit("checkpoint_timed_out", batch=batch_id, seconds=limit)
-            self._stream.sparkSession.sparkContext.cancelJobGroup(str(self.query.runId))
-
-        timer = threading.Timer(limit, cancel)
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def _cancel_jobs(self) -> None:
+        self._stream.sparkSession.sparkContext.cancelJobGroup(str(self.query.runId))

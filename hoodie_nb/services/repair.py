@@ -31,6 +31,7 @@ from hoodie_nb.table.base_file import (
     open_base_file,
     read_footer,
     read_keys,
+    read_rows,
     stored_schema,
 )
 from hoodie_nb.table.checksums import ChecksummedFile
@@ -110,15 +111,9 @@ def _losers(
 
 def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
     """Return the columns that decide between rows: key, commit time, ordering value."""
-    names = [
-        RECORD_KEY,
-        COMMIT_TIME,
-        *([plan.intake.ordering] * (plan.intake.ordering is not None)),
-    ]
+    names = filter(None, [RECORD_KEY, COMMIT_TIME, plan.intake.ordering])
     schema = pa.schema([stored_schema(plan.intake.schema).field(name) for name in names])
-    path = plan.storage.fetch(piece.path)
-    rows = iterate_rows(open_base_file(path), schema, path)
-    return pa.concat_tables([schema.empty_table(), *rows])
+    return read_rows(plan.storage.fetch(piece.path), schema)
 
 
 def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> WriteStatus:

@@ -20,9 +20,8 @@ hashed.
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +30,9 @@ import pyarrow.parquet as pq
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.bloom import BloomFilter
-from hoodie_nb.table.footer import NAME, FooterSink, open_verified
+from hoodie_nb.table.checksums import ChecksummedFile
+from hoodie_nb.table.dictionaries import unified
+from hoodie_nb.table.footer import NAME, open_verified, sealed
 from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.schema import (
     COMMIT_TIME,
@@ -39,13 +40,14 @@ from hoodie_nb.table.schema import (
     META_FIELDS,
     PARTITION_PATH,
     RECORD_KEY,
-    as_type,
+    conform,
 )
 from hoodie_nb.table.storage import permitted
 
 BLOOM, BLOOM_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
 MIN_KEY, MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
 ROW_GROUP = 131_072
+FEW_VALUES = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _SMALLEST_BLOOM = 1024
 
 
@@ -64,10 +66,10 @@ class Footer:
         return BloomFilter.parse(self.bloom_text, self.bloom_type) if self.bloom_text else None
 
 
-def open_base_file(path: str) -> pq.ParquetFile:
+def open_base_file(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     """Open a base file, or raise InvalidTable naming it; its pages are verified when read."""
     with read_errors(path), permitted(path):
-        return open_verified(path)
+        return open_verified(path, dictionaries)
 
 
 @contextlib.contextmanager
@@ -114,25 +116,24 @@ def index_objection(footer: Footer, keys: pa.Array) -> str | None:
 
 def read_keys(path: str) -> pa.Array:
     """Return the record keys of a base file in file order."""
-    with read_errors(path):
-        column = open_base_file(path).read([RECORD_KEY], use_threads=False).column(0)
-        return pc.cast(column, pa.string()).combine_chunks()
+    batches = _batches(open_base_file(path), path, [RECORD_KEY])
+    keys = [pc.cast(batch.column(0), pa.string()) for batch in batches]
+    return pa.concat_arrays([pa.array([], pa.string()), *keys])
 
 
 def verify_pages(path: str) -> None:
     """Read a whole base file, or raise InvalidTable naming it."""
-    with read_errors(path):
-        for _ in open_base_file(path).iter_batches(ROW_GROUP, use_threads=False):
-            pass
+    for _ in _batches(open_base_file(path), path):
+        pass
 
 
-def partition_path_in(path: str) -> str | None:
-    """Return the partition path in the first row of a base file; None without rows."""
+def first_row(path: str, columns: Sequence[str]) -> pa.Table | None:
+    """Return these columns of a base file's first row; None without rows, or without a column."""
     file = open_base_file(path)
-    if PARTITION_PATH in file.schema_arrow.names:
+    if {*columns} <= {*file.schema_arrow.names}:
         with read_errors(path):
-            for batch in file.iter_batches(1, columns=[PARTITION_PATH]):
-                return str(batch.column(0)[0].as_py())
+            for batch in file.iter_batches(1, columns=columns, use_threads=False):
+                return pa.Table.from_batches([batch])
     return None
 
 
@@ -141,37 +142,33 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*META_FIELDS, *(pa.field(f.name, f.type) for f in schema)])
 
 
-def conform(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
-    """Return stored rows with exactly the columns of `schema`: cast, missing ones null.
-
-    Raises InvalidTable naming file and column if values do not fit.
-    """
-    columns = [
-        _fitting(rows.column(f.name), f, where)
-        if f.name in rows.column_names
-        else pa.nulls(rows.num_rows, f.type)
-        for f in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _fitting(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
-    try:
-        return column if column.type == field.type else as_type(column, field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidTable(
-            f"{where} has column {field.name!r} as {column.type}, which does not fit "
-            f"the table's current type, {field.type} ({str(error)[:120]}): restore the table to "
-            "before that change, or rewrite the file with the engine that changed it"
-        ) from None
-
-
 def iterate_rows(file: pq.ParquetFile, schema: pa.Schema, path: str) -> Iterator[pa.Table]:
     """Yield the rows of the base file at `path` in pieces of `ROW_GROUP` rows, as in `schema`."""
     names = [name for name in schema.names if name in file.schema_arrow.names]
+    for batch in _batches(file, path, names):
+        yield conform(pa.Table.from_batches([batch]), schema, f"base file {path}")
+
+
+def _batches(
+    file: pq.ParquetFile, path: str, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of a base file, or raise InvalidTable naming it.
+
+    Arrow skips a page whose header is damaged, and ends early without an error.
+    """
+    left = file.metadata.num_rows
     with read_errors(path):
-        for batch in file.iter_batches(ROW_GROUP, columns=names, use_threads=False):
-            yield conform(pa.Table.from_batches([batch]), schema, f"base file {path}")
+        for batch in file.iter_batches(ROW_GROUP, columns=columns, use_threads=False):
+            left -= batch.num_rows
+            yield batch
+        if left:
+            raise pa.ArrowInvalid(f"{left} of its rows are missing from its pages")
+
+
+def read_rows(path: str, schema: pa.Schema) -> pa.Table:
+    """Return all rows of the base file at `path`, as in `schema`."""
+    pieces = iterate_rows(open_base_file(path), schema, path)
+    return pa.concat_tables([schema.empty_table(), *pieces])
 
 
 class BaseFileWriter:
@@ -184,7 +181,7 @@ class BaseFileWriter:
 
     def __init__(
         self,
-        sink: Any,  # noqa: ANN401 -- any sink of pyarrow
+        sink: ChecksummedFile,
         schema: pa.Schema,
         *,
         name: str,
@@ -196,12 +193,12 @@ class BaseFileWriter:
     ) -> None:
         self._schema = stored_schema(schema)
         self._avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
-        self._sink, self._codec, self._name = FooterSink(sink), codec, name
+        self._sink, self._codec, self._name = sink, codec, name
         self._fpp, self._late_keys = bloom_fpp, expected_rows is None
         self._keys: list[pa.ChunkedArray] = []
         bloom = _sized(expected_rows or 0, bloom_fpp)
         self.keeps_bloom = inherited is not None and _still_fits(inherited, bloom)
-        self._bloom = inherited if inherited is not None and self.keeps_bloom else bloom
+        self.bloom = inherited if inherited is not None and self.keeps_bloom else bloom
         self._range: KeyRange | None = None
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
@@ -217,7 +214,7 @@ class BaseFileWriter:
         if self._late_keys:
             self._keys.append(keys)
         elif len(fresh):
-            self._bloom.add(fresh)
+            self.bloom.add(fresh)
         found = KeyRange.of(keys)
         self._range = found if self._range is None or found is None else self._range | found
         self.rows += rows.num_rows
@@ -227,16 +224,19 @@ class BaseFileWriter:
             self.write_group()
 
     def write_group(self) -> None:
-        """Write the pending rows as a row group."""
+        """Write the pending rows as a row group; without any, only the first group is written."""
+        if not self._waiting and self._writer is not None:
+            return
         rows = pa.concat_tables(self._waiting) if self._waiting else self._schema.empty_table()
         self._waiting, self._waiting_rows = [], 0
+        rows = unified(rows)
         self._open(rows).write_table(rows, row_group_size=2 * ROW_GROUP)
 
     def _open(self, rows: pa.Table) -> pq.ParquetWriter:
         if self._writer is None:
             self._writer = pq.ParquetWriter(
                 self._sink,
-                self._schema,
+                rows.schema,
                 store_schema=False,
                 coerce_timestamps="us",
                 version="1.0",
@@ -248,16 +248,15 @@ class BaseFileWriter:
 
     def close(self) -> None:
         """Write the pending rows and the footer; the sink stays open."""
-        if self._waiting or self._writer is None:
-            self.write_group()
+        self.write_group()
         assert self._writer is not None
         if self._late_keys:
-            self._bloom = _sized(self.rows, self._fpp)
+            self.bloom = _sized(self.rows, self._fpp)
             for keys in self._keys:
-                self._bloom.add(keys)
+                self.bloom.add(keys)
         entries = {
-            BLOOM: self._bloom.to_text(),
-            BLOOM_TYPE: self._bloom.type_code,
+            BLOOM: self.bloom.to_text(),
+            BLOOM_TYPE: self.bloom.type_code,
             "parquet.avro.schema": self._avro,
             "writer.model.name": "avro",
             NAME: self._name,
@@ -268,7 +267,7 @@ class BaseFileWriter:
         self._writer.add_key_value_metadata(entries)
         self._sink.hold()
         self._writer.close()
-        self._sink.seal()
+        self._sink.write(sealed(self._sink.held()))
 
     def abandon(self) -> None:
         """Abandon an unfinished file, before its sink is closed."""
@@ -291,7 +290,7 @@ def _still_fits(inherited: BloomFilter, wanted: BloomFilter) -> bool:
 def _repetitive(rows: pa.Table) -> list[str]:
     """Return the columns to encode with a dictionary: constant meta columns, repetitive text."""
     sample = rows.slice(0, 4096)
-    names = [COMMIT_TIME, PARTITION_PATH, FILE_NAME]
+    names = [*FEW_VALUES]
     for field in rows.schema:
         if field.name in names or not pa.types.is_string(field.type) or not sample.num_rows:
             continue

@@ -12,9 +12,10 @@ cannot, since they hold the table's lock.
 
 import ctypes
 import errno
+import filecmp
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import BinaryIO
@@ -96,18 +97,16 @@ def rename_new(source: Place, target: Place) -> None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
 
 
-def entry_of(found: "os.DirEntry[str]") -> Entry | None:
-    """Return a directory entry; None if it has been deleted in the meantime."""
-    try:
-        return _entry(found.name, found.stat(follow_symlinks=False), found.stat)
-    except FileNotFoundError:
-        return None
+def entries_of(found: "Iterable[os.DirEntry[str]]") -> Iterator[Entry]:
+    """Yield the directory entries, without those that have been deleted in the meantime."""
+    for each in found:
+        with suppress(FileNotFoundError):
+            yield _entry(each.name, each.stat(follow_symlinks=False), each.stat)
 
 
-def name_of(found: "os.DirEntry[str]") -> Entry:
-    """Return a directory entry without size and time, which needs no look at the file."""
-    is_folder = found.is_dir(follow_symlinks=False)
-    return Entry(found.name, is_folder, is_link=found.is_symlink())
+def names_of(found: "Iterable[os.DirEntry[str]]") -> list[str]:
+    """Return the names of all entries except folders, without examining any file."""
+    return [each.name for each in found if not each.is_dir(follow_symlinks=False)]
 
 
 def entry_at(path: str) -> Entry | None:
@@ -138,12 +137,5 @@ def create_new(folder: int, name: str, path: str) -> BinaryIO:
 
 def same_content(first: str, second: str) -> bool:
     """Whether two files have the same bytes."""
-    if os.path.getsize(first) != os.path.getsize(second):
-        return False
-    with open(first, "rb") as a, open(second, "rb") as b:
-        while True:
-            left, right = a.read(1 << 20), b.read(1 << 20)
-            if left != right:
-                return False
-            if not left:
-                return True
+    filecmp.clear_cache()  # a file may be damaged without a change of its time
+    return filecmp.cmp(first, second, shallow=False)

@@ -14,19 +14,19 @@ bytes below, big endian; `hoodie_bloom_filter_type_code` names the layout.
 *Size*: n keys at false-positive rate p take ceil(n * -ln p / ln² 2) bits and ceil(ln 2 * bits / n)
 hashes: 43 bits and 30 hashes per key at Hudi's 1e-9. Java's defaults (60 000 keys, DYNAMIC_V0) put
 431 380 characters into every file, however small. A writer that knows its number of records needs
-no growth, so `sized(n)` is SIMPLE; Hudi reads both.
+no growth, so this library writes SIMPLE and reads both, as Hudi
+does.
 
 *Semantics*: a key sets the bits |h| mod bits, for each h in a chain of hashes: h = murmur2 of the
 key's UTF-8 with the previous h as its seed, initially 0; |h| as an int32. Hadoop's murmur2 differs
-from the textbook: bytes after the last whole word count from the end and are sign-extended. A
-DYNAMIC_V0 key goes into the last row; when that is full, a new row is added or, once there are rows
-for `max_entries` keys, all rows are used in turn. Words are mixed without the seed, so only the
-chain is repeated; keys are sorted by descending word count, so word j belongs to a prefix of them.
+from the textbook: bytes after the last whole word count from the end and are sign-extended. A key
+is "maybe" if one row has all its bits. Words are mixed without the seed, so only the chain is
+repeated; keys are sorted by descending word count, so word j belongs to a prefix of them.
 
 **Caveats**: a filter with more keys than it was sized for stays correct but says "maybe" too often;
-create a new one. A parsed filter does not know `max_entries` and adds no more rows (as in Java).
-A key of one megabyte takes about 15 seconds. Jenkins hashing and Hadoop's unversioned header are
-refused: Hudi never writes them.
+create a new one. Keys added to a DYNAMIC_V0 filter go into its first row. A key of one megabyte
+takes about 15 seconds. Jenkins hashing and Hadoop's unversioned header are refused: Hudi never
+writes them.
 
 *Source:* Hudi `BloomFilterFactory`, `InternalDynamicBloomFilter`; Hadoop `util.hash.MurmurHash`.
 """
@@ -110,24 +110,21 @@ class BloomFilter:
     hashes: int
     entries: int  # keys per row; 0 in SIMPLE, which does not store it
     _rows: Bytes
-    max_entries: int = 0
     _in_last_row: int = 0
-    _spilled: int = 0  # keys added after all rows were full
 
     @classmethod
-    def sized(cls, entries: int, fpp: float = 1e-9, max_entries: int | None = None) -> BloomFilter:
-        """Return an empty SIMPLE, or DYNAMIC_V0 up to `max_entries`. Raises: InvalidConfig."""
-        if entries < 0 or not 0 < fpp < 1 or (max_entries is not None and max_entries < 1):
-            given = f"bloom filter with entries={entries}, fpp={fpp}, max_entries={max_entries}"
-            raise InvalidConfig(f"{given}: need entries >= 0, 0 < fpp < 1, max_entries >= 1")
+    def sized(cls, entries: int, fpp: float = 1e-9) -> BloomFilter:
+        """Return an empty SIMPLE filter for so many keys. Raises: InvalidConfig."""
+        if entries < 0 or not 0 < fpp < 1:
+            given = f"bloom filter with entries={entries}, fpp={fpp}"
+            raise InvalidConfig(f"{given}: need entries >= 0 and 0 < fpp < 1")
         entries = max(entries, 1)  # a file emptied by deletes still has a filter
         bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
         hashes = math.ceil(math.log(2) * bits / entries)
         if bits > _INT32_MAX or hashes > _MAX_HASHES:
             takes = f"{bits} bits and {hashes} hashes (at most {_INT32_MAX} and {_MAX_HASHES})"
             raise InvalidConfig(f"a bloom filter would take {takes}; lower entries or raise fpp")
-        rows = np.zeros((1, -(-bits // 8)), dtype=np.uint8)
-        return cls(bits, hashes, entries if max_entries else 0, rows, max_entries or 0)
+        return cls(bits, hashes, 0, np.zeros((1, -(-bits // 8)), dtype=np.uint8))
 
     @classmethod
     def parse(cls, text: str, type_code: str) -> BloomFilter:
@@ -150,7 +147,7 @@ class BloomFilter:
         sane = entries > 0 and count > 0 and in_last_row >= 0
         _require(sane, f"of {count} rows for {entries} keys each, {in_last_row} in the last")
         rows = _parsed_rows(data, _COUNTS.size, count, bits)
-        return cls(bits, hashes, entries, rows, _in_last_row=in_last_row)
+        return cls(bits, hashes, entries, rows, in_last_row)
 
     @property
     def type_code(self) -> str:
@@ -160,14 +157,13 @@ class BloomFilter:
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Add record keys (strings). Raises: InvalidInput on null or empty keys, adding none."""
         data, starts, lengths = key_bytes(keys)
-        base = self._assigned_rows(len(starts)) * (self._rows.shape[1] * 8)
-        flat: Bools = np.unpackbits(self._rows, bitorder="little").view(np.bool_)
-        for block, chain in _blocks(data, starts, lengths, _BLOCK_KEYS):
-            offset, h = base[block], _SEED
+        flat: Bools = np.unpackbits(self._rows[0], bitorder="little").view(np.bool_)
+        for _, chain in _blocks(data, starts, lengths, _BLOCK_KEYS):
+            h = _SEED
             for _ in range(self.hashes):
                 h = chain.next(h)
-                flat[offset + _positions(h, self.bits)] = True
-        self._rows = np.packbits(flat, bitorder="little").reshape(len(self._rows), -1)
+                flat[_positions(h, self.bits)] = True
+        self._rows[0] = np.packbits(flat, bitorder="little")
 
     def might_contain(self, keys: pa.Array | pa.ChunkedArray) -> Bools:
         """Return for each key whether it may have been added (no is certain). Raises: as `add`."""
@@ -186,44 +182,14 @@ class BloomFilter:
         header = (_VERSION, self.hashes, _MURMUR, self.bits)
         parts = [_HEADER.pack(*header) + row.tobytes() for row in self._rows]
         if self.entries:
-            in_last_row = min(self._in_last_row, _INT32_MAX)
-            parts.insert(0, _COUNTS.pack(*header, self.entries, in_last_row, len(self._rows)))
+            counts = self.entries, self._in_last_row, len(self._rows)
+            parts.insert(0, _COUNTS.pack(*header, *counts))
         return base64.b64encode(b"".join(parts)).decode("ascii")
-
-    def same_shape(self, other: BloomFilter) -> bool:
-        """Return whether type, bits, hashes, keys per row and number of rows are equal."""
-        return self._shape() == other._shape()
-
-    def union(self, other: BloomFilter) -> BloomFilter:
-        """Return the filter of both key sets. Raises: ValueError unless `same_shape`."""
-        if not self.same_shape(other):
-            raise ValueError(f"bloom filters of different shapes cannot be merged: {self}, {other}")
-        both = BloomFilter(self.bits, self.hashes, self.entries, self._rows | other._rows)
-        both.max_entries = max(self.max_entries, other.max_entries)
-        both._in_last_row = self._in_last_row + other._in_last_row
-        both._spilled = self._spilled + other._spilled
-        return both
 
     def __repr__(self) -> str:
         """Show the shape."""
-        return "BloomFilter({}, bits={}, hashes={}, entries={}, rows={})".format(*self._shape())
-
-    def _shape(self) -> tuple[str, int, int, int, int]:
-        return self.type_code, self.bits, self.hashes, self.entries, len(self._rows)
-
-    def _assigned_rows(self, count: int) -> Ints:
-        """Assign `count` more keys to rows, opening rows as Java does key by key."""
-        if not (self.entries and count):
-            return np.zeros(count, dtype=np.int64)
-        last, order = len(self._rows) - 1, np.arange(count, dtype=np.int64)
-        free = max(0, -(-self.max_entries // self.entries) - len(self._rows))
-        ahead = (self._in_last_row + order) // self.entries  # rows after the last one, if unlimited
-        opened, placed = min(free, int(ahead[-1])), int((ahead <= free).sum())
-        self._rows = np.pad(self._rows, ((0, opened), (0, 0)))
-        around = np.maximum(self._spilled + order - placed - 1, 0)  # Java starts with row 0 twice
-        self._spilled += count - placed
-        self._in_last_row += count - opened * self.entries
-        return np.where(ahead <= free, last + ahead, around % len(self._rows))
+        shape = f"BloomFilter({self.type_code}, bits={self.bits}, hashes={self.hashes}"
+        return shape + (f", rows={len(self._rows)})" if self.entries else ")")
 
     def _hits(self, chain: _Chain, rounds: int) -> Ints:
         """Find the keys for which some row has the bits of the first `rounds` hashes."""

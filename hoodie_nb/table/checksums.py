@@ -1,7 +1,8 @@
 """Checksums: this library verifies its own files before it uses them.
 
 Sealed runs, prepared records, staged files, staged deletes and progress may be the only copy of
-rows that a stream considers written, or of the fact that it does. None is used without a check.
+rows that a stream considers written, or the only record that it does. None is used before it is
+verified.
 
 *On disk*: a record is `{"crc32": "<8 hex digits>", "record": {...}}`, the CRC-32 over the bytes of
 the inner object. Such a record names a file together with its length and CRC-32.
@@ -48,7 +49,7 @@ class StoredFile:
         if entry is None:
             raise InvalidTable(f"{storage.root}/{self.path} is missing; {stake}")
         size = entry.size_bytes
-        found = _crc_of(storage.fetch(self.path)) if size == self.size_bytes else None
+        found = crc_of(storage.fetch(self.path)) if size == self.size_bytes else None
         if size != self.size_bytes:
             raise InvalidTable(
                 f"{storage.root}/{self.path} has {size} bytes where {self.size_bytes} were "
@@ -61,7 +62,8 @@ class StoredFile:
             )
 
 
-def _crc_of(path: str) -> int:
+def crc_of(path: str) -> int:
+    """Return the CRC-32 of a local file."""
     crc = 0
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(_PIECE):
@@ -75,22 +77,35 @@ class ChecksummedFile(io.BufferedIOBase):
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.size_bytes = self.crc = 0
+        self._held: bytearray | None = None
 
     def writable(self) -> bool:
         """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the bytes written so far."""
-        return self.size_bytes
+        """Return the bytes written so far, also those that are held."""
+        return self.size_bytes + len(self._held or b"")
 
     def write(self, data: Any) -> int:  # noqa: ANN401 -- any buffer
-        """Write bytes, counting them."""
+        """Write bytes, counting them; after `hold` they are kept for `held`."""
         view = memoryview(data).cast("B")
+        if self._held is not None:
+            self._held += view
+            return view.nbytes
         self._file.write(view)
         self.crc = zlib.crc32(view, self.crc)
         self.size_bytes += view.nbytes
         return view.nbytes
+
+    def hold(self) -> None:
+        """Keep what is written from now on: the file's end."""
+        self._held = bytearray()
+
+    def held(self) -> bytes:
+        """Return what was kept since `hold`; from now on bytes are written again."""
+        end, self._held = bytes(self._held or b""), None
+        return end
 
     def flush(self) -> None:
         """Flush everything to the operating system."""

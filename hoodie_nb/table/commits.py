@@ -1,25 +1,31 @@
 """Commit metadata: what one instant wrote, as stored in its completed file.
 
-*On disk* (table version 6): JSON. `partitionToWriteStats` maps a partition path (`""` without
+*On disk*: JSON (table version 6), or an Avro file with the same names (versions 8 and 9), which is
+recognised by its first bytes. `partitionToWriteStats` maps a partition path (`""` without
 partitions) to one entry per base file; `extraMetadata.schema` is the Avro schema without meta
 fields; `operationType` is Hudi's name of the operation. The previous commit of a new file group is
-the string `"null"`. A commit of ours has a checksum of its instant and of all that it says,
-`extraMetadata._hoodie_nb_checksum`: `2-` and the CRC-32. Older ones have one of `extraMetadata`
-only, without the prefix.
+the string `"null"`. Our commits have a checksum over their instant and their whole content,
+`extraMetadata._hoodie_nb_checksum`: `2-` (JSON) or `3-` (Avro) and the CRC-32. In older ones it
+covers only `extraMetadata` and has no prefix. An engine that upgrades the table converts JSON to
+Avro and drops fields, so the checksum of a converted commit is not compared.
 
 *Source:* HoodieCommitMetadata, HoodieWriteStat, HoodieReplaceCommitMetadata.
 """
 
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.avro_file import MAGIC, decode, encode, load_schema
 from hoodie_nb.table.checksums import StoredFile
+from hoodie_nb.table.storage import joined
 
-_CHECKSUM, _WHOLE = "_hoodie_nb_checksum", "2-"
+_CHECKSUM, _JSON, _AVRO = "_hoodie_nb_checksum", "2-", "3-"
+_SCHEMA = load_schema("HoodieCommitMetadata")
 _COUNTERS = ["numWrites", "numInserts", "numUpdateWrites", "numDeletes"]
 _COUNTERS += ["totalWriteBytes", "fileSizeInBytes"]
 _ZEROS = ["numUpdates", "totalWriteErrors", "totalLogReadTimeMs", "totalLogRecords"]
@@ -62,7 +68,7 @@ class WriteStatus:
     @property
     def path(self) -> str:
         """Return the final path of the file, relative to the table's root."""
-        return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
+        return joined(self.partition_path, self.file_name)
 
     @property
     def staged_file(self) -> StoredFile | None:
@@ -97,7 +103,7 @@ class WriteStatus:
 class CommitMetadata:
     """A decoded completed file of a commit or replacecommit.
 
-    `verified`: a checksum of ours covers all of it, so no file is missing in it.
+    `verified`: our checksum covers all of it, so no file is missing from it.
     """
 
     operation: str
@@ -110,21 +116,24 @@ class CommitMetadata:
     def parse(cls, content: bytes, where: str) -> "CommitMetadata":
         """Return the metadata in a completed file, or raise InvalidTable naming the file.
 
-        The name of `where` begins with the instant, which a commit of ours must be about.
+        The file name in `where` begins with the instant, to which a commit of ours must belong.
         """
         try:
-            raw = _typed(json.loads(content), dict)
+            raw = _typed(_decoded(content), dict)
             stats = _typed(raw.get("partitionToWriteStats") or {}, dict)
             extra = _typed(raw.get("extraMetadata") or {}, dict)
             replaced = _typed(raw.get("partitionToReplaceFileIds") or {}, dict)
-            ours = _CHECKSUM.encode() in content
-            time17 = where.rpartition("/")[2].partition(".")[0]
+            kind = _AVRO if content.startswith(MAGIC) else _JSON
+            avro = str(extra.get(_CHECKSUM, kind)).startswith(_AVRO)
+            converted = avro != (kind == _AVRO)  # by another engine, with the table's version
+            ours = _CHECKSUM.encode() in content and not converted
+            time17 = re.split(r"[._]", where.rpartition("/")[2])[0]
             found = cls(
                 operation=str(raw.get("operationType") or "UNKNOWN"),
                 stats={p: [_checked(s) for s in _typed(v or [], list)] for p, v in stats.items()},
                 extra={k: _typed(v, str) for k, v in extra.items() if v is not None},
                 replaced={p: [_typed(i, str) for i in v or []] for p, v in replaced.items()},
-                verified=ours and extra.get(_CHECKSUM) == _checksum(time17, raw),
+                verified=ours and extra.get(_CHECKSUM) == _checksum(time17, raw, kind),
             )
             if ours and not found.verified and extra.get(_CHECKSUM) != _checksum_of_notes(extra):
                 raise ValueError("damaged, or of another instant: its checksum does not match")
@@ -145,6 +154,10 @@ class CommitMetadata:
         return [stat["path"] for stats in self.stats.values() for stat in stats]
 
 
+def _decoded(content: bytes) -> Any:  # noqa: ANN401 -- JSON or a record of Avro
+    return decode(content) if content.startswith(MAGIC) else json.loads(content)
+
+
 def _typed(value: Any, kind: type) -> Any:  # noqa: ANN401 -- JSON
     if type(value) is not kind:
         raise TypeError(f"{str(value)[:40]!r} is not of type {kind.__name__}")
@@ -159,12 +172,12 @@ def _checked(stat: Any) -> Mapping[str, Any]:  # noqa: ANN401 -- JSON
     return cast(Mapping[str, Any], stat)
 
 
-def _checksum(time17: str, content: Mapping[str, Any]) -> str:
-    """Return the checksum of a commit of ours: of its instant, its files and what it carries."""
+def _checksum(time17: str, content: Mapping[str, Any], prefix: str) -> str:
+    """Return the checksum of a commit of ours, over its instant, its files and its notes."""
     extra = content.get("extraMetadata") or {}
     carried = {k: v for k, v in extra.items() if k != _CHECKSUM}
     text = json.dumps([time17, {**content, "extraMetadata": carried}], sort_keys=True)
-    return f"{_WHOLE}{zlib.crc32(text.encode()):08x}"
+    return f"{prefix}{zlib.crc32(text.encode()):08x}"
 
 
 def _checksum_of_notes(extra: Mapping[str, str]) -> str:
@@ -174,19 +187,28 @@ def _checksum_of_notes(extra: Mapping[str, str]) -> str:
 
 
 def encode_commit(
-    time17: str, statuses: Sequence[WriteStatus], operation: str, extra: Mapping[str, str]
+    time17: str,
+    statuses: Sequence[WriteStatus],
+    operation: str,
+    extra: Mapping[str, str],
+    *,
+    avro: bool = False,
 ) -> bytes:
-    """Return the completed file of the commit of `statuses` at an instant."""
+    """Return the completed file of the commit of `statuses` at an instant, in JSON or Avro."""
     partitions: dict[str, list[dict[str, Any]]] = {}
     for status in statuses:
         partitions.setdefault(status.partition_path, []).append(_stat(status))
-    content = {
+    content: dict[str, Any] = {
         "partitionToWriteStats": partitions,
         "compacted": False,
-        "extraMetadata": extra,
+        "extraMetadata": {**extra},
         "operationType": operation.upper(),
     }
-    content["extraMetadata"] = {**extra, _CHECKSUM: _checksum(time17, content)}
+    if avro:
+        content = decode(encode(_SCHEMA, content))  # with every field, as readers will see it
+        content["extraMetadata"][_CHECKSUM] = _checksum(time17, content, _AVRO)
+        return encode(_SCHEMA, content)
+    content["extraMetadata"] = {**extra, _CHECKSUM: _checksum(time17, content, _JSON)}
     return json.dumps(content, indent=2).encode()
 
 

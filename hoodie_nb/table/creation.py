@@ -1,17 +1,17 @@
 """The place of a new table: whether it is free, and how an existing table is cleared.
 
-*Fault tolerance*: what an interrupted creation leaves is no table yet and can be created again.
+*Fault tolerance*: an interrupted creation leaves no table, and can be repeated.
 """
 
 import os
-from typing import Any
 
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table import properties, property_file
 from hoodie_nb.table.file_groups import METADATA_NAMES, BaseFileName, Commits, table_folders
 from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.storage import META, OURS, SCRATCH, Storage
+from hoodie_nb.table.rules import rules_of
+from hoodie_nb.table.storage import META, OURS, SCRATCH, Storage, joined
 from hoodie_nb.table.timeline import Timeline
 
 
@@ -31,16 +31,16 @@ def present(storage: Storage, config: TableConfig, if_exists: str) -> TableConfi
     return found
 
 
-def clear(storage: Storage) -> None:
+def clear(storage: Storage, found: TableConfig) -> None:
     """Delete a table: base files of its own partitions, then `.hoodie`, its properties last.
 
     If interrupted, the remains are still a table that can be replaced; the lock is kept.
     """
-    commits = Commits.of(Timeline(storage, SystemClock()).instants())
+    commits = Commits.of(Timeline(storage, SystemClock(), found.layout))
     for folder in [f for f in table_folders(storage, commits) if f.is_partition]:
         for entry in reversed(folder.entries):  # the metadata file last
             if BaseFileName.parse(entry.name) or entry.name in METADATA_NAMES:
-                storage.remove(f"{folder.path}/{entry.name}" if folder.path else entry.name)
+                storage.remove(joined(folder.path, entry.name))
         path = folder.path
         while path and not storage.list_folder(path):
             storage.remove(path)
@@ -83,18 +83,8 @@ def refuse_remains(storage: Storage) -> None:
 
 
 def _must_agree(found: TableConfig, wanted: TableConfig, root: str) -> None:
-    def facts(config: TableConfig) -> dict[str, Any]:
-        return {
-            "record_key": config.record_key,
-            "partition_by": config.partition_by,
-            "ordering": config.ordering,
-            "merge_mode": config.merge_mode,
-            "hive_style": config.hive_style,
-            "url_encode": config.url_encode,
-            "schema": config.schema.to_string(),
-        }
-
-    ours, theirs = facts(wanted), facts(found)
+    theirs, ours = rules_of(found), rules_of(wanted)
+    theirs["schema"], ours["schema"] = found.schema.to_string(), wanted.schema.to_string()
     different = [
         f"{k}: table {theirs[k]!r}, requested {ours[k]!r}" for k in ours if ours[k] != theirs[k]
     ]

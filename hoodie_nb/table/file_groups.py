@@ -7,10 +7,10 @@ after the commit), the one that the commit names counts; if that is not clear, t
 Groups replaced by a replacecommit are gone from that instant on, with anything written into them
 later: every engine ignores their file ids.
 
-A partition is a folder with a metadata file, as for every Hudi reader, or one that has lost the
-file but has base files that count and whose rows, if there are any, name this folder. Such rows
-are read, so that no upsert treats them as new, and the next write restores the metadata file.
-Copies of base files in other folders are not read.
+A partition is a folder with a metadata file, as for every Hudi reader. A folder that has lost this
+file is one too, if it has base files that count and their rows, if there are any, name the folder.
+Such rows are read, so that no upsert treats them as new, and the next write restores the metadata
+file. Copies of base files in other folders are not read.
 
 *On disk*: `<partition>/<fileId>_<writeToken>_<instant>.parquet`, exactly two `_`.
 
@@ -24,11 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.base_file import partition_path_in
+from hoodie_nb.table.base_file import first_row
 from hoodie_nb.table.beneath import link_refused
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
-from hoodie_nb.table.storage import META, Entry, Storage
-from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
+from hoodie_nb.table.schema import PARTITION_PATH
+from hoodie_nb.table.split import refuse_split_timeline
+from hoodie_nb.table.storage import META, Entry, Storage, joined
+from hoodie_nb.table.timeline import COMMITS, Instant, Listing, State, Timeline
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 METADATA_NAMES = frozenset(PARTITION_METADATA + kind for kind in ("", ".parquet", ".orc"))
@@ -62,12 +64,13 @@ class Commits:
     start: str
 
     @classmethod
-    def of(cls, instants: Iterable[Instant]) -> "Commits":
-        """Return the commits among the instants of the active timeline."""
-        commits = [i for i in instants if i.action in COMMITS]
+    def of(cls, timeline: Timeline, listing: Listing | None = None) -> "Commits":
+        """Return the commits of the active timeline, or of a listing of it."""
+        listing = listing or timeline.listing
+        commits = [i for i in listing.instants if i.action in COMMITS]
         completed = {i.requested_time for i in commits if i.state is State.COMPLETED}
         pending = {i.requested_time for i in commits if i.state is not State.COMPLETED}
-        return cls(frozenset(completed), frozenset(pending), min(completed, default=""))
+        return cls(frozenset(completed), frozenset(pending), timeline.start(listing))
 
     def archived(self, instant_time: str) -> bool:
         """Whether a file of that instant is older than the active timeline."""
@@ -96,9 +99,7 @@ class FileSlice:
     @property
     def path(self) -> str:
         """Return the base file's path, relative to the table's root."""
-        if self.staged_path is not None:
-            return self.staged_path
-        return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
+        return self.staged_path or joined(self.partition_path, self.file_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def table_folders(
     given = None if paths is None else ((path, storage.list_folder(path)) for path in paths)
     for path, entries in walk_folders(storage) if given is None else given:
         marked = any(e.name in METADATA_NAMES for e in entries)
-        counts = any(True for _ in _counted(entries, commits))
+        counts = any(True for _ in base_files(entries, commits))
         if counts or marked:
             _must_be_text(storage, path)
         if marked:
@@ -184,7 +185,7 @@ def _must_be_text(storage: Storage, path: str) -> None:
         ) from None
 
 
-def _counted(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry, BaseFileName]]:
+def base_files(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry, BaseFileName]]:
     """Yield the base files that count, with the parts of their names."""
     for entry in entries:
         name = None if entry.is_folder else BaseFileName.parse(entry.name)
@@ -195,11 +196,11 @@ def _counted(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry
 def _rows_name_folder(
     storage: Storage, folder: str, entries: Iterable[Entry], commits: Commits
 ) -> bool:
-    for entry, _ in _counted(entries, commits):
-        path = f"{folder}/{entry.name}" if folder else entry.name
-        named = partition_path_in(storage.fetch(path))
-        if named is not None:
-            return named == folder
+    for entry, _ in base_files(entries, commits):
+        path = joined(folder, entry.name)
+        row = first_row(storage.fetch(path), [PARTITION_PATH])
+        if row is not None:
+            return str(row.column(0)[0].as_py()) == folder
     return True  # no rows: all were deleted
 
 
@@ -211,10 +212,11 @@ def load_file_groups(
     partitions: Iterable[str] | None = None,
 ) -> FileGroups:
     """List the table's partitions and return the slices as of `as_of` (17 digits; None: now)."""
-    instants = timeline.listing.instants
-    commits = Commits.of(instants)
+    listing = timeline.listing
+    refuse_split_timeline(storage, timeline.layout)
+    commits = Commits.of(timeline, listing)
     visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
-    replaced = _replaced(timeline, (i for i in instants if i.requested_time in visible))
+    replaced = _replaced(timeline, (i for i in listing.instants if i.requested_time in visible))
     slices: dict[str, dict[str, FileSlice]] = {}
     unmarked = []
     for folder in table_folders(storage, commits, partitions):
@@ -233,34 +235,32 @@ def load_file_groups(
 def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, list[FileSlice]]:
     """Return the newest files of each group: one, unless several have the same instant."""
     latest: dict[str, list[FileSlice]] = {}
-    for entry, name in _counted(folder.entries, commits):
+    for entry, name in base_files(folder.entries, commits):
         if as_of is not None and name.instant_time > as_of:
             continue
         known = latest.setdefault(name.file_id, [])
         if known and known[0].instant_time < name.instant_time:
             known.clear()
         if not known or known[0].instant_time == name.instant_time:
-            known.append(
-                FileSlice(
-                    folder.path, name.file_id, name.instant_time, entry.name, entry.size_bytes
-                )
-            )
+            where = (folder.path, name.file_id, name.instant_time)
+            known.append(FileSlice(*where, entry.name, entry.size_bytes))
     return latest
 
 
 def _named(storage: Storage, timeline: Timeline, pieces: Sequence[FileSlice]) -> FileSlice:
     """Return the one of several files of a group and instant that its commit names."""
     done = timeline.completed(pieces[0].instant_time)
+    where = timeline.path(done) if done else ""
     paths: Collection[str] = ()
     if done is not None:
-        paths = CommitMetadata.parse(timeline.read(done), f"{storage.root}/{done.path}").paths
+        paths = CommitMetadata.parse(timeline.read(done), f"{storage.root}/{where}").paths
     named = [piece for piece in pieces if piece.path in paths]
     if len(named) == 1:
         return named[0]
     raise InvalidTable(
         f"{storage.root} has {len(pieces)} base files of one file group and instant, "
         f"{' and '.join(piece.path for piece in pieces)}, and {len(named) or 'none'} of them in "
-        f"{f'its commit {done.path}' if done else 'a commit (it was archived)'}: restore what the "
+        f"{f'its commit {where}' if done else 'a commit (it was archived)'}: restore what the "
         "commit wrote from a backup, or move the files with fewer rows out of the table"
     )
 
@@ -268,7 +268,7 @@ def _named(storage: Storage, timeline: Timeline, pieces: Sequence[FileSlice]) ->
 def _replaced(timeline: Timeline, instants: Iterable[Instant]) -> frozenset[tuple[str, str]]:
     """Return partition path and file id of each group that one of the instants replaced."""
     done = [i for i in instants if i.action == "replacecommit" and i.state is State.COMPLETED]
-    commits = (CommitMetadata.parse(timeline.read(i), i.file_name) for i in done)
+    commits = (CommitMetadata.parse(timeline.read(i), timeline.path(i)) for i in done)
     return frozenset(
         (p, file_id) for c in commits for p, ids in c.replaced.items() for file_id in ids
     )
@@ -286,7 +286,7 @@ def walk_folders(storage: Storage) -> Iterator[tuple[str, list[Entry]]]:
         entries = storage.list_folder(folder)
         yield folder, entries
         for entry in reversed(entries):
-            path = f"{folder}/{entry.name}" if folder else entry.name
+            path = joined(folder, entry.name)
             if entry.is_link:
                 _must_not_lead_out(storage, path)
             elif entry.is_folder and path != META:

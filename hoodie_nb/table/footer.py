@@ -9,10 +9,9 @@ an older version: its footer is not checked.
 *Source:* the file layout of the Parquet format; PARQUET-1539 for the checksums of pages.
 """
 
-import io
 import os
 import zlib
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,50 +24,29 @@ _SEAL = len(_MAGIC) + 4
 _TAIL = 4 + len(_END)  # the footer's length, and the mark that ends the file
 
 
-class FooterSink(io.RawIOBase):
-    """Passes bytes on to `sink`; after `hold` it buffers them, and `seal` ends the file."""
-
-    def __init__(self, sink: Any) -> None:  # noqa: ANN401 -- any sink of pyarrow
-        self._sink, self._held, self._size = sink, bytearray(), 0
-        self._holds = False
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the bytes written so far."""
-        return self._size
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 -- any buffer
-        """Write bytes, or buffer them."""
-        view = memoryview(data).cast("B")
-        if self._holds:
-            self._held += view
-        else:
-            self._sink.write(view)
-        self._size += view.nbytes
-        return view.nbytes
-
-    def hold(self) -> None:
-        """Buffer everything from now on: the footer."""
-        self._holds = True
-
-    def seal(self) -> None:
-        """Write the buffered footer, with the checksum before it."""
-        end = bytes(self._held)
-        begin = len(end) - _TAIL - int.from_bytes(end[-_TAIL:-4], "little")
-        self._sink.write(end[:begin] + _seal(end[begin:]) + end[begin:])
+def sealed(end: bytes) -> bytes:
+    """Return a file's end, from its footer or earlier on, with the checksum before the footer."""
+    begin = len(end) - _TAIL - int.from_bytes(end[-_TAIL:-4], "little")
+    return end[:begin] + _seal(end[begin:]) + end[begin:]
 
 
 def _seal(footer: bytes) -> bytes:
     return _MAGIC + zlib.crc32(footer).to_bytes(4, "little")
 
 
-def open_verified(path: str) -> pq.ParquetFile:
-    """Open a base file and verify its footer, and that it is not another one; else ArrowInvalid."""
+def open_verified(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    """Open a base file; ArrowInvalid if its footer is damaged or names another file.
+
+    The columns `dictionaries` are read as dictionary arrays.
+    """
     ours = _verify(path)
-    file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, page_checksum_verification=True)
+    file = pq.ParquetFile(
+        path,
+        memory_map=False,
+        pre_buffer=False,
+        page_checksum_verification=True,
+        read_dictionary=[*dictionaries],
+    )
     for entry in (file.metadata.metadata or {}).items():
         b"=".join(entry).decode()
     if RECORD_KEY not in file.schema_arrow.names:

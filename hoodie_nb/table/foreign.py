@@ -1,33 +1,44 @@
-"""Detection of tables that another engine lays out in a way this library does not.
+"""Tables of other engines: layouts that this library cannot write, and states that forbid a write.
 
-The properties do not contain everything: the index that placed the rows, and the way in which a
-value became a key or a folder, may be options of each write. So the table itself is checked before
-the first write: its file ids, the depth of its partitions, and one of its rows, whose key and
-partition path must equal the text that this library would generate. A table that differs can be
+*Layouts.* The properties do not contain everything: the index that placed the rows, and the way in
+which a value became a key or a folder, may be options of each write. So the table itself is checked
+before the first write: its file ids, the depth of its partitions, and one of its rows, whose key
+and partition path must equal the text that this library would generate. A table that differs can be
 read but not written: an upsert would store its keys again, elsewhere.
+
+*States.* No write is possible while there is a pending commit of an engine that may be alive,
+another engine's plan, an upgrade that was interrupted, a metadata table (dropped later, if the
+table can be written), or a schema with renamed or dropped columns.
 
 **Caveats**: only one row is checked, of a readable file. *Source:* BucketIdentifier,
 ConsistentBucketIndexUtils, KeyGenUtils.
 """
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from hoodie_nb.errors import HoodieError
-from hoodie_nb.table.base_file import open_base_file, read_errors
+from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
+from hoodie_nb.table.base_file import first_row
 from hoodie_nb.table.file_groups import FileGroups
 from hoodie_nb.table.keys import partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.table.storage import META, Storage
+from hoodie_nb.table.timeline import COMMITS, Instant
+
+if TYPE_CHECKING:
+    from hoodie_nb.table.handle import TableHandle
 
 _BUCKET_NODES = f"{META}/.bucket_index"
 # a bucket number replaces the first part of a random UUID; ours are not random (version 5)
 _BUCKET = re.compile(r"000\d{5}-[0-9a-f]{4}-4[0-9a-f]{3}-.*")
 _SAMPLED = 4
+_HEARTBEAT_MS = 120_000
 
 
 def objection(storage: Storage, config: TableConfig, groups: FileGroups) -> str | None:
@@ -55,9 +66,10 @@ def _other_depth(config: TableConfig, groups: FileGroups) -> str | None:
 
 
 def _other_text(storage: Storage, config: TableConfig, groups: FileGroups) -> str | None:
+    needed = [*config.record_key, *config.partition_by, PARTITION_PATH, RECORD_KEY]
     for piece in itertools.islice(groups, _SAMPLED):
         with contextlib.suppress(HoodieError):  # unreadable, or an invalid value
-            row = _first_row(storage.fetch(piece.path), config)
+            row = first_row(storage.fetch(piece.path), needed)
             if row is None:
                 continue
             ours = partition_paths(row, config)[0].as_py(), record_keys(row, config)[0].as_py()
@@ -68,13 +80,48 @@ def _other_text(storage: Storage, config: TableConfig, groups: FileGroups) -> st
     return None
 
 
-def _first_row(path: str, config: TableConfig) -> pa.Table | None:
-    """Return the first row's meta columns and their source columns; None without rows."""
-    file = open_base_file(path)
-    needed = [*config.record_key, *config.partition_by, PARTITION_PATH, RECORD_KEY]
-    if not {*needed} <= {*file.schema_arrow.names}:
-        return None
-    with read_errors(path):
-        for batch in file.iter_batches(1, columns=needed, use_threads=False):
-            return pa.Table.from_batches([batch])
-    return None
+# --- writes ---------------------------------------------------------------------------------------
+
+
+def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None:
+    """Raise InvalidTable or ConcurrentWriter if another engine prevents a write now.
+
+    Checked before a write starts and before it is published; `ours` are our own instants.
+    """
+    table.refuse_split_timeline()
+    table.rules.refuse_other(table.config)
+    if table.config.unwritable:
+        raise InvalidTable(table.config.unwritable)
+    if table.config.metadata_partitions and not table.drops_metadata_table:
+        raise InvalidTable(
+            f"{table.storage.root} has a Hudi metadata table "
+            f"({table.config.metadata_partitions}), which would miss our rows: use "
+            "Table.open(path, drop_metadata_table=True), which drops it at the next write, or "
+            "drop it with Hudi (hoodie.metadata.enable=false on one write)"
+        )
+    newest = table.timeline.completed_commits()[-1:]
+    if any("latest_schema" in table.commit_metadata(instant).extra for instant in newest):
+        raise InvalidTable(
+            f"{table.storage.root} has a schema that another engine has evolved with renamed or "
+            "dropped columns (latest_schema): write it with that engine"
+        )
+    for pending in table.timeline.pending():
+        if pending.action in (*COMMITS, "restore") and pending.requested_time not in ours:
+            _refuse_foreign(table, pending)
+
+
+def _refuse_foreign(table: TableHandle, pending: Instant) -> None:
+    """Raise ConcurrentWriter if a pending commit belongs to another engine that may be alive."""
+    path = f"{META}/.heartbeat"
+    for entry in table.storage.list_folder(path):
+        age = table.clock.now_ms() - entry.modified_ms
+        if entry.name == pending.requested_time and age < _HEARTBEAT_MS:
+            raise ConcurrentWriter(
+                f"another engine writes instant {pending.requested_time} of "
+                f"{table.storage.root} (heartbeat {age // 1000} s ago): wait until it ends"
+            )
+    if pending.action != "commit":
+        raise ConcurrentWriter(
+            f"{pending} of {table.storage.root} is another engine's plan: let that engine "
+            "complete or cancel it"
+        )

@@ -29,10 +29,10 @@ from hoodie_nb.table.file_groups import (
     table_folders,
 )
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.lost import ACCEPT
-from hoodie_nb.table.storage import META, SCRATCH, STAGED
+from hoodie_nb.table.lost import ACCEPT, trace, vanished
+from hoodie_nb.table.metadata_table import FOLDER
+from hoodie_nb.table.storage import META, SCRATCH, STAGED, joined
 from hoodie_nb.table.timeline import COMMITS
-from hoodie_nb.table.vanished import trace, vanished
 
 REPAIR = "call Table.open(path).repair()"
 DEDUPLICATE = (
@@ -41,6 +41,8 @@ DEDUPLICATE = (
 )
 _RESTORE = f"restore it from a backup; without one its rows are lost: delete it, then {ACCEPT}"
 _THEIRS = "let the engine that planned it complete or cancel it"
+_DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
+_DELETE = "delete it: readers may show its rows"
 InCommit = tuple[int | None, int | None]  # the bytes and rows of a file in its commit
 
 
@@ -65,11 +67,13 @@ def fsck(path: str | os.PathLike[str]) -> list[Finding]:
 
 
 def _leftovers(table: TableHandle) -> Iterator[Finding]:
-    next_write = f"unless a write is running: {REPAIR}"
+    next_write = f"{REPAIR}, unless a write is running"
     for instant in table.timeline.pending():
         lost = vanished(table, instant) if instant.action in COMMITS else None
         fix = next_write if instant.action in ("commit", "rollback") else _THEIRS
         yield Finding(*(lost or (f"instant {instant} is pending", fix)))
+    if table.storage.entry(FOLDER) and not table.config.metadata_partitions:
+        yield Finding(f"{FOLDER} is what is left of a metadata table", _DROP)
     for folder in (STAGED, SCRATCH, f"{META}/.temp"):
         for entry in table.storage.list_folder(folder):
             yield Finding(f"{folder}/{entry.name} is a leftover", next_write)
@@ -89,7 +93,7 @@ def _files(table: TableHandle) -> Iterator[Finding]:
         for partition, file_ids in table.commit_metadata(instant).replaced.items()
         for file_id in file_ids
     }
-    known = Commits.of(table.timeline.instants())
+    known = Commits.of(table.timeline)
     for folder in table_folders(table.storage, known):
         yield from _one_folder(table, folder, known, set(named))
     latest = {s.path for s in table.file_groups()}
@@ -127,7 +131,7 @@ def _one_folder(
             REPAIR,
         )
     for entry in folder.entries:
-        path = f"{folder.path}/{entry.name}" if folder.path else entry.name
+        path = joined(folder.path, entry.name)
         name = BaseFileName.parse(entry.name)
         archived = name is not None and known.archived(name.instant_time)
         data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
@@ -138,24 +142,28 @@ def _one_folder(
 def _fix_for_orphan(
     table: TableHandle, path: str, name: BaseFileName | None, known: Commits
 ) -> str:
-    if name is not None and name.instant_time in known.pending:
-        return f"see the finding about its instant {name.instant_time}"
-    other = name is not None and name.instant_time not in known.completed
-    done = table.timeline.completed(name.instant_time) if name is not None and not other else None
-    if name is not None and done is not None:
+    if name is None:
+        return _DELETE
+    time17 = name.instant_time
+    if time17 in known.pending:
+        return f"see the finding about its instant {time17}"
+    done = table.timeline.completed(time17) if time17 in known.completed else None
+    if done is not None:
         commit = table.commit_metadata(done)
         group = f"{path.removesuffix(str(name))}{name.file_id}_"
         if commit.verified or any(held.startswith(group) for held in commit.paths):
             return "a failed write left this file: delete it, readers may show it"
+        where = table.timeline.path(done)
         return (
-            f"if {done.path} is damaged, restore it from a backup; else a failed write left this "
+            f"if {where} is damaged, restore it from a backup; else a failed write left this "
             "file: move it out of the table and keep it, readers may show its rows"
         )
-    found = trace(table, name.instant_time) if name is not None and other else None
-    if name is None or found is None:
-        return "delete it: readers may show its rows"
+    found = None if time17 in known.completed else trace(table, time17)
+    if found is None:
+        return _DELETE
+    folder = table.timeline.layout.folder
     return (
-        f"restore the files {META}/{name.instant_time}.* from a backup, for {found}; if the commit "
+        f"restore the files {folder}/{time17}.* from a backup, since {found}; if the commit "
         "was removed on purpose, delete this file: its rows are lost then"
     )
 
@@ -177,14 +185,14 @@ def _one_file(
             yield Finding(what, f"restore it from a backup, or {ACCEPT}")
         return
     if size is not None and entry.size_bytes != size:
-        yield Finding(f"{path} has {entry.size_bytes} bytes, its commit says {size}", _RESTORE)
+        yield Finding(f"{path} has {entry.size_bytes} bytes, but its commit says {size}", _RESTORE)
     elif path in latest:
         try:
             stored = open_base_file(table.storage.fetch(path)).metadata.num_rows
         except HoodieError:
             return  # reported with its keys
         if rows is not None and stored != rows:
-            yield Finding(f"{path} has {stored} rows, its commit says {rows}", _RESTORE)
+            yield Finding(f"{path} has {stored} rows, but its commit says {rows}", _RESTORE)
 
 
 def _keys(table: TableHandle) -> Iterator[Finding]:

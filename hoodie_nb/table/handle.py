@@ -1,9 +1,10 @@
 """An open table: its storage (chosen here), configuration, timeline and file groups.
 
-The view of the file groups is cached between calls and listed again whenever the completed commits
-on the timeline have changed, so that a commit of another writer is never missed.
+The view of the file groups is cached between calls. It is listed again whenever the completed
+commits on the timeline have changed, so a commit of another writer is never missed.
 """
 
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ import pyarrow as pa
 from hoodie_nb.clock import Clock, SystemClock, instant_time
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table import foreign, properties, property_file
+from hoodie_nb.table import foreign, metadata_table, properties, property_file
 from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.creation import clear, present, refuse_remains
@@ -22,15 +23,17 @@ from hoodie_nb.table.file_groups import (
     BaseFileName,
     Commits,
     FileGroups,
+    base_files,
     load_file_groups,
     table_folders,
 )
 from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.lost import lost_files, lost_message, note_written
+from hoodie_nb.table.lost import lost_files, lost_message, note_written, refuse_archived_later
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.publish import mark_partition
 from hoodie_nb.table.rules import KeptRules
-from hoodie_nb.table.storage import META, Storage
+from hoodie_nb.table.split import refuse_split_timeline
+from hoodie_nb.table.storage import META, Storage, joined
 from hoodie_nb.table.timeline import Instant, Listing, Timeline
 
 COMMITS_KEPT = 64
@@ -43,25 +46,20 @@ class TableHandle:
         self.storage = storage
         self.clock = clock
         self.config = config
-        self.timeline, self.rules = Timeline(storage, clock), KeptRules(storage)
-        self._options: WriteOptions | None = None
+        self.timeline, self.rules = Timeline(storage, clock, config.layout), KeptRules(storage)
         self._groups = FileGroups()
         self._listed = self._fits = False
+        self._start = ""
         self._complete: FileGroups | None = None
-        self.accepts_loss = False
+        self.accepts_loss = self.drops_metadata_table = False
         self._commits: dict[str, CommitMetadata] = {}
         self._swept: Listing | None = None
+        self._whole: frozenset[str] | None = None
 
-    @property
+    @functools.cached_property
     def options(self) -> WriteOptions:
         """Return the table's write options (InvalidTable if damaged); readers do not need them."""
-        if self._options is None:
-            self._options = properties.load_options(self.storage)
-        return self._options
-
-    @options.setter
-    def options(self, options: WriteOptions) -> None:
-        self._options = options
+        return properties.load_options(self.storage)
 
     def reload(self, *, to_write: bool = False) -> None:
         """Read the properties again: another engine may have changed the table (InvalidTable).
@@ -70,22 +68,54 @@ class TableHandle:
         """
         if to_write:
             property_file.restore(self.storage)
-        self.config = properties.load(self.storage)
+        config = properties.load(self.storage)
+        self._fits &= config == self.config
+        self.config = config
+        self.timeline.use(self.config.layout)
         if to_write:
-            self._options = self.options
+            _ = self.options
 
     def file_groups(self) -> FileGroups:
         """Return the latest slices, listed from disk only if the timeline has changed."""
-        if not self._listed or self.timeline.listing.commit_times != self._groups.instants:
+        listing = self.timeline.listing
+        start = self.timeline.start(listing)  # it also changes with a savepoint
+        same = listing.commit_times == self._groups.instants and start == self._start
+        if not self._listed or not same:
             self._groups = load_file_groups(self.storage, self.timeline)
-            self._listed = True
+            self._listed, self._start = True, start
         return self._groups
+
+    def refuse_split_timeline(self) -> None:
+        """Raise InvalidTable if an upgrade was interrupted; looks again only if names are gone."""
+        listing, known = self.timeline.listing, self._whole
+        moved = listing.commit_times != self._groups.instants  # also after a commit of ours
+        if known is None or moved or not known <= listing.names:
+            refuse_split_timeline(self.storage, listing.layout)
+        self._whole = listing.names
+
+    def drop_metadata_table(self) -> None:
+        """Drop Hudi's metadata table if it is to be, and what a crash has left of it.
+
+        Raises InvalidTable, and drops nothing, if the table cannot be written.
+        """
+        if self.drops_metadata_table:
+            self._refuse_unfit()
+            metadata_table.drop(self.storage)
+            self.reload()
 
     def make_writable(self, emit: Callable[..., None]) -> None:
         """Raise InvalidTable if a write would damage the table; restore lost metadata files.
 
         Java reads no rows in a partition without its metadata file.
         """
+        groups = self._refuse_unfit()
+        self.rules.complete(self.config)
+        for folder in groups.unmarked:
+            oldest = min(piece.instant_time for piece in groups.partition(folder).values())
+            if mark_partition(self.storage, folder, oldest):
+                emit("partition_metadata_restored", partition=folder)
+
+    def _refuse_unfit(self) -> FileGroups:
         groups = self.file_groups()
         why = None if self._fits else foreign.objection(self.storage, self.config, groups)
         if why:
@@ -95,26 +125,20 @@ class TableHandle:
         if not groups.instants:
             self._refuse_uncommitted()
         self._fits = bool(groups.slices)
-        self.rules.complete(self.config)
-        for folder in groups.unmarked:
-            oldest = min(piece.instant_time for piece in groups.partition(folder).values())
-            if mark_partition(self.storage, folder, oldest):
-                emit("partition_metadata_restored", partition=folder)
+        return groups
 
     def _refuse_uncommitted(self) -> None:
         """Raise InvalidTable if files would count as archived after a first commit."""
         pending = {i.requested_time for i in self.timeline.pending()}
         later = Commits(frozenset(), frozenset(pending), "9")
         for folder in table_folders(self.storage, later):
-            names = (BaseFileName.parse(entry.name) for entry in folder.entries)
-            for name in names if folder.is_partition else ():
-                if name is not None and later.count(name.instant_time):
-                    path = f"{folder.path}/{name}" if folder.path else str(name)
-                    raise InvalidTable(
-                        f"the timeline of {self.storage.root} has no commit, but {path} exists: "
-                        f"readers would show its rows after the next commit. Restore {META} from "
-                        "a backup, or delete the base files if their rows are not wanted"
-                    )
+            for entry, _ in base_files(folder.entries, later) if folder.is_partition else ():
+                path = joined(folder.path, entry.name)
+                raise InvalidTable(
+                    f"the timeline of {self.storage.root} has no commit, but {path} exists: "
+                    f"readers would show its rows after the next commit. Restore {META} from "
+                    "a backup, or delete the base files if their rows are not wanted"
+                )
 
     def mark_swept(self) -> None:
         """Record that there is no unfinished write on the current timeline."""
@@ -142,6 +166,7 @@ class TableHandle:
             if lost:
                 self._listed = False  # the file may be restored
                 raise InvalidTable(lost_message(self.storage.root, lost, groups))
+            refuse_archived_later(self)
             self._complete = groups
         return groups
 
@@ -155,6 +180,7 @@ class TableHandle:
         complete = self._groups is self._complete
         note_written(self.storage.root, instant_time, [status.path for status in statuses])
         self._groups = self._groups.with_commit(instant_time, statuses)
+        self._start = self._start or instant_time
         self._complete = self._groups if complete else None
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
@@ -163,7 +189,7 @@ class TableHandle:
         if found is None:
             if len(self._commits) >= COMMITS_KEPT:
                 del self._commits[next(iter(self._commits))]
-            where = f"{self.storage.root}/{instant.path}"
+            where = f"{self.storage.root}/{self.timeline.path(instant)}"
             found = CommitMetadata.parse(self.timeline.read(instant), where)
             self._commits[instant.requested_time] = found
         return found
@@ -174,14 +200,18 @@ class TableHandle:
         for instant in reversed(self.timeline.completed_commits()):
             avro = self.commit_metadata(instant).extra.get("schema")
             if avro:
-                return parse_avro(avro, f"{self.storage.root}/{instant.path}")
+                return parse_avro(avro, f"{self.storage.root}/{self.timeline.path(instant)}")
         return self.config.schema
 
 
-def open_table(path: str | os.PathLike[str], clock: Clock | None = None) -> TableHandle:
+def open_table(
+    path: str | os.PathLike[str], clock: Clock | None = None, *, drops_metadata_table: bool = False
+) -> TableHandle:
     """Open the table at `path`, or raise InvalidTable if there is none or of an unknown kind."""
     storage = LocalStorage(path)
-    return TableHandle(storage, clock or SystemClock(), properties.load(storage))
+    table = TableHandle(storage, clock or SystemClock(), properties.load(storage))
+    table.drops_metadata_table = drops_metadata_table
+    return table
 
 
 def create_table(
@@ -206,7 +236,7 @@ def create_table(
         with holding(storage):
             found = present(storage, config, if_exists)
             if found is None or if_exists == "replace":
-                return _make(storage, clock, config, wanted, replace=found is not None)
+                return _make(storage, clock, config, wanted, replaced=found)
     return TableHandle(storage, clock, found)
 
 
@@ -216,10 +246,10 @@ def _make(
     config: TableConfig,
     options: WriteOptions,
     *,
-    replace: bool,
+    replaced: TableConfig | None,
 ) -> TableHandle:
-    if replace:
-        clear(storage)
+    if replaced:
+        clear(storage, replaced)
     else:
         refuse_remains(storage)
     storage.make_folder(META)

@@ -13,19 +13,28 @@ could be read as another key are refused. So are values that point outside the t
 from readers or break another engine's paths. The error names the column, the first five values and
 the number of rows.
 
+On a case-insensitive file system (macOS, Windows, some network disks) the partitions `NY` and `ny`
+would be one folder: readers would find the rows of both in the first folder, and no upsert would
+find those of the second one. So the second name is refused before a checkpoint is prepared or
+sealed. Such file systems also treat the two Unicode forms of an accented letter as equal.
+
+**Caveats**: only the table's own folder is checked for this; mounted subfolders may differ.
 *Source:* KeyGenUtils, PartitionPathEncodeUtils. Hudi's own writer silently loses the rows of a
 partition value `..`; here the batch is refused.
 """
 
 import datetime
+import functools
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidInput, InvalidTable
 from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.storage import META, Storage
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _NULL, _EMPTY = "__null__", "__empty__"  # in composite keys
@@ -47,7 +56,7 @@ def check_key_types(config: TableConfig, schema: pa.Schema) -> None:
         if column not in schema.names:
             raise InvalidInput(
                 f"column {column!r} is needed (record key or partition path) but missing; "
-                f"the data has {schema.names}"
+                f"the columns are {schema.names}"
             )
         kind = schema.field(column).type
         if kind not in _KEY_TYPES:
@@ -65,9 +74,7 @@ def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
         _refuse(rows.column(config.record_key[0]), empty, config.record_key[0], "is null or empty")
         return _short(texts[0], config)
     missing = [pc.fill_null(pc.equal(text, ""), True) for text in texts]
-    nothing = missing[0]
-    for one in missing[1:]:
-        nothing = pc.and_(nothing, one)
+    nothing = functools.reduce(pc.and_, missing)
     _refuse(texts[0], nothing, ", ".join(config.record_key), "are all null or empty")
     _refuse_ambiguous(texts, config.record_key)
     parts = [
@@ -126,8 +133,10 @@ def _partition_part(column: pa.ChunkedArray, name: str, config: TableConfig) -> 
     encoded = text.dictionary_encode()
     values = encoded.dictionary.to_pylist()
     reasons = [_objection(value, config, name) for value in values]
-    if any(reasons):
-        _refuse_partitions(encoded, reasons, name)
+    first = next(filter(None, reasons), None)
+    if first is not None:
+        bad = pa.array([reason is not None for reason in reasons]).take(encoded.indices)
+        _refuse(text, bad, name, f"cannot be a partition path: it {first}")
     paths = [_part_text(value, config, name) for value in values]
     return pa.array(paths, pa.string()).take(encoded.indices)
 
@@ -164,24 +173,15 @@ def _objection(value: str, config: TableConfig, name: str) -> str | None:
     return None
 
 
-def _refuse_partitions(encoded: pa.DictionaryArray, reasons: list[str | None], column: str) -> None:
-    bad = pa.array([reason is not None for reason in reasons]).take(encoded.indices)
-    first = next(reason for reason in reasons if reason)
-    _refuse(encoded.dictionary_decode(), bad, column, f"cannot be a partition path: it {first}")
-
-
 def _refuse(values: pa.Array, bad: pa.Array, column: str, why: str) -> None:
     count = pc.sum(bad).as_py() or 0
     if count:
-        shown = _shown(pc.unique(values.filter(bad)).to_pylist()[:5])
+        first = pc.unique(values.filter(bad)).to_pylist()[:5]
+        shown = ", ".join(repr(value)[:80] for value in first)
         raise InvalidInput(
             f"column {column!r} {why} in {count} row{'s' * (count > 1)}, e.g. {shown}: "
             "fix or filter these rows; nothing of the batch was written"
         )
-
-
-def _shown(values: Iterable[object]) -> str:
-    return ", ".join(repr(v)[:80] for v in values)
 
 
 def _text(column: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:
@@ -195,3 +195,33 @@ def _text(column: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:
 
 def _one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+# --- folders of a case-insensitive file system ----------------------------------------------------
+
+
+def ignores_case(storage: Storage) -> bool:
+    """Whether the table's file system is case-insensitive."""
+    return storage.entry(META.upper()) is not None
+
+
+def refuse_colliding_folders(
+    storage: Storage, partitions: Collection[str], written: Collection[str]
+) -> None:
+    """Raise InvalidInput if a new partition's folder would be that of another partition."""
+    new = [path for path in sorted(written) if path not in partitions]
+    if not new or not ignores_case(storage):
+        return
+    known = {_alike(path): path for path in partitions}
+    for path in new:
+        other = known.setdefault(_alike(path), path)
+        if other != path:
+            raise InvalidInput(
+                f"the partitions {other!r} and {path!r} are one folder on the case-insensitive "
+                f"file system of {storage.root}: let the "
+                "values differ in more than case; nothing of the batch was written"
+            )
+
+
+def _alike(path: str) -> str:
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())

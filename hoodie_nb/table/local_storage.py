@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TypeVar
@@ -27,10 +27,10 @@ from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.beneath import (
     Place,
     create_new,
+    entries_of,
     entry_at,
-    entry_of,
     folder_beneath,
-    name_of,
+    names_of,
     rename_new,
     same_content,
 )
@@ -47,10 +47,12 @@ def local_root(path: str | os.PathLike[str]) -> str:
     scheme = urlparse(text).scheme
     if scheme == "file":
         text = unquote(urlparse(text).path)
+    elif text[1:3] in (":\\", ":/"):
+        raise InvalidConfig(f"{text!r} is a path of Windows: on WSL its drives are below /mnt")
     elif len(scheme) > 1:
         raise InvalidConfig(f"{text!r}: only local paths are supported, not {scheme}://")
     if not text or "\0" in text:
-        raise InvalidConfig("the table's path is empty or has a NUL character")
+        raise InvalidConfig("the path is empty or has a NUL character")
     home = os.path.expanduser(text)
     if text.startswith("~") and home == text:
         raise InvalidConfig(f"{text!r}: no such home folder (write ./~… for a folder of that name)")
@@ -80,19 +82,27 @@ class LocalStorage:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def list_folder(self, folder: str, *, details: bool = True) -> list[Entry]:
+    def list_folder(self, folder: str) -> list[Entry]:
         """Return the entries of `folder` in order, [] if missing; InvalidTable if unreadable."""
+        return sorted(self._scan(folder, entries_of), key=lambda e: e.name)
+
+    def file_names(self, folder: str) -> list[str]:
+        """Return the names of the files in `folder`, in order, [] if missing."""
+        return sorted(self._scan(folder, names_of))
+
+    def _scan(
+        self, folder: str, read: "Callable[[Iterable[os.DirEntry[str]]], Iterable[T]]"
+    ) -> list[T]:
         try:
             parts = self._parts(folder)
             with folder_beneath(self.root, parts) as opened, os.scandir(opened) as found:
-                entries = map(entry_of if details else name_of, found)
-                return sorted(filter(None, entries), key=lambda e: e.name)
+                return list(read(found))
         except FileNotFoundError:
             return []
         except (NotADirectoryError, PermissionError) as error:  # its content would be missed
             raise InvalidTable(
-                f"folder {folder!r} of the table at {self.root} cannot be listed "
-                f"({error.strerror}): restore the folder, or let this user read it"
+                f"folder {folder or '.'!r} of the table at {self.root} cannot be listed "
+                f"({error.strerror}): restore it, let this user read it, or choose another path"
             ) from None
 
     def entry(self, path: str) -> Entry | None:
@@ -167,26 +177,20 @@ class LocalStorage:
         """Publish a staged file as `target`; an equal file there is fine, another is an error."""
         with self._parent(staged) as source, self._parent(target) as final:
             try:
-                self._link(source, final)
+                self._link_or_copy(staged, source, final)
             except FileExistsError:
-                if not self._equal(staged, target):
+                ours, theirs = self.fetch(staged), self.fetch(target)
+                if not (os.path.samefile(ours, theirs) or same_content(ours, theirs)):
                     raise
-            except OSError as error:
-                if error.errno not in (*_NO_LINKS, errno.EXDEV):
-                    raise
-                self._copy(staged, target, final)
 
-    def _copy(self, staged: str, target: str, final: Place) -> None:
+    def _link_or_copy(self, staged: str, source: Place, final: Place) -> None:
         try:
+            self._link(source, final)
+        except OSError as error:
+            if error.errno not in (*_NO_LINKS, errno.EXDEV):
+                raise
             with open(self.fetch(staged), "rb") as content:
                 self._move(content, final, rename_new)
-        except FileExistsError:
-            if not self._equal(staged, target):
-                raise
-
-    def _equal(self, staged: str, target: str) -> bool:
-        source, final = self.fetch(staged), self.fetch(target)
-        return os.path.samefile(source, final) or same_content(source, final)
 
     @staticmethod
     def _link(source: Place, target: Place) -> None:

@@ -1,28 +1,49 @@
-"""Lost base files: files that commits wrote and that are no longer in the partitions.
+"""Lost files: base files that commits wrote, and completed files of the timeline.
 
-A write builds on the newest slice of each file group. If that file is gone (deleted by hand, a lost
-disk block), the previous slice looks like the newest, and the next version of the group would
-permanently lack the rows of the lost file. So each write compares the listing with the commits of
-the active timeline: the slice of a group must be the very file that the newest commit wrote for it,
-unless the group was replaced. Hudi's cleaner never removes the newest slice of a live group, and
-instants that were rolled back or restored are no longer on the timeline.
+*Base files.* A write builds on the newest slice of each file group. If that file is gone (deleted
+by hand, a lost disk block), the previous slice looks like the newest, and the next version of the
+group would permanently lack the rows of the lost file. So each write compares the listing with the
+commits of the active timeline: the slice of a group must be the very file that the newest commit
+wrote for it, unless the group was replaced. Hudi's cleaner never removes the newest slice of a live
+group, and instants that were rolled back or restored are no longer on the timeline.
+
+*Completed files.* A pending instant is rolled back, and a base file that no commit names should be
+deleted. Both would be wrong if the instant was completed and only its completed file is lost: its
+rows would be lost permanently. Evidence is searched wherever a commit leaves a trace:
+
+- a newer commit builds on it (`prevCommit`), or names it as the instant of a checkpoint;
+- one of our records or the index names it: both are written only after the completed file;
+- its base files are in the partitions without markers: markers are created before the files and
+  deleted after the completed file, or after the files.
 
 *Cost*: a process reads each commit once and keeps one path per file group, for the last `_TABLES`
-tables. **Caveats**: readers do not check; archived commits are not read.
+tables. Evidence is searched only for instants that are about to be rolled back, and by `fsck`.
 
-*Source:* CleanPlanner, HoodieTimelineArchiver.
+**Caveats**: readers do not check; archived commits are not read. *Source:* CleanPlanner,
+HoodieTimelineArchiver, HoodieWriteStat.prevCommit, WriteMarkers.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
 
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.commits import CommitMetadata
-from hoodie_nb.table.file_groups import BaseFileName, FileGroups
-from hoodie_nb.table.timeline import Instant
+from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups, table_folders
+from hoodie_nb.table.publish import marked_files
+from hoodie_nb.table.storage import OURS, joined, read_bytes
+from hoodie_nb.table.timeline import COMMITS, Instant
+
+if TYPE_CHECKING:
+    from hoodie_nb.table.handle import TableHandle
 
 Group = tuple[str, str]
 _TABLES = 16
+_RECORDS = tuple(f"{OURS}/{name}" for name in ("progress", "prepared", "index"))
 ACCEPT = (
     "call Table.open(path).repair(accept_loss=True), which continues with the rows in the other "
     "files"
@@ -98,7 +119,96 @@ def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]], groups: Fi
         fix = f"Restore {piece.instant_time}.commit from a backup, if it is damaged; or move that "
         fix += "file out of the table"
     return (
-        f"{root}/{folder + '/' if folder else ''}{name}{others}, written by commit "
+        f"{root}/{joined(folder, str(name))}{others}, written by commit "
         f"{name.instant_time}, {problem}: a write would build on another file, and the rows of "
         f"this one would be lost permanently. {fix}, or {ACCEPT}"
     )
+
+
+# --- completed files of the timeline --------------------------------------------------------------
+
+
+def trace(table: TableHandle, time17: str) -> str | None:
+    """Return the commit or record that shows that an instant was completed; None if none does."""
+    return next(_in_commits(table, time17), None) or next(_in_records(table, time17), None)
+
+
+def refuse_vanished(table: TableHandle, pending: Instant) -> None:
+    """Raise InvalidTable if a pending commit was completed: it must not be rolled back."""
+    objection = vanished(table, pending) if pending.action in COMMITS else None
+    if objection:
+        what, fix = objection
+        raise InvalidTable(f"{what}; a rollback would delete its rows permanently. {fix}")
+
+
+def vanished(table: TableHandle, pending: Instant) -> tuple[str, str] | None:
+    """Return the problem and the fix if a pending instant was completed; else None."""
+    time17 = pending.requested_time
+    found = trace(table, time17) or next(_in_partitions(table, time17), None)
+    if found is None:
+        return None
+    folder, since = table.timeline.layout.folder, "_*" * (table.timeline.layout.number == 2)
+    done = f"{table.storage.root}/{folder}/{time17}{since}.{pending.action}"
+    return (
+        f"instant {pending} was completed ({found}), but {done} is missing: it was lost, or "
+        "it was deleted to remove the commit",
+        "Restore it from a backup. If the commit was removed on purpose, delete the other files "
+        f"{folder}/{time17}.* and its base files *_{time17}.parquet, too: its rows are lost then",
+    )
+
+
+def refuse_archived_later(table: TableHandle) -> None:
+    """Raise InvalidTable if files of archived commits do not count, as the timeline's start is old.
+
+    Hudi can archive commits that are newer than a savepoint's. If the savepoint is deleted, its
+    commit is the start of the timeline until the next archiving, and every engine ignores them.
+    """
+    commits = Commits.of(table.timeline)
+    known, times = commits.completed | commits.pending, dict[str, str]()
+    if not commits.start or not table.timeline.archived():
+        return
+    for folder in table_folders(table.storage, commits):
+        for name in filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries)):
+            if name.instant_time > commits.start and name.instant_time not in known:
+                times.setdefault(name.instant_time, joined(folder.path, str(name)))
+    for time17, path in sorted(times.items()):
+        found = trace(table, time17)
+        if found is not None:
+            raise InvalidTable(
+                f"{table.storage.root}/{path} is of a commit that is not on the timeline "
+                f"({found}), though {commits.start} is older: the commit was archived beyond a "
+                "savepoint that is deleted, or was removed. A write would not find its rows: "
+                f"create the savepoint again, or let Hudi archive {commits.start}; or delete "
+                "the commit's base files if its rows are not wanted"
+            )
+
+
+def _in_commits(table: TableHandle, time17: str) -> Iterator[str]:
+    for newer in table.timeline.completed_commits():
+        if newer.requested_time > time17:
+            commit = table.commit_metadata(newer)
+            stats = (stat for stats in commit.stats.values() for stat in stats)
+            if any(stat.get("prevCommit") == time17 for stat in stats):
+                yield f"commit {newer.requested_time} builds on it"
+            if any(f'"{time17}"' in text for text in commit.extra.values()):
+                yield f"commit {newer.requested_time} names it"
+
+
+def _in_records(table: TableHandle, time17: str) -> Iterator[str]:
+    for folder in _RECORDS:
+        for entry in table.storage.list_folder(folder):
+            path = f"{folder}/{entry.name}"
+            if entry.is_folder or entry.name.startswith(time17):  # its own prepared record
+                continue
+            with contextlib.suppress(FileNotFoundError):  # a writer may be running during `fsck`
+                if f'"{time17}"'.encode() in read_bytes(table.storage, path):
+                    yield f"{path} names it"
+
+
+def _in_partitions(table: TableHandle, time17: str) -> Iterator[str]:
+    marked = {*marked_files(table.storage, time17)}
+    for folder in table_folders(table.storage, Commits.of(table.timeline)):
+        for entry in folder.entries:
+            name, path = BaseFileName.parse(entry.name), joined(folder.path, entry.name)
+            if name is not None and name.instant_time == time17 and path not in marked:
+                yield f"its base file {path} no longer has a marker"

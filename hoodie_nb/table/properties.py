@@ -5,8 +5,8 @@
 (0.x) mean the same. This library's own options are in `.hoodie/.hoodie_nb/options.json`, so the
 properties have nothing that Hudi does not know.
 
-**Caveats**: table version 6 only; one ordering column; composite keys need Hudi's COMPLEX form. A
-table with other keys or another merge mode can be read but not written. *Source:*
+**Caveats**: table versions 6, 8 and 9; one ordering column; composite keys need Hudi's COMPLEX
+form. A table with other keys or another merge mode can be read but not written. *Source:*
 HoodieTableConfig.
 """
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_schema import parse_avro, to_avro
+from hoodie_nb.table.instant import LAYOUT_1, LAYOUT_2, Layout
 from hoodie_nb.table.property_file import checksum, escape, parse_properties, read_text
 from hoodie_nb.table.storage import META, Storage, read_bytes
 
@@ -30,13 +31,16 @@ _PAYLOAD = "org.apache.hudi.common.model."
 _READ = {  # allowed values for reading the table like its own engine
     "hoodie.table.type": ("COPY_ON_WRITE",),
     "hoodie.table.base.file.format": ("PARQUET",),
-    "hoodie.timeline.layout.version": ("1",),
+    "hoodie.timeline.path": ("timeline",),
+    "hoodie.table.format": ("native",),
+    "hoodie.table.multiple.base.file.formats.enable": ("false",),
     "hoodie.populate.meta.fields": ("true",),
     "hoodie.datasource.write.drop.partition.columns": ("false",),
     "hoodie.bootstrap.base.path": (),
 }
 _WRITTEN = {  # allowed values for writing it
     "hoodie.table.cdc.enabled": ("false",),
+    "hoodie.table.partial.update.mode": (),
     "hoodie.index.type": ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE", "INMEMORY"),
     "hoodie.datasource.write.slash.separated.date.partitioning": ("false",),
     "hoodie.record.merge.mode": ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"),
@@ -49,6 +53,9 @@ _WRITTEN = {  # allowed values for writing it
 }
 
 
+_METADATA = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")
+_LAYOUTS = {"6": LAYOUT_1, "8": LAYOUT_2, "9": LAYOUT_2}  # by table version
+_ARCHIVES = {1: "hoodie.archivelog.folder", 2: "hoodie.timeline.history.path"}  # by layout
 _PAYLOADS = {
     "event_time": "DefaultHoodieRecordPayload",
     "commit_time": "OverwriteWithLatestAvroPayload",
@@ -71,7 +78,16 @@ class TableConfig:
     merge_mode: str = "commit_time"
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     metadata_partitions: str = ""
+    version: str = "6"
+    archive: str = field(default="", compare=False)  # the name of its folder; empty: Hudi's default
     unwritable: str = ""  # the reason if a write would damage the table
+
+    @property
+    def layout(self) -> Layout:
+        """Return the layout of the table's timeline."""
+        layout = _LAYOUTS[self.version]
+        archive = f"{layout.folder}/{self.archive}" if self.archive else layout.archive
+        return replace(layout, archive=archive)
 
     @property
     def keygen(self) -> str:
@@ -123,7 +139,8 @@ class TableConfig:
         values = parse_properties(text)
         _check(values, where)
         config = cls._of(values, where)
-        reason = _unsupported(values, _WRITTEN) or _other_keys(values, config)
+        reason = _unsupported(values, _WRITTEN)
+        reason = reason or _other_keys(values, config)
         reason = reason or _other_clock(values) or _other_merger(values, config)
         why = f"{where} {reason}: write it with the engine that created it" if reason else ""
         if not values.get("hoodie.table.checksum"):  # every engine ends the file with it
@@ -143,6 +160,7 @@ class TableConfig:
         payload = values.get("hoodie.compaction.payload.class", "")
         partial = payload == f"{_PAYLOAD}PartialUpdateAvroPayload" and mode in ("", "CUSTOM")
         late_wins = "COMMIT_TIME" in mode or (not mode and "OverwriteWithLatest" in payload)
+        version = values["hoodie.table.version"]
         by_order = "event_time" if ordering and not late_wins else "commit_time"
         return cls(
             name=values["hoodie.table.name"],
@@ -153,12 +171,17 @@ class TableConfig:
             url_encode=_true(values, "hoodie.datasource.write.partitionpath.urlencode"),
             merge_mode="partial" if partial else by_order,
             schema=parse_avro(avro, where) if avro else pa.schema([]),
-            metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
+            metadata_partitions=",".join(filter(None, map(values.get, _METADATA))),
+            version=version,
+            archive=values.get(_ARCHIVES[_LAYOUTS[version].number], "").strip("/"),
         )
 
 
 def _other_merger(values: dict[str, str], config: TableConfig) -> str | None:
     """Return why a CUSTOM merge mode is not supported: only partial updates are."""
+    more = [key for key in values if key.startswith("hoodie.record.merge.property.")]
+    if more:
+        return f"has {more[0]}={values[more[0]]}, a merge rule of its own"
     if values.get("hoodie.record.merge.mode") != "CUSTOM":
         return None
     strategy = values.get("hoodie.record.merge.strategy.id", "")
@@ -180,13 +203,13 @@ def _check(values: dict[str, str], where: str) -> None:
     if not name:
         raise InvalidTable(f"{where} has no hoodie.table.name: restore it from a backup")
     version = values.get("hoodie.table.version", "")
-    if version != "6":
+    if version not in _LAYOUTS:
         raise InvalidTable(
-            f"{where} has table version {version or '(none)'}; this library reads and writes "
-            "version 6 (another engine may have upgraded the table: Hudi's writer keeps it at 6 "
-            "with hoodie.write.auto.upgrade=false and hoodie.write.table.version=6)"
+            f"{where} has table version {version or '(none)'}; this library reads the versions "
+            "6, 8 and 9: upgrade the table with Hudi's own writer"
         )
-    reason = _unsupported(values, _READ)
+    number = {"hoodie.timeline.layout.version": (str(_LAYOUTS[version].number),)}
+    reason = _unsupported(values, {**_READ, **number})
     if reason:
         raise InvalidTable(f"{where} {reason}: read it with the engine that created it")
     if values.get("hoodie.table.checksum") not in (None, "", checksum(values)):

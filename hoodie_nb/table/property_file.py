@@ -9,6 +9,7 @@ the file is missing or truncated, readers use the backup, and the next writer re
 import contextlib
 import re
 import zlib
+from collections.abc import Set
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.storage import META, Storage, read_bytes
@@ -62,6 +63,15 @@ def restore(storage: Storage) -> None:
             with contextlib.suppress(FileExistsError):  # the engine is still running
                 storage.put(PATH, content, new=True)
         storage.remove(BACKUP)
+
+
+def remove(storage: Storage, keys: Set[str]) -> None:
+    """Remove properties, in one step; the other lines stay as they are."""
+    _, text = read_text(storage)
+    lines = text.splitlines(keepends=True)
+    kept = [line for line in lines if not parse_properties(line).keys() & keys]
+    if kept != lines:
+        storage.put(PATH, "".join(kept).encode("latin-1"))
 
 
 def read_text(storage: Storage) -> tuple[str, str]:

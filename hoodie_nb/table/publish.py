@@ -8,20 +8,29 @@ point of no return.
 markers name; readers do not see them because their instant is not completed. An existing target is
 compared, never replaced: a file of the same name with other bytes is an error.
 
-*Source:* RFC-24 "commit", HoodieTable.finalizeWrite, TransactionUtils.
+*Markers* are the data files that an instant may have left in the partitions. On disk: an empty file
+`.hoodie/.temp/<T>/<partition>/<data file>.marker.CREATE` (new file group) or `.marker.MERGE`
+(rewrite), created before the data file. The folder has nothing else: any other name makes Java's
+rollback ignore the markers and leave the data files. Java's timeline server keeps the same lines in
+files `MARKERS0`…; both kinds are read here. Names read from disk are not trusted: only well-formed
+base file names of the instant itself, inside the table, are ever returned.
+
+*Source:* RFC-24 "commit", HoodieTable.finalizeWrite, WriteMarkers, MarkerUtils, TransactionUtils.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import instant_ms
 from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.file_groups import PARTITION_METADATA
-from hoodie_nb.table.markers import MARKERS, marker_folder, write_markers
-from hoodie_nb.table.storage import SCRATCH, STAGED, Storage
+from hoodie_nb.table.file_groups import PARTITION_METADATA, BaseFileName
+from hoodie_nb.table.storage import META, SCRATCH, STAGED, Storage, create_empty, joined, read_bytes
 from hoodie_nb.table.timeline import Instant, Timeline
+
+MARKERS = f"{META}/.temp"
 
 
 def staged_folder(instant_time: str, nonce: str) -> str:
@@ -57,13 +66,11 @@ def mark_partition(storage: Storage, folder: str, instant_time: str) -> bool:
 
     Returns whether it was missing.
     """
-    path = f"{folder}/{PARTITION_METADATA}" if folder else PARTITION_METADATA
+    path = joined(folder, PARTITION_METADATA)
     if storage.entry(path):
         return False
     storage.make_folder(folder)
     depth = len(PurePosixPath(folder).parts)
-    from datetime import UTC, datetime
-
     moment = datetime.fromtimestamp(instant_ms(instant_time) / 1000, UTC)
     text = (
         f"#partition metadata\n#{moment:%a %b %d %H:%M:%S} UTC {moment:%Y}\n"
@@ -102,3 +109,56 @@ def sweep_all(storage: Storage, *, keep: Collection[str] = ()) -> None:
                 storage.remove(f"{folder}/{entry.name}", tree=True)
     for entry in storage.list_folder(SCRATCH):
         storage.remove(f"{SCRATCH}/{entry.name}", tree=True)
+
+
+# --- markers --------------------------------------------------------------------------------------
+
+
+def marker_folder(instant_time: str) -> str:
+    """Return the folder of an instant's markers."""
+    return f"{MARKERS}/{instant_time}"
+
+
+def write_markers(storage: Storage, instant_time: str, statuses: Iterable[WriteStatus]) -> None:
+    """Create a marker for each file, durable before any file is published."""
+    folder = marker_folder(instant_time)
+    storage.make_folder(folder)  # a redone instant may have no files
+    folders = {META, MARKERS, folder}
+    for status in statuses:
+        path = f"{folder}/{status.marker}"
+        create_empty(storage, path)
+        for parent in PurePosixPath(status.marker).parents:
+            folders.add(str(PurePosixPath(folder) / parent))
+    for name in sorted(folders):
+        storage.sync_folder(name)
+
+
+def marked_files(storage: Storage, instant_time: str) -> list[str]:
+    """Return the data files in an instant's markers, relative to the table's root."""
+    folder = marker_folder(instant_time)
+    found = {path for path in _lines(storage, folder) if is_data_file(path, instant_time)}
+    return sorted(found)
+
+
+def _lines(storage: Storage, folder: str, inside: str = "") -> Iterator[str]:
+    for entry in storage.list_folder(f"{folder}/{inside}".rstrip("/")):
+        path = joined(inside, entry.name)
+        if entry.is_folder:
+            yield from _lines(storage, folder, path)
+        elif not inside and entry.name.startswith("MARKERS") and entry.name != "MARKERS.type":
+            text = read_bytes(storage, f"{folder}/{path}").decode(errors="replace")
+            yield from (_without_kind(line) for line in text.splitlines())
+        else:
+            yield _without_kind(path)
+
+
+def _without_kind(marker: str) -> str:
+    return marker.rpartition(".marker.")[0]
+
+
+def is_data_file(path: str, instant_time: str) -> bool:
+    """Whether a path read from disk is a base file of the instant, inside the table."""
+    pure = PurePosixPath(path)
+    name = BaseFileName.parse(pure.name)
+    inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)
+    return inside and name is not None and name.instant_time == instant_time

@@ -12,32 +12,20 @@ the table.
 *Source:* RFC-24 "Fault Tolerance", BaseRollbackPlanActionExecutor, MarkerBasedRollbackStrategy.
 """
 
-import io
-import json
-from collections import defaultdict
+import itertools
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import resources
 from pathlib import PurePosixPath
-from typing import Any
-
-import fastavro
+from typing import Any, NamedTuple
 
 from hoodie_nb import failpoints
-from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.markers import is_data_file, marked_files, marker_folder
-from hoodie_nb.table.publish import sweep
-from hoodie_nb.table.storage import Storage, read_bytes
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.table.avro_file import decode, encode, load_schema
+from hoodie_nb.table.publish import is_data_file, marked_files, marker_folder, sweep
+from hoodie_nb.table.storage import Storage, joined, read_bytes
 from hoodie_nb.table.timeline import Instant, State, Timeline
 
-
-def _schema(name: str) -> Any:  # noqa: ANN401 -- fastavro's schema
-    text = resources.files(__package__).joinpath(f"avro/{name}.avsc").read_text()
-    return fastavro.parse_schema(json.loads(text))
-
-
-_PLAN, _METADATA = _schema("HoodieRollbackPlan"), _schema("HoodieRollbackMetadata")
+_PLAN, _METADATA = load_schema("HoodieRollbackPlan"), load_schema("HoodieRollbackMetadata")
 
 
 def roll_back(
@@ -52,7 +40,7 @@ def roll_back(
         raise InvalidTable(f"{instant} has completed and cannot be rolled back as pending")
     paths = [f for f in marked_files(storage, instant.requested_time) if storage.entry(f)]
     if paths:
-        plan = _encode(_PLAN, _plan(storage, instant, paths))
+        plan = encode(_PLAN, _plan(storage, instant, paths))
         rollback = timeline.request("rollback", plan)
         failpoints.hit("rollback.plan.post")
         _finish(storage, timeline, rollback, instant, paths)
@@ -65,30 +53,39 @@ def roll_back(
     return bool(paths)
 
 
+class RollbackPlan(NamedTuple):
+    """The instant that a pending rollback undoes, and the files that it deletes."""
+
+    instant: Instant
+    files: list[str]
+
+
 def finish_rollbacks(storage: Storage, timeline: Timeline) -> list[Instant]:
     """Complete all pending rollbacks; return the instants that they rolled back."""
     undone = []
-    for rollback in timeline.pending():
-        if rollback.action == "rollback":
-            instant, files = _read_plan(storage, rollback)
-            if timeline_has_completed(timeline, instant):
-                raise InvalidTable(
-                    f"rollback {rollback.requested_time} is pending for the completed instant "
-                    f"{instant.requested_time}: let the engine that started it finish it"
-                )
-            _finish(storage, timeline, rollback, instant, files)
-            undone.append(instant)
+    for rollback in _pending(timeline):
+        plan = _planned(storage, timeline, rollback)
+        _finish(storage, timeline, rollback, plan.instant, plan.files)
+        undone.append(plan.instant)
     return undone
+
+
+def planned_rollbacks(storage: Storage, timeline: Timeline) -> list[RollbackPlan]:
+    """Return the plans of all pending rollbacks; raise if one cannot be completed."""
+    return [_planned(storage, timeline, rollback) for rollback in _pending(timeline)]
+
+
+def _pending(timeline: Timeline) -> list[Instant]:
+    return [instant for instant in timeline.pending() if instant.action == "rollback"]
 
 
 def was_rolled_back(storage: Storage, timeline: Timeline, requested_time: str) -> bool:
     """Whether a readable completed rollback on the timeline names an instant."""
     for done in timeline.listing.instants:
         if done.action == "rollback" and done.state is State.COMPLETED:
-            with suppress(Exception):  # broken Avro raises many kinds of errors
-                (record,) = fastavro.reader(io.BytesIO(read_bytes(storage, done.path)))
-                named: Any = record
-                if requested_time in named["commitsRollback"]:
+            with suppress(Exception):  # a damaged record may have any shape
+                named = decode(read_bytes(storage, timeline.path(done)))["commitsRollback"]
+                if requested_time in named:
                     return True
     return False
 
@@ -100,33 +97,25 @@ def timeline_has_completed(timeline: Timeline, instant: Instant) -> bool:
 
 
 def _finish(
-    storage: Storage,
-    timeline: Timeline,
-    rollback: Instant,
-    instant: Instant,
-    files: Sequence[str],
+    storage: Storage, timeline: Timeline, rollback: Instant, instant: Instant, files: Sequence[str]
 ) -> None:
     if rollback.state is State.REQUESTED:
         rollback = timeline.begin(rollback)
     for path in files:
         storage.remove(path)
-    for folder in {str(PurePosixPath(path).parent) for path in files}:
-        if storage.entry("" if folder == "." else folder):
-            storage.sync_folder("" if folder == "." else folder)
+    for folder in set(map(_folder, files)):
+        if storage.entry(folder):
+            storage.sync_folder(folder)
     failpoints.hit("rollback.files.post")
     timeline.remove(instant)
     failpoints.hit("rollback.instant.post")
-    timeline.complete(rollback, _encode(_METADATA, _metadata(rollback, instant, files)))
+    timeline.complete(rollback, encode(_METADATA, _metadata(rollback, instant, files)))
     failpoints.hit("rollback.completed.post")
     storage.remove(marker_folder(instant.requested_time), tree=True)
 
 
-def _by_partition(files: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
-    for path in files:
-        parent = str(PurePosixPath(path).parent)
-        found["" if parent == "." else parent].append(path)
-    return found
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _info(instant: Instant) -> dict[str, str]:
@@ -134,19 +123,16 @@ def _info(instant: Instant) -> dict[str, str]:
 
 
 def _plan(storage: Storage, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
-    requests = []
-    for path in files:
-        name = BaseFileName.parse(PurePosixPath(path).name)
-        parent = str(PurePosixPath(path).parent)
-        requests.append(
-            {
-                "partitionPath": "" if parent == "." else parent,
-                "fileId": name.file_id if name else "",
-                "latestBaseInstant": instant.requested_time,
-                "filesToBeDeleted": [f"file:{storage.root}/{path}"],
-                "logBlocksToBeDeleted": {},
-            }
-        )
+    requests = [
+        {
+            "partitionPath": _folder(path),
+            "fileId": PurePosixPath(path).name.partition("_")[0],
+            "latestBaseInstant": instant.requested_time,
+            "filesToBeDeleted": [f"file:{storage.root}/{path}"],
+            "logBlocksToBeDeleted": {},
+        }
+        for path in files
+    ]
     return {"instantToRollback": _info(instant), "RollbackRequests": requests, "version": 1}
 
 
@@ -154,12 +140,12 @@ def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict
     partitions = {
         partition: {
             "partitionPath": partition,
-            "successDeleteFiles": paths,
+            "successDeleteFiles": [*paths],
             "failedDeleteFiles": [],
             "rollbackLogFiles": {},
             "logFilesFromFailedCommit": {},
         }
-        for partition, paths in _by_partition(files).items()
+        for partition, paths in itertools.groupby(sorted(files, key=_folder), _folder)
     }
     return {
         "startRollbackTime": rollback.requested_time,
@@ -172,19 +158,27 @@ def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict
     }
 
 
-def _encode(schema: Any, record: dict[str, Any]) -> bytes:  # noqa: ANN401 -- fastavro's schema
-    out = io.BytesIO()
-    fastavro.writer(out, schema, [record])
-    return out.getvalue()
+def _planned(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
+    plan = _read_plan(storage, timeline, rollback)
+    if timeline_has_completed(timeline, plan.instant):
+        raise InvalidTable(
+            f"rollback {rollback.requested_time} is pending for the completed instant "
+            f"{plan.instant.requested_time}: let the engine that started it finish it"
+        )
+    return plan
 
 
-def _read_plan(storage: Storage, rollback: Instant) -> tuple[Instant, list[str]]:
-    requested = Instant(rollback.requested_time, "rollback", State.REQUESTED)
+def _read_plan(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
+    path = timeline.path(Instant(rollback.requested_time, "rollback", State.REQUESTED))
     try:
-        (plan,) = fastavro.reader(io.BytesIO(read_bytes(storage, requested.path)))
-        raw: Any = plan
+        raw = decode(read_bytes(storage, path))
         target = raw["instantToRollback"]
         instant = Instant(target["commitTime"], target["action"], State.INFLIGHT)
+        if instant.action == "clustering":
+            raise ConcurrentWriter(
+                f"{rollback} of {storage.root} undoes another engine's clustering "
+                f"{instant.requested_time}: let that engine finish it"
+            )
         if Instant.parse(instant.file_name) != instant:
             raise ValueError(f"it names {instant}, which is not an instant")
         named = [
@@ -192,11 +186,15 @@ def _read_plan(storage: Storage, rollback: Instant) -> tuple[Instant, list[str]]
             for request in raw["RollbackRequests"] or []
             for path in request["filesToBeDeleted"]
         ]
-    except Exception as error:  # broken Avro raises many kinds of errors
+    except ConcurrentWriter:
+        raise
+    except Exception as error:  # a damaged record may have any shape
         raise InvalidTable(
-            f"the plan of the pending rollback {requested.path} cannot be read ({error!r:.200}): "
+            f"the plan of the pending rollback {path} cannot be read ({error!r:.200}): "
             "delete its .requested and .inflight files; the rollback will be planned again"
         ) from None
-    paths = {f"{partition}/{name}" if partition else name for partition, name in named}
+    paths = {joined(partition, name) for partition, name in named}
     paths |= set(marked_files(storage, instant.requested_time))
-    return instant, sorted(path for path in paths if is_data_file(path, instant.requested_time))
+    return RollbackPlan(
+        instant, sorted(path for path in paths if is_data_file(path, instant.requested_time))
+    )

@@ -2,8 +2,8 @@
 
 The checksum in `hoodie.properties` covers only the table's name. If the line that names the
 ordering column is damaged or lost, older rows would win from then on, and no reader would notice.
-So key, partitioning, ordering and merging are stored a second time when the table is created or
-first written by us, and writers compare both.
+So key, partitioning, ordering and merging are stored a second time, when this library creates the
+table or first writes it, and writers compare both copies.
 
 The id is random. It is in every record of a prepared or sealed checkpoint and of progress: a record
 that was copied from another table is refused.

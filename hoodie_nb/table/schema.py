@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.errors import InvalidInput
+from hoodie_nb.errors import InvalidInput, InvalidTable
 
 META_COLUMNS = (
     "_hoodie_commit_time",
@@ -63,7 +63,7 @@ def storable(schema: pa.Schema) -> pa.Schema:
     if flags:
         raise InvalidInput(
             f"columns {flags} differ from Hudi's delete flag only in case: rename them, to "
-            f"{IS_DELETED!r} if they are that flag"
+            f"{IS_DELETED!r} if they are meant as that flag"
         )
     return pa.schema(_stored_fields(schema, ""))
 
@@ -167,6 +167,31 @@ def as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Chunked
     return pc.cast(column, kind, safe=not _rounds(column.type, kind))
 
 
+def conform(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    """Return stored rows with exactly the columns of `schema`: cast, missing ones null.
+
+    Raises InvalidTable naming file and column if values do not fit.
+    """
+    columns = [
+        _fitting(rows.column(f.name), f, where)
+        if f.name in rows.column_names
+        else pa.nulls(rows.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _fitting(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
+    try:
+        return column if column.type == field.type else as_type(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidTable(
+            f"{where} has column {field.name!r} as {column.type}, which does not fit "
+            f"the table's current type, {field.type} ({str(error)[:120]}): restore the table to "
+            "before that change, or rewrite the file with the engine that changed it"
+        ) from None
+
+
 def _follows(given: pa.DataType, kind: pa.DataType) -> bool:
     """Whether Hudi reads columns of the type `given` as `kind`: nothing narrower or of other text.
 
@@ -186,6 +211,7 @@ def _follows(given: pa.DataType, kind: pa.DataType) -> bool:
 
 def _is_text(kind: pa.DataType) -> bool:
     texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return kind in texts or pa.types.is_fixed_size_binary(kind)
 
 

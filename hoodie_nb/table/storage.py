@@ -11,6 +11,7 @@ a path that points outside the root is refused. The protocols rely on three guar
 the delays of an object store, and the tests have one whose operations fail.
 """
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ class Entry:
     is_link: bool = False
 
 
+def joined(folder: str, name: str) -> str:
+    """Return the path of a name in a folder; the folder `""` is the root."""
+    return f"{folder}/{name}" if folder else name
+
+
 class Storage(Protocol):
     """The folder of one table; every read and every change of the table uses these methods."""
 
@@ -45,17 +51,17 @@ class Storage(Protocol):
     def root(self) -> str:
         """The address of the table, for users and for Spark."""
 
-    def list_folder(self, folder: str, *, details: bool = True) -> list[Entry]:
-        """Return the entries of `folder` in order, [] if missing; InvalidTable if unreadable.
+    def list_folder(self, folder: str) -> list[Entry]:
+        """Return the entries of `folder` in order, [] if missing; InvalidTable if unreadable."""
 
-        Without `details` sizes and times are 0, which is faster.
-        """
+    def file_names(self, folder: str) -> list[str]:
+        """Return the names of the files in `folder`, in order, without examining any file."""
 
     def entry(self, path: str) -> Entry | None:
         """Return a file or folder; None if it does not exist."""
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
-        """Return the path of a local copy, from which so many bytes will be read (0: its name)."""
+        """Return the path of a local copy; `size_bytes` of it will be read (0: only its name)."""
 
     def open_new(self, path: str) -> BinaryIO:
         """Open a file for writing that must not exist yet, in a folder that exists."""
@@ -91,20 +97,16 @@ def read_bytes(storage: Storage, path: str) -> bytes:
 
 @contextmanager
 def permitted(path: str) -> Iterator[None]:
-    """Turn a PermissionError into InvalidTable, naming the file."""
+    """Turn a refusal of the operating system into InvalidTable, naming the file."""
     try:
         yield
-    except PermissionError as error:
+    except OSError as error:
+        if not isinstance(error, PermissionError) and error.errno != errno.EROFS:
+            raise
         raise InvalidTable(
             f"{path} cannot be opened ({error.strerror}): let this user read it, and write it if "
-            "the table is to be written"
+            "the table is to be written, or choose another path"
         ) from None
-
-
-def file_names(storage: Storage, folder: str) -> list[str]:
-    """Return the names of the files in a folder, in order, without their sizes and times."""
-    entries = storage.list_folder(folder, details=False)
-    return [entry.name for entry in entries if not entry.is_folder]
 
 
 def create_empty(storage: Storage, path: str) -> None:

@@ -1,154 +1,68 @@
 """The timeline: which instants exist, and their states.
 
-*On disk* (table version 6, timeline layout 1, in `.hoodie/`):
+The folder and the names of its files depend on the table's layout (see `instant`), which another
+engine may change by an upgrade: the handle chooses it whenever it reads the properties. The
+completed file is the point of no return; a completed instant keeps its earlier files. Requested
+times are unique over all actions.
 
-| state | a commit | any other action |
-| --- | --- | --- |
-| requested | `T.commit.requested` | `T.<action>.requested` |
-| inflight | `T.inflight` (no "commit" in the name) | `T.<action>.inflight` |
-| completed | `T.commit` | `T.<action>` |
-
-A completed instant keeps its earlier files. `T` is 17 digits, UTC, unique over all
-actions; the completed file is the point of no return.
+In layout 2 the name of a completed file contains the time at which it is written, so it cannot be
+predicted. A completed file of an instant is therefore looked for under any name: a second one is
+never written, whichever attempt or process wrote the first. The writer lock keeps others out.
 
 A listing reads one name per file, so a long timeline is listed only where recent changes of another
 engine matter. `listed_once` is for the steps in between: inside it the first listing is reused,
 updated with the changes of this process.
 
 **Caveats**: the archived timeline is not read; an instant older than the first active one counts
-as completed, as in Hudi. *Source:* HoodieActiveTimeline, ActiveTimelineV1.
+as completed, as in Hudi. *Source:* HoodieActiveTimeline, ActiveTimelineV1 and V2.
 """
 
 import contextlib
-import functools
-import operator
-import re
 import threading
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Clock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.storage import META, Storage, file_names, read_bytes
+from hoodie_nb.table.instant import COMMITS, LAYOUT_1, LAYOUT_2, Instant, Layout, Listing, State
+from hoodie_nb.table.storage import Storage, read_bytes
 
-
-class State(StrEnum):
-    """The states of an instant, in their order."""
-
-    REQUESTED = "requested"
-    INFLIGHT = "inflight"
-    COMPLETED = "completed"
-
-
-_ORDER = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
-_ACTIONS = "commit|replacecommit|rollback|clean|savepoint|restore|deltacommit|compaction|indexing"
-_NAME = re.compile(rf"(\d{{14}}|\d{{17}})(?:\.({_ACTIONS}))?(?:\.(requested|inflight))?")
-COMMITS = ("commit", "replacecommit")
-
-
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """An action at a time in a state; `completion_time` is 17 digits once completed."""
-
-    requested_time: str
-    action: str = "commit"
-    state: State = State.REQUESTED
-    completion_time: str | None = None
-
-    @property
-    def file_name(self) -> str:
-        """Return the name under `.hoodie/`; `parse` is the inverse."""
-        if self.state is State.COMPLETED:
-            return f"{self.requested_time}.{self.action}"
-        if self.state is State.INFLIGHT and self.action == "commit":
-            return f"{self.requested_time}.inflight"
-        return f"{self.requested_time}.{self.action}.{self.state}"
-
-    @property
-    def path(self) -> str:
-        """Return the file's path, relative to the table's root."""
-        return f"{META}/{self.file_name}"
-
-    @classmethod
-    def parse(cls, name: str) -> "Instant | None":
-        """Return the instant of a file name; None if it is not the name of an instant.
-
-        >>> Instant.parse("20261121024346363.inflight").state
-        <State.INFLIGHT: 'inflight'>
-        """
-        match = _NAME.fullmatch(name)
-        if match is None or (match[2] is None and match[3] != "inflight"):
-            return None
-        return cls(match[1], match[2] or "commit", State(match[3] or "completed"))
-
-    def __str__(self) -> str:
-        return f"{self.requested_time} {self.action} {self.state}"
-
-
-_KEY = operator.attrgetter("requested_time", "action")
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The instants of a folder's file names: each once, in its latest state."""
-
-    names: frozenset[str] = frozenset()
-    latest: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
-
-    def of(self, names: Collection[str]) -> "Listing":
-        """Return the listing of these names; only new names are parsed."""
-        found = frozenset(names)
-        if found == self.names:
-            return self
-        added, same = found - self.names, self.names <= found
-        latest = dict(self.latest) if same else {}
-        for instant in filter(None, map(Instant.parse, added if same else found)):
-            known = latest.get(_KEY(instant))
-            if known is None or _ORDER[instant.state] > _ORDER[known.state]:
-                latest[_KEY(instant)] = instant
-        return Listing(found, latest)
-
-    @functools.cached_property
-    def instants(self) -> list[Instant]:
-        """Return the instants, oldest first."""
-        return sorted(self.latest.values(), key=_KEY)
-
-    @functools.cached_property
-    def commits(self) -> list[Instant]:
-        """Return the completed commits and replacecommits, oldest first."""
-        return [i for i in self.instants if i.state is State.COMPLETED and i.action in COMMITS]
-
-    @functools.cached_property
-    def commit_times(self) -> tuple[str, ...]:
-        """Return the times of the completed commits, which identify a view of the table."""
-        return tuple(i.requested_time for i in self.commits)
-
-    @functools.cached_property
-    def pending(self) -> list[Instant]:
-        """Return the instants of any action that have not completed, oldest first."""
-        return [i for i in self.instants if i.state is not State.COMPLETED]
+__all__ = ["COMMITS", "Instant", "Listing", "State", "Timeline"]
 
 
 class Timeline:
     """The active timeline of one table."""
 
-    def __init__(self, storage: Storage, clock: Clock) -> None:
+    def __init__(self, storage: Storage, clock: Clock, layout: Layout = LAYOUT_1) -> None:
         self._storage = storage
         self._clock = clock
-        self._known, self._stale, self._lock = Listing(), True, threading.Lock()
-        self._scope = threading.local()
+        self._known, self._stale = Listing(layout=layout), True
+        self._lock, self._scope = threading.Lock(), threading.local()
+
+    @property
+    def layout(self) -> Layout:
+        """Return where the files are, and how they are named."""
+        return self._known.layout
+
+    def use(self, layout: Layout) -> None:
+        """Continue with another layout: another engine has upgraded the table."""
+        with self._lock:
+            if layout != self._known.layout:
+                self._known, self._stale = Listing(layout=layout), True
+
+    def path(self, instant: Instant) -> str:
+        """Return the path of an instant's file, relative to the table's root."""
+        return self.layout.path(instant)
 
     def refresh(self) -> Listing:
         """List the timeline again."""
         with self._lock:
-            self._known = self._known.of(file_names(self._storage, META))
+            self._known = self._known.of(self._storage.file_names(self.layout.folder))
             self._stale = False
             return self._known
 
     def listed_once(self) -> "_ListedOnce":
-        """List the timeline once in here, for this thread: when first asked, or by `refresh`."""
+        """Reuse one listing in this block and thread: that of the first access, or of `refresh`."""
         return _ListedOnce(self, self._scope)
 
     @property
@@ -157,7 +71,8 @@ class Timeline:
         once = getattr(self._scope, "inside", False) and not self._stale
         return self._known if once else self.refresh()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """List the timeline again at the next look, also within `listed_once`."""
         with self._lock:
             self._stale = True
 
@@ -167,20 +82,49 @@ class Timeline:
         return [replace(i, completion_time=self.completion_time(i)) for i in found]
 
     def completion_time(self, instant: Instant) -> str | None:
-        """Return the completion time of an instant, in 17 digits; None if pending or gone."""
-        if instant.state is not State.COMPLETED:
-            return None
-        found = self._storage.entry(instant.path)
+        """Return the completion time of an instant, in 17 digits; None if pending or gone.
+
+        In layout 1 it is the time of the completed file.
+        """
+        if instant.state is not State.COMPLETED or instant.completion_time:
+            return instant.completion_time
+        found = self._storage.entry(self.path(instant))
         return None if found is None else _file_time(found.modified_ms)
 
     def completed(self, requested_time: str) -> Instant | None:
         """Return the completed commit of that time, by its file; None if there is none."""
-        done = (Instant(requested_time, action, State.COMPLETED) for action in COMMITS)
-        return next((i for i in done if self._storage.entry(i.path)), None)
+        found = (self._completed(requested_time, action) for action in COMMITS)
+        return next(filter(None, found), None)
+
+    def _completed(self, requested_time: str, action: str) -> Instant | None:
+        """Return the completed instant of that time and action, under any name of its file."""
+        done = Instant(requested_time, action, State.COMPLETED)
+        if self.layout.number == 1:
+            return done if self._storage.entry(self.path(done)) else None
+        names = self._storage.file_names(self.layout.folder)
+        ours = (self.layout.parse(name) for name in names if name.startswith(requested_time))
+        return next((i for i in ours if i and replace(i, completion_time=None) == done), None)
 
     def completed_commits(self) -> list[Instant]:
         """Return the completed commits and replacecommits, oldest first."""
         return list(self.listing.commits)
+
+    def archived(self) -> bool:
+        """Return whether another engine has archived instants, also before an upgrade."""
+        folders = {self.layout.archive, LAYOUT_1.archive, LAYOUT_2.archive}
+        return any(map(self._storage.list_folder, sorted(folders)))
+
+    def start(self, listing: Listing) -> str:
+        """Return the time of the commit from which on none was archived; empty if there is none.
+
+        The commits of savepoints stay while newer ones are archived, if Hudi's option
+        `hoodie.archive.beyond.savepoint` is on (Hudi: getFirstNonSavepointCommit).
+        """
+        times = listing.commit_times
+        saved = {i.requested_time for i in listing.instants if i.action == "savepoint"}
+        if saved.isdisjoint(times[:1]) or not self.archived():
+            return min(times, default="")
+        return next((time17 for time17 in times if time17 not in saved), times[-1])
 
     def pending(self) -> list[Instant]:
         """Return the instants of any action that have not completed, oldest first."""
@@ -188,18 +132,22 @@ class Timeline:
 
     def next_time(self, after: str = "") -> str:
         """Return max(now, newest time on the timeline and `after` + 1 ms) as 17 digits."""
-        newest = max(map(self._ms, self.listing.instants[-1:]), default=-1)
+        found = self.listing.instants
+        times = [(i.requested_time, i) for i in found[-1:]]
+        done = sorted((i.completion_time, n) for n, i in enumerate(found) if i.completion_time)
+        times += [(time17, found[n]) for time17, n in done[-1:]]
+        newest = max((self._ms(time17, i) for time17, i in times), default=-1)
         newest = max(newest, instant_ms(after) if after else -1)
         return instant_time(max(self._clock.now_ms(), newest + 1))
 
-    def _ms(self, instant: Instant) -> int:
+    def _ms(self, time17: str, instant: Instant) -> int:
         try:
-            instant_time(instant_ms(instant.requested_time) + 1)
-            return instant_ms(instant.requested_time)
+            instant_time(instant_ms(time17) + 1)
+            return instant_ms(time17)
         except (ValueError, OverflowError) as error:
             raise InvalidTable(
-                f"{self._storage.root}/{instant.path} has a time that no later instant can follow "
-                f"({error}): move the file away unless one of your engines wrote it"
+                f"{self._storage.root}/{self.path(instant)} has a time that no later instant can "
+                f"follow ({error}): move the file away unless one of your engines wrote it"
             ) from None
 
     def request(self, action: str = "commit", plan: bytes = b"", *, after: str = "") -> Instant:
@@ -223,32 +171,39 @@ class Timeline:
         return inflight
 
     def complete(self, instant: Instant, content: bytes) -> Instant:
-        """Write the completed file: after this the instant counts for every reader."""
+        """Write the completed file: after this the instant counts for every reader.
+
+        Raises FileExistsError if the instant has a completed file.
+        """
         done = Instant(instant.requested_time, instant.action, State.COMPLETED)
         if instant.action == "commit":
             failpoints.hit("coord.commit.pre")
+        if self.layout.number == 2:
+            if self._completed(instant.requested_time, instant.action) is not None:
+                raise FileExistsError(f"{instant} has completed")
+            done = replace(done, completion_time=self.next_time())
         self._put(done, content)
         return done
 
     def _put(self, instant: Instant, content: bytes) -> None:
         try:
-            self._storage.put(instant.path, content, new=True)
+            self._storage.put(self.path(instant), content, new=True)
         except BaseException:
-            self._forget()  # the name may exist nevertheless
+            self.forget()  # the name may exist nevertheless
             raise
         with self._lock:
-            self._known = self._known.of(self._known.names | {instant.file_name})
+            self._known = self._known.of(self._known.names | {self.layout.file_name(instant)})
 
     def remove(self, instant: Instant) -> None:
         """Remove a pending instant from the timeline: inflight first, then requested."""
         for state in (State.INFLIGHT, State.REQUESTED):
-            self._storage.remove(Instant(instant.requested_time, instant.action, state).path)
-        self._forget()
-        self._storage.sync_folder(META)
+            self._storage.remove(self.path(Instant(instant.requested_time, instant.action, state)))
+        self.forget()
+        self._storage.sync_folder(self.layout.folder)
 
     def read(self, instant: Instant) -> bytes:
         """Return the content of the instant's file."""
-        return read_bytes(self._storage, instant.path)
+        return read_bytes(self._storage, self.path(instant))
 
 
 class _ListedOnce:
@@ -260,7 +215,7 @@ class _ListedOnce:
     def __enter__(self) -> None:
         self._outer = getattr(self._scope, "inside", False)
         if not self._outer:
-            self._timeline._forget()
+            self._timeline.forget()
         self._scope.inside = True
 
     def __exit__(self, *error: object) -> None:

@@ -5,9 +5,9 @@ known → its file group; new → a small file of this task while it has room, e
 bucket until that is full, else a new file id. The output rows have `_hoodie_nb_file_id` and the
 number of the task that writes that file group.
 
-*Semantics*: a pure function of (set of rows, write profile, instant, task). New file ids are
-generated from the instant, partition, task and a counter until one hashes to this task, so that no
-two tasks feed the same file group and a repeated task makes the same choices; with random ids Spark
+*Semantics*: a pure function of (set of rows, write profile, instant, task). A new file id is
+generated from the instant, partition, task and a counter, until one hashes to this task. So no two
+tasks feed the same file group, and a repeated task makes the same choices. With random ids, Spark
 aborts the job when it has to repeat a stage.
 
 **Caveats**: a delete of an unknown key takes up room like an insert; the writer drops it.
@@ -27,8 +27,8 @@ from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import FILE_ID, TASK, is_delete
 from hoodie_nb.writer.index_port import Index
 from hoodie_nb.writer.merge_rule import first_of_run
-from hoodie_nb.writer.plan import WritePlan, task_of
-from hoodie_nb.writer.profile import SmallFile, small_files
+from hoodie_nb.writer.plan import WritePlan, balanced_tasks, task_of
+from hoodie_nb.writer.profile import ASSUMED_BYTES, SmallFile, small_files
 from hoodie_nb.writer.taking import take_rows
 
 Emit = Callable[..., None]
@@ -46,8 +46,11 @@ class BucketAssigner:
 
     def __init__(self, plan: WritePlan, task: int, emit: Emit) -> None:
         self._plan, self._task, self._emit = plan, task % plan.id_tasks, emit
+        self._record_bytes = plan.record_bytes or ASSUMED_BYTES
         self._open: dict[str, list[SmallFile]] = {}
         self._drawn = 0
+        routed = plan.pipeline.routed  # the task that draws a file id also writes the file
+        self._tasks_of = balanced_tasks(plan.groups, plan.tasks) if routed else {}
 
     def take(self, partition: str, records: int) -> Iterator[tuple[str, int]]:
         """Yield (file id, rows) until `records` new rows are assigned."""
@@ -67,7 +70,10 @@ class BucketAssigner:
     def _small_files(self, partition: str) -> Iterator[SmallFile]:
         plan = self._plan
         slices = plan.groups.partition(partition).values()
-        return small_files(slices, plan.options, plan.record_bytes, self._task, plan.id_tasks)
+        if plan.pipeline.routed:
+            mine = (s for s in slices if self._tasks_of[partition, s.file_id] == self._task)
+            return small_files(mine, plan.options, self._record_bytes, 0, 1)
+        return small_files(slices, plan.options, self._record_bytes, self._task, plan.id_tasks)
 
     def _new_bucket(self, partition: str) -> SmallFile:
         while True:
@@ -75,10 +81,10 @@ class BucketAssigner:
             name = f"{plan.instant_time}.{plan.ordinal}/{partition}/{self._task}/{self._drawn}"
             self._drawn += 1
             file_id = f"{uuid.uuid5(_IDS, name)}-0"
-            if task_of(file_id, self._plan.id_tasks) == self._task:
+            if plan.pipeline.routed or task_of(file_id, plan.id_tasks) == self._task:
                 break
         self._emit("bucket_assigned", partition=partition, file_id=file_id, task=self._task)
-        room = max(1, self._plan.options.max_file_bytes // self._plan.record_bytes)
+        room = max(1, self._plan.options.max_file_bytes // self._record_bytes)
         return SmallFile(file_id, room)
 
 
@@ -97,6 +103,7 @@ class FileIdAssigner:
         for piece in pieces:
             if piece.num_rows:
                 ids = self._file_ids(piece)
+                piece = piece.select(self._plan.intake.keyed_schema.names)
                 for rows, theirs in ((piece, ids), self._deletes_of_copies(piece, ids)):
                     if rows.num_rows:
                         columns = [*rows.columns, theirs, self._tasks(theirs)]
@@ -119,15 +126,28 @@ class FileIdAssigner:
         return take_rows(piece, pa.array(np.concatenate(rows))), pa.array(theirs, pa.string())
 
     def _file_ids(self, piece: pa.Table) -> pa.Array:
+        """Return the file ids of all rows; routed rows of known keys have theirs."""
+        if FILE_ID not in piece.column_names:
+            return self._located(piece)
+        given = piece.column(FILE_ID).combine_chunks().cast(pa.string())
+        if given.null_count == 0:
+            return given
+        new = pc.is_null(given)
+        return pc.replace_with_mask(given, new, self._located(piece.filter(new)))
+
+    def _located(self, piece: pa.Table) -> pa.Array:
         partitions = piece.column(PARTITION_PATH).combine_chunks()
         keys = piece.column(RECORD_KEY).combine_chunks()
         if self._plan.intake.operation == "insert":
             first = np.ones(len(keys), dtype=bool)  # every row is a separate record
         else:
             first = first_of_run(partitions, keys)
-        begins = np.flatnonzero(first)
-        located = self._of_keys(partitions.take(pa.array(begins)), keys.take(pa.array(begins)))
-        ids = located.take(pa.array(np.cumsum(first) - 1))
+        if first.all():
+            ids = self._of_keys(partitions, keys)
+        else:
+            begins = pa.array(np.flatnonzero(first))
+            located = self._of_keys(partitions.take(begins), keys.take(begins))
+            ids = located.take(pa.array(np.cumsum(first) - 1))
         self._last = (partitions[-1].as_py(), keys[-1].as_py(), ids[-1].as_py())
         return ids
 
@@ -159,8 +179,11 @@ class FileIdAssigner:
         taken = list(self._buckets.take(partition, located.null_count))
         ids = pa.array([file_id for file_id, _ in taken], pa.string())
         repeats = np.repeat(np.arange(len(taken)), [rows for _, rows in taken])
-        new = pc.is_null(located)
         placed = ids.take(pa.array(repeats))
+        if len(placed) == len(keys):
+            self._index.remember(partition, keys, placed)
+            return placed
+        new = pc.is_null(located)
         self._index.remember(partition, keys.filter(new), placed)
         return pc.replace_with_mask(located, new, placed)
 

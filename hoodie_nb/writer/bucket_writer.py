@@ -25,33 +25,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
-from hoodie_nb.table.base_file import (
-    iterate_rows,
-    open_base_file,
-    read_footer,
-    stored_schema,
-)
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.schema import RECORD_KEY
+from hoodie_nb.table.storage import joined
 from hoodie_nb.writer.buffer import OPEN_FILES, RUN_ROWS, Bucket, WriteBuffer, read_run
 from hoodie_nb.writer.columns import is_delete
 from hoodie_nb.writer.folding import fold_runs
 from hoodie_nb.writer.index_port import KeysOf, WrittenKeys
-from hoodie_nb.writer.merge import Merge, MergeCounts
+from hoodie_nb.writer.kept_files import KeptFiles
+from hoodie_nb.writer.merge import Merge, MergeCounts, merged_schema
 from hoodie_nb.writer.new_file import NewFile
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 from hoodie_nb.writer.runs import save_rows
+from hoodie_nb.writer.taking import parts_of
 
 Emit = Callable[..., None]
 
 
 class BucketWriter:
-    """One writer task; `threads` buckets are merged at the same time."""
+    """One writer task; `threads` buckets are merged at the same time, onto `kept` files if any."""
 
     def __init__(
         self,
@@ -61,12 +57,13 @@ class BucketWriter:
         written_keys: KeysOf,
         *,
         threads: int = 1,
+        kept: KeptFiles | None = None,
     ) -> None:
         self._plan, self._attempt, self._threads = plan, attempt, threads
-        self._keys_of = written_keys
+        self._keys_of, self._kept = written_keys, kept or KeptFiles()
         self._emit = functools.partial(emit, task=attempt.task)
         self._name = f"{attempt.token}-{uuid.uuid4().hex[:12]}"
-        self._row, self._row_lock = plan.ordinal << 32, threading.Lock()
+        self._row, self._lock = plan.ordinal << 32, threading.Lock()
         self._serial = itertools.count()
         self._open_files: set[NewFile] = set()
         self.peak_bytes = self.spilled_bytes = 0
@@ -74,30 +71,37 @@ class BucketWriter:
 
     def write(self, pieces: Iterable[pa.Table]) -> Iterator[WriteStatus]:
         """Yield the write status of each base file written for the rows in `pieces`."""
-        buffer = WriteBuffer(self._plan, self._name, self._emit, self._append_new)
+        buffer = WriteBuffer(self._plan, self._name, self._emit, self._append_new, self._threads)
         try:
             for piece in pieces:
                 buffer.add(piece)
             if self._threads == 1:
-                statuses: Iterable[WriteStatus | None] = (
-                    self._write_bucket(buffer, bucket) for bucket in buffer.drain()
-                )
+                statuses = (self._write_bucket(buffer, bucket) for bucket in buffer.drain())
+                yield from (status for status in statuses if status is not None)
             else:
-                with ThreadPoolExecutor(self._threads) as pool:
-                    buckets = list(buffer.drain())
-                    statuses = list(pool.map(lambda b: self._write_bucket(buffer, b), buckets))
-            yield from (status for status in statuses if status is not None)
+                yield from self._write_in_threads(buffer)
         finally:
             self.peak_bytes, self.spilled_bytes = buffer.peak_bytes, buffer.spilled_bytes
             buffer.close()
             for new_file in self._open_files:
                 new_file.abandon()
 
+    def _write_in_threads(self, buffer: WriteBuffer) -> list[WriteStatus]:
+        """Write the buckets, the largest first, so that all threads are busy to the end."""
+        buckets = sorted(buffer.drain(), key=self._size, reverse=True)
+        with ThreadPoolExecutor(self._threads) as pool:
+            written = [s for s in pool.map(lambda b: self._write_bucket(buffer, b), buckets) if s]
+        return sorted(written, key=lambda status: (status.file_id, status.partition_path))
+
+    def _size(self, bucket: Bucket) -> int:
+        old = self._old(bucket)
+        return bucket.waiting_bytes + (old.size_bytes if old else 0)
+
     def _merge(self, bucket: Bucket, incoming: pa.Table) -> Merge:
         plan = self._plan
         return Merge(
             incoming,
-            stored_schema(plan.intake.schema),
+            merged_schema(plan.intake),
             plan.intake.rule,
             plan.instant_time,
             self._file_name(bucket),
@@ -123,12 +127,13 @@ class BucketWriter:
         if self._old(bucket) is not None or self._plan.intake.rule.fills:
             return False  # a partial rule stages all rows unchanged, for a redo
         if bucket.new_file is None:
-            if len(self._open_files) >= OPEN_FILES:
-                return False
-            written_keys = self._keys_of(bucket.partition_path, None)
-            name = self._file_name(bucket)
-            bucket.new_file = NewFile(self._plan, self._staged_name(), name, written_keys)
-            self._open_files.add(bucket.new_file)
+            with self._lock:
+                if len(self._open_files) >= OPEN_FILES:
+                    return False
+                written_keys = self._keys_of(bucket.partition_path, None)
+                name = self._file_name(bucket)
+                bucket.new_file = NewFile(self._plan, self._staged_name(), name, written_keys)
+                self._open_files.add(bucket.new_file)
         if not bucket.new_file.accepts(folded):
             return False
         bucket.new_file.append(self._merge(bucket, folded))
@@ -145,7 +150,7 @@ class BucketWriter:
             if new is not None:  # its rows are merged like those of a previous slice
                 old = self._as_slice(bucket, self._close(new))
             written_keys = self._keys_of(bucket.partition_path, old)
-            staged, rows = self._write_file(merge, old, written_keys)
+            staged, rows = self._write_file(bucket.partition_path, merge, old, written_keys)
             deleted = self._stage_unwritten(staged.path, merge)
         for run in bucket.runs:
             os.unlink(run)
@@ -218,7 +223,7 @@ class BucketWriter:
         return save_rows(self._plan.storage, f"{staged}-deletes", merge.incoming, kept)
 
     def _next_row(self, count: int) -> int:
-        with self._row_lock:
+        with self._lock:
             self._row += count
             return self._row - count
 
@@ -233,7 +238,7 @@ class BucketWriter:
             return rest[0] if rest else self._plan.intake.keyed_schema.empty_table()
         runs = [read_run(path) for path in bucket.runs]
         if rest:
-            runs.append(_pieces(rest[0]))
+            runs.append(parts_of(rest[0], RUN_ROWS))
         path = self._plan.storage.fetch(f"{self._plan.staged}/{self._name}-fold.arrow")
         path = f"{path}{next(self._serial)}"
         schema = self._plan.intake.keyed_schema
@@ -249,28 +254,26 @@ class BucketWriter:
         return folded
 
     def _write_file(
-        self, merge: Merge, old: FileSlice | None, written_keys: WrittenKeys
+        self, partition: str, merge: Merge, old: FileSlice | None, written_keys: WrittenKeys
     ) -> tuple[StoredFile, int]:
         """Write the merged rows to a staged file, durable; return the file and the row count."""
-        plan, staged = self._plan, self._staged_name()
-        path = plan.storage.fetch(old.path, old.size_bytes) if old else ""
-        source = open_base_file(path) if old else None
-        footer = read_footer(source) if source else None
+        plan, staged, kept, size = self._plan, self._staged_name(), list[pa.Table](), 0
+        count, bloom, stored = self._kept.previous(plan.storage, old, merge)
         with ChecksummedFile(plan.storage.open_new(staged)) as sink:
-            writer = plan.base_file(
-                sink,
-                merge.file_name,
-                expected_rows=merge.incoming.num_rows + (footer.rows if footer else 0),
-                inherited=footer.bloom() if footer else None,
-            )
-            for rows, new_keys in merge.pieces(_old_rows(source, merge.stored, path)):
+            expected = merge.incoming.num_rows + count
+            writer = plan.base_file(sink, merge.file_name, expected_rows=expected, inherited=bloom)
+            for rows, new_keys in merge.pieces(stored):
                 writer.write(rows, new_keys)
                 written_keys.add(rows.column(RECORD_KEY), new_keys)
+                size += rows.nbytes
+                kept = [*kept, rows] if size <= self._kept.limit_bytes // 4 else []
             writer.close()
             sink.flush()
             failpoints.hit("writer.data", plan.storage.fetch(staged))
             sink.sync()
         failpoints.hit("writer.data.post")
+        if kept:
+            self._kept.put(joined(partition, merge.file_name), kept, writer.bloom, sink.crc)
         return sink.stored(staged), writer.rows
 
 
@@ -284,12 +287,3 @@ def _with_deletes(status: WriteStatus, deletes: StoredFile | None) -> WriteStatu
         return status
     path, size, crc = deletes.path, deletes.size_bytes, deletes.crc
     return replace(status, deleted_path=path, deleted_bytes=size, deleted_crc=crc)
-
-
-def _old_rows(source: pq.ParquetFile | None, stored: pa.Schema, path: str) -> Iterator[pa.Table]:
-    return iter(()) if source is None else iterate_rows(source, stored, path)
-
-
-def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
-    for start in range(0, rows.num_rows, RUN_ROWS):
-        yield rows.slice(start, RUN_ROWS)

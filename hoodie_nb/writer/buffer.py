@@ -2,7 +2,7 @@
 
 *Work flow*: `add` sorts rows into buckets. A bucket above `batch_bytes` is flushed; if all buckets
 together exceed `task_max_bytes`, the largest one is flushed. A flush folds the bucket's rows and,
-in a background thread, appends them to the open file of a new file group or spills them as a sorted
+in the background, appends them to the open file of a new file group or spills them as a sorted
 run in the staging folder (always once `OPEN_FILES` new files are open); `drain` returns the content
 of each bucket.
 
@@ -15,6 +15,7 @@ checkpoint: the winning row must not depend on when a buffer was flushed.
 
 import heapq
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,14 +23,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
 from hoodie_nb.events import Pace
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import FILE_ID, SEQ
-from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.new_file import NewFile
+from hoodie_nb.writer.ordering import ranked
 from hoodie_nb.writer.plan import WritePlan
 from hoodie_nb.writer.taking import sort_rows
 
@@ -51,18 +51,23 @@ class Bucket:
     waiting_bytes: int = 0
     runs: list[str] = field(default_factory=list)
     new_file: NewFile | None = None
+    flush: "Future[None] | None" = None  # the last one
 
 
 class WriteBuffer:
-    """The buckets of one task; close it to stop its thread."""
+    """The buckets of one task, flushed by so many threads; close it to stop them."""
 
-    def __init__(self, plan: WritePlan, name: str, emit: Emit, append_new: AppendNew) -> None:
+    def __init__(
+        self, plan: WritePlan, name: str, emit: Emit, append_new: AppendNew, threads: int = 1
+    ) -> None:
         self._plan, self._name, self._emit, self._append_new = plan, name, emit, append_new
+        self._threads = threads
         self._buckets: dict[tuple[str, str], Bucket] = {}  # a copied folder repeats file ids
         self._flushes: list[tuple[Future[None], int]] = []
         self._flushing_bytes = 0
         self._flushed = 0
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
         self._pace = Pace()
         self.peak_bytes = self.spilled_bytes = 0
 
@@ -77,19 +82,22 @@ class WriteBuffer:
         quarters = -(-4 * rows.nbytes // self._plan.options.task_max_bytes)
         step = max(1, -(-rows.num_rows // max(1, quarters)))  # a piece may be above the limit
         for start in range(0, rows.num_rows, step):
-            self._add(rows.slice(start, step))
+            self._add(rows.slice(start, step), whole=step >= rows.num_rows)
 
-    def _add(self, rows: pa.Table) -> None:
+    def _add(self, rows: pa.Table, *, whole: bool) -> None:
         rows = rows.combine_chunks()
-        by_bucket = [(PARTITION_PATH, "ascending"), (FILE_ID, "ascending")]
-        order = pc.sort_indices(rows, sort_keys=by_bucket)
-        names = rows.select([PARTITION_PATH, FILE_ID]).take(order).columns
-        partitions, ids = (column.combine_chunks() for column in names)
-        begins = [*np.flatnonzero(first_of_run(partitions, ids)).tolist(), len(ids)]
-        plain = rows.select(self._plan.intake.keyed_schema.names)
+        partitions, ids = (rows.column(name).combine_chunks() for name in (PARTITION_PATH, FILE_ID))
+        ranks, bits = ranked(ids)
+        numbers = (ranked(partitions)[0] << np.uint64(bits)) | ranks
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        begins = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(ids)]
+        mine = plain = rows.select(self._plan.intake.keyed_schema.names)
         for start, end in itertools.pairwise(begins):
-            mine = plain.take(order[start:end])  # a copy: a slice would keep the whole piece
-            self._append((partitions[start].as_py(), ids[start].as_py()), mine)
+            if len(begins) > 2 or not whole:  # a copy: a slice would keep the whole piece
+                mine = plain.take(pa.array(order[start:end]))
+            first = int(order[start])
+            self._append((partitions[first].as_py(), ids[first].as_py()), mine)
         self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
         while self.buffered_bytes > self._plan.options.task_max_bytes:
             self._make_room()
@@ -128,13 +136,17 @@ class WriteBuffer:
         rows, size = bucket.waiting, bucket.waiting_bytes
         bucket.waiting, bucket.waiting_bytes = [], 0
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="bucket-flush")
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="bucket-flush")
         self._flushing_bytes += size
-        future = self._pool.submit(self._write_out, bucket, rows, path)
-        self._flushes.append((future, size))
+        bucket.flush = self._pool.submit(self._write_out, bucket, rows, path, bucket.flush)
+        self._flushes.append((bucket.flush, size))
 
-    def _write_out(self, bucket: Bucket, rows: list[pa.Table], path: str) -> None:
+    def _write_out(
+        self, bucket: Bucket, rows: list[pa.Table], path: str, earlier: "Future[None] | None"
+    ) -> None:
         """Append the rows to the bucket's open new file if possible, else spill them."""
+        if earlier is not None:
+            earlier.result()  # started before this one, so it ends
         failpoints.hit("writer.flush")
         began = time.perf_counter()
         run = self.fold(pa.concat_tables(rows))
@@ -151,13 +163,9 @@ class WriteBuffer:
         )
 
     def _spill(self, bucket: Bucket, run: pa.Table, path: str) -> int:
-        with (
-            open(path, "xb") as sink,
-            pa.ipc.new_file(sink, run.schema, options=_lz4()) as writer,
-        ):
-            writer.write_table(run, max_chunksize=RUN_ROWS)
-            written = sink.tell()
-        self.spilled_bytes += written
+        written = save_local_run(run, path)
+        with self._lock:
+            self.spilled_bytes += written
         bucket.runs.append(path)
         return written
 
@@ -168,7 +176,7 @@ class WriteBuffer:
     def fold(self, rows: pa.Table) -> pa.Table:
         """Return rows sorted by key: one per key, but all rows for the operation `insert`.
 
-        Also all rows if they fill one another: the result depends on each of them.
+        All rows are also returned if they fill one another: the result depends on each of them.
         """
         if self._plan.intake.operation == "insert" or self._plan.intake.rule.fills:
             return sort_rows(rows, (RECORD_KEY, SEQ))
@@ -184,12 +192,23 @@ class WriteBuffer:
             self._emit_level(self._pace.due() or not self._buckets)
 
     def close(self) -> None:
-        """Stop the flush thread."""
+        """Stop the flush threads."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _lz4() -> pa.ipc.IpcWriteOptions:
+def save_local_run(run: pa.Table, path: str) -> int:
+    """Spill rows to a new local file for `read_run`; return its size in bytes."""
+    with (
+        open(path, "xb") as sink,
+        pa.ipc.new_file(sink, run.schema, options=run_options()) as writer,
+    ):
+        writer.write_table(run, max_chunksize=RUN_ROWS)
+        return sink.tell()
+
+
+def run_options() -> pa.ipc.IpcWriteOptions:
+    """Return the compression of rows that are spilled or sent: LZ4, if this Arrow has it."""
     return pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None)
 
 

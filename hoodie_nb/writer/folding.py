@@ -27,18 +27,26 @@ def fold_partitions(rows: pa.Table, rule: MergeRule) -> pa.Table:
 
 def fold_runs(runs: Sequence[Iterator[pa.Table]], rule: MergeRule) -> Iterator[pa.Table]:
     """Fold sorted runs into pieces sorted by key; each run yields tables in key order."""
+    for ready in merge_runs(runs):
+        yield rule.fold(ready)
+
+
+def merge_runs(runs: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
+    """Yield the rows of runs that are sorted by partition and key; a piece has whole keys."""
     heads: dict[int, pa.Table] = {}
     for number, run in enumerate(runs):
         _advance(heads, number, run)
     while heads:
-        bound = min(h.column(RECORD_KEY)[h.num_rows - 1].as_py().encode() for h in heads.values())
+        bound = min(_last_key(head) for head in heads.values())
         ready = []
         for number in list(heads):
-            below, heads[number] = _split(heads[number], bound.decode())
-            ready.append(below)
-            if heads[number].num_rows == 0:
+            while number in heads:  # the rows of the last key may go on in the run's next piece
+                below, heads[number] = _split(heads[number], bound)
+                ready.append(below)
+                if heads[number].num_rows:
+                    break
                 _advance(heads, number, runs[number])
-        yield rule.fold(pa.concat_tables(ready))
+        yield pa.concat_tables(ready)
 
 
 def _advance(heads: dict[int, pa.Table], number: int, run: Iterator[pa.Table]) -> None:
@@ -49,6 +57,15 @@ def _advance(heads: dict[int, pa.Table], number: int, run: Iterator[pa.Table]) -
             return
 
 
-def _split(piece: pa.Table, bound: str) -> tuple[pa.Table, pa.Table]:
-    inside = pc.sum(pc.less_equal(piece.column(RECORD_KEY), bound)).as_py() or 0
+def _last_key(rows: pa.Table) -> tuple[bytes, bytes]:
+    """Return the partition and key of the last row, as bytes: Arrow compares texts so."""
+    last = rows.slice(rows.num_rows - 1).select([PARTITION_PATH, RECORD_KEY]).to_pylist()[0]
+    return last[PARTITION_PATH].encode(), last[RECORD_KEY].encode()
+
+
+def _split(piece: pa.Table, bound: tuple[bytes, bytes]) -> tuple[pa.Table, pa.Table]:
+    partition, key = (text.decode() for text in bound)
+    partitions, keys = piece.column(PARTITION_PATH), piece.column(RECORD_KEY)
+    same = pc.and_(pc.equal(partitions, partition), pc.less_equal(keys, key))
+    inside = pc.sum(pc.or_(pc.less(partitions, partition), same)).as_py() or 0
     return piece.slice(0, inside), piece.slice(inside)

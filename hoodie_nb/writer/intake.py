@@ -102,9 +102,10 @@ class Intake:
             if field.name in self.schema.names:
                 wanted = self.schema.field(field.name).type
                 if not may_become(field.type, wanted):
+                    times = " (docs/types.md, Times)" if pa.types.is_timestamp(wanted) else ""
                     raise InvalidInput(
                         f"column {field.name!r} has type {field.type}, but the table has {wanted}: "
-                        "cast it first"
+                        f"cast it first{times}"
                     )
 
     def storable(self, given: pa.Schema) -> pa.Schema:
@@ -143,8 +144,13 @@ class Intake:
     def keyed(self, rows: pa.Table, sequence: pa.Array) -> pa.Table:
         """Return keyed rows for `rows` (user columns), or raise InvalidInput naming bad values."""
         cast = _cast(rows, self.schema)
+        keys = record_keys(cast, self.config)
+        place = cast.schema.get_field_index(self.config.record_key[0])
+        field = cast.schema.field(place)
+        if not self.config.composite_key and field.type == keys.type:  # one array, copied once
+            cast = cast.set_column(place, field, keys)
         columns = [
-            record_keys(cast, self.config),
+            keys,
             partition_paths(cast, self.config),
             sequence,
             self._operations(rows),
@@ -225,7 +231,7 @@ def _converted(data: pd.DataFrame) -> pa.Table:
         return pa.Table.from_pandas(data, preserve_index=False)
     except _NOT_ARROW as error:
         if data.shape[1] == 1:
-            raise _unfit(str(data.columns[0]), "of no single type", error) from None
+            raise _unfit(str(data.columns[0]), "that Arrow cannot convert", error) from None
         for name in data.columns:
             _converted(data[[name]])
         raise

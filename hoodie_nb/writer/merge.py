@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.table.base_file import ROW_GROUP
+from hoodie_nb.table.base_file import FEW_VALUES, ROW_GROUP, stored_schema
 from hoodie_nb.table.schema import (
     COMMIT_TIME,
     FILE_NAME,
@@ -25,6 +25,7 @@ from hoodie_nb.table.schema import (
     SEQNO,
 )
 from hoodie_nb.writer.columns import DELETE_ALWAYS, OP, STORE, STORE_ALWAYS, THRESHOLD
+from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.merge_rule import Mask, MergeRule, filled, not_older
 from hoodie_nb.writer.taking import take_rows
 
@@ -39,6 +40,18 @@ class MergeCounts:
     inserts: int = 0
     updates: int = 0
     deletes: int = 0
+
+
+def merged_schema(intake: Intake) -> pa.Schema:
+    """Return the stored schema, with dictionaries for the meta columns that have few values.
+
+    Rows are copied several times, and half of their bytes are in these columns.
+    """
+    stored = stored_schema(intake.schema)
+    if intake.rule.fills:  # Arrow fills no nulls in dictionaries
+        return stored
+    kind = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([f.with_type(kind) if f.name in FEW_VALUES else f for f in stored])
 
 
 @dataclass(slots=True)
@@ -58,6 +71,11 @@ class Merge:
     keep_all: bool = False
     counts: MergeCounts = field(default_factory=MergeCounts)
     late: list[Rows] = field(default_factory=list)
+
+    @property
+    def dictionaries(self) -> list[str]:
+        """Return the columns of the old slice that are read as dictionaries."""
+        return [f.name for f in self.stored if pa.types.is_dictionary(f.type)]
 
     def pieces(self, old: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, pa.Array]]:
         """Yield pieces of the new file, each with the keys that were not in the old slice."""
@@ -137,20 +155,33 @@ class Merge:
 
     def _renamed(self, piece: pa.Table) -> pa.Table:
         position = piece.schema.get_field_index(FILE_NAME)
-        return piece.set_column(position, FILE_NAME, pa.repeat(self.file_name, piece.num_rows))
+        return piece.set_column(
+            position, self.stored.field(FILE_NAME), self._repeated(self.file_name, piece.num_rows)
+        )
+
+    def _repeated(self, text: str, count: int) -> pa.Array:
+        """Return a meta column of one value, in its stored type."""
+        same = pa.DictionaryArray.from_arrays(np.zeros(count, dtype=np.int32), [text])
+        return same.cast(self.stored.field(FILE_NAME).type)
 
     def _new_rows(self, rows: Rows) -> pa.Table:
         """Return incoming rows in stored form, with the meta columns of this instant."""
-        chosen = take_rows(self.incoming, pa.array(rows))
-        count = chosen.num_rows
+        count = len(rows)
+        if count and rows[-1] - rows[0] == count - 1 and (np.diff(rows) == 1).all():
+            chosen = self.incoming.slice(int(rows[0]), count)
+            keys = chosen.column(RECORD_KEY).take(pa.array(np.arange(count)))
+        else:  # the keys are kept until the file ends: those of a slice would keep all columns
+            chosen = take_rows(self.incoming, pa.array(rows))
+            keys = chosen.column(RECORD_KEY)
+        partition = chosen.column(PARTITION_PATH)[0].as_py() if count else ""
         first = self.next_row(count)
         numbers = pc.cast(pa.array(np.arange(first, first + count)), pa.string())
         meta = {
-            COMMIT_TIME: pa.repeat(self.instant_time, count),
+            COMMIT_TIME: self._repeated(self.instant_time, count),
             SEQNO: pc.binary_join_element_wise(self.seqno_prefix, numbers, ""),
-            RECORD_KEY: chosen.column(RECORD_KEY),
-            PARTITION_PATH: chosen.column(PARTITION_PATH),
-            FILE_NAME: pa.repeat(self.file_name, count),
+            RECORD_KEY: keys,
+            PARTITION_PATH: self._repeated(partition, count),
+            FILE_NAME: self._repeated(self.file_name, count),
         }
         columns = [meta[f.name] if f.name in meta else chosen.column(f.name) for f in self.stored]
         return pa.Table.from_arrays(columns, schema=self.stored)

@@ -1,9 +1,9 @@
 """A new file group's staged file, open while the checkpoint's input still arrives.
 
-A flush of a bucket without a previous slice appends a row group here instead of spilling a run, if
-it has no deletes and only keys that the file does not have yet. Other flushes are spilled and
-merged with this file at the end. The bloom filter is built at the end from the keys, which stay in
-memory.
+If a bucket has no previous slice, a flush appends a row group here instead of spilling a run. The
+flush must have no deletes, and only keys that the file does not have yet. Other flushes are spilled
+and merged with this file at the end. The bloom filter is built at the end from the keys, which stay
+in memory.
 
 *Source:* RFC-24 STEP3, FlinkCreateHandle.
 """
@@ -40,7 +40,9 @@ class NewFile:
         if not pc.all(pc.equal(folded.column(OP), STORE)).as_py():
             return False
         keys = folded.column(RECORD_KEY)
-        return not any(pc.any(pc.is_in(keys, value_set=seen)).as_py() for seen in self._keys)
+        first = keys[0].as_py()  # both are sorted
+        earlier = (seen for seen in self._keys if seen[-1].as_py() >= first)
+        return not any(pc.any(pc.is_in(keys, value_set=seen)).as_py() for seen in earlier)
 
     def append(self, merge: Merge) -> None:
         """Write rows (a merge without a previous slice) as a separate row group."""

@@ -1,4 +1,4 @@
-"""The RFC's pipelines as compositions: one set of parts, combined in four ways.
+"""The RFC's pipelines as compositions: one set of parts, combined in five ways.
 
 | pipeline | instant created by | shuffle by | index and buckets | flush |
 | --- | --- | --- | --- | --- |
@@ -6,9 +6,11 @@
 | `step1` | the coordinator when the checkpoint starts | partition | writing task | at end |
 | `step2` | the coordinator | file id | a separate stage | at end |
 | `step3` | the coordinator | file id | a separate stage | while input arrives |
+| `direct` | the coordinator | file id | around the shuffle | while input arrives |
 
 `current` has the RFC's bottlenecks 1 (the serial task), 2 (one task per partition) and 3 (all I/O
-at the end); step 1, 2 and 3 each remove one.
+at the end); step 1, 2 and 3 each remove one. `direct` is beyond the RFC: keys are looked up before
+the only shuffle, which moves Arrow blobs instead of rows (see `routing`).
 
 A `Pipeline` is data: the runners read it, and `diagram` draws it. Bottleneck 4 is the index:
 `state` knows only the keys of one job, `bloom` those of the table.
@@ -41,6 +43,7 @@ class Pipeline:
     shuffle: Literal["partition", "file id"]
     mini_batches: bool
     index: str
+    routed: bool = False
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -59,6 +62,10 @@ class Pipeline:
         )
         if self.shuffle == "partition":
             return (coordinator, replace(source, sends_by="partition"), self._writes_all(flush))
+        if self.routed:
+            router = Operator("KeyRouter", "n", f"{self.index} index, a task per key", "file id")
+            writer = Operator("BucketWriter", "n", f"buckets of new keys, {flush}", "statuses")
+            return (coordinator, replace(source, sends_by="record"), router, writer)
         assigner = Operator("FileIdAssigner", "n", f"{self.index} index, buckets", "file id")
         writer = Operator("BucketWriter", "n", f"{flush}, one file per bucket", "statuses")
         return (coordinator, replace(source, sends_by="record key"), assigner, writer)
@@ -90,6 +97,7 @@ PIPELINES = {
         Pipeline("step1", False, "partition", False, "state"),
         Pipeline("step2", False, "file id", False, "state"),
         Pipeline("step3", False, "file id", True, "bloom+state"),
+        Pipeline("direct", False, "file id", True, "bloom+state", routed=True),
     )
 }
 

@@ -3,6 +3,7 @@
 It is created on the driver after the instant, is immutable, and is sent to every task.
 """
 
+import heapq
 import zlib
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from hoodie_nb.table.base_file import BaseFileWriter
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.file_groups import FileGroups
+from hoodie_nb.table.instant import LAYOUT_1, Layout
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
@@ -20,10 +22,10 @@ from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
 class WritePlan:
     """One instant's write: table, schema, slices to merge with, number of tasks.
 
-    `record_bytes` is the average size of a stored row; `staged` is the folder for this run's files,
-    which only the driver creates and deletes. `index` is "bloom+state" (using `manifest`), "bloom",
-    or "state" (kept in `state_folder`); `ordinal` is the number of earlier checkpoints of the
-    instant.
+    `record_bytes` is the average size of a stored row, None if it is not known; `staged` is the
+    folder for this run's files, which only the driver creates and deletes. `index` is "bloom+state"
+    (using `manifest`), "bloom", or "state" (kept in `state_folder`); `ordinal` is the number of
+    earlier checkpoints of the instant.
     """
 
     storage: Storage
@@ -32,13 +34,14 @@ class WritePlan:
     instant_time: str
     staged: str
     groups: FileGroups
-    record_bytes: int
+    record_bytes: int | None
     tasks: int = 1
     pipeline: Pipeline = PIPELINES["step3"]
     index: str = "bloom+state"
     state_folder: str = ""
     manifest: str = ""
     ordinal: int = 0
+    layout: Layout = LAYOUT_1
 
     def base_file(
         self,
@@ -87,6 +90,21 @@ class TaskAttempt:
     def token(self) -> str:
         """Return `task-stage-attempt`."""
         return f"{self.task}-{self.stage}-{self.attempt}"
+
+
+def balanced_tasks(groups: FileGroups, tasks: int) -> dict[tuple[str, str], int]:
+    """Return a task for each file group, so that all tasks have about the same number of bytes.
+
+    Large files come first in each partition, and the sums carry over to the next partition.
+    """
+    loads, found = [(0, task) for task in range(tasks)], dict[tuple[str, str], int]()
+    for partition in sorted(groups.slices):
+        pieces = groups.partition(partition).values()
+        for piece in sorted(pieces, key=lambda s: (-s.size_bytes, s.file_id)):
+            size, task = loads[0]
+            found[partition, piece.file_id] = task
+            heapq.heapreplace(loads, (size + piece.size_bytes, task))
+    return found
 
 
 def task_of(file_id: str, tasks: int) -> int:

@@ -7,9 +7,8 @@ before it is opened: Arrow memory-maps it, and damage could end the process.
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.base_file import conform
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
-from hoodie_nb.table.schema import META_COLUMNS, PARTITION_PATH, lost_fields
+from hoodie_nb.table.schema import META_COLUMNS, PARTITION_PATH, conform, lost_fields
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.folding import fold_partitions
 from hoodie_nb.writer.merge_rule import Mask, MergeRule

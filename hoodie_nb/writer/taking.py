@@ -2,8 +2,8 @@
 
 Arrow counts the bytes of a text column in 32 bits: `Table.take` and `Table.sort_by` fail if the
 column has 2 GiB or more, even if few rows are taken. Here large tables are taken in bounded parts,
-so the result has several chunks. Rows that a stream considers written must never be too large to
-be applied.
+so the result has several chunks. Otherwise rows that a stream considers written could be too large
+to be applied.
 """
 
 import itertools
@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-ARROW_BYTES = (1 << 31) - 1
+from hoodie_nb.writer.ordering import ARROW_BYTES, sort_order
+
 PART_BYTES = 256 << 20
 _TEXT = (pa.types.is_string, pa.types.is_binary)
 Indices = npt.NDArray[np.int64]
@@ -33,8 +34,7 @@ def take_rows(rows: pa.Table, indices: pa.Array) -> pa.Table:
 
 def sort_rows(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     """Return the rows in ascending order of the columns `by`."""
-    keys = [(name, "ascending") for name in by]
-    return take_rows(rows, pc.sort_indices(rows.select(list(by)), sort_keys=keys)).combine_chunks()
+    return take_rows(rows, sort_order(rows, by)).combine_chunks()
 
 
 def parts_of(rows: pa.Table, max_rows: int) -> Iterator[pa.Table]:

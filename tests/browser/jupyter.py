@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,13 +47,19 @@ ALL_RUN = """() => {
     .some((at) => cell.outputs.get(at).type === 'error'));
   return failed || cells.every((cell) => cell.executionState === 'idle' && cell.executionCount);
 }"""
+PROGRESS = """() => {
+  const cells = [...(window.jupyterapp?.shell.currentWidget?.content?.model?.cells ?? [])];
+  const done = cells.map((cell) => `${cell.executionCount ?? ''}:${cell.outputs?.length ?? ''}`);
+  return [...done, window.hoodie?.changes ?? 0].join(' ');
+}"""
+STALLED_MS = 120_000
 ANSWER = """([selector, answer]) => new Promise((resolve) => {
   const began = performance.now();
   const look = () => {
     const found = [...document.querySelectorAll('.hoodie-frame text')]
       .some((text) => text.textContent.match(answer));
     const passed = performance.now() - began;
-    if (found || passed > 20000) resolve(passed); else requestAnimationFrame(look);
+    if (found || passed > 300000) resolve(passed); else requestAnimationFrame(look);
   };
   document.querySelector(selector).click();
   look();
@@ -141,6 +147,30 @@ def _address(process: subprocess.Popen[str], log: Path) -> str:
 
     threading.Thread(target=keep, daemon=True).start()
     return address
+
+
+def wait_for(page: object, wait: Callable[..., object], what: str) -> None:
+    """Wait as `wait(what)` does, for as long as cells end or the page changes.
+
+    So a busy machine takes longer, and only a notebook in which nothing happens any more fails.
+    """
+    from playwright.sync_api import TimeoutError
+
+    before = None
+    while True:
+        try:
+            wait(what, timeout=STALLED_MS)
+            return
+        except TimeoutError:
+            now = page.evaluate(PROGRESS)
+            if now == before:
+                raise
+            before = now
+
+
+def two_seconds_ms() -> float:
+    """Return two seconds in ms, more if the machine has more work than processors."""
+    return 2000 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def answered_ms(page: object, button: str, answer: str) -> float:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from . import jupyter
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
-LIVE = ("00-tour", "05-mini-batch", "07-failures")
+LIVE = ("00-tour", "05-mini-batch", "07-failures", "08-race")
+WIDGET = re.compile(r"<(?:Dashboard|Replay|IndexView|FaultPanel|Controls|Knob|Compare)\b")
 NOTEBOOKS = [name for name in LIVE if (ROOT / "notebooks" / f"{name}.ipynb").exists()]
 
 START = """
@@ -42,11 +44,13 @@ def test_a_stream_is_watched_and_stopped(page, address, root, pictures):
     """A job shows its live dashboard; Stop answers within two seconds; nothing jumps or is red."""
     path = jupyter.notebook(root, "watch.ipynb", START, WRITE, "await job", END)
     jupyter.open_and_run(page, address, path)
-    page.wait_for_selector(".hoodie-frame svg")
+    jupyter.wait_for(page, page.wait_for_selector, ".hoodie-frame svg")
     page.locator(".hoodie-frame").scroll_into_view_if_needed()
-    page.wait_for_function(
-        "() => /[3-9] checkpoints/.test(document.querySelector"
-        "('.hoodie-frame svg[aria-label*=committed]')?.ariaLabel)"
+    jupyter.wait_for(
+        page,
+        page.wait_for_function,
+        "() => /([3-9]|[12][0-9]) checkpoints/.test(document.querySelector"
+        "('.hoodie-frame svg[aria-label*=committed]')?.ariaLabel)",
     )
     page.screenshot(path=pictures / "dashboard-light.png")
     jupyter.theme(page, "JupyterLab Dark")
@@ -54,8 +58,8 @@ def test_a_stream_is_watched_and_stopped(page, address, root, pictures):
     assert page.evaluate("() => window.hoodie.heights.filter((height) => height)[0]") > 400
     page.evaluate("() => { window.hoodie.heights = []; }")  # a page without a theme has no heights
     answered_ms = jupyter.answered_ms(page, ".hoodie-stop", "^stopp(ing|ed)$")
-    assert answered_ms < 2000
-    page.wait_for_selector(".jp-OutputArea-output:has-text('END stopped')")
+    assert answered_ms < jupyter.two_seconds_ms()
+    jupyter.wait_for(page, page.wait_for_selector, ".jp-OutputArea-output:has-text('END stopped')")
     seen = page.evaluate("() => window.hoodie")
     jupyter.theme(page, "JupyterLab Light")
     page.screenshot(path=pictures / "dashboard-stopped.png")
@@ -93,14 +97,16 @@ def test_a_fault_is_injected_and_its_recovery_is_shown(page, address, root, pict
     write = WRITE.replace('"checkpoint"', '"faulty"').replace("\njob\n", "")
     path = jupyter.notebook(root, "faults.ipynb", START, write, FAULTS, "await job")
     jupyter.open_and_run(page, address, path)
-    page.wait_for_selector(".hoodie-frame text:has-text('is committed')")
+    jupyter.wait_for(page, page.wait_for_selector, ".hoodie-frame text:has-text('is committed')")
     button = ".hoodie-fault-kill_writer"
-    assert jupyter.answered_ms(page, button, "^Fault: kill_writer") < 2000
-    page.wait_for_function(
+    assert jupyter.answered_ms(page, button, "^Fault: kill_writer") < jupyter.two_seconds_ms()
+    jupyter.wait_for(
+        page,
+        page.wait_for_function,
         "() => { const all = [...document.querySelectorAll('.hoodie-frame text')]"
         ".map((text) => text.textContent); const at = all.findIndex((text) => "
         "text.match('restarted')); return at > 0 && all.slice(at).some((text) => "
-        "text.match('is committed')); }"
+        "text.match('is committed')); }",
     )
     page.locator(".hoodie-frame").screenshot(path=pictures / "faults.png")
     assert any("is rolled back" in text for text in shown_texts(page))
@@ -112,17 +118,21 @@ def test_a_fault_is_injected_and_its_recovery_is_shown(page, address, root, pict
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_from_start_to_end(page, address, root, pictures, name):
-    """Run All ends without an error or anything red, and the live widgets are shown."""
-    path = jupyter.blank(ROOT / "notebooks" / f"{name}.ipynb", root)
+    """Run All ends without an error or anything red; live widgets are shown, light and dark."""
+    committed = ROOT / "notebooks" / f"{name}.ipynb"
+    path = jupyter.blank(committed, root)
     jupyter.open_and_run(page, address, path)
-    page.wait_for_function(jupyter.ALL_RUN)
+    jupyter.wait_for(page, page.wait_for_function, jupyter.ALL_RUN)
     page.screenshot(path=pictures / f"{name}.png")
     for red in ("stderr", "error"):
         assert page.locator(f"[data-mime-type='application/vnd.jupyter.{red}']").count() == 0
     frames = page.locator(".hoodie-frame")
-    assert frames.count() > 0
-    for number in range(frames.count()):
-        frames.nth(number).screenshot(path=pictures / f"{name}-{number}.png")
+    assert (frames.count() > 0) == bool(WIDGET.search(committed.read_text()))
+    for theme in ("Dark", "Light"):
+        jupyter.theme(page, f"JupyterLab {theme}")
+        for number in range(frames.count()):
+            frames.nth(number).scroll_into_view_if_needed()
+            frames.nth(number).screenshot(path=pictures / f"{name}-{number}-{theme}.png")
 
 
 # --- views without Spark -------------------------------------------------------------------------
@@ -146,7 +156,7 @@ def test_views_are_readable_in_both_themes(page, address, root, pictures):
     cells = [f"hn.{view}" for view in (*VIEWS, *MORE)]
     path = jupyter.notebook(root, "views.ipynb", TABLE, *cells, "print('THE', 'END')")
     jupyter.open_and_run(page, address, path)
-    page.wait_for_selector(".jp-OutputArea-output:has-text('THE END')")
+    jupyter.wait_for(page, page.wait_for_selector, ".jp-OutputArea-output:has-text('THE END')")
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
         jupyter.theme(page, theme)
         for number, view in enumerate((*VIEWS, *MORE)):
@@ -163,17 +173,31 @@ def test_controls_run_when_asked(page, address, root, pictures):
     cells = ("import hoodie_nb as hn\nhn.Controls(rows=60_000)",)
     path = jupyter.notebook(root, "controls.ipynb", *cells)
     jupyter.open_and_run(page, address, path)
-    page.wait_for_selector(".hoodie-run")
-    assert jupyter.answered_ms(page, ".hoodie-run", "^New: step3") < 2000
-    page.wait_for_selector(".hoodie-frame text:has-text('stopped: ')")
-    page.wait_for_selector(".hoodie-run:not([disabled])")
+    jupyter.wait_for(page, page.wait_for_selector, ".hoodie-run")
+    assert jupyter.answered_ms(page, ".hoodie-run", "^New: step3") < jupyter.two_seconds_ms()
+    jupyter.wait_for(page, page.wait_for_selector, ".hoodie-frame text:has-text('stopped: ')")
+    jupyter.wait_for(page, page.wait_for_selector, ".hoodie-run:not([disabled])")
     page.locator(".hoodie-frame select").first.select_option("step2")
-    assert jupyter.answered_ms(page, ".hoodie-run", "^New: step2") < 2000
-    page.wait_for_selector(".hoodie-run:not([disabled])")
+    assert jupyter.answered_ms(page, ".hoodie-run", "^New: step2") < jupyter.two_seconds_ms()
+    jupyter.wait_for(page, page.wait_for_selector, ".hoodie-stop-run:not([disabled])")
+    page.click(".hoodie-stop-run")
+    jupyter.wait_for(page, page.wait_for_selector, ".hoodie-run:not([disabled])")
     page.locator(".hoodie-frame").screenshot(path=pictures / "controls.png")
     heights = page.evaluate("() => window.hoodie.heights")
     assert len(heights) == 1, heights
     assert "Last: step3" in " ".join(shown_texts(page))
+
+
+def test_a_knob_shows_its_consequence(page, address, root, pictures):
+    """A step of the slider runs the experiment again, and its picture follows."""
+    cells = ("import hoodie_nb as hn\nhn.Knob('crash', 'never')",)
+    path = jupyter.notebook(root, "knob.ipynb", *cells)
+    jupyter.open_and_run(page, address, path)
+    jupyter.wait_for(page, page.wait_for_selector, ".hoodie-frame text:has-text('No fault yet')")
+    page.locator(".hoodie-knob [role=slider]").press("ArrowLeft")
+    jupyter.wait_for(page, page.wait_for_selector, ".hoodie-frame text:has-text('Fault: ')")
+    page.locator(".hoodie-frame").screenshot(path=pictures / "knob.png")
+    assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
 
 
 def test_the_workspace_opens_the_tour(page, tmp_path, pictures):
@@ -186,5 +210,4 @@ def test_the_workspace_opens_the_tour(page, tmp_path, pictures):
         page.wait_for_selector(".jp-NotebookPanel .jp-Cell:has-text('1 + 1')")
         page.wait_for_selector("#table-of-contents", state="visible")
         page.screenshot(path=pictures / "workspace.png")
-        page.evaluate(jupyter.SHUT_DOWN)
         page.goto("about:blank")  # a page whose server is gone has errors

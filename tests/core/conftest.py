@@ -1,4 +1,4 @@
-"""The suite without Spark; its modules (`tables`, `faults`, `lives`) are importable by name.
+"""The suite without Spark, by package; its modules (`tables`, `lives`, …) are importable by name.
 
 Tables are in memory if there is room: thousands of small commits would wait for the disk.
 """
@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+_ROOMS = ("table", "index", "writer", "commit", "")
+for _room in _ROOMS:  # some tests share what another module prepares
+    sys.path.insert(0, str(Path(__file__).parent / _room))
 
 _SHM = "/dev/shm"
 if os.access(_SHM, os.W_OK) and shutil.disk_usage(_SHM).free > 1 << 30:

@@ -149,10 +149,15 @@ class FaultyStorage:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def list_folder(self, folder: str, *, details: bool = True) -> list[Entry]:
+    def list_folder(self, folder: str) -> list[Entry]:
         """Act like the inner storage, if the process is alive."""
         self._alive()
-        return self.inner.list_folder(folder, details=details)
+        return self.inner.list_folder(folder)
+
+    def file_names(self, folder: str) -> list[str]:
+        """Act like the inner storage, if the process is alive."""
+        self._alive()
+        return self.inner.file_names(folder)
 
     def entry(self, path: str) -> Entry | None:
         """Act like the inner storage, if the process is alive."""

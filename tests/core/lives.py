@@ -21,6 +21,7 @@ from tables import (
     schema_of,
     timeline_names,
     tree,
+    upgrade,
     without_meta,
 )
 
@@ -36,7 +37,7 @@ from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table import properties, read
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.markers import MARKERS
+from hoodie_nb.table.publish import MARKERS
 from hoodie_nb.table.storage import SCRATCH, STAGED
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
@@ -72,9 +73,11 @@ MODELS = _models()
 COMMITS = [MODELS[0], MODELS[1], MODELS[2], MODELS[4], MODELS[5]]  # the third batch commits nothing
 
 
-def make(root: Path) -> Path:
+def make(root: Path, version: int = 6) -> Path:
     """Create the workload's empty table and return its folder."""
     Table.create(root, schema=SCHEMA, record_key="id", partition_by="p", ordering="ts")
+    if version != 6:
+        upgrade(root, version)
     return root
 
 

@@ -1,12 +1,13 @@
 """What the tests compare tables with: a dict with the same batches applied, and hudi-rs.
 
-`Model` is written from the rules (design §4.6, reliability §3), not from the library: within a
+`Model` is written from the rules, not from the library: within a
 batch the greater ordering value of a key wins and equal ones go to the newer arrival, deletes take
 part; what is left meets the stored row by the same rule.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -14,9 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
+from hoodie_nb.table.avro_file import encode, load_schema
 from hoodie_nb.table.schema import META_COLUMNS
 
 Row = Mapping[str, Any]
@@ -121,11 +124,47 @@ def data_files(root: str | Path) -> set[str]:
     return {path for path in tree(root) if path.endswith(".parquet")}
 
 
+def timeline_folder(root: str | Path) -> Path:
+    """Return the folder of the instants' files: of layout 2 if the table has one, else of 1."""
+    second = Path(root, ".hoodie", "timeline")
+    return second if second.is_dir() else second.parent
+
+
+def commit_content(file: Path) -> dict[str, Any]:
+    """Return the content of a completed file, in JSON or Avro, read without the library."""
+    content = file.read_bytes()
+    if content.startswith(b"Obj"):
+        (record,) = fastavro.reader(io.BytesIO(content))
+        assert isinstance(record, dict)
+        return record
+    found: dict[str, Any] = json.loads(content)
+    return found
+
+
+def upgrade(root: str | Path, version: int = 9) -> None:
+    """Upgrade a table to version 8 or 9, as Java does: files moved, commits converted to Avro."""
+    meta = Path(root, ".hoodie")
+    (meta / "timeline" / "history").mkdir(parents=True)
+    for file in meta.glob("2*"):
+        later = str(int(file.name[:17]) + 1)
+        name = file.name.replace(".commit", f"_{later}.commit", file.suffix == ".commit")
+        if file.suffix == ".commit":
+            schema = load_schema("HoodieCommitMetadata")
+            file.write_bytes(encode(schema, json.loads(file.read_bytes())))
+        os.rename(file, meta / "timeline" / name)
+    properties = meta / "hoodie.properties"
+    text = properties.read_text().replace("table.version=6", f"table.version={version}")
+    text = text.replace("layout.version=1", "layout.version=2")
+    text = text.replace("hoodie.compaction.payload.class=", "hoodie.table.legacy.payload.class=")
+    text = text.replace("hoodie.table.precombine.field=", "hoodie.table.ordering.fields=")
+    properties.write_text(f"{text}hoodie.record.merge.mode=EVENT_TIME_ORDERING\n")
+
+
 def committed_files(root: str | Path) -> set[str]:
     """Return the paths that the completed commits name, read without the library."""
     found: set[str] = set()
-    for file in Path(root, ".hoodie").glob("*.commit"):
-        content = json.loads(file.read_bytes())
+    for file in timeline_folder(root).glob("*.commit"):
+        content = commit_content(file)
         for stats in content["partitionToWriteStats"].values():
             found |= {stat["path"] for stat in stats}
     return found
@@ -139,7 +178,7 @@ def edited_elsewhere(commit: Path, content: dict[str, Any]) -> None:
 
 def timeline_names(root: str | Path) -> list[str]:
     """Return the names of the instants' files, in order."""
-    names = [e.name for e in os.scandir(Path(root, ".hoodie")) if e.is_file()]
+    names = [e.name for e in os.scandir(timeline_folder(root)) if e.is_file()]
     return sorted(n for n in names if n[:1].isdigit())
 
 
@@ -147,7 +186,8 @@ def pending_names(root: str | Path) -> list[str]:
     """Return the instants (time and action) that have not completed, read from the names alone."""
     done, begun = set(), set()
     for name in timeline_names(root):
-        time, _, rest = name.partition(".")
+        times, _, rest = name.partition(".")
+        time = times.partition("_")[0]
         action, _, state = rest.partition(".")
         if rest == "inflight":
             action, state = "commit", "inflight"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.faults import Crash, FaultyStorage
+from core.replay import check_replay
 from history.model import Model, VisibleRow, identity, order, visible
 from history.rows import SCHEMA, Rows, config_of, table_of
 from history.traits import Traits
@@ -19,7 +20,7 @@ from index_truth import index_gaps
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.checkpointing import Interval
+from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.runners.process_thread import Source
 from hoodie_nb.runners.rfc_job import LocalJob
@@ -203,6 +204,15 @@ class History:
         left = [e for name in WORK for e in (self.path / OURS / name).glob("*")]
         assert (left, self.handle().timeline.pending()) == ([], [])
         assert set(self.columns.names) <= set(self.handle().schema.names), "a column is gone"
+        self._check_changes()
         if not self.traits.insert:
             assert [str(f) for f in fsck(self.path)] == []
             assert self.index_damaged or index_gaps(self.handle()) == []
+
+    def _check_changes(self) -> None:
+        """The changes between two commits lead from one snapshot to the other."""
+        table = self.handle()
+        times = [i.requested_time for i in table.timeline.completed_commits()]
+        check_replay(table, None, None)
+        for _ in range(min(4, len(times) - 1)):
+            check_replay(table, *sorted(self.random.sample(times, 2)))

@@ -21,8 +21,9 @@ from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.table.avro_file import encode
 from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.rollback import _METADATA, _encode, _metadata, roll_back
+from hoodie_nb.table.rollback import _METADATA, _metadata, roll_back
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 
@@ -89,7 +90,7 @@ def rolls_back(history: History) -> None:
             if pending.action == "commit":
                 rollback = handle.timeline.begin(handle.timeline.request("rollback"))
                 roll_back(handle.storage, handle.timeline, pending, keep_staged=True)
-                named = _encode(_METADATA, _metadata(rollback, pending, []))
+                named = encode(_METADATA, _metadata(rollback, pending, []))
                 handle.timeline.complete(rollback, named)
 
 

@@ -71,7 +71,13 @@ class Layout:
         )
 
 
-_TINY = {"options": {"hoodie.parquet.max.file.size": 9000, "hoodie.parquet.small.file.limit": 5000}}
+_TINY = {
+    "options": {
+        "hoodie.parquet.max.file.size": 9000,
+        "hoodie.parquet.small.file.limit": 5000,
+        "hoodie.copyonwrite.record.size.estimate": 1024,
+    }
+}
 _ODD = ("a/b: c", "50% = 1/2", "größe", None)
 LAYOUTS = {
     "simple": Layout(),
@@ -149,3 +155,16 @@ class Model:
         held = [row(n, self.layout, v) for n, v in self.held.items()]
         found = pa.Table.from_pylist(held, self.layout.schema).to_pylist()
         return sorted(found, key=lambda r: r["id"])
+
+
+def words(layout: Layout) -> dict[str, str]:
+    """Return Java's options for a new table with this layout."""
+    write = "hoodie.datasource.write."
+    options = {
+        f"{write}recordkey.field": ",".join(layout.record_key),
+        f"{write}partitionpath.field": ",".join(layout.partition_by),
+        f"{write}precombine.field": layout.ordering or "",
+        f"{write}hive_style_partitioning": str(layout.options.get("hive_style", False)),
+        f"{write}partitionpath.urlencode": str(layout.options.get("url_encode", False)),
+    }
+    return {name: value for name, value in options.items() if value}

@@ -22,7 +22,11 @@ SCHEMA = pa.schema(
 LETTERS = "a\u00e9\ud7ff\ue000\uffee\U00010000\U0001f600\U0010ffff"
 KEYS = [first + second for first in LETTERS for second in LETTERS]
 PARTS = ("north", "south")
-TINY = {"hoodie.parquet.max.file.size": 9000, "hoodie.parquet.small.file.limit": 0}
+TINY = {
+    "hoodie.parquet.max.file.size": 9000,
+    "hoodie.parquet.small.file.limit": 0,
+    "hoodie.copyonwrite.record.size.estimate": 1024,
+}
 
 
 def batch(keys: list[str], version: int) -> pa.Table:

@@ -16,7 +16,7 @@ from hoodie_nb.table.handle import open_table
 from hoodie_nb.writer.intake import Intake
 
 from .client import BLOOM, Judge
-from .readers import Cells, check, java, ours, rust
+from .readers import Cells, cells, check, java, ours, rust
 from .tables import LAYOUTS, Model
 
 pytestmark = pytest.mark.oracle
@@ -72,6 +72,9 @@ def test_all_readers_see_the_same_changes(judge: Judge, written: tuple[Table, Mo
         assert seen
         assert without_parts(java(judge, table, until, since)) == without_parts(seen)
         assert model.layout.local_times or rust(table, until, since) == seen
+        changed = table.changes(since=since, until=until)
+        written = changed.filter(pc.field("_change") != "delete").drop_columns("_change")
+        assert cells(written) == seen
 
 
 def test_java_upserts_and_we_upsert_again(judge: Judge, written: tuple[Table, Model]) -> None:

@@ -17,7 +17,7 @@ EVENT_TEXTS = {
     "instant_rolled_back": "coordinator rolls back {instant}",
     "instant_redone": "coordinator applies {instant} again as {as_instant}",
     "commit_retried": "coordinator tries {instant} again: {why}",
-    "settling_postponed": "coordinator leaves the cleanup of {instant} to the next: {why}",
+    "settling_postponed": "coordinator leaves the cleanup of {instant} to the next writer: {why}",
     "bucket_assigned": "assigner opens {file_id} in {partition}",
     "buffer_flushed": "writer flushes {file_id} rows={rows}",
     "file_written": "writer stages {file_id} of {partition} rows={rows}",

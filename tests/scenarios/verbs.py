@@ -23,8 +23,8 @@ from scenarios.views import Views
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.checkpointing import Interval
 from hoodie_nb.commit.lock import JobHold
+from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.events import Event, EventLog
 from hoodie_nb.runners.process_thread import Source
 from hoodie_nb.runners.rfc_job import LocalJob
@@ -257,8 +257,8 @@ class World:
 
     def do_uncommit(self) -> None:
         """Remove the newest completed file."""
-        done = self.handle().timeline.completed_commits()[-1]
-        (self.path / done.path).unlink()
+        timeline = self.handle().timeline
+        (self.path / timeline.path(timeline.completed_commits()[-1])).unlink()
 
     def do_lose_index(self) -> None:
         """Delete the job's index state."""

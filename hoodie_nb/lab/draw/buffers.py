@@ -40,7 +40,7 @@ def _line(buffered: BuffersState, begin: float, wide: float) -> list[str]:
         if at >= begin:
             caption = f"{file_id} flushed, {svg.size_of(size)}"
             parts.append(svg.mark("triangle", x(at), 99, fill=svg.AMBER, size=3.5, title=caption))
-    parts.append(svg.note(1, 113, f"{wide / 1000:.0f} seconds; ▲ flush"))
+    parts.append(svg.note(1, 113, f"{svg.short(wide / 1000)} seconds; ▲ flush"))
     return parts
 
 

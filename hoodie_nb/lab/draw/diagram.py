@@ -4,6 +4,7 @@ Bars in a box count the rows of each of its tasks in the newest batch: large dif
 the shuffle before it is skewed.
 """
 
+import textwrap
 from dataclasses import replace
 
 from hoodie_nb.lab.draw import svg
@@ -11,10 +12,11 @@ from hoodie_nb.lab.run_parts import OperatorState
 from hoodie_nb.lab.run_state import RunState
 from hoodie_nb.writer.pipelines import PIPELINES, Operator
 
-HEIGHT = 132
-_TOP, _BOX = 58, 70
+HEIGHT = 146
+_TOP, _BOX = 58, 84
+_CHAR = 6.2  # the mean width of a small letter
 _SEEN = {"WriteProcess": "BucketWriter"}
-_FIRST = ("InstantGenerator", "FileIdAssigner", "BucketWriter")
+_FIRST = ("InstantGenerator", "KeyRouter", "FileIdAssigner", "BucketWriter")
 
 
 def diagram(state: RunState) -> str:
@@ -51,23 +53,17 @@ def _box(
     tasks = str(state.tasks or "n") if operator.parallelism == "n" else operator.parallelism
     serial = operator.name == "InstantGenerator"
     edge = svg.AMBER if serial else svg.BLUE if rate else svg.LINE
+    total, thick = f"{svg.short(progress.flow.total)} rows", 1 if over or not rate else 2
     parts = [
-        svg.bar(
-            x,
-            _TOP,
-            width,
-            _BOX,
-            fill=svg.SHADE,
-            stroke=edge,
-            stroke_width=1 if over or not rate else 2,
-            rx=6,
-        ),
+        svg.bar(x, _TOP, width, _BOX, fill=svg.SHADE, stroke=edge, stroke_width=thick, rx=6),
         svg.text(x + 10, _TOP + 18, f"{operator.name} x {tasks}", weight="bold", size=13),
-        svg.note(x + 10, _TOP + 34, operator.does, max_chars=int(width / 6.2)),
-        svg.text(x + 10, _TOP + 58, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT),
-        svg.note(x + 62, _TOP + 58, "rows/s, mean" if over else "rows/s"),
-        svg.note(x + 142, _TOP + 58, f"{svg.short(progress.flow.total)} in total"),
+        svg.note(x + width - 10, _TOP + 18, total, anchor="end"),
+        svg.text(x + 10, _TOP + 74, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT),
+        svg.note(x + 62, _TOP + 74, "rows/s, mean" if over else "rows/s"),
     ]
+    fits = int((width - 20) / _CHAR)
+    for line, text in enumerate(textwrap.wrap(operator.does, fits, break_on_hyphens=False)):
+        parts.append(svg.note(x + 10, _TOP + 34 + 13 * line, text))
     if operator.name == "Source":
         return parts
     most = max(progress.tasks.values(), default=0) or 1
@@ -76,7 +72,7 @@ def _box(
         left, high = x + width - 10 - 9 * (len(shown) - place), 24 * rows / most
         text = f"task {task}: {rows:,.0f} rows in this batch"
         parts.append(
-            svg.bar(left, _TOP + 60 - high, 7, high, fill=edge if serial else svg.BLUE, title=text)
+            svg.bar(left, _TOP + 76 - high, 7, high, fill=edge if serial else svg.BLUE, title=text)
         )
     return parts
 

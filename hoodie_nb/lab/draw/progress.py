@@ -1,10 +1,12 @@
 """The progress of a run: its head line, the rows per second, and the last error."""
 
+from collections.abc import Callable
+
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.run_parts import STEP_MS
 from hoodie_nb.lab.run_state import RunState
 
-WINDOW_MS = 30_000
+WINDOW_MS, WHOLE_MS = 30_000, 240_000
 HEAD, HEAD_WIDTH = 44, 830
 HEIGHT, HALF = 116, 472
 TROUBLE = 40
@@ -61,17 +63,17 @@ def _clock(seconds: float) -> str:
 
 
 def throughput(state: RunState) -> str:
-    """Return the writers' rows per second in the last 30 seconds."""
+    """Return the writers' rows per second in the last 30 seconds; of the run when it is over."""
     begin, wide = window(state), span(state)
 
     def x(at_ms: float) -> float:
-        return 48 + (HALF - 58) * min(1.0, (at_ms - begin) / wide)
+        return 48 + (HALF - 58) * max(0.0, min(1.0, (at_ms - begin) / wide))
 
     now = state.now_ms + (STEP_MS if state.over else 0)  # an unfinished step would look low
-    rates = [(ms, rate) for ms, rate in state.written.rates(now, WINDOW_MS) if ms >= begin]
+    rates = [(ms, rate) for ms, rate in state.written.rates(now, WHOLE_MS) if ms > begin - STEP_MS]
     most = max((rate for _, rate in rates), default=0.0)
     points = [(x(ms), _y(rate, most)) for ms, rate in rates]
-    parts = [svg.heading("Rows per second at the writers"), *_axes(most, wide / 1000)]
+    parts = [svg.heading("Rows per second at the writers"), *_axes(most, wide)]
     if points:
         ends = [(points[-1][0], _y(0, 1)), (points[0][0], _y(0, 1))]
         parts.append(svg.path([*points, *ends], closed=True, fill=svg.BLUE, fill_opacity=0.25))
@@ -81,33 +83,52 @@ def throughput(state: RunState) -> str:
         if at >= begin:
             caption = f"instant {instant.time} committed"
             parts.append(svg.mark("disc", x(at), 94, fill=svg.GREEN, size=3.5, title=caption))
+    parts += _freshness(state, x, begin)
     return svg.picture(HEIGHT, parts, label=f"At most {most:.0f} rows per second", width=HALF)
 
 
+def _freshness(state: RunState, x: Callable[[float], float], begin: float) -> list[str]:
+    """Return a curve: how long the oldest sealed row has been waiting for its commit."""
+    backlog = state.backlog
+    if not backlog.ages:
+        return []
+    now = backlog.age(state.now_ms)
+    most = max(backlog.peak, now)
+    shown = [(ms, age) for ms, age in [*backlog.ages, (state.now_ms, now)] if ms >= begin]
+    caption = f"oldest sealed row: {now:.1f} s, at most {most:.1f} s"
+    points = [(x(ms), _y(age, most)) for ms, age in shown]
+    return [
+        svg.path(points, fill="none", stroke=svg.AMBER, stroke_dasharray="4 2", title=caption),
+        svg.note(HALF - 10, 12, f"- - {caption}", anchor="end", fill=svg.AMBER),
+    ]
+
+
 def window(state: RunState) -> float:
-    """Return the start of the shown time: it fills from the left, then it moves."""
-    first = state.began_ms - state.began_ms % 500
-    return max(first, state.now_ms - WINDOW_MS)
+    """Return the start of the shown time: it fills from the left, then it moves.
+
+    When the run is over, all of it is shown, at most four minutes.
+    """
+    if state.over:
+        return max(state.began_ms, state.now_ms - WHOLE_MS)
+    return max(state.began_ms - state.began_ms % STEP_MS, state.now_ms - WINDOW_MS)
 
 
 def span(state: RunState) -> float:
-    """Return the length of the shown time: 30 seconds, or less for a shorter run."""
-    if not state.over:
-        return WINDOW_MS
-    return min(WINDOW_MS, max(2000, state.now_ms - window(state)))
+    """Return the length of the shown time: 30 seconds while it runs, then that of the run."""
+    return max(500, state.now_ms - window(state)) if state.over else WINDOW_MS
 
 
 def _y(rate: float, most: float) -> float:
     return 94 - 66 * rate / (most or 1)
 
 
-def _axes(most: float, seconds: float) -> list[str]:
+def _axes(most: float, wide: float) -> list[str]:
     return [
         svg.line(48, 94, HALF - 10, 94),
         svg.line(48, 28, HALF - 10, 28, stroke_dasharray="2 4"),
         svg.note(42, 98, "0", anchor="end"),
         svg.note(42, 32, svg.short(most), anchor="end"),
-        svg.note(48, 111, f"{seconds:.0f} seconds; ● commit"),
+        svg.note(48, 111, f"{svg.short(wide / 1000)} seconds; ● commit"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The recovery from the last fault: the events since then, one line each.
+"""What came of the injected faults: the last one's recovery line by line, earlier ones in a line.
 
 Starts of batches and queries are left out. Recovery comes right after the fault, so the first lines
 are kept; later ones are only counted.
@@ -7,24 +7,32 @@ are kept; later ones are only counted.
 from collections.abc import Sequence
 
 from hoodie_nb.lab.draw import svg
-from hoodie_nb.lab.run_state import Note, RunState
+from hoodie_nb.lab.run_parts import Note
+from hoodie_nb.lab.run_state import RunState
 
-HEIGHT, _LINES = 196, 9
+HEIGHT, _LINES, _EARLIER = 268, 9, 3
 _BAD = ("failed", "restarted", "rolled_back", "timed_out", "fault", "repeated", "postponed")
-_ROUTINE = ("batch_started", "job_started")
 _GOOD = ("committed", "skipped", "prepared", "redone", "stopped")
 
 
 def recovery(state: RunState) -> str:
     """Return the last fault and the first events after it; without a fault, the newest events."""
-    faults = [n for n, note in enumerate(state.notes) if note.kind == "fault_injected"]
-    story: Sequence[Note] = state.notes
-    if faults:
-        story = [note for note in state.notes[faults[-1] :] if note.kind not in _ROUTINE]
-    shown = story[:_LINES] if faults else story[-_LINES:]
-    begin = shown[0].at_ms if shown else 0
-    title = "The recovery" if faults else "No fault yet: the job's newest events"
-    parts = [svg.heading(title)]
+    shown, title = state.notes[-_LINES:], "No fault yet: the job's newest events"
+    hidden = f"{len(state.notes) - _LINES} earlier" if len(state.notes) > _LINES else ""
+    if state.stories:
+        story, title = state.stories[-1], "The recovery"
+        shown = [story.fault, *story.after][:_LINES]
+        later = len(story.after) + 1 - _LINES + story.more
+        hidden = f"{later} later" if later > 0 else ""
+    parts = [svg.heading(title), *_lines(shown), *_earlier(state)]
+    if hidden:
+        parts.append(svg.note(svg.WIDTH - 4, 12, f"{hidden} not shown", anchor="end"))
+    label = f"{title}: {len(shown)} events, {len(state.stories)} faults"
+    return svg.picture(HEIGHT, parts, label=label)
+
+
+def _lines(shown: Sequence[Note]) -> list[str]:
+    parts = []
     for line, note in enumerate(shown):
         y = 32 + 18 * line
         shape, colour = "ring", svg.GREY
@@ -32,12 +40,20 @@ def recovery(state: RunState) -> str:
             shape, colour = "cross", svg.RED
         elif any(word in note.kind for word in _GOOD):
             shape, colour = "disc", svg.GREEN
-        since = f"+{(note.at_ms - begin) / 1000:.1f} s"
+        since = f"+{(note.at_ms - shown[0].at_ms) / 1000:.1f} s"
         parts.append(svg.note(52, y, since, anchor="end"))
         parts.append(svg.mark(shape, 66, y - 4, fill=colour, size=5))
         parts.append(svg.text(80, y, note.text, max_chars=130))
-    hidden = len(story) - len(shown)
-    if hidden > 0:
-        caption = f"{hidden} {'later' if faults else 'earlier'} not shown"
-        parts.append(svg.note(svg.WIDTH - 4, 12, caption, anchor="end"))
-    return svg.picture(HEIGHT, parts, label=f"{title}: {len(story)} events")
+    return parts
+
+
+def _earlier(state: RunState) -> list[str]:
+    """Return a line for each of the faults before the last one, the newest first."""
+    earlier, top = state.stories[-2::-1], 34 + 18 * _LINES
+    more = f", the newest {_EARLIER} of {len(earlier)}" if len(earlier) > _EARLIER else ""
+    parts = [svg.note(1, top, f"Earlier faults{more}")] if earlier else []
+    for line, story in enumerate(earlier[:_EARLIER], 1):
+        text = f"{story.fault.text}: {story.outcome}"
+        parts.append(svg.mark("cross", 66, top + 18 * line - 4, fill=svg.GREY, size=5))
+        parts.append(svg.text(80, top + 18 * line, text, max_chars=130))
+    return parts

@@ -140,13 +140,13 @@ def short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:,.0f}"
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str = "s") -> str:
     """Return a number with its noun.
 
     >>> counted(1, "file"), counted(1200, "row")
     ('1 file', '1,200 rows')
     """
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
 
 
 def size_of(count: float) -> str:

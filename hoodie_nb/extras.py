@@ -1,0 +1,26 @@
+"""Optional packages: the commands that install them for this Python.
+
+hoodie_nb is not on PyPI, so its extras (`demo`, `notebooks`) are installed from the clone.
+"""
+
+import shlex
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def install(*arguments: str) -> str:
+    """Return the command that installs packages for this Python, also if uv made it without pip."""
+    python = shlex.quote(sys.executable)
+    with_uv = find_spec("pip") is None and shutil.which("uv")
+    tool = f"uv pip install --python {python}" if with_uv else f"{python} -m pip install"
+    return " ".join([tool, *map(shlex.quote, arguments)])
+
+
+def install_extra(extra: str) -> str:
+    """Return the command that installs an extra of this package."""
+    clone = Path(__file__).parents[1]
+    if (clone / "pyproject.toml").is_file():
+        return install("-e", f"{clone}[{extra}]")
+    return install("-e", f".[{extra}]") + " (in a clone of hoodie_nb)"

@@ -1,0 +1,97 @@
+"""Placement on the driver: a micro-batch is collected as Arrow and written in this process.
+
+A shuffle and Python workers cost more than writing a small batch. The operators are those of the
+Spark tasks, in threads instead of tasks; index, files and protocol do not depend on the placement.
+
+| `placement` | micro-batches are written |
+| --- | --- |
+| `executors` | by Spark tasks |
+| `driver` | here; a batch above `spark.driver.maxResultSize` is refused |
+| `auto` | here if the master is local and the batch small: `AUTO_SHARE` of `task_max_size` |
+
+With `auto`, executors also write a batch that turns out to be too large for the driver.
+
+**Caveats**: Spark estimates the size of files and of tables in memory, as stored. A source without
+an estimate (Kafka, rate) counts as large.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.runners.in_process import in_order
+from hoodie_nb.runners.spark import raise_translated
+from hoodie_nb.runners.spark_files import BLOCK, PATH, placed, places
+from hoodie_nb.table.checksums import StoredFile
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.plan import SealPlan
+from hoodie_nb.writer.runs import partitions_of, save_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+AUTO_SHARE = 0.25
+
+
+class TooLarge(InvalidConfig):
+    """A micro-batch is larger than the driver may collect; `auto` leaves it to the executors."""
+
+
+Numbers = npt.NDArray[np.int64]
+
+
+def runs_here(placement: str, batch: DataFrame, task_max_bytes: int) -> bool:
+    """Whether a micro-batch is written in this process."""
+    if placement != "auto":
+        return placement == "driver"
+    if not str(batch.sparkSession.sparkContext.master).startswith("local"):
+        return False
+    estimate = batch._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+    return int(str(estimate)) <= task_max_bytes * AUTO_SHARE
+
+
+def collected(batch: DataFrame, intake: Intake, files: Sequence[str]) -> pa.Table:
+    """Return a micro-batch as keyed rows, sorted by partition, key and arrival.
+
+    `files` are the files that the rows come from, oldest first, if there are several. Raises
+    InvalidInput for invalid rows, TooLarge if the batch is too large for the driver.
+    """
+    handled = sys.exception()
+    try:
+        rows = placed(batch, files).toArrow()
+    except Exception as error:
+        if "spark.driver.maxResultSize" in str(error):
+            raise TooLarge(
+                "the micro-batch is larger than spark.driver.maxResultSize, so the driver cannot "
+                "write it: use placement='executors', or smaller micro-batches"
+            ) from error
+        raise_translated(error, handled)
+    in_files = PATH in rows.column_names
+    arrival = _by_file(rows, files) if in_files else np.arange(rows.num_rows)
+    plain = rows.drop_columns([PATH, BLOCK]) if in_files else rows
+    plain = plain.cast(intake.storable(plain.schema))
+    return in_order(intake.keyed(plain, pa.array(arrival, pa.int64())))
+
+
+def seal_here(keyed: pa.Table, plan: SealPlan) -> tuple[list[StoredFile], set[str]]:
+    """Save keyed rows in order as one run; return it and their partition paths."""
+    if keyed.num_rows == 0:
+        return [], set()
+    run = save_run(plan.storage, f"{plan.folder}/0-0-0.arrow", keyed, plan.intake.rule)
+    return [run], {*partitions_of(keyed)}
+
+
+def _by_file(rows: pa.Table, files: Sequence[str]) -> Numbers:
+    """Return each row's number by age of its file, block and position; unknown files come first."""
+    rank, block = (column.to_numpy() for column in places(rows, files))
+    order = np.lexsort((block, rank))
+    numbers: Numbers = np.empty(len(order), dtype=np.int64)
+    numbers[order] = np.arange(len(order))
+    return numbers

@@ -1,0 +1,35 @@
+"""Avro files of one record: rollback plans, and commit metadata of table versions 8 and 9.
+
+*On disk*: Avro's object container file. The schemas are in `avro/`, one file per record type.
+"""
+
+import io
+import json
+from importlib import resources
+from typing import Any
+
+import fastavro
+
+MAGIC = b"Obj\x01"
+
+
+def load_schema(name: str) -> Any:  # noqa: ANN401 -- fastavro's schema
+    """Return one of Hudi's schemas."""
+    text = resources.files(__package__).joinpath(f"avro/{name}.avsc").read_text()
+    return fastavro.parse_schema(json.loads(text))
+
+
+def encode(schema: Any, record: dict[str, Any]) -> bytes:  # noqa: ANN401 -- fastavro's schema
+    """Return the file of a record; `decode` is the inverse."""
+    out = io.BytesIO()
+    fastavro.writer(out, schema, [record])
+    return out.getvalue()
+
+
+def decode(content: bytes) -> Any:  # noqa: ANN401 -- a record of any schema
+    """Return the record in a file, read by the schema in it; ValueError if it is damaged."""
+    try:
+        (record,) = fastavro.reader(io.BytesIO(content))
+    except Exception as error:  # broken Avro raises many kinds of errors
+        raise ValueError(f"its Avro is damaged: {error!r:.200}") from None
+    return record

@@ -1,0 +1,154 @@
+"""Changes between two instants: the rows that were inserted, updated or deleted on balance.
+
+*Semantics*: a row version is identified by partition path, record key, commit time and sequence
+number; a merge keeps all four in the rows that it does not change. A version that only the newer
+slices have is an insert, or an update if an older version of its key is gone. A version that is
+gone without a newer one is a delete, with the values that it had. Several changes of a key count as
+one; what was undone does not count. A row that clustering moved to another file group is no change,
+and a row that moved to another partition is a delete there and an insert here. Keys that `insert`
+has duplicated are compared copy by copy.
+
+*Work flow*: `span` returns the slices before and after of the file groups that changed. Each pair
+is compared; then the remaining rows of a partition are compared, since a key that was deleted or
+replaced may have been written to another file group. Memory holds a pair of slices per thread, and
+the changes.
+
+**Caveats**: instants are compared by the time of their start, as in `as_of` (Hudi's own incremental
+query of versions 8 and 9 takes completion times). A commit that is older than `until` or than the
+newest commit, and completes later, would be missed by a program that continues from there: as long
+as it is open, such a span is refused (not for an open clustering, which changes no rows). A commit
+before the first open one is a safe `until`; the time of day is not, since clocks differ, nor is a
+time to come. A commit that was rolled back or restored after it was read is not
+reported as undone. If another engine's clustering gives rows a new commit time
+(`hoodie.clustering.preserve.commit.metadata=false`), they count as updates.
+
+*Source:* IncrementalRelation, HoodieCDCExtractor.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.table.base_file import read_rows, stored_schema
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, SEQNO
+from hoodie_nb.table.span import SlicePair, Span
+
+CHANGE = "_change"
+_KEY = (PARTITION_PATH, RECORD_KEY)
+_VERSION = (COMMIT_TIME, SEQNO, *_KEY)
+Numbers = npt.NDArray[np.int64]
+
+
+def changes(table: TableHandle, since: object = None, until: object = None) -> pa.Table:
+    """Return the changes after `since` up to `until` as one Arrow table (no defined order).
+
+    `since=None` is the start: every row, as an insert. A write without rows returns None, too.
+    """
+    partitions = changed_slices(table, since, until)  # reads the properties first
+    schema = changes_schema(table)
+
+    def read(pairs: Sequence[SlicePair]) -> pa.Table:
+        return net_changes((group_changes(*paths(table, pair), schema) for pair in pairs), schema)
+
+    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        return pa.concat_tables([schema.empty_table(), *pool.map(read, partitions)])
+
+
+def changed_slices(table: TableHandle, since: object, until: object) -> list[list[SlicePair]]:
+    """Return the slices to compare, partition by partition, on one listing of the timeline."""
+    table.reload()  # another engine may have upgraded the table and its timeline
+    with table.timeline.listed_once():
+        return Span.of(table, since, until).pairs()
+
+
+def paths(table: TableHandle, pair: SlicePair) -> tuple[str | None, str | None]:
+    """Return the absolute paths of the two base files of a pair."""
+    before, after = (
+        None if s is None else table.storage.fetch(s.path) for s in (pair.before, pair.after)
+    )
+    return before, after
+
+
+def changes_schema(table: TableHandle) -> pa.Schema:
+    """Return the columns of a snapshot and `_change`."""
+    stored = stored_schema(table.schema)
+    if CHANGE in stored.names:
+        raise InvalidConfig(
+            f"the table at {table.storage.root} has a column {CHANGE!r}, the name that `changes` "
+            "gives to the kind of a change: compare two snapshots (`as_of`) instead"
+        )
+    return stored.append(pa.field(CHANGE, pa.string()))
+
+
+def group_changes(before: str | None, after: str | None, schema: pa.Schema) -> pa.Table:
+    """Return the changes between two base files of a file group (None: there was none)."""
+    stored = schema.remove(schema.get_field_index(CHANGE))
+    old, new = (read_rows(p, stored) if p else stored.empty_table() for p in (before, after))
+    return _compared(old, new)
+
+
+def net_changes(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return the changes of several file groups; a row that moved between them is none."""
+    rows = pa.concat_tables([schema.empty_table(), *parts])
+    updated, gone, fresh = (
+        rows.filter(pc.equal(rows[CHANGE], kind)) for kind in ("update", "delete", "insert")
+    )
+    if not gone.num_rows or not fresh.num_rows:
+        return rows
+    compared = _compared(gone.drop_columns(CHANGE), fresh.drop_columns(CHANGE))
+    return pa.concat_tables([updated, compared])
+
+
+def _compared(old: pa.Table, new: pa.Table) -> pa.Table:
+    """Return the changes from old to new rows."""
+    of_old, of_new = _unpaired(old, new, _VERSION)
+    gone, fresh = old.filter(of_old), new.filter(of_new)
+    deleted, inserted = _unpaired(gone, fresh, _KEY)
+    updated = pc.invert(inserted)
+    kinds = (("update", fresh, updated), ("insert", fresh, inserted), ("delete", gone, deleted))
+    return pa.concat_tables([_labelled(rows.filter(mask), kind) for kind, rows, mask in kinds])
+
+
+def _labelled(rows: pa.Table, kind: str) -> pa.Table:
+    return rows.append_column(CHANGE, pa.repeat(pa.scalar(kind), rows.num_rows))
+
+
+def _unpaired(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+    """Return which rows of each side have no partner on the other side, with equal columns `by`.
+
+    If n rows of one side and m of the other are equal, the first min(n, m) of each are partners.
+    """
+    chunks = [chunk for rows in (old, new) for chunk in _texts(rows, by).chunks]
+    joint = pa.chunked_array(chunks, pa.large_string()).combine_chunks().dictionary_encode()
+    codes = joint.indices.to_numpy().astype(np.int64)
+    sides = codes[: old.num_rows], codes[old.num_rows :]
+    counts = [np.bincount(side, minlength=len(joint.dictionary)) for side in sides]
+    one, other = (
+        _earlier(side, own) >= others[side]
+        for side, own, others in zip(sides, counts, reversed(counts), strict=True)
+    )
+    return pa.array(one), pa.array(other)
+
+
+def _texts(rows: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
+    """Return one text per row; only the key, which comes last, may contain the separator."""
+    texts = [pc.cast(rows.column(name), pa.large_string()) for name in columns]
+    separator = pa.scalar("\0", pa.large_string())
+    return pc.binary_join_element_wise(*texts, separator, null_handling="replace")
+
+
+def _earlier(codes: Numbers, counts: Numbers) -> Numbers:
+    """Return how many earlier rows have each row's code; `counts` are the rows of each code."""
+    found = np.zeros(len(codes), np.int64)
+    if counts.max(initial=0) > 1:
+        order = np.argsort(codes, kind="stable")
+        starts = np.cumsum(counts) - counts
+        found[order] = np.arange(len(codes)) - starts[codes[order]]
+    return found

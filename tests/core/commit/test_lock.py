@@ -1,0 +1,454 @@
+"""The lock cannot be bypassed by a fork, a deleted file, Ctrl-C or a link in its place."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from faults import Fault, FaultyStorage
+from lives import MODELS, SCHEMA, assert_at_rest, assert_whole_prefix, commits, live, make, opened
+from tables import LOCK, without_meta
+
+from hoodie_nb import Table, failpoints
+from hoodie_nb.commit import lock as lock_module
+from hoodie_nb.commit import lock_file
+from hoodie_nb.commit.lock import JobHold, writing
+from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
+from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.table.storage import STAGED
+
+ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}
+
+
+def upsert(root: Path) -> None:
+    """Write a row through the public API."""
+    Table.open(root).upsert(pa.Table.from_pylist([ROW], schema=SCHEMA))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The workload's table with two batches in it."""
+    live(opened(make(tmp_path / "t")), 2)
+    return tmp_path / "t"
+
+
+def is_free(root: Path) -> bool:
+    """Whether another process could take the lock now."""
+    with open(root / LOCK, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+class Child:
+    """A forked process that runs `act` and waits until it is released."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        result, ours = os.pipe()
+        theirs, self._go = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._go)
+            try:
+                outcome = f"did {act()}"
+            except BaseException as error:
+                outcome = f"{type(error).__name__}: {error}"
+            os.write(ours, outcome.encode())
+            os.close(ours)
+            os.read(theirs, 1)
+            os._exit(0)
+        os.close(ours)
+        os.close(theirs)
+        with open(result) as file:
+            self.outcome = file.read()
+
+    def end(self) -> None:
+        """Release the child and wait for it."""
+        os.close(self._go)
+        os.waitpid(self.pid, 0)
+
+
+@contextmanager
+def child(act: Callable[[], object]) -> Iterator[str]:
+    """Run `act` in a forked process that lives as long as the block; yield the result."""
+    process = Child(act)
+    try:
+        yield process.outcome
+    finally:
+        process.end()
+
+
+# --- forks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("holder", ["job", "batch"])
+def test_a_forked_process_cannot_write_with_its_parents_hold(root: Path, holder: str) -> None:
+    """While the parent holds the table its child is refused, by the API and below it."""
+    storage = LocalStorage(root)
+    hold = JobHold(storage, "a job") if holder == "job" else None
+    with writing(storage):
+        with child(lambda: upsert(root)) as outcome:
+            assert outcome.startswith("ConcurrentWriter: ")
+        with child(lambda: storage.put(".hoodie/x", b"", new=True)) as outcome:
+            assert outcome.startswith("ConcurrentWriter: ")
+            assert "was forked from the one that holds" in outcome
+        assert not is_free(root)
+    if hold is not None:
+        upsert(root)
+        hold.release()
+    assert commits(root) == 2 + (hold is not None)
+
+
+@pytest.mark.parametrize("holder", ["job", "batch"])
+def test_a_child_that_outlives_its_parents_hold_keeps_nothing_locked(
+    root: Path, holder: str
+) -> None:
+    """After the parent's release the table is free, even if a child forked before still runs."""
+    storage = LocalStorage(root)
+    if holder == "job":
+        hold = JobHold(storage, "a job")
+        process = Child(lambda: None)
+        hold.release()
+    else:
+        with writing(storage):
+            process = Child(lambda: None)
+    assert is_free(root)
+    upsert(root)
+    process.end()
+
+
+def test_what_a_child_does_with_the_parents_job_leaves_the_parent_alone(root: Path) -> None:
+    """A job's hold is refused in a child; a release there does not affect the parent."""
+    hold = JobHold(LocalStorage(root), "a job")
+
+    def use() -> None:
+        hold.release()
+        with hold.writing():
+            pass
+
+    with child(use) as outcome:
+        assert outcome.startswith("ConcurrentWriter: this process was forked from the one that")
+    assert not is_free(root)
+    with hold.writing():
+        upsert(root)
+    hold.release()
+    assert is_free(root)
+
+
+def test_a_child_locks_like_any_other_process(root: Path) -> None:
+    """A child of a process without a hold can write, and other writers are refused meanwhile."""
+    hold = JobHold(LocalStorage(root), "a job")
+    read, write = os.pipe()
+
+    def after_release() -> object:
+        os.close(write)
+        os.read(read, 1)
+        with writing(LocalStorage(root)):
+            return is_free(root)
+
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if after_release() is False else 1)
+    hold.release()
+    os.close(write)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    upsert(root)
+
+
+# --- the file is deleted or replaced ------------------------------------------------------------
+
+
+class Unlocked(FaultyStorage):
+    """A storage that loses the lock's file before one of its operations."""
+
+    replaced, committed = False, 0
+
+    def _strike(self, fault: Fault, name: str, action: Any, content: bytes | None) -> Any:
+        lock, self.committed = Path(self.root, LOCK), commits(Path(self.root))
+        lock.unlink()
+        if self.replaced:
+            lock.write_text("")
+        return action()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("commit_on", ["write", "checkpoint"])
+def test_nothing_is_committed_after_the_lock_file_went_away(
+    root: Path, commit_on: str, replaced: bool
+) -> None:
+    """If the file is deleted or replaced at any time, the write ends in ConcurrentWriter.
+
+    If that happens after the last commit, the write ends well and the next one cleans up.
+    """
+    whole = root.with_name("whole")
+    shutil.copytree(root, whole)
+    live(opened(whole), 4, commit_on=commit_on)
+    done = commits(whole)
+    for at in itertools.count(1):
+        copy = root.with_name(f"copy{at}")
+        shutil.copytree(root, copy)
+        table = opened(copy)
+        table.storage = storage = Unlocked(copy, Fault(at, "unlocked"))
+        table.timeline._storage = storage
+        storage.replaced = replaced
+        try:
+            with writing(LocalStorage(copy)):
+                live(table, 4, commit_on=commit_on)
+            error = None
+        except ConcurrentWriter as refused:
+            error = refused
+        if storage.fired is None:
+            assert error is None
+            break
+        if error is None:  # only the steps after the last commit were left
+            assert storage.committed == done
+        else:
+            assert "was deleted or replaced" in str(error)
+        assert commits(copy) == storage.committed
+        assert_whole_prefix(copy)
+        live(opened(copy), 4)
+        assert without_meta(Table.open(copy).to_arrow()) == MODELS[4]
+        assert_at_rest(copy)
+        shutil.rmtree(copy)
+    assert at > 20
+
+
+def _lose_the_lock(root: Path) -> None:
+    (root / LOCK).unlink()
+
+
+def _lose_the_staging_folder(root: Path) -> None:
+    shutil.rmtree(root / STAGED)
+    (root / STAGED).write_text("a file")
+
+
+@pytest.mark.parametrize("lose", [_lose_the_lock, _lose_the_staging_folder])
+def test_a_failure_after_the_commit_is_no_failure_of_the_write(
+    root: Path, lose: Callable[[Path], None]
+) -> None:
+    """The call returns its commit and reports what is left: an insert is not written again."""
+    table, row = Table.open(root), {"id": "new", "p": "par0", "ts": 1, "v": 1}
+    failpoints.call("coord.commit.post", lambda: lose(root))
+    try:
+        commit = table.insert(pa.Table.from_pylist([row], schema=SCHEMA))
+    finally:
+        failpoints.arm("")
+    assert commit is not None
+    assert commit.inserts == 1
+    assert len(table.events.records("settling_postponed")) == 1
+    if (root / STAGED).is_file():
+        (root / STAGED).unlink()
+    upsert(root)
+    found = [key for key in table.to_arrow(["id"]).column("id").to_pylist() if key == "new"]
+    assert found == ["new"]
+    assert_at_rest(root)
+
+
+def test_a_file_replaced_while_the_lock_is_taken_is_noticed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock on a deleted file does not count: the existing file is locked."""
+    flock, replaced = fcntl.flock, []
+
+    def slow(file: Any, how: int) -> None:
+        if not replaced:
+            replaced.append(True)
+            (root / LOCK).unlink()
+            (root / LOCK).write_text("")
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    with writing(LocalStorage(root)):
+        monkeypatch.undo()
+        assert not is_free(root)
+    assert is_free(root)
+
+
+# --- interrupts -------------------------------------------------------------------------------
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the n-th line that the lock's modules run."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.lines, self.line = at, 0, 0
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> object:
+        if frame.f_code.co_filename not in (lock_module.__file__, lock_file.__file__):
+            return None
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.at:
+                self.line = frame.f_lineno
+                raise KeyboardInterrupt
+        return self
+
+
+def batch(storage: LocalStorage) -> None:
+    """Hold the table for a moment."""
+    with writing(storage):
+        pass
+
+
+def job(storage: LocalStorage) -> None:
+    """Run a job with a batch in it."""
+    hold = None
+    try:
+        hold = JobHold(storage, "a job")
+        batch(storage)
+    finally:
+        if hold is not None:
+            hold.release()
+
+
+def failing(storage: LocalStorage) -> None:
+    """Try to hold a table that another descriptor has locked."""
+    with open(f"{storage.root}/{LOCK}", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(ConcurrentWriter):
+            batch(storage)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.parametrize("act", [batch, job, failing])
+def test_an_interrupt_at_any_line_leaves_the_lock_free(
+    root: Path, act: Callable[[LocalStorage], None]
+) -> None:
+    """Ctrl-C anywhere in taking or leaving the lock leaks no descriptor and no hold."""
+    storage = LocalStorage(root)
+    act(storage)
+    before, known = os.listdir("/proc/self/fd"), sys.gettrace()
+    leaks = []
+    for at in itertools.count(1):
+        tracer, raised = Interrupt(at), None
+        sys.settrace(tracer)  # type: ignore[arg-type]
+        try:
+            act(storage)
+        except KeyboardInterrupt as error:
+            raised = error  # kept, as a notebook would keep it: its frames are not freed yet
+        finally:
+            sys.settrace(known)
+        if raised is None:
+            break
+        if act is not job and not is_free(root):  # a job is freed with the last reference
+            leaks.append(("held", tracer.line))
+        raised = None
+        if not is_free(root) or len(os.listdir("/proc/self/fd")) != len(before):
+            leaks.append(("leaked", tracer.line))
+        batch(storage)
+        lock_module._guard = threading.RLock()  # one line in hundreds leaves it locked
+    assert leaks == []
+    assert at > 20
+
+
+def test_a_guard_left_locked_by_an_interrupt_blocks_no_thread(root: Path) -> None:
+    """Ctrl-C between two instructions may leave the guard locked: other threads continue."""
+    storage, done = LocalStorage(root), threading.Event()
+    lock_module._guard.acquire()
+    try:
+        thread = threading.Thread(target=lambda: (batch(storage), done.set()), daemon=True)
+        thread.start()
+        assert done.wait(60), "another thread never returns"
+    finally:
+        lock_module._guard.release()
+
+
+# --- other files in place of the lock -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "folder"])
+def test_only_a_regular_file_is_taken_as_the_lock(root: Path, tmp_path: Path, kind: str) -> None:
+    """A link, pipe or folder in the lock's place is refused by name, and nothing is written."""
+    precious, lock = tmp_path / "precious", root / LOCK
+    precious.write_text("precious")
+    lock.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(lock)
+    elif kind == "folder":
+        lock.mkdir()
+    else:
+        lock.symlink_to(precious if kind == "link" else tmp_path / "nothing")
+    with pytest.raises(InvalidTable, match=rf"{LOCK}.*delete"):
+        upsert(root)
+    assert precious.read_text() == "precious"
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_file_that_is_linked_to_the_lock_keeps_its_content(root: Path, tmp_path: Path) -> None:
+    """If the lock is a hard link to another file, that file is not written."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (root / LOCK).unlink(missing_ok=True)
+    os.link(precious, root / LOCK)
+    upsert(root)
+    assert precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\x1b[2J" + "x" * 10_000,
+        '{"pid": "\x1b[2J"}',
+        "[1]",
+        "",
+    ],
+)
+def test_the_content_of_the_lock_file_is_not_trusted(root: Path, content: str) -> None:
+    """For any content of the file, the message is one short, printable line."""
+    (root / LOCK).write_text(content)
+    with open(root / LOCK, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ConcurrentWriter, match="another process") as caught:
+            upsert(root)
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 500
+
+
+@pytest.mark.parametrize("if_exists", ["replace", "error"])
+def test_a_table_that_is_being_replaced_is_not_made_by_another_process(
+    root: Path, if_exists: str
+) -> None:
+    """While a process holds a table, another one can neither replace nor create it."""
+    if (
+        if_exists == "error"
+    ):  # the holder is replacing the table: its properties are missing for a moment
+        shutil.rmtree(root / "par0")
+        for name in ("par1", "par2"):
+            shutil.rmtree(root / name, ignore_errors=True)
+        for entry in (root / ".hoodie").iterdir():
+            if entry.is_file():
+                entry.unlink()
+        for name in (".temp", "metadata"):
+            shutil.rmtree(root / ".hoodie" / name, ignore_errors=True)
+    (root / LOCK).touch()
+    with open(root / LOCK, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ConcurrentWriter, match="another process"):
+            Table.create(
+                root, schema=SCHEMA, record_key="id", partition_by="p", if_exists=if_exists
+            )
+
+
+def test_replacing_a_table_keeps_the_file_that_is_locked(root: Path) -> None:
+    """A table replaced by its holder has the same lock file after as before."""
+    upsert(root)
+    before = (root / LOCK).stat().st_ino
+    Table.create(root, schema=SCHEMA, record_key="id", partition_by="p", if_exists="replace")
+    assert (root / LOCK).stat().st_ino == before
+    assert json.loads((root / LOCK).read_text())["pid"] == os.getpid()
+    assert issubclass(ConcurrentWriter, HoodieError)

