@@ -24,7 +24,7 @@ PACKAGE = ROOT / "hoodie_nb"
 FILES = sorted(PACKAGE.rglob("*.py"))
 GROUND = {"errors", "config", "events", "failpoints", "clock", "display", "extras"}
 SESSION = {"session", "java"}  # the Spark session that the API asks for
-API = {"api", "streams", "definition"}  # the words a user types
+API = {"api", "reads", "maintenance", "streams", "definition"}  # the words a user types
 TOP = {"", "__main__"}  # the package's own names, and its command line
 FLOORS = (
     *("ground", "table", "writer", "index", "commit", "runners", "services"),
@@ -172,8 +172,8 @@ def test_library_stays_small():
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 300] == []
     lab = {path for path in FILES if module_of(path).partition(".")[0] in TEACHING}
-    assert sum(code_lines(path) for path in FILES if path not in lab) <= 10_830
-    assert sum(code_lines(path) for path in lab) <= 3_770
+    assert sum(code_lines(path) for path in FILES if path not in lab) <= 12_400
+    assert sum(code_lines(path) for path in lab) <= 3_900
 
 
 def test_functions_stay_short():
