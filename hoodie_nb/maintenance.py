@@ -1,0 +1,41 @@
+"""The maintenance of a `Table`: its index, checks, repairs."""
+
+from __future__ import annotations
+
+from hoodie_nb.commit.lock import writing
+from hoodie_nb.events import EventLog
+from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
+from hoodie_nb.runners.batch import Commit
+from hoodie_nb.services.repair import repair
+from hoodie_nb.table.fsck import Finding, fsck
+from hoodie_nb.table.handle import TableHandle
+
+
+class TableMaintenance:
+    """What `Table` offers to those who keep it healthy."""
+
+    _handle: TableHandle
+    events: EventLog
+
+    def index_status(self) -> IndexStatus:
+        """Return the coverage of the state index: files loaded, entries, bytes."""
+        return index_status(self._handle)
+
+    def rebuild_index(self) -> IndexStatus:
+        """Rebuild the state index from the key column of every file."""
+        with writing(self._handle.storage):
+            return rebuild_index(self._handle)
+
+    def repair(self, *, deduplicate: bool = False, accept_loss: bool = False) -> Commit | None:
+        """Recover the table and rewrite files whose footer index is wrong; None if there are none.
+
+        `deduplicate`: keep the row with the greatest ordering value per key, else the newest.
+        `accept_loss`: continue without the rows of lost base files.
+        """
+        given = {"deduplicate": deduplicate, "accept_loss": accept_loss}
+        with writing(self._handle.storage):
+            return repair(self._handle, self.events, **given)
+
+    def fsck(self) -> list[Finding]:
+        """Return the problems of the table, each with its fix; empty means clean."""
+        return fsck(self._handle.storage.root)
