@@ -1,7 +1,7 @@
 """The public API: tables, streams, reads.
 
-`Table` writes batches: a Spark DataFrame is written by Spark tasks, an Arrow table or pandas
-DataFrame in this process, without Spark. `write_stream` starts a `Job`.
+`Table` writes batches: a Spark DataFrame is written by Spark tasks, other data (Arrow, pandas,
+Polars, lists of dicts) in this process, without Spark. `write_stream` starts a `Job`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import refuse_not_null, storable
-from hoodie_nb.writer.intake import Intake, arrow_rows
+from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import PIPELINES, Shape
 
 if TYPE_CHECKING:
@@ -54,8 +54,10 @@ class Table(TableReads, TableMaintenance):
     | hive_style, url_encode | folders `column=value`; special characters as `%2F` |
     | options | file sizes, codec, bloom filter: see `hoodie_nb.config` |
 
-    `upsert`, `insert` and `delete` take a Spark DataFrame, which Spark writes, or an Arrow table or
-    pandas DataFrame, which this process writes. `events` has what these calls did.
+    `upsert`, `insert` and `delete` take a Spark DataFrame, which Spark writes, or an Arrow table,
+    pandas DataFrame, list of dicts or anything with `__arrow_c_stream__`, which this process
+    writes, holding all rows. Values get the table's types unchanged, or InvalidInput names column
+    and row (docs/types.md). `events` has what these calls did.
     """
 
     def __init__(self, handle: TableHandle) -> None:
@@ -170,8 +172,7 @@ class Table(TableReads, TableMaintenance):
             handle.reload()
             if hasattr(data, "sparkSession"):
                 return self._write_dataframe(data, operation)
-            rows = arrow_rows(data, handle.schema)
-            return write_arrow(handle, rows, operation, self.events)
+            return write_arrow(handle, data, operation, self.events)
 
     def _write_dataframe(self, data: DataFrame, operation: str) -> Commit | None:
         from hoodie_nb.runners.interrupts import cancel_on_interrupt

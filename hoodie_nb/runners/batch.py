@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, fields
 
-import pyarrow as pa
-
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
@@ -12,6 +10,7 @@ from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.timeline import Instant
+from hoodie_nb.writer.input import arrow_rows
 from hoodie_nb.writer.intake import Intake
 
 
@@ -54,11 +53,12 @@ def completed(table: TableHandle, instant: Instant | None) -> Commit | None:
 
 
 def write_arrow(
-    table: TableHandle, rows: pa.Table, operation: str, events: EventLog
+    table: TableHandle, data: object, operation: str, events: EventLog
 ) -> Commit | None:
-    """Write an Arrow table in this process; None if nothing was written."""
+    """Write rows of a kind that `input` knows in this process; None if nothing was written."""
     intake = Intake(table.config, table.schema, operation)
-    intake.check(rows.schema)
+    rows = arrow_rows(data, table.schema, intake.check)
+    intake.check_names(rows.schema)
     keyed = keyed_in_order(rows, intake)
     if keyed.num_rows == 0:
         return None

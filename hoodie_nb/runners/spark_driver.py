@@ -76,7 +76,6 @@ def collected(batch: DataFrame, intake: Intake, files: Sequence[str]) -> pa.Tabl
     in_files = PATH in rows.column_names
     arrival = _by_file(rows, files) if in_files else np.arange(rows.num_rows)
     plain = rows.drop_columns([PATH, BLOCK]) if in_files else rows
-    plain = plain.cast(intake.storable(plain.schema))
     return in_order(intake.keyed(plain, pa.array(arrival, pa.int64())))
 
 

@@ -64,7 +64,6 @@ def keyed_pieces(batches: Batches, intake: Intake, files: Sequence[str]) -> Iter
     for piece in pieces_of(batches):
         own = [n for n in (PATH, BLOCK) if n in piece.column_names]
         plain = piece.drop_columns(own)
-        plain = plain.cast(intake.storable(plain.schema))
         sequence = np.arange(start, start + piece.num_rows, dtype=np.int64)
         start += piece.num_rows
         keyed = intake.keyed(plain, pa.array(sequence))

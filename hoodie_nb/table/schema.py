@@ -41,15 +41,16 @@ LOGICAL_OF = {kind: {"type": raw, "logicalType": name} for name, (raw, kind) in 
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each may become a later one
 _DEEPEST = 64
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
-    pa.int32(): (pa.int64(), pa.float32(), pa.float64()),
-    pa.int64(): (pa.float64(),),
-    pa.float32(): (pa.float64(),),
-}
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with each type as it is stored, or raise InvalidInput naming the column.
+    """Return `schema` with each type as it is stored, or raise InvalidInput naming the column."""
+    check_stored_names(schema)
+    return pa.schema(_stored_fields(schema, ""))
+
+
+def check_stored_names(schema: pa.Schema) -> None:
+    """Raise InvalidInput for columns that are Hudi's own, or have the same name.
 
     Spark ignores case: Hudi's own names are reserved in any case.
     """
@@ -65,7 +66,7 @@ def storable(schema: pa.Schema) -> pa.Schema:
             f"columns {flags} differ from Hudi's delete flag only in case: rename them, to "
             f"{IS_DELETED!r} if they are meant as that flag"
         )
-    return pa.schema(_stored_fields(schema, ""))
+    _check_fields(schema, "")
 
 
 def ordering_objection(column: str, schema: pa.Schema) -> str | None:
@@ -99,8 +100,8 @@ def _not_null(field: pa.Field, path: str) -> list[str]:
     return [*([path] * (not field.nullable)), *nested]
 
 
-def _stored_fields(fields: Iterable[pa.Field], inside: str, depth: int = 0) -> list[pa.Field]:
-    """Return the fields of a schema (`inside` is "") or of a struct as they are stored."""
+def _check_fields(fields: Iterable[pa.Field], inside: str) -> None:
+    """Refuse names of the fields of a schema (`inside` is "") or of a struct."""
     fields = list(fields)
     for field in fields:
         if not _AVRO_NAME.fullmatch(field.name):
@@ -112,6 +113,12 @@ def _stored_fields(fields: Iterable[pa.Field], inside: str, depth: int = 0) -> l
     twice = sorted(inside + f.name for f in fields if names.count(f.name.lower()) > 1)
     if twice:
         raise InvalidInput(f"columns {twice} have the same name, ignoring case: rename one")
+
+
+def _stored_fields(fields: Iterable[pa.Field], inside: str, depth: int = 0) -> list[pa.Field]:
+    """Return the fields of a schema (`inside` is "") or of a struct as they are stored."""
+    fields = list(fields)
+    _check_fields(fields, inside)
     return [pa.field(f.name, _stored_type(f.type, inside + f.name, depth)) for f in fields]
 
 
@@ -142,16 +149,6 @@ def _stored_type(kind: pa.DataType, column: str, depth: int = 0) -> pa.DataType:
     if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
         return kind
     raise InvalidInput(f"column {column!r} has type {kind}, which Hudi cannot store: cast it first")
-
-
-def may_become(given: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether values of `given` fit into a column of `stored` without loss."""
-    if given == stored or stored in _WIDER.get(given, ()) or pa.types.is_null(given):
-        return True
-    if pa.types.is_decimal128(given) and pa.types.is_decimal128(stored):
-        whole = stored.precision - stored.scale >= given.precision - given.scale
-        return bool(whole and stored.scale >= given.scale)
-    return False
 
 
 def as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:

@@ -16,26 +16,24 @@ columns, cast. All invalid input is detected here, before anything is written.
 
 from dataclasses import dataclass, replace
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable
+from hoodie_nb.errors import InvalidInput, InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
+from hoodie_nb.table.conversion import convertible, fitted
 from hoodie_nb.table.keys import check_key_types, partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import (
     IS_DELETED,
     PARTITION_PATH,
     RECORD_KEY,
-    may_become,
+    check_stored_names,
     ordering_objection,
-    storable,
 )
 from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP, SEQ, STORE, THRESHOLD
 from hoodie_nb.writer.merge_rule import MergeRule, Partial, WholeRow
 
-_NOT_ARROW = (pa.ArrowException, ValueError, TypeError, OverflowError)  # by a pandas column
 _KEYED = [
     pa.field(RECORD_KEY, pa.string()),
     pa.field(PARTITION_PATH, pa.string()),
@@ -88,40 +86,36 @@ class Intake:
 
         Raises InvalidTable if the table cannot be written by this library.
         """
+        self.check_names(given)
+        known = self._known
+        for field in given:
+            wanted = known[field.name]
+            if not convertible(field.type, wanted):
+                times = " (docs/types.md, Times)" if pa.types.is_timestamp(wanted) else ""
+                raise InvalidInput(
+                    f"column {field.name!r} has type {field.type}, but the table has {wanted}: "
+                    f"cast it first{times}"
+                )
+
+    def check_names(self, given: pa.Schema) -> None:
+        """Like `check`, but only the names: values of any type are compared later, in `keyed`."""
         to_avro(self.schema, self.config.name)  # InvalidTable for a type that is only read
-        stored = self.storable(given)
-        check_key_types(self.config, stored)
+        check_stored_names(given)
+        own = [self.schema.field(n) for n in given.names if n in self.schema.names]
+        check_key_types(self.config, pa.schema(own))
         objection = ordering_objection(self.ordering, self.schema) if self.ordering else None
         if objection:
             raise InvalidTable(
                 f"{objection}: write the table with the engine that created it, or use it to "
                 "set another column in hoodie.table.precombine.field"
             )
-        self._check_presence(stored)
-        for field in stored:
-            if field.name in self.schema.names:
-                wanted = self.schema.field(field.name).type
-                if not may_become(field.type, wanted):
-                    times = " (docs/types.md, Times)" if pa.types.is_timestamp(wanted) else ""
-                    raise InvalidInput(
-                        f"column {field.name!r} has type {field.type}, but the table has {wanted}: "
-                        f"cast it first{times}"
-                    )
+        self._check_presence(given)
 
-    def storable(self, given: pa.Schema) -> pa.Schema:
-        """Return `given` as it is stored; columns with only nulls get the table's type."""
-        known = {**{f.name: f.type for f in self.schema}, IS_DELETED: pa.bool_()}
-        empty = [f.name for f in given if pa.types.is_null(f.type) and f.name in known]
-        return storable(
-            pa.schema([f.with_type(known[f.name]) if f.name in empty else f for f in given])
-        )
+    @property
+    def _known(self) -> dict[str, pa.DataType]:
+        return {**{f.name: f.type for f in self.schema}, IS_DELETED: pa.bool_()}
 
     def _check_presence(self, given: pa.Schema) -> None:
-        if IS_DELETED in given.names and given.field(IS_DELETED).type != pa.bool_():
-            raise InvalidInput(
-                f"column {IS_DELETED!r} has type {given.field(IS_DELETED).type}, but the "
-                "delete flag must be boolean: cast it first"
-            )
         unknown = [n for n in given.names if n not in self.schema.names and n != IS_DELETED]
         if unknown:
             raise InvalidInput(
@@ -164,74 +158,16 @@ class Intake:
             delete = DELETE if by_order else DELETE_ALWAYS
             return pa.repeat(pa.scalar(delete, pa.int8()), rows.num_rows)
         if IS_DELETED in rows.column_names:
-            deleted = pc.fill_null(_fitting(rows.column(IS_DELETED), IS_DELETED, pa.bool_()), False)
+            deleted = pc.fill_null(fitted(rows.column(IS_DELETED), IS_DELETED, pa.bool_()), False)
             return pc.cast(deleted, pa.int8()).combine_chunks()
         return pa.repeat(pa.scalar(STORE, pa.int8()), rows.num_rows)
 
 
 def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
-        _fitting(rows.column(field.name), field.name, field.type)
+        fitted(rows.column(field.name), field.name, field.type)
         if field.name in rows.column_names
         else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _fitting(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-    try:
-        column.validate(full=True)  # text from raw bytes may not be UTF-8
-        return pc.cast(column, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _unfit(name, f"that do not fit {kind}", error) from None
-
-
-def _unfit(name: str, what: str, error: Exception) -> InvalidInput:
-    return InvalidInput(
-        f"column {name!r} has values {what} ({error}): cast, clean (text must be UTF-8) or filter "
-        "them first"
-    )
-
-
-def arrow_rows(data: object, schema: pa.Schema) -> pa.Table:
-    """Return an Arrow table, record batch or pandas DataFrame as a table (else InvalidConfig)."""
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if isinstance(data, pd.DataFrame):
-        return _from_pandas(data, schema)
-    raise InvalidConfig(
-        f"cannot write a {type(data).__name__}: give a Spark DataFrame, a pyarrow.Table or a "
-        "pandas DataFrame"
-    )
-
-
-def _from_pandas(data: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """Return a DataFrame as Arrow; integers that pandas turned into floats are converted back."""
-    rows = _converted(data)
-    for position, field in enumerate(rows.schema):
-        wanted = schema.field(field.name).type if field.name in schema.names else field.type
-        if pa.types.is_floating(field.type) and pa.types.is_integer(wanted):
-            try:
-                whole = rows.column(position).cast(wanted)
-            except pa.ArrowInvalid:
-                continue  # the intake reports the wrong type
-            rows = rows.set_column(position, pa.field(field.name, wanted), whole)
-    return rows
-
-
-def _converted(data: pd.DataFrame) -> pa.Table:
-    """Return a DataFrame as Arrow, or raise InvalidInput naming a column that cannot be."""
-    twice = sorted({str(name) for name in data.columns[data.columns.duplicated()]})
-    if twice:
-        raise InvalidInput(f"columns {twice} have the same name: rename or drop one")
-    try:
-        return pa.Table.from_pandas(data, preserve_index=False)
-    except _NOT_ARROW as error:
-        if data.shape[1] == 1:
-            raise _unfit(str(data.columns[0]), "that Arrow cannot convert", error) from None
-        for name in data.columns:
-            _converted(data[[name]])
-        raise

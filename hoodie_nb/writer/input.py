@@ -1,0 +1,98 @@
+"""The data of a batch write, of any kind, as one Arrow table.
+
+| given | rows are |
+| --- | --- |
+| Arrow table or record batch | taken as they are |
+| record-batch reader, Polars, DuckDB, anything with `__arrow_c_stream__` | converted one by one |
+| pandas DataFrame, list of dicts | converted from Python objects where it has them |
+
+The columns get the table's types by `conversion` (streams and objects here, others in the intake).
+Columns that the table does not have are kept as given, for the intake to refuse.
+
+**Caveats**: the writer sorts a batch by key, so it holds all rows of a stream, converted; what
+arrives later in the stream is not read before. Write a larger-than-memory source in several calls,
+or with Spark.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from hoodie_nb.errors import InvalidConfig, InvalidInput
+from hoodie_nb.table.conversion import NOT_ARROW, fitted
+from hoodie_nb.table.schema import IS_DELETED
+from hoodie_nb.writer.objects import from_objects
+
+Check = Callable[[pa.Schema], None]
+
+
+def arrow_rows(data: Any, schema: pa.Schema, check: Check) -> pa.Table:  # noqa: ANN401
+    """Return `data` as an Arrow table for a table of `schema`.
+
+    `check` refuses the columns of a stream before it is read. Raises InvalidInput for a value that
+    does not fit, with its row, and InvalidConfig if `data` has no rows of a kind that is known.
+    """
+    known = {**{f.name: f.type for f in schema}, IS_DELETED: pa.bool_()}
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pd.DataFrame):
+        return _from_pandas(data, known)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _from_stream(pa.RecordBatchReader.from_stream(data), known, check)
+    if isinstance(data, Sequence) and data and all(map(Mapping.__instancecheck__, data)):
+        return _from_dicts(data, known)
+    raise InvalidConfig(
+        f"cannot write a {type(data).__name__}: give a Spark DataFrame, a pyarrow.Table or a "
+        "pandas DataFrame, a list of dicts, or an object with __arrow_c_stream__ (Polars, "
+        "DuckDB, a record-batch reader)"
+    )
+
+
+def _from_stream(
+    reader: pa.RecordBatchReader, known: Mapping[str, pa.DataType], check: Check
+) -> pa.Table:
+    check(reader.schema)
+    fields = [f.with_type(known.get(f.name, f.type)) for f in reader.schema]
+    batches, row = [], 0
+    for batch in reader:
+        columns = [
+            fitted(column, f.name, f.type, row)
+            for f, column in zip(fields, batch.columns, strict=True)
+        ]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+        row += batch.num_rows
+    return pa.Table.from_batches(batches, pa.schema(fields))
+
+
+def _from_dicts(data: Sequence[Mapping[str, Any]], known: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return dicts as rows; a name that some of them lack is null there."""
+    names = list(dict.fromkeys(itertools.chain.from_iterable(data)))
+    columns = {str(n): list(map(methodcaller("get", n), data)) for n in names}
+    return _from_pandas(pd.DataFrame(columns, dtype=object), known)
+
+
+def _from_pandas(data: pd.DataFrame, known: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return a DataFrame as Arrow, without its index, or raise InvalidInput naming a column."""
+    twice = sorted({str(name) for name in data.columns[data.columns.duplicated()]})
+    if twice:
+        raise InvalidInput(f"columns {twice} have the same name: rename or drop one")
+    names = list(map(str, data.columns))
+    return pa.table({n: _of_series(data.iloc[:, i], n, known) for i, n in enumerate(names)})
+
+
+def _of_series(values: pd.Series, name: str, known: Mapping[str, pa.DataType]) -> pa.Array:
+    if values.dtype == object and name in known:
+        return from_objects(values, name, known[name])
+    try:
+        return pa.array(values, from_pandas=True)
+    except NOT_ARROW as error:
+        raise InvalidInput(
+            f"column {name!r} has {values.dtype} values that Arrow cannot convert ({error}): cast "
+            "it first"
+        ) from None
