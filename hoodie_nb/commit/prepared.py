@@ -21,6 +21,7 @@ its instant, or by the position of its query.
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -40,6 +41,7 @@ from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.plan import WritePlan
 
 FOLDER = f"{OURS}/prepared"
+_READERS = 4
 _NAME = re.compile(r"\d.*\.json")
 
 
@@ -225,9 +227,10 @@ def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
 
 def verify(statuses: Iterable[WriteStatus], storage: Storage, stake: str = LOST) -> None:
     """Raise InvalidTable if a staged base file is missing or has changed."""
-    for file in (status.staged_file for status in statuses):
-        if file is not None:
-            file.verify(storage, stake)
+    files = [status.staged_file for status in statuses if status.staged_file is not None]
+    with ThreadPoolExecutor(_READERS) as pool:  # reading and CRC release the interpreter lock
+        for _ in pool.map(lambda file: file.verify(storage, stake), files):
+            pass
 
 
 def refuse_moved(records: Sequence[Prepared], commits: tuple[str, ...]) -> None:

@@ -116,7 +116,7 @@ def _placeholder(text: pa.Array) -> pa.Array:
 def partition_paths(rows: pa.Table, config: TableConfig) -> pa.Array:
     """Return the partition path of each row as text, or raise InvalidInput naming bad values."""
     if not config.partition_by:
-        return pa.array([""], pa.string()).take(pa.array([0] * rows.num_rows, pa.int32()))
+        return pa.repeat(pa.scalar("", pa.string()), rows.num_rows)
     parts = [_partition_part(rows.column(name), name, config) for name in config.partition_by]
     if len(parts) == 1:
         return parts[0]

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import OP, SEQ, is_delete
-from hoodie_nb.writer.ordering import sort_order
+from hoodie_nb.writer.ordering import ascends, sort_order
 from hoodie_nb.writer.taking import take_rows
 
 Mask = npt.NDArray[np.bool_]
@@ -62,7 +62,7 @@ class WholeRow:
 
     def fold(self, rows: pa.Table) -> pa.Table:
         """Return the winning row of each key, sorted by key."""
-        if rows.num_rows < 2 or _is_folded(rows):
+        if ascends(rows.column(RECORD_KEY)):  # one row per key already, as in most batches
             return rows
         rows = _ranked(rows, self.ordering)
         return rows.filter(pa.array(_last_of_key(rows.column(RECORD_KEY).combine_chunks())))
@@ -113,12 +113,6 @@ def _ranked(rows: pa.Table, ordering: str | None) -> pa.Table:
         columns["ordering"] = values
     columns[SEQ] = rows.column(SEQ)
     return take_rows(rows, sort_order(pa.table(columns), list(columns)))
-
-
-def _is_folded(rows: pa.Table) -> bool:
-    """Return whether rows are sorted by key and have one row per key, as most batches have."""
-    keys = rows.column(RECORD_KEY).combine_chunks()
-    return bool(pc.all(pc.less(keys[:-1], keys[1:])).as_py())
 
 
 def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

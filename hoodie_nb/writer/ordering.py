@@ -9,6 +9,7 @@ If the first two columns are texts (partition path and record key), the rank of 
 highest bits of the first number.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,6 +85,17 @@ def sort_order(rows: pa.Table, by: Sequence[str]) -> pa.Array:
         within = _arrow_order(tied.append_column("", pa.array(groups)), ["", *by]).to_numpy()
         order[at] = order[at][within]
     return pa.array(order)
+
+
+def ascends(column: pa.ChunkedArray) -> bool:
+    """Return whether each value is greater than the one before it, as in rows that were sorted."""
+    if column.null_count or len(column) < 2:
+        return not column.null_count
+    if not column[0].as_py() < column[-1].as_py():
+        return False
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    edges = all(a[-1].as_py() < b[0].as_py() for a, b in itertools.pairwise(chunks))
+    return edges and all(pc.all(pc.less(c[:-1], c[1:])).as_py() is not False for c in chunks)
 
 
 def _arrow_order(rows: pa.Table, by: Sequence[str]) -> pa.Array:

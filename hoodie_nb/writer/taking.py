@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.writer.ordering import ARROW_BYTES, sort_order
+from hoodie_nb.writer.ordering import ARROW_BYTES, ascends, sort_order
 
 PART_BYTES = 256 << 20
 _TEXT = (pa.types.is_string, pa.types.is_binary)
@@ -34,15 +34,19 @@ def take_rows(rows: pa.Table, indices: pa.Array) -> pa.Table:
 
 def sort_rows(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     """Return the rows in ascending order of the columns `by`."""
+    if ascends(rows.column(by[0])):
+        return rows.combine_chunks()
     return take_rows(rows, sort_order(rows, by)).combine_chunks()
 
 
 def parts_of(rows: pa.Table, max_rows: int) -> Iterator[pa.Table]:
     """Yield the rows in parts of bounded size, in order."""
-    cuts = _cuts(_row_bytes(rows)) if rows.nbytes >= PART_BYTES else [(0, rows.num_rows)]
-    for begin, end in cuts:
-        for start in range(begin, end, max_rows):
-            yield rows.slice(start, min(max_rows, end - start))
+    for start in range(0, rows.num_rows, max_rows):
+        part = rows.slice(start, max_rows)
+        if part.nbytes < PART_BYTES:
+            yield part
+        else:
+            yield from (part.slice(a, b - a) for a, b in _cuts(_row_bytes(part)))
 
 
 def _row_bytes(rows: pa.Table) -> Indices:

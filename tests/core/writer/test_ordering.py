@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from hoodie_nb.writer import ordering
-from hoodie_nb.writer.ordering import sort_order
+from hoodie_nb.writer.ordering import ascends, sort_order
 
 ALPHABETS = ["ab", "a\0", "0123456789", "aé😀\uffff", "k"]  # ties, padding, digits, UTF-8, one text
 BY = [("p", "k", "s"), ("p", "k"), ("k", "s"), ("k", "ts", "s"), ("s", "k"), ("k", "none")]
@@ -59,3 +59,20 @@ def test_texts_of_2_gib_are_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(ordering, "ARROW_BYTES", 64)
     table = pa.table({"k": pa.chunked_array([["b" * 40, "a" * 40], ["aa", "c" * 40]])})
     assert sort_order(table, ["k"]).to_pylist() == [2, 1, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([["a", "b"], ["c"]], True),
+        ([["a", "b"], ["b"]], False),
+        ([["a", "c"], ["b", "d"]], False),
+        ([["b", "a", "c"]], False),
+        ([["a", None]], False),
+        ([["a"], [], ["é"]], True),
+        ([], True),
+    ],
+)
+def test_rows_that_ascend_are_recognised(texts, expected):
+    """Equal values, nulls and the places between chunks count."""
+    assert ascends(pa.chunked_array(texts, pa.string())) is expected
