@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, fields
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from datetime import date
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hoodie_nb.runners.batch import Commit
-from hoodie_nb.table import read
 from hoodie_nb.table.changes import changes
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.read import Scan, slices_as_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Moment = str | datetime | Commit | None  # None: now
+Moment = str | date | Commit | None  # a datetime is a date, too; None: now
+Filters: TypeAlias = pc.Expression | Sequence[Any] | None
 
 
 class TableReads:
@@ -34,7 +36,9 @@ class TableReads:
     ) -> DataFrame:
         """Return the snapshot as a Spark DataFrame, meta columns included.
 
-        `as_of`: 17 digits (an instant's time), ISO text, a datetime (no zone: UTC) or a commit.
+        `as_of`: an instant's 17 digits (of the table's timeline: UTC), ISO text, a date (its start)
+        or a datetime (without a zone: this machine's local time), or a commit. `partitions`: paths,
+        as in the column `_hoodie_partition_path`; InvalidConfig for unknown ones.
         """
         from hoodie_nb.runners.spark_read import snapshot
         from hoodie_nb.session import require_classic
@@ -45,16 +49,41 @@ class TableReads:
         return snapshot(self._handle, session, as_of, partitions)
 
     def to_arrow(
-        self, columns: Sequence[str] | None = None, as_of: Moment = None, meta: bool = True
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        filters: Filters = None,
+        partitions: Sequence[str] | None = None,
+        as_of: Moment = None,
+        meta: bool = True,
     ) -> pa.Table:
-        """Return the snapshot as an Arrow table, without Spark; `as_of` as in `snapshot`."""
-        return read.to_arrow(self._handle, columns, as_of, meta=meta)
+        """Return the snapshot as an Arrow table, without Spark.
+
+        `filters`: an expression (`pc.field("delay") > 15`), or lists of `("delay", ">", 15)` as in
+        pyarrow.parquet; they may name columns that are not returned. Files that they exclude are
+        not read (see `hoodie_nb.table.filters`). `partitions`: paths, as in the column
+        `_hoodie_partition_path`. `as_of`: as in `snapshot`. `meta=False`: without Hudi's columns,
+        unless `columns` names them. Raises InvalidConfig for unknown columns and partitions.
+        """
+        scan = Scan.of(
+            self._handle, columns, filters=filters, partitions=partitions, as_of=as_of, meta=meta
+        )
+        return scan.read()
 
     def to_pandas(
-        self, columns: Sequence[str] | None = None, as_of: Moment = None, meta: bool = True
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        filters: Filters = None,
+        partitions: Sequence[str] | None = None,
+        as_of: Moment = None,
+        meta: bool = True,
     ) -> pd.DataFrame:
-        """Return the snapshot as a pandas DataFrame, without Spark; `as_of` as in `snapshot`."""
-        return self.to_arrow(columns, as_of, meta).to_pandas()
+        """Return the snapshot as a pandas DataFrame, without Spark; see `to_arrow`."""
+        found = self.to_arrow(
+            columns, filters=filters, partitions=partitions, as_of=as_of, meta=meta
+        )
+        return found.to_pandas()
 
     def changes(
         self, spark: SparkSession | None = None, *, since: Moment, until: Moment = None
@@ -91,7 +120,7 @@ class TableReads:
         """Return the file slices of the snapshot, one row per file group."""
         rows = [
             (s.partition_path, s.file_id, s.instant_time, s.file_name, s.size_bytes)
-            for s in read.slices_as_of(self._handle, as_of)
+            for s in slices_as_of(self._handle, as_of)
         ]
         columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
         return pd.DataFrame(rows, columns=columns)

@@ -26,7 +26,6 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit, completed
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.base_file import (
-    index_objection,
     iterate_rows,
     open_base_file,
     read_footer,
@@ -37,6 +36,7 @@ from hoodie_nb.table.base_file import (
 from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
+from hoodie_nb.table.fsck import index_objection
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import Group
 from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY

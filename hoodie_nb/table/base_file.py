@@ -97,23 +97,6 @@ def read_footer(file: pq.ParquetFile) -> Footer:
     )
 
 
-def index_objection(footer: Footer, keys: pa.Array) -> str | None:
-    """Return what is wrong with the index of a file with these `keys`; None if it finds all.
-
-    A file without rows needs no index; one without range or bloom is read for every key.
-    """
-    try:
-        bloom = footer.bloom()
-    except InvalidTable as error:
-        return str(error)
-    if bloom is not None and len(keys) and not bloom.might_contain(keys).all():
-        return "its bloom filter misses keys"
-    held, low, high = KeyRange.of(keys), footer.min_key, footer.max_key
-    if held and low is not None and high is not None and not held.within(low, high):
-        return "its key range excludes some of its keys"
-    return None
-
-
 def read_keys(path: str) -> pa.Array:
     """Return the record keys of a base file in file order."""
     batches = _batches(open_base_file(path), path, [RECORD_KEY])
@@ -142,23 +125,29 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*META_FIELDS, *(pa.field(f.name, f.type) for f in schema)])
 
 
-def iterate_rows(file: pq.ParquetFile, schema: pa.Schema, path: str) -> Iterator[pa.Table]:
-    """Yield the rows of the base file at `path` in pieces of `ROW_GROUP` rows, as in `schema`."""
+def iterate_rows(
+    file: pq.ParquetFile, schema: pa.Schema, path: str, groups: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows (of row `groups`) at `path` in pieces of `ROW_GROUP` rows, as in `schema`."""
     names = [name for name in schema.names if name in file.schema_arrow.names]
-    for batch in _batches(file, path, names):
+    for batch in _batches(file, path, names, groups):
         yield conform(pa.Table.from_batches([batch]), schema, f"base file {path}")
 
 
 def _batches(
-    file: pq.ParquetFile, path: str, columns: Sequence[str] | None = None
+    file: pq.ParquetFile,
+    path: str,
+    columns: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a base file, or raise InvalidTable naming it.
+    """Yield all rows of a base file, or of row groups; InvalidTable naming it if they are damaged.
 
     Arrow skips a page whose header is damaged, and ends early without an error.
     """
-    left = file.metadata.num_rows
+    groups = range(file.num_row_groups) if groups is None else groups
+    left = sum(file.metadata.row_group(number).num_rows for number in groups)
     with read_errors(path):
-        for batch in file.iter_batches(ROW_GROUP, columns=columns, use_threads=False):
+        for batch in file.iter_batches(ROW_GROUP, groups, columns, use_threads=False):
             left -= batch.num_rows
             yield batch
         if left:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.errors import HoodieError
+from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.table.base_file import (
-    index_objection,
+    Footer,
     open_base_file,
     read_footer,
     read_keys,
@@ -29,6 +29,7 @@ from hoodie_nb.table.file_groups import (
     table_folders,
 )
 from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.lost import ACCEPT, trace, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, joined
@@ -215,3 +216,20 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
         doubled = len(keys) - len(pc.unique(keys))
         if doubled:
             yield Finding(f"partition {partition!r} has {doubled} duplicate keys", DEDUPLICATE)
+
+
+def index_objection(footer: Footer, keys: pa.Array) -> str | None:
+    """Return what is wrong with the index of a file with these `keys`; None if it finds all.
+
+    A file without rows needs no index; one without range or bloom is read for every key.
+    """
+    try:
+        bloom = footer.bloom()
+    except InvalidTable as error:
+        return str(error)
+    if bloom is not None and len(keys) and not bloom.might_contain(keys).all():
+        return "its bloom filter misses keys"
+    held, low, high = KeyRange.of(keys), footer.min_key, footer.max_key
+    if held and low is not None and high is not None and not held.within(low, high):
+        return "its key range excludes some of its keys"
+    return None

@@ -73,9 +73,14 @@ def inside(keys: pa.Array, low: str, high: str) -> Mask:
     """Return which keys are between `low` and `high`, in UTF-8 order or in UTF-16 order."""
     ends = pa.array([low, high])
     found = _between(keys, ends)
-    if _bytes(ends).max(initial=0) >= _DIFFER:  # else both orders give the same result
+    if not same_in_both_orders(low, high):
         found |= _between(java_order(keys), java_order(ends))
     return found
+
+
+def same_in_both_orders(low: str, high: str) -> bool:
+    """Whether the same keys are between `low` and `high` in both orders."""
+    return max((low + high).encode(), default=0) < _DIFFER
 
 
 def _between(keys: pa.Array, ends: pa.Array) -> Mask:

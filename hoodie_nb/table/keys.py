@@ -23,11 +23,13 @@ sealed. Such file systems also treat the two Unicode forms of an accented letter
 partition value `..`; here the batch is refused.
 """
 
+import contextlib
 import datetime
 import functools
 import re
 import unicodedata
 from collections.abc import Collection
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +39,7 @@ from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.storage import META, Storage
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_NULLS = (NULL_PARTITION, "default")  # the second one is that of Hudi before 0.12
 _NULL, _EMPTY = "__null__", "__empty__"  # in composite keys
 _DATES = (datetime.date.min, datetime.date.max)
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
@@ -145,6 +148,31 @@ def _part_text(value: str, config: TableConfig, name: str) -> str:
     text = escape(value) if config.url_encode else value
     text = text or NULL_PARTITION
     return f"{name}={text}" if config.hive_style else text
+
+
+def partition_values(path: str, config: TableConfig, schema: pa.Schema) -> dict[str, pa.Scalar]:
+    """Return the values of the partition columns that all rows with this partition path have.
+
+    A value is left out if its text does not determine it: null and empty have one text.
+    """
+    parts = path.split("/")
+    known = {*config.partition_by} <= {*schema.names} and not config.unwritable
+    if not known or len(parts) != len(config.partition_by):
+        return {}
+    found = zip(config.partition_by, parts, strict=True)
+    values = {name: _value(part, config, schema.field(name)) for name, part in found}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _value(part: str, config: TableConfig, field: pa.Field) -> pa.Scalar | None:
+    text = part.removeprefix(f"{field.name}=") if config.hive_style else part
+    text = unquote(text) if config.url_encode else text
+    with contextlib.suppress(pa.ArrowInvalid):
+        value = pa.scalar(text).cast(field.type) if field.type in _KEY_TYPES else None
+        if value is not None and text not in _NULLS:
+            same = _part_text(value.cast(pa.string()).as_py(), config, field.name) == part
+            return value if same else None
+    return None
 
 
 def escape(value: str) -> str:

@@ -80,6 +80,7 @@ class TableConfig:
     metadata_partitions: str = ""
     version: str = "6"
     archive: str = field(default="", compare=False)  # the name of its folder; empty: Hudi's default
+    local_time: bool = False  # instants are in the zone of the machine, not in UTC
     unwritable: str = ""  # the reason if a write would damage the table
 
     @property
@@ -173,6 +174,7 @@ class TableConfig:
             schema=parse_avro(avro, where) if avro else pa.schema([]),
             metadata_partitions=",".join(filter(None, map(values.get, _METADATA))),
             version=version,
+            local_time=_zone(values) != "UTC",
             archive=values.get(_ARCHIVES[_LAYOUTS[version].number], "").strip("/"),
         )
 
@@ -248,10 +250,14 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
 
 def _other_clock(values: dict[str, str]) -> str | None:
     """Return why our instants, in UTC, could be older than the table's; None if they cannot."""
-    zone = values.get("hoodie.table.timeline.timezone", "LOCAL").upper()
+    zone = _zone(values)
     if zone == "UTC" or time.localtime().tm_gmtoff == 0:
         return None
     return f"has hoodie.table.timeline.timezone={zone}, and this machine is not on UTC"
+
+
+def _zone(values: dict[str, str]) -> str:
+    return values.get("hoodie.table.timeline.timezone", "LOCAL").upper()  # Hudi's default
 
 
 def load(storage: Storage) -> TableConfig:

@@ -1,66 +1,170 @@
-"""Reading a snapshot without Spark: the latest slices as one Arrow table.
+"""Reading a snapshot without Spark: the latest slices as one Arrow table, or batch by batch.
 
 Files are read in parallel and cast to the table's schema, so slices written before a column was
-added have nulls in it.
+added have nulls in it. A filter is applied to each piece of a file after that; see `filters` for
+the files and row groups that it leaves out.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
 
 import pyarrow as pa
 
 from hoodie_nb.clock import instant_ms, instant_time
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.base_file import read_rows, stored_schema
-from hoodie_nb.table.file_groups import FileGroups, load_file_groups
+from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.table.file_groups import (
+    Commits,
+    FileGroups,
+    FileSlice,
+    load_file_groups,
+    table_folders,
+)
+from hoodie_nb.table.filters import RowFilter
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.keys import partition_values
+from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import META_COLUMNS
 
+_BATCH_ROWS = 65_536
 
-def parse_time(moment: object) -> str:
-    """Return the 17 digits of 17 digits, ISO text, a datetime (naive: UTC), a commit or instant."""
-    from datetime import UTC, datetime
 
+def parse_time(moment: object, config: TableConfig) -> str:
+    """Return the 17 digits, in the zone of the table's timeline, of a moment.
+
+    Digits and the time of a commit or instant are those of the timeline already. ISO text, a date
+    (its start) or a datetime without a zone is local time.
+    """
     moment = getattr(moment, "requested_time", moment)
     try:
         if isinstance(moment, str) and moment.isdigit():
             return instant_time(instant_ms(moment))
         when = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    except ValueError:
-        when = None
-    if not isinstance(when, datetime) or str(when) == "NaT":  # pandas: not a time, but a datetime
-        raise InvalidConfig(
-            f"{moment!r} is not a time: give 17 digits, ISO text, a datetime or a commit"
-        )
-    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
-    seconds = int(when.replace(microsecond=0).timestamp())
-    return instant_time(seconds * 1000 + when.microsecond // 1000)
+        if isinstance(when, datetime) and str(when) != "NaT":  # pandas: not a time, but a datetime
+            whole = datetime.combine(when.date(), when.timetz())  # pandas: naive is UTC there
+            return _digits(whole, config)
+        if isinstance(when, date) and not isinstance(when, datetime):
+            return _digits(datetime.combine(when, time()), config)
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidConfig(
+        f"{moment!r} is not a time: give 17 digits, ISO text, a date, a datetime or a commit"
+    )
+
+
+def _digits(when: datetime, config: TableConfig) -> str:
+    there = when.astimezone(None if config.local_time else UTC)
+    return f"{there.year:04}{there:%m%d%H%M%S}{there.microsecond // 1000:03}"
 
 
 def slices_as_of(
     table: TableHandle, as_of: object = None, partitions: Sequence[str] | None = None
 ) -> FileGroups:
-    """Return the slices of the snapshot as of a moment (None: now), of all or some partitions."""
+    """Return the slices of the snapshot as of a moment (None: now), of all or some partitions.
+
+    Raises InvalidConfig if one of the `partitions`, given as paths, is not in the table.
+    """
     table.reload()  # another engine may have upgraded the table and its timeline
-    time17 = None if as_of is None else parse_time(as_of)
-    partitions = [partitions] if isinstance(partitions, str) else partitions
-    return load_file_groups(table.storage, table.timeline, as_of=time17, partitions=partitions)
+    time17 = None if as_of is None else parse_time(as_of, table.config)
+    if partitions is None:
+        return load_file_groups(table.storage, table.timeline, as_of=time17)
+    paths = [partitions] if isinstance(partitions, str) else [*partitions]
+    found = load_file_groups(table.storage, table.timeline, as_of=time17, partitions=paths)
+    _refuse_unknown(table, [path for path in paths if path not in found.slices])
+    return found
+
+
+def _refuse_unknown(table: TableHandle, paths: Sequence[str]) -> None:
+    if paths:
+        commits = Commits.of(table.timeline)
+        known = sorted(f.path for f in table_folders(table.storage, commits) if f.is_partition)
+        missing = [path for path in paths if path not in known]
+        if missing:
+            more = f" and {len(known) - 20} more" if len(known) > 20 else ""
+            raise InvalidConfig(
+                f"partitions {missing} are not in the table at {table.storage.root}; it has "
+                f"{known[:20]}{more}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A read of a snapshot: its files, the columns to return, and the rows (None: all)."""
+
+    table: TableHandle
+    slices: Sequence[FileSlice]
+    schema: pa.Schema
+    filter: RowFilter | None = None
+
+    @classmethod
+    def of(
+        cls,
+        table: TableHandle,
+        columns: Iterable[str] | None = None,
+        *,
+        filters: object = None,
+        partitions: Sequence[str] | None = None,
+        as_of: object = None,
+        meta: bool = True,
+    ) -> "Scan":
+        """Return the scan of the table's snapshot; files that the filter excludes are left out."""
+        slices = [*slices_as_of(table, as_of, partitions)]  # reads the properties first
+        config, stored = table.config, stored_schema(table.schema)
+        schema = _selected(stored, columns, meta=meta)
+        if filters is None:
+            return cls(table, slices, schema)
+        single = not config.composite_key and not config.unwritable
+        key = config.record_key[0] if single else None
+        row_filter = RowFilter.of(filters, stored, key if key in stored.names else None)
+        values = {
+            p: partition_values(p, config, stored) for p in {s.partition_path for s in slices}
+        }
+        out = {path for path, known in values.items() if row_filter.excludes_values(known)}
+        return cls(table, [s for s in slices if s.partition_path not in out], schema, row_filter)
+
+    def rows(self, piece: FileSlice) -> Iterator[pa.Table]:
+        """Yield the rows of one file in pieces; the rows of a table without columns are lost."""
+        return file_rows(self.table.storage.fetch(piece.path), self.schema, self.filter)
+
+    def read(self) -> pa.Table:
+        """Return all rows, in no defined order; files are read in parallel."""
+        with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+            parts = pool.map(lambda piece: [*self.rows(piece)], self.slices)
+            return pa.concat_tables(
+                [self.schema.empty_table(), *(p for some in parts for p in some)]
+            )
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return a reader that opens one file at a time and holds a piece of it."""
+        found = (
+            batch
+            for piece in self.slices
+            for rows in self.rows(piece)
+            for batch in rows.to_batches(_BATCH_ROWS)
+        )
+        return pa.RecordBatchReader.from_batches(self.schema, found)
+
+
+def file_rows(path: str, schema: pa.Schema, kept: RowFilter | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a base file that the filter keeps, in pieces, with the given columns."""
+    file = open_base_file(path)
+    if kept is None:
+        yield from iterate_rows(file, schema, path)
+        return
+    needed = [field for field in kept.needs if field.name not in schema.names]
+    wanted = pa.schema([*schema, *needed])
+    for rows in iterate_rows(file, wanted, path, kept.row_groups(file, path)):
+        yield kept.kept(rows).select(schema.names)
 
 
 def to_arrow(
-    table: TableHandle,
-    columns: Sequence[str] | None = None,
-    as_of: object = None,
-    *,
-    meta: bool = True,
+    table: TableHandle, columns: Iterable[str] | None = None, **options: object
 ) -> pa.Table:
-    """Return the snapshot as one Arrow table (row order is not defined)."""
-    slices = slices_as_of(table, as_of)  # reads the properties first
-    schema = _selected(stored_schema(table.schema), columns, meta=meta)
-    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        parts = pool.map(lambda s: read_rows(table.storage.fetch(s.path), schema), slices)
-        return pa.concat_tables([schema.empty_table(), *parts])
+    """Return the snapshot as one Arrow table; see `Scan.of` for the options."""
+    return Scan.of(table, columns, **options).read()  # type: ignore[arg-type] # checked there
 
 
 def _selected(schema: pa.Schema, columns: Iterable[str] | None, *, meta: bool) -> pa.Schema:

@@ -67,9 +67,9 @@ class Span:
     @classmethod
     def of(cls, table: TableHandle, since: object, until: object) -> "Span":
         """Return the span between two moments, as in `parse_time`; None: the start, now."""
-        first = "" if since is None else parse_time(since)
+        first = "" if since is None else parse_time(since, table.config)
         done = [i.requested_time for i in table.timeline.completed_commits()]
-        last = max([first, *done]) if until is None else parse_time(until)
+        last = max([first, *done]) if until is None else parse_time(until, table.config)
         if last < first:
             raise InvalidConfig(f"`until` {last} is before `since` {first}: give a later one")
         span = cls(table, first, last)

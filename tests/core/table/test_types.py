@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -14,7 +16,10 @@ from tables import hudi_rows, without_meta
 from test_on_disk import ALL, all_types
 
 from hoodie_nb import Table
-from hoodie_nb.errors import InvalidInput
+from hoodie_nb.errors import InvalidConfig, InvalidInput
+from hoodie_nb.table import properties
+from hoodie_nb.table.handle import open_table
+from hoodie_nb.table.read import parse_time
 
 NAIVE = dt.datetime(2026, 3, 29, 2, 30)
 KINDS = {"naive": pa.timestamp("us"), "a moment": pa.timestamp("us", "UTC")}
@@ -63,13 +68,48 @@ def test_naive_times_and_moments_are_not_mixed(tmp_path: Path, stored: str, give
         assert table.to_arrow()["at"].to_pylist() == [NAIVE.replace(tzinfo=dt.UTC)]
 
 
-def test_a_moment_without_a_zone_is_utc(tmp_path: Path) -> None:
-    """`as_of` is UTC as a naive datetime or text, and in its zone if it has one."""
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this machine be nine and a half hours east of UTC, as Adelaide is in winter."""
+    monkeypatch.setenv("TZ", "ACST-9:30")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("zone")
+def test_a_moment_without_a_zone_is_local(tmp_path: Path) -> None:
+    """`as_of` is local time as naive datetime, text or date; digits and commits are the table's."""
     table = table_of(tmp_path, KINDS["naive"])
     commit = table.upsert(pa.table({"id": ["a"], "at": [NAIVE]}, schema=table.schema))
     assert commit is not None
     moment = dt.datetime.strptime(f"{commit.requested_time}000", "%Y%m%d%H%M%S%f")
-    east = dt.timezone(dt.timedelta(hours=9))
-    for as_of in (moment, moment.isoformat(), moment.replace(tzinfo=dt.UTC).astimezone(east)):
+    moment = moment.replace(tzinfo=dt.UTC)
+    local = moment + dt.timedelta(hours=9, minutes=30)
+    east = dt.timezone(dt.timedelta(hours=12))
+    naive = local.replace(tzinfo=None)
+    for as_of in (moment, moment.astimezone(east), naive, naive.isoformat(), pd.Timestamp(naive)):
         assert table.to_arrow(as_of=as_of).num_rows == 1
-    assert table.to_arrow(as_of=moment.replace(tzinfo=east)).num_rows == 0
+    for as_of in (commit, commit.requested_time, local.date() + dt.timedelta(days=1)):
+        assert table.to_arrow(as_of=as_of).num_rows == 1
+    second = dt.timedelta(seconds=1)
+    for as_of in (moment - second, naive - second, (naive - second).isoformat(" "), local.date()):
+        assert table.to_arrow(as_of=as_of).num_rows == 0
+    assert table.changes(since=naive - second, until=naive).num_rows == 1
+
+
+@pytest.mark.usefixtures("zone")
+@pytest.mark.parametrize("line", ["hoodie.table.timeline.timezone=LOCAL", ""])
+def test_moments_follow_the_timeline_of_a_java_table(tmp_path: Path, line: str) -> None:
+    """In a table whose instants are in local time, as Hudi's default is, moments are converted."""
+    table = table_of(tmp_path, KINDS["naive"])
+    path = tmp_path / "t" / ".hoodie" / "hoodie.properties"
+    path.write_text(path.read_text().replace("hoodie.table.timeline.timezone=UTC", line))
+    config = properties.load(open_table(table.path).storage)
+    assert parse_time(dt.datetime(2026, 1, 2, 3, 4, 5, 6999), config) == "20260102030405006"
+    assert parse_time("2026-01-02T03:04:05+09:30", config) == "20260102030405000"
+    assert parse_time(dt.datetime(2026, 1, 1, 20, tzinfo=dt.UTC), config) == "20260102053000000"
+    assert parse_time("20260102030405", config) == "20260102030405000"
+    with pytest.raises(InvalidConfig, match="is not a time"):
+        parse_time(dt.datetime.min, config)

@@ -1,0 +1,135 @@
+"""Filters: which rows a read returns, and which files and row groups it need not read.
+
+*Semantics*: a filter is applied to rows in the table's current types, after older files have been
+converted. So a read with a filter returns exactly the rows that the filter keeps of a read without.
+
+*Work flow*: a file is left out if the filter cannot be true for what is known of all its rows:
+
+| known | of |
+| --- | --- |
+| partition values in the path | tables whose paths this library writes; not null and empty values |
+| the key range in the footer | the record key's text; the key column if it is one column of text |
+| statistics of row groups | columns that the file has in the table's current type; not floats |
+
+Statistics of floats ignore NaN, which `x != 1` keeps. A key range does not name its order, so it is
+used only if UTF-8 and UTF-16 order agree on it (see `key_range`).
+
+*Source:* HoodieFileIndex, PartitionPathEncodeUtils.
+"""
+
+import functools
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
+
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.table.base_file import read_errors, read_footer
+from hoodie_nb.table.key_range import same_in_both_orders
+from hoodie_nb.table.schema import RECORD_KEY
+
+_FORMAT, _DISK = ds.ParquetFileFormat(), LocalFileSystem()
+_ORDERED = (  # what Arrow compares as the statistics do
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_boolean,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+    pa.types.is_decimal128,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """A condition on rows, the columns that it needs, and the column with the record key's text."""
+
+    expression: pc.Expression
+    needs: pa.Schema
+    key: str | None = None
+
+    @classmethod
+    def of(cls, filters: object, schema: pa.Schema, key: str | None = None) -> "RowFilter":
+        """Return the filter of an expression or of lists as pyarrow.parquet accepts them.
+
+        Raises InvalidConfig if it is neither, or does not fit the columns of `schema`.
+        """
+        expression, empty = _expression(filters), schema.empty_table()
+        objection = _objection(expression, empty)
+        if objection:
+            raise InvalidConfig(
+                f"`filters` {str(filters)[:200]} does not fit the table ({objection}); "
+                f"its columns are {', '.join(f'{f.name}: {f.type}' for f in schema)}"
+            )
+        needed = [f for f in schema if _objection(expression, empty.drop_columns(f.name))]
+        return cls(expression, pa.schema(needed), key)
+
+    def kept(self, rows: pa.Table) -> pa.Table:
+        """Return the rows for which the filter is true."""
+        return rows.filter(self.expression)
+
+    def excludes_values(self, values: Mapping[str, pa.Scalar]) -> bool:
+        """Whether the filter keeps no row with these values."""
+        known = [name for name in values if name in self.needs.names]
+        return self._excludes(pc.field(name) == values[name] for name in known)
+
+    def row_groups(self, file: pq.ParquetFile, path: str) -> Sequence[int]:
+        """Return the row groups of an open base file that may have rows that the filter keeps."""
+        if self._excludes(self._key_range(file)):
+            return []
+        if not all(_comparable(file.schema_arrow, field) for field in self.needs):
+            return range(file.num_row_groups)
+        with read_errors(path):
+            found = _FORMAT.make_fragment(path, _DISK).subset(filter=self.expression).row_groups
+        return [group.id for group in found]
+
+    def _key_range(self, file: pq.ParquetFile) -> Iterable[pc.Expression]:
+        footer = read_footer(file)
+        low, high = footer.min_key, footer.max_key
+        if low is not None and high is not None and same_in_both_orders(low, high):
+            for name in {RECORD_KEY, self.key} & {*self.needs.names}:
+                yield pc.field(name) >= low
+                yield pc.field(name) <= high
+
+    def _excludes(self, known: Iterable[pc.Expression]) -> bool:
+        """Whether the filter is true for no row for which all that is `known` is true."""
+        facts = [*known]
+        if not facts:
+            return False
+        guarantee = functools.reduce(operator.and_, facts)
+        piece = _FORMAT.make_fragment("-", _DISK, partition_expression=guarantee)  # never opened
+        pieces = ds.FileSystemDataset([piece], self.needs, _FORMAT)
+        return not any(True for _ in pieces.get_fragments(filter=self.expression))
+
+
+def _expression(filters: object) -> pc.Expression:
+    if isinstance(filters, pc.Expression):
+        return filters
+    try:
+        return pq.filters_to_expression(filters)
+    except (ValueError, TypeError, pa.ArrowException) as error:
+        raise InvalidConfig(
+            f"`filters` {str(filters)[:200]} is no filter ({error}): give an expression, as in "
+            "pyarrow.dataset (pc.field('a') > 1), or lists of (column, operator, value)"
+        ) from None
+
+
+def _objection(expression: pc.Expression, empty: pa.Table) -> str | None:
+    """Return why the filter does not work with these columns; None if it does."""
+    if "FieldPath(" in str(expression):
+        return "it gives the number of a column instead of its name"
+    try:
+        empty.filter(expression)
+    except pa.ArrowException as error:
+        return str(error).partition(" in ")[0].splitlines()[0]
+    return None
+
+
+def _comparable(stored: pa.Schema, field: pa.Field) -> bool:
+    """Whether a column of a file has the given type, and statistics that can be relied on."""
+    same = field.name in stored.names and stored.field(field.name).type == field.type
+    return same and any(of_kind(field.type) for of_kind in _ORDERED)
