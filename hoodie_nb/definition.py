@@ -1,4 +1,4 @@
-"""Checks of a table's definition, and of options that are not supported yet."""
+"""Checks of the arguments of `Table.create`, and of options that are not supported yet."""
 
 from __future__ import annotations
 

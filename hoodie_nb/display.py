@@ -1,4 +1,4 @@
-"""How a value from a lower package is displayed in a notebook.
+"""How a table, a commit or a list of findings is displayed in a notebook.
 
 The lower packages do not import widgets. The top-level package sets `maker` to a function that
 returns the widget for a value (from `lab`, loaded on first display). Without the notebook packages

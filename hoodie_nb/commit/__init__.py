@@ -1,1 +1,1 @@
-"""How a write becomes visible: lock, journal, coordinator, checkpoint protocol."""
+"""How a write becomes visible: lock, coordinator, checkpoint protocol and its durable records."""

@@ -1,4 +1,4 @@
-"""One writer at a time: the lock of a table across processes, and the mutex inside one.
+"""One writer at a time: the lock across processes is chosen here, and the mutex inside one.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`, held with `flock`, so the kernel releases it when its holder
 dies for any reason. The file names the holder; it is never deleted.

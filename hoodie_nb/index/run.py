@@ -1,4 +1,4 @@
-"""Runs: immutable files of sorted key hashes, the data of the state index.
+"""Index files: immutable files of sorted key hashes, the runs of the state index.
 
 A run has one section per partition; a section maps each hash to the file group that had the key.
 The manifest gives the run, position, length and checksum of each section.

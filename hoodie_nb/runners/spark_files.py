@@ -1,4 +1,4 @@
-"""The file of each row: Spark orders the files of a micro-batch by size, not by age.
+"""The source file of each row: Spark orders a micro-batch's files by size, not by age.
 
 Among rows of one key with equal ordering values the newer arrival wins. So rows of a folder must be
 ordered by the time of their file, its path, and their position in it. Two columns, the path and the

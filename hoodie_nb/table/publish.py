@@ -1,4 +1,4 @@
-"""Publishing: how staged files become a commit, in a sequence of durable steps.
+"""Publishing, one attempt: how staged files become a commit, in a sequence of durable steps.
 
 *Work flow* of `publish_commit`: markers → `.hoodie_partition_metadata` → hard links of the accepted
 files into the partitions → the partitions' folders → completed file. The completed file is the

@@ -1,4 +1,4 @@
-"""The rules with which a table was created, separate from `hoodie.properties`, and its id.
+"""A second, checked copy of key, partitioning, ordering and merge mode, and the table's id.
 
 The checksum in `hoodie.properties` covers only the table's name. If the line that names the
 ordering column is damaged or lost, older rows would win from then on, and no reader would notice.

@@ -1,4 +1,4 @@
-"""The additional columns of keyed rows; see `intake`."""
+"""The columns that `intake` adds to a row: its arrival, its operation, its file group, its task."""
 
 import numpy as np
 import numpy.typing as npt

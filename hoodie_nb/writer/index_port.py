@@ -1,4 +1,4 @@
-"""The index interface: finds the file group of a key within its partition.
+"""The interface of an index: given keys and their partition, find their file groups.
 
 *Source:* RFC-24 STEP2, HoodieIndex.
 """

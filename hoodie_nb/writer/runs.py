@@ -1,7 +1,6 @@
-"""Runs: keyed rows in durable Arrow files, with length and CRC-32.
+"""Saved rows: durable Arrow files with the rows of sealed checkpoints and with staged deletes.
 
-The rows of sealed checkpoints and the deletes of staged files are kept this way. A run is verified
-before it is opened: Arrow memory-maps it, and damage could end the process.
+A file is verified before it is opened: Arrow memory-maps it, and damage could end the process.
 """
 
 import pyarrow as pa
