@@ -29,10 +29,12 @@ from hoodie_nb.events import EventLog, log_events
 from hoodie_nb.maintenance import TableMaintenance
 from hoodie_nb.reads import TableReads
 from hoodie_nb.runners.batch import Commit, completed, write_arrow
+from hoodie_nb.runners.conditional import change_rows
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import refuse_not_null, storable
+from hoodie_nb.writer.input import rows_of_keys
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import PIPELINES, Shape
 
@@ -161,9 +163,40 @@ class Table(TableReads, TableMaintenance):
         """Add rows without checking whether their keys exist: `repair` removes duplicates."""
         return self._write(data, "insert", on_bad_record)
 
-    def delete(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
-        """Delete all rows with these keys; with an ordering column, only if they are not newer."""
-        return self._write(data, "delete", on_bad_record)
+    def delete(
+        self,
+        data: Any = None,  # noqa: ANN401
+        *,
+        where: Any = None,  # noqa: ANN401
+        on_bad_record: str = "fail",
+    ) -> Commit | None:
+        """Delete the rows with these keys, or those for which `where` is true; None if none match.
+
+        `data`: rows with the key columns; with an ordering column, only rows that are not newer are
+        deleted. If one column without partitions is the key, also a list or array of keys.
+        `where`: a pyarrow expression, or lists as in pyarrow.parquet, over the stored rows (null is
+        not true). Raises InvalidConfig for both or none.
+        """
+        if (data is None) == (where is None):
+            raise InvalidConfig("delete: give either rows or keys, or where=")
+        if where is not None:
+            return self._change(where, None)
+        rows = rows_of_keys(data, self._handle.config)
+        return self._write(rows, "delete", on_bad_record)
+
+    def update(self, *, where: Any, set: Mapping[str, Any]) -> Commit | None:  # noqa: ANN401
+        """Set columns of the rows for which `where` is true; None if there are none.
+
+        `set`: a constant, or a pyarrow expression over the old row, by column; None sets null.
+        Record key and partition columns cannot be set (InvalidConfig). See `runners.conditional`.
+        """
+        return self._change(where, set)
+
+    def _change(self, where: object, values: Mapping[str, Any] | None) -> Commit | None:
+        handle = self._handle
+        with writing(handle.storage), handle.timeline.listed_once():
+            handle.reload()
+            return change_rows(handle, where, values, self.events)
 
     def _write(self, data: Any, operation: str, on_bad_record: str) -> Commit | None:  # noqa: ANN401
         check_supported(on_bad_record=on_bad_record)

@@ -27,7 +27,7 @@ from hoodie_nb.writer.profile import record_bytes_of
 from hoodie_nb.writer.taking import parts_of, take_rows
 
 _PIECE_ROWS, _FEW_ROWS = 131_072, 8_192
-_THREADS = min(4, os.cpu_count() or 2)
+THREADS = min(4, os.cpu_count() or 2)
 
 
 def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table:
@@ -44,7 +44,7 @@ def in_order(keyed: pa.Table) -> pa.Table:
     """Return keyed rows sorted by partition, key and arrival."""
     order = sort_order(keyed, (PARTITION_PATH, RECORD_KEY, SEQ))
     shared = {_memory(column): keyed.select([n]) for n, column in enumerate(keyed.columns)}
-    with ThreadPoolExecutor(_THREADS) as pool:  # one copy of a few columns at a time
+    with ThreadPoolExecutor(THREADS) as pool:  # one copy of a few columns at a time
         taken = pool.map(lambda column: take_rows(column.combine_chunks(), order), shared.values())
         columns = {memory: column for memory, (column,) in zip(shared, taken, strict=True)}
     return pa.table([columns[_memory(column)] for column in keyed.columns], schema=keyed.schema)
@@ -64,7 +64,7 @@ def write_in_process(
     if plan.record_bytes is None:
         plan = replace(plan, record_bytes=record_bytes_of(keyed))
     assigned = assign(plan, _pieces(keyed), 0, events.emit)
-    return list(write(plan, assigned, TaskAttempt(), events.emit, threads=_THREADS, kept=kept))
+    return list(write(plan, assigned, TaskAttempt(), events.emit, threads=THREADS, kept=kept))
 
 
 def _pieces(keyed: pa.Table) -> Iterator[pa.Table]:

@@ -14,7 +14,6 @@ kept; of equal ones, the one committed last. A table with unique keys loses no r
 **Caveats**: the keys of one partition are in memory at a time.
 """
 
-import time
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -26,24 +25,24 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit, completed
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.base_file import (
-    iterate_rows,
     open_base_file,
     read_footer,
     read_keys,
     read_rows,
     stored_schema,
 )
-from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.file_groups import BaseFileName, FileSlice
+from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.fsck import index_objection
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import Group
-from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
+from hoodie_nb.table.schema import COMMIT_TIME, RECORD_KEY
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.merge import MergeCounts
 from hoodie_nb.writer.merge_rule import WholeRow
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
+from hoodie_nb.writer.rewrite import rewrite
 
 Rows = npt.NDArray[np.int64]
 _NONE: Rows = np.empty(0, np.int64)
@@ -79,12 +78,12 @@ def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator
             group, gone = (partition, piece.file_id), losers.get(piece.file_id, _NONE)
             footer = read_footer(open_base_file(plan.storage.fetch(piece.path)))
             if len(gone) or group in lost or index_objection(footer, keys[piece.file_id]):
-                yield _rewrite(plan, piece, f"{plan.staged}/repair-{number}.staged", gone)
+                yield _rewrite(plan, piece, number, gone)
                 number += 1
     for partition, file_id in sorted(lost):
         if file_id not in plan.groups.partition(partition):
             empty = FileSlice(partition, file_id, "", "", 0)
-            yield _rewrite(plan, empty, f"{plan.staged}/repair-{number}.staged", _NONE)
+            yield _rewrite(plan, empty, number, _NONE)
             number += 1
 
 
@@ -116,43 +115,14 @@ def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
     return read_rows(plan.storage.fetch(piece.path), schema)
 
 
-def _rewrite(plan: WritePlan, piece: FileSlice, staged: str, lost: Rows) -> WriteStatus:
-    """Rewrite a file without the rows at the positions `lost`, with a new footer index.
+def _rewrite(plan: WritePlan, piece: FileSlice, number: int, lost: Rows) -> WriteStatus:
+    """Rewrite a file without the rows at the positions `lost`, with a new footer index."""
+    position, counts = 0, MergeCounts(deletes=len(lost))
 
-    A file group without a file gets one without rows.
-    """
-    began, position = time.perf_counter(), 0
-    path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
-    source = open_base_file(path) if path else None
-    token, schema = TaskAttempt().token, stored_schema(plan.intake.schema)
-    name = str(BaseFileName(piece.file_id, token, plan.instant_time))
-    kept = source.metadata.num_rows - len(lost) if source else 0
-    with ChecksummedFile(plan.storage.open_new(staged)) as sink:
-        writer = plan.base_file(sink, name, expected_rows=kept)
-        for rows in iterate_rows(source, schema, path) if source else ():
-            keep = ~np.isin(np.arange(position, position + rows.num_rows), lost)
-            position += rows.num_rows
-            writer.write(_renamed(rows.filter(pa.array(keep)), name))
-        writer.close()
-        sink.sync()
-    stored = sink.stored(staged)
-    return WriteStatus(
-        partition_path=piece.partition_path,
-        file_id=piece.file_id,
-        file_name=name,
-        staged_path=staged,
-        bytes_written=stored.size_bytes,
-        crc=stored.crc,
-        rows=writer.rows,
-        inserts=0,
-        updates=0,
-        deletes=len(lost),
-        previous_file=piece.file_name or None,
-        previous_commit=piece.instant_time or None,
-        seconds=round(time.perf_counter() - began, 6),
-    )
+    def kept(rows: pa.Table) -> pa.Table:
+        nonlocal position
+        keep = ~np.isin(np.arange(position, position + rows.num_rows), lost)
+        position += rows.num_rows
+        return rows.filter(pa.array(keep))
 
-
-def _renamed(rows: pa.Table, name: str) -> pa.Table:
-    position = rows.schema.get_field_index(FILE_NAME)
-    return rows.set_column(position, FILE_NAME, pa.repeat(name, rows.num_rows))
+    return rewrite(plan, piece, TaskAttempt(task=number), kept, counts=counts)

@@ -24,9 +24,11 @@ import pyarrow as pa
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.table.conversion import NOT_ARROW, fitted
+from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import IS_DELETED
 from hoodie_nb.writer.objects import from_objects
 
+_KEYS = (list, tuple, set, frozenset, pa.Array, pa.ChunkedArray, pd.Series, pd.Index)
 Check = Callable[[pa.Schema], None]
 
 
@@ -52,6 +54,26 @@ def arrow_rows(data: Any, schema: pa.Schema, check: Check) -> pa.Table:  # noqa:
         "pandas DataFrame, a list of dicts, or an object with __arrow_c_stream__ (Polars, "
         "DuckDB, a record-batch reader)"
     )
+
+
+def rows_of_keys(data: Any, config: TableConfig) -> Any:  # noqa: ANN401
+    """Return keys (an Arrow array, pandas Series or Index, list, tuple or set) as rows.
+
+    Other data is returned as it is. Raises InvalidConfig if a key alone does not identify a row.
+    """
+    if isinstance(data, list | tuple) and any(map(Mapping.__instancecheck__, data)):
+        return data
+    if not isinstance(data, _KEYS):
+        return data
+    if len(config.record_key) > 1 or config.partition_by:
+        columns = [*config.record_key, *config.partition_by]
+        raise InvalidConfig(
+            f"keys alone do not identify rows of this table: give rows with the columns {columns}"
+        )
+    keys = list(data) if isinstance(data, set | frozenset) else data
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
+        return pa.table({config.record_key[0]: keys})
+    return pd.DataFrame({config.record_key[0]: pd.Series(keys, dtype=object)})
 
 
 def _from_stream(

@@ -1,0 +1,203 @@
+"""Deletes and updates by condition: `table.delete(where=…)`, `table.update(where=…, set=…)`.
+
+*Work flow*, under the table's lock: the columns of the condition are read, file by file; each file
+that has matching rows is rewritten as a whole, a few at a time, in one commit. Without a matching
+row there is no instant.
+
+*Semantics*: as in SQL, a row for which the condition is null does not match. A row is changed where
+it is stored: neither the index nor the merge rule is asked, so it changes whatever its ordering
+value is and keeps that value, a null that is set replaces the value (also with
+`merge_mode="partial"`), and of a key that was inserted twice exactly the matching rows change.
+
+*Fault tolerance*: like any write. Another writer cannot get between reading and committing: a
+change by an engine that does not know the lock is noticed before the commit (ConcurrentWriter).
+*Source:* Hudi's DeleteHoodieTableCommand, UpdateHoodieTableCommand.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.errors import InvalidConfig, InvalidInput
+from hoodie_nb.events import EventLog
+from hoodie_nb.index.file_keys import KeysToIndex
+from hoodie_nb.runners.batch import Commit, completed
+from hoodie_nb.runners.in_process import THREADS
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.conversion import fitted
+from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.filters import RowFilter
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.schema import COMMIT_TIME, META_COLUMNS, SEQNO
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.merge import MergeCounts
+from hoodie_nb.writer.objects import from_objects
+from hoodie_nb.writer.plan import TaskAttempt, WritePlan
+from hoodie_nb.writer.rewrite import rewrite
+
+_MATCHES = "_hoodie_nb_matches"  # no column of a table begins like that
+
+
+def change_rows(
+    table: TableHandle, where: object, values: Mapping[str, Any] | None, events: EventLog
+) -> Commit | None:
+    """Delete the rows for which `where` is true, or set `values` in them; None if there are none.
+
+    The caller holds the table. Raises InvalidConfig for a condition or columns that do not fit,
+    InvalidInput for a value that does not.
+    """
+    coordinator = WriteCoordinator(table, events)
+    settle(coordinator, events)
+    schema = table.schema
+    intake = Intake(table.config, schema, "delete" if values is None else "upsert")
+    intake.check(schema)
+    condition = _condition(where, schema)
+    new = None if values is None else _NewValues.of(values, intake)
+    with ThreadPoolExecutor(THREADS) as pool:
+        pieces = list(table.groups_to_write())
+        hits = pool.map(lambda piece: _matches(table, piece, condition), pieces)
+        found = [piece for piece, hit in zip(pieces, hits, strict=True) if hit]
+        if not found:
+            return None
+        with coordinator.committing(intake) as work:
+            change = _Rewriter(work.plan, condition, new).rewritten
+            work.statuses = list(pool.map(change, found, range(len(found))))
+    return completed(table, work.instant)
+
+
+def _condition(where: object, schema: pa.Schema) -> RowFilter:
+    if isinstance(where, str):
+        raise InvalidConfig(
+            f"where={where!r}: text is not supported; give an expression of pyarrow.compute, such "
+            "as pc.field('status') == 'late', or lists such as [('status', '==', 'late')]"
+        )
+    return RowFilter.of(where, stored_schema(schema))
+
+
+def _matches(table: TableHandle, piece: FileSlice, condition: RowFilter) -> bool:
+    """Whether a file has a row for which the condition is true; only its columns are read."""
+    path = table.storage.fetch(piece.path, piece.size_bytes)
+    rows = iterate_rows(open_base_file(path), condition.needs, path)
+    try:
+        return any(condition.kept(some).num_rows for some in rows)
+    except pa.ArrowException as error:
+        raise InvalidInput(
+            f"`where` fails on a row of {piece.path} ({error}): change it; nothing was written"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _NewValues:
+    """The values that an update sets: expressions over the old row, or constants."""
+
+    expressions: Mapping[str, pc.Expression]
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], intake: Intake) -> "_NewValues":
+        """Check columns and constants, or raise InvalidConfig or InvalidInput."""
+        config, schema = intake.config, intake.schema
+        if not values:
+            raise InvalidConfig("set={}: name at least one column and its value")
+        fixed = sorted({*config.record_key, *config.partition_by} & {*values})
+        if fixed:
+            raise InvalidConfig(
+                f"set: {fixed} are record key or partition columns, which identify a row and "
+                "cannot be set: delete these rows and upsert them with other values"
+            )
+        unknown = [name for name in values if name not in schema.names]
+        if unknown:
+            raise InvalidConfig(
+                f"set: columns {unknown} are not in the table; it has {schema.names}"
+            )
+        given = {n: _constant(n, v, schema.field(n).type) for n, v in values.items()}
+        empty = stored_schema(schema).empty_table()
+        for name, expression in given.items():
+            try:
+                _projected(empty, {name: expression})
+            except pa.ArrowException as error:
+                raise InvalidConfig(f"set[{name!r}] does not fit the table ({error})") from None
+        return cls(given, schema)
+
+    def applied(self, rows: pa.Table) -> pa.Table:
+        """Return the rows with the new values, converted as those of a batch."""
+        try:
+            new = _projected(rows, self.expressions)
+        except pa.ArrowException as error:
+            raise InvalidInput(
+                f"set: an expression for {[*self.expressions]} fails on a matching row ({error}): "
+                "change it, or let `where` leave these rows out; nothing was written"
+            ) from None
+        for name in self.expressions:
+            column = fitted(new.column(name), name, self.schema.field(name).type)
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        return rows
+
+
+def _constant(name: str, value: object, kind: pa.DataType) -> pc.Expression:
+    if isinstance(value, pc.Expression):
+        return value
+    scalar = value.as_py() if isinstance(value, pa.Scalar) else value
+    return pc.scalar(from_objects([scalar], name, kind)[0])
+
+
+def _projected(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:
+    """Return the values of expressions over rows, in their order."""
+    return ds.InMemoryDataset(rows).scanner(columns=dict(expressions)).to_table()
+
+
+@dataclass(slots=True)
+class _Rewriter:
+    """Rewrites the files of one instant."""
+
+    plan: WritePlan
+    condition: RowFilter
+    new: _NewValues | None
+
+    def rewritten(self, piece: FileSlice, number: int) -> WriteStatus:
+        """Return the status of a file's rewrite, the `number`-th of the instant."""
+        attempt, counts = TaskAttempt(task=number), MergeCounts()
+        keys = KeysToIndex(self.plan, piece.partition_path, piece)
+
+        def change(rows: pa.Table) -> pa.Table:
+            mask = _projected(rows, {_MATCHES: self.condition.expression}).column(_MATCHES)
+            mask = pc.fill_null(mask, False).combine_chunks()
+            if self.new is None:
+                counts.deletes += mask.true_count
+                return rows.filter(pc.invert(mask))
+            return self._updated(rows, mask, counts, f"{self.plan.instant_time}_{number}_")
+
+        return rewrite(self.plan, piece, attempt, change, counts=counts, keys=keys)
+
+    def _updated(
+        self, rows: pa.Table, mask: pa.Array, counts: MergeCounts, prefix: str
+    ) -> pa.Table:
+        """Return the rows in their order, the matching ones with new values and this instant."""
+        assert self.new is not None
+        at = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+        if not len(at):
+            return rows
+        changed = self.new.applied(rows.take(pa.array(at)))
+        numbers = pc.cast(
+            pa.array(np.arange(counts.updates, counts.updates + len(at))), pa.string()
+        )
+        meta = {
+            COMMIT_TIME: pa.repeat(self.plan.instant_time, len(at)),
+            SEQNO: pc.binary_join_element_wise(prefix, numbers, ""),
+        }
+        for name, column in meta.items():
+            changed = changed.set_column(META_COLUMNS.index(name), name, column)
+        counts.updates += len(at)
+        source = np.arange(rows.num_rows)
+        source[at] = rows.num_rows + np.arange(len(at))
+        together = pa.concat_tables([rows, changed.cast(rows.schema)])
+        return together.take(pa.array(source))

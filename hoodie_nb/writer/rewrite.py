@@ -1,0 +1,74 @@
+"""Rewriting one base file piece by piece: rows are changed or left out, none is added.
+
+Unchanged rows keep their commit time and sequence number; every row gets the new file's name.
+"""
+
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.table.checksums import ChecksummedFile
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.file_groups import BaseFileName, FileSlice
+from hoodie_nb.table.schema import FILE_NAME, RECORD_KEY
+from hoodie_nb.writer.index_port import WrittenKeys
+from hoodie_nb.writer.merge import MergeCounts
+from hoodie_nb.writer.plan import TaskAttempt, WritePlan
+
+Change = Callable[[pa.Table], pa.Table]
+
+
+def rewrite(
+    plan: WritePlan,
+    piece: FileSlice,
+    attempt: TaskAttempt,
+    change: Change,
+    *,
+    counts: MergeCounts | None = None,
+    keys: WrittenKeys | None = None,
+) -> WriteStatus:
+    """Write the slice's rows, changed piece by piece, to a staged file of its group, durable.
+
+    `counts` is what `change` has counted when all pieces are written; `keys` takes the keys for the
+    index. A file group without a file gets one without rows.
+    """
+    began, staged = time.perf_counter(), f"{plan.staged}/rewrite-{attempt.token}.staged"
+    path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
+    source = open_base_file(path) if path else None
+    schema, none = stored_schema(plan.intake.schema), pa.array([], pa.string())
+    name = str(BaseFileName(piece.file_id, attempt.token, plan.instant_time))
+    with ChecksummedFile(plan.storage.open_new(staged)) as sink:
+        rows = source.metadata.num_rows if source else 0
+        writer = plan.base_file(sink, name, expected_rows=rows)
+        for before in iterate_rows(source, schema, path) if source else ():
+            after = _renamed(change(before), name)
+            writer.write(after)
+            if keys is not None:
+                keys.add(after.column(RECORD_KEY), none)
+        writer.close()
+        sink.sync()
+    stored, counts = sink.stored(staged), counts or MergeCounts()
+    return WriteStatus(
+        partition_path=piece.partition_path,
+        file_id=piece.file_id,
+        file_name=name,
+        staged_path=staged,
+        bytes_written=stored.size_bytes,
+        crc=stored.crc,
+        rows=writer.rows,
+        inserts=0,
+        updates=counts.updates,
+        deletes=counts.deletes,
+        previous_file=piece.file_name or None,
+        previous_commit=piece.instant_time or None,
+        seconds=round(time.perf_counter() - began, 6),
+        keys=None if keys is None else keys.stage(staged, piece.file_id),
+        keys_complete=keys is not None and keys.complete,
+    )
+
+
+def _renamed(rows: pa.Table, name: str) -> pa.Table:
+    position = rows.schema.get_field_index(FILE_NAME)
+    return rows.set_column(position, FILE_NAME, pa.repeat(name, rows.num_rows))
