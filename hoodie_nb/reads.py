@@ -85,6 +85,15 @@ class TableReads:
         )
         return found.to_pandas()
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the snapshot of now as a stream of Arrow: `polars.DataFrame(table)`, DuckDB, ...
+
+        Its columns are those of `schema`, which DuckDB compares, so it is without Hudi's. One file
+        is open at a time, and a piece of it in memory. `requested_schema`: a capsule of the
+        protocol, to which the columns are cast. *Source:* Arrow's PyCapsule interface.
+        """
+        return Scan.of(self._handle, meta=False).batches().__arrow_c_stream__(requested_schema)
+
     def changes(
         self, spark: SparkSession | None = None, *, since: Moment, until: Moment = None
     ) -> Any:  # noqa: ANN401 -- an Arrow table or a DataFrame
