@@ -12,6 +12,12 @@
 | task_max_bytes | write.task.max.size | 256 MB per task |
 | index_load_budget | hoodie_nb.index.load.budget | 4 files read for the index per commit |
 | index_max_bytes | hoodie_nb.index.max.bytes | 1 GB of state index; 0 disables it |
+| clean_automatic | hoodie.clean.automatic | true: delete old base files after commits |
+| clean_policy | hoodie.clean.policy | KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS or \
+KEEP_LATEST_FILE_VERSIONS |
+| clean_commits | hoodie.clean.commits.retained | 10 commits |
+| clean_hours | hoodie.clean.hours.retained | 24 hours |
+| clean_versions | hoodie.clean.fileversions.retained | 3 files of each file group |
 """
 
 import difflib
@@ -24,6 +30,7 @@ from hoodie_nb.errors import InvalidConfig
 
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 _MOST = 1 << 62
+CLEAN_POLICIES = ("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS")
 
 
 def parse_bytes(value: int | str, name: str = "size") -> int:
@@ -59,6 +66,24 @@ def _count(value: object, name: str) -> int:
     if not re.fullmatch(r"\d+", str(value)):
         raise InvalidConfig(f"{name}={value!r} must be an integer of 0 or more")
     return int(str(value))
+
+
+def _retained(value: object, name: str) -> int:
+    if not (number := _count(value, name)):
+        raise InvalidConfig(f"{name}={value!r} must be an integer of 1 or more")
+    return number
+
+
+def _flag(value: object, name: str) -> bool:
+    if (text := str(value).lower()) not in ("true", "false"):
+        raise InvalidConfig(f"{name}={value!r}: choose true or false")
+    return text == "true"
+
+
+def _policy(value: object, name: str) -> str:
+    if (policy := str(value).upper()) not in CLEAN_POLICIES:
+        raise InvalidConfig(f"{name}={value!r}: choose {', '.join(CLEAN_POLICIES)}")
+    return policy
 
 
 def _share(value: object, name: str) -> float:
@@ -106,6 +131,11 @@ class WriteOptions:
     task_max_bytes: int = _option("write.task.max.size", 256 << 20, _positive)
     index_load_budget: int = _option("hoodie_nb.index.load.budget", 4, _count)
     index_max_bytes: int = _option("hoodie_nb.index.max.bytes", 1 << 30, _size)
+    clean_automatic: bool = _option("hoodie.clean.automatic", True, _flag)
+    clean_policy: str = _option("hoodie.clean.policy", CLEAN_POLICIES[0], _policy)
+    clean_commits: int = _option("hoodie.clean.commits.retained", 10, _retained)
+    clean_hours: int = _option("hoodie.clean.hours.retained", 24, _retained)
+    clean_versions: int = _option("hoodie.clean.fileversions.retained", 3, _retained)
 
     def updated(self, options: Mapping[str, object]) -> "WriteOptions":
         """Return a copy with `options` (Hudi's or Python names) applied, or raise InvalidConfig."""

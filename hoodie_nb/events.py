@@ -24,6 +24,9 @@ deletes, bytes, seconds; sent again when a completed instant is settled again |
 | `partition_metadata_restored` (the file had been deleted) | partition |
 | `instant_redone` | instant, as_instant |
 | `commit_failed` (stays prepared), `commit_retried`, `settling_postponed` | why, and instant |
+| `files_cleaned` (after a commit, or by `table.clean`) | instant, files, bytes, earliest (the \
+first commit that is retained; None if versions count) |
+| `clean_postponed` (the next commit tries again) | why |
 | `operator_progress` (while it runs, and at its end) | operator, task, rows, waiting (seconds so \
 far), all since its start |
 | `operator_ran` | operator, task, rows, seconds (of work), waiting_seconds; for a \
@@ -52,7 +55,9 @@ from types import MappingProxyType
 from typing import Any
 
 _log = logging.getLogger("hoodie_nb")
-_RARE = re.compile(r"job_|checkpoint_|fault_|instant_(committed|rolled|redone)|commit_|settling_")
+_RARE = re.compile(
+    r"job_|checkpoint_|fault_|instant_(committed|rolled|redone)|commit_|settling_|clean_"
+)
 _listening = threading.local()
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.runners.batch import Commit
+from hoodie_nb.services.clean import Cleaned, clean
 from hoodie_nb.services.repair import repair
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle
@@ -35,6 +38,26 @@ class TableMaintenance:
         given = {"deduplicate": deduplicate, "accept_loss": accept_loss}
         with writing(self._handle.storage):
             return repair(self._handle, self.events, **given)
+
+    def clean(
+        self,
+        *,
+        dry_run: bool = False,
+        commits: int | None = None,
+        hours: int | None = None,
+        versions: int | None = None,
+    ) -> Cleaned:
+        """Delete base files that no retained snapshot reads; with `dry_run` only return the plan.
+
+        What is retained: the last `commits`, those of the last `hours`, or the last `versions` of
+        each file; by default what the table's options `hoodie.clean.*` say, as after each commit.
+        Raises InvalidConfig if several are given.
+        """
+        given: dict[str, Any] = {"commits": commits, "hours": hours, "versions": versions}
+        if dry_run:
+            return clean(self._handle, self.events, dry_run=True, **given)
+        with writing(self._handle.storage):
+            return clean(self._handle, self.events, dry_run=False, **given)
 
     def fsck(self) -> list[Finding]:
         """Return the problems of the table, each with its fix; empty means clean."""

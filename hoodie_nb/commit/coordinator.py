@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from hoodie_nb import failpoints
+from hoodie_nb.commit.cleaning import clean_after_commit
 from hoodie_nb.commit.prepared import (
     Prepared,
     Writing,
@@ -225,9 +226,8 @@ class WriteCoordinator(Recovery):
                 message = self._roll_back_failed(error)
                 raise WriteFailed(f"the batch was not applied: {message}") from error
         failpoints.hit("coord.prepare.post")
-        self._events.emit(
-            "instant_prepared", instant=result.instant_time, checkpoint=result.ordinal
-        )
+        values = {"instant": result.instant_time, "checkpoint": result.ordinal}
+        self._events.emit("instant_prepared", **values)
 
     # --- the commit ---------------------------------------------------------------------------
 
@@ -258,9 +258,8 @@ class WriteCoordinator(Recovery):
             try:
                 done = publish(self.table, self._events, instant, statuses, content)
             except OSError as error:
-                raise CommitFailed(
-                    f"instant {time17} was not applied: {error}", retryable=True
-                ) from error
+                why = f"instant {time17} was not applied: {error}"
+                raise CommitFailed(why, retryable=True) from error
             failpoints.hit("coord.commit.post")
         self._settle(done, records, statuses if whole else [])  # files hold all parts
         self._events.emit(
@@ -288,12 +287,13 @@ class WriteCoordinator(Recovery):
             self.progress.record(checkpoints_of(records), time17)
             failpoints.hit("coord.progress.post")
             times = self.prepared.chain(time17)
-            staged = staged_of(table.storage, times)
-            learn(table, time17, statuses, staged, self._events.emit)
+            staged, emit = staged_of(table.storage, times), self._events.emit
+            learn(table, time17, statuses, staged, emit)
             self.sealed.remove(checkpoints_of(records))
             failpoints.hit("coord.unseal.post")
             self.prepared.remove(time17)
             sweep(table.storage, times, staged)
+            clean_after_commit(table, emit)
             table.mark_swept()
             failpoints.hit("coord.sweep.post")
         except (OSError, HoodieError) as error:  # the commit is valid; the next writer goes on

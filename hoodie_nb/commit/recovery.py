@@ -10,6 +10,7 @@ staged files of dead runs. It is idempotent and may crash itself.
 import uuid
 from collections.abc import Collection
 
+from hoodie_nb.commit.cleaning import finish_cleans
 from hoodie_nb.commit.instants import own_commits
 from hoodie_nb.commit.lock import in_use
 from hoodie_nb.commit.notes import CommitNotes
@@ -75,6 +76,7 @@ class Recovery:
             refuse_vanished(table, pending)
             self.roll_back(pending)
         table.make_writable(self._events.emit)
+        finish_cleans(table, self._events.emit)
         swept = table.is_swept()
         if not used and not swept:  # else temporary files in use would be deleted too
             others = (pending.requested_time for pending in table.timeline.pending())

@@ -21,6 +21,7 @@ from hoodie_nb.table.base_file import (
     read_keys,
     verify_pages,
 )
+from hoodie_nb.table.clean_records import read_plan
 from hoodie_nb.table.file_groups import (
     PARTITION_METADATA,
     BaseFileName,
@@ -71,7 +72,12 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"{REPAIR}, unless a write is running"
     for instant in table.timeline.pending():
         lost = vanished(table, instant) if instant.action in COMMITS else None
-        fix = next_write if instant.action in ("commit", "rollback") else _THEIRS
+        fix = next_write if instant.action in ("commit", "rollback", "clean") else _THEIRS
+        if instant.action == "clean":
+            try:
+                read_plan(table, instant)
+            except InvalidTable as error:
+                fix = str(error)
         yield Finding(*(lost or (f"instant {instant} is pending", fix)))
     if table.storage.entry(FOLDER) and not table.config.metadata_partitions:
         yield Finding(f"{FOLDER} is what is left of a metadata table", _DROP)

@@ -17,6 +17,7 @@ from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table import foreign, metadata_table, properties, property_file
 from hoodie_nb.table.avro_schema import parse_avro
+from hoodie_nb.table.clean_plan import Mark
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.creation import clear, present, refuse_remains
 from hoodie_nb.table.file_groups import (
@@ -55,6 +56,7 @@ class TableHandle:
         self._commits: dict[str, CommitMetadata] = {}
         self._swept: Listing | None = None
         self._whole: frozenset[str] | None = None
+        self.clean_mark: Mark | None = None
 
     @functools.cached_property
     def options(self) -> WriteOptions:
@@ -183,15 +185,16 @@ class TableHandle:
         self._start = self._start or instant_time
         self._complete = self._groups if complete else None
 
-    def commit_metadata(self, instant: Instant) -> CommitMetadata:
+    def commit_metadata(self, instant: Instant, *, keep: bool = True) -> CommitMetadata:
         """Return what a completed commit wrote; the last `COMMITS_KEPT` are decoded once."""
         found = self._commits.get(instant.requested_time)
         if found is None:
-            if len(self._commits) >= COMMITS_KEPT:
-                del self._commits[next(iter(self._commits))]
             where = f"{self.storage.root}/{self.timeline.path(instant)}"
             found = CommitMetadata.parse(self.timeline.read(instant), where)
-            self._commits[instant.requested_time] = found
+            if keep:
+                if len(self._commits) >= COMMITS_KEPT:
+                    del self._commits[next(iter(self._commits))]
+                self._commits[instant.requested_time] = found
         return found
 
     @property

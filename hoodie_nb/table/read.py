@@ -16,6 +16,7 @@ import pyarrow as pa
 from hoodie_nb.clock import instant_ms, instant_time
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.table.clean_records import refuse_cleaned
 from hoodie_nb.table.file_groups import (
     Commits,
     FileGroups,
@@ -65,15 +66,16 @@ def slices_as_of(
 ) -> FileGroups:
     """Return the slices of the snapshot as of a moment (None: now), of all or some partitions.
 
-    Raises InvalidConfig if one of the `partitions`, given as paths, is not in the table.
+    Raises InvalidConfig if files of that snapshot were cleaned away, or if one of the `partitions`,
+    given as paths, is not in the table.
     """
     table.reload()  # another engine may have upgraded the table and its timeline
     time17 = None if as_of is None else parse_time(as_of, table.config)
-    if partitions is None:
-        return load_file_groups(table.storage, table.timeline, as_of=time17)
-    paths = [partitions] if isinstance(partitions, str) else [*partitions]
+    paths = [partitions] if isinstance(partitions, str) else partitions
     found = load_file_groups(table.storage, table.timeline, as_of=time17, partitions=paths)
-    _refuse_unknown(table, [path for path in paths if path not in found.slices])
+    if time17 is not None:
+        refuse_cleaned(table, found, time17, paths)
+    _refuse_unknown(table, [path for path in paths or () if path not in found.slices])
     return found
 
 

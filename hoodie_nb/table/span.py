@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode
+from hoodie_nb.table.clean_records import earliest_hint
 from hoodie_nb.table.file_groups import BaseFileName, FileGroups, FileSlice, load_file_groups
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import parse_time
@@ -187,11 +188,13 @@ class Span:
     def _refuse_missing(self, instant: str, path: str, option: str, time17: str) -> NoReturn:
         found = self.table.timeline.listing.instants
         cleaned = any(i.action == "clean" for i in found) or self.table.timeline.archived()
-        cause = "Hudi's cleaner removed it, or it was lost (`fsck` says which)"
+        cause = "a cleaner removed it, or it was lost (`fsck` says which)"
+        hint = f"; {earliest_hint(self.table)}" if cleaned else ""
         raise (InvalidConfig if cleaned else InvalidTable)(
             f"{self.table.storage.root}/{path}, written by {instant or 'an unknown instant'}, is "
             f"not the slice of its file group as of `{option}` {time17}: "
             f"{cause if cleaned else 'it was lost'}. Give a newer `{option}`, or restore the file"
+            f"{hint}"
         )
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from faults import Fault, FaultyStorage
 from tables import (
     Model,
+    cleaned_files,
     committed_files,
     data_files,
     hudi_rows,
@@ -73,9 +74,10 @@ MODELS = _models()
 COMMITS = [MODELS[0], MODELS[1], MODELS[2], MODELS[4], MODELS[5]]  # the third batch commits nothing
 
 
-def make(root: Path, version: int = 6) -> Path:
+def make(root: Path, version: int = 6, **options: object) -> Path:
     """Create the workload's empty table and return its folder."""
-    Table.create(root, schema=SCHEMA, record_key="id", partition_by="p", ordering="ts")
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    Table.create(root, schema=SCHEMA, options=options, **keys)
     if version != 6:
         upgrade(root, version)
     return root
@@ -140,7 +142,7 @@ def assert_at_rest(root: Path) -> None:
     for folder in (STAGED, SCRATCH, MARKERS, FOLDER):
         place = root / folder
         assert not place.is_dir() or list(place.iterdir()) == [], folder
-    assert data_files(root) == committed_files(root)
+    assert data_files(root) == committed_files(root) - cleaned_files(root)
     assert [str(f) for f in fsck(root)] == []
     before = tree(root)
     settle(WriteCoordinator(opened(root), EventLog()), EventLog())

@@ -170,6 +170,15 @@ def committed_files(root: str | Path) -> set[str]:
     return found
 
 
+def cleaned_files(root: str | Path) -> set[str]:
+    """Return the paths that the completed cleans have deleted, read without the library."""
+    found: set[str] = set()
+    for file in timeline_folder(root).glob("*.clean"):
+        for folder, done in commit_content(file)["partitionMetadata"].items():
+            found |= {f"{folder}/{name}" for name in done["successDeleteFiles"]}
+    return found
+
+
 def edited_elsewhere(commit: Path, content: dict[str, Any]) -> None:
     """Write other content into a commit, as another engine would: without our checksum."""
     extra = {k: v for k, v in content["extraMetadata"].items() if k != "_hoodie_nb_checksum"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from core.faults import Crash, FaultyStorage
@@ -21,7 +21,7 @@ from index_truth import index_gaps
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.sealing import Interval
-from hoodie_nb.errors import HoodieError
+from hoodie_nb.errors import HoodieError, InvalidConfig
 from hoodie_nb.runners.process_thread import Source
 from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table import properties
@@ -49,6 +49,7 @@ class History:
         self.restarts = True  # after a crash, at once
         self.index_damaged = False  # it is rebuilt as keys are looked up, not at once
         self.foreign = False  # another engine has been here: instants may leave the timeline
+        self.snapshots: dict[str, list[VisibleRow]] = {}  # by their newest commit
         self._seen: tuple[tuple[str, ...], list[VisibleRow]] = ((), [])
         self.job: LocalJob | None = None
         self.start()
@@ -188,6 +189,7 @@ class History:
             assert found == self._seen[1], "rows of an instant that has not completed"
         assert commits[: len(self._seen[0])] == self._seen[0] or self.foreign
         self._seen = (commits, found)
+        self.snapshots |= {commits[-1]: found} if commits else {}
 
     def finish(self) -> None:
         """End with a checkpoint that completes, and compare with the model."""
@@ -210,9 +212,28 @@ class History:
             assert self.index_damaged or index_gaps(self.handle()) == []
 
     def _check_changes(self) -> None:
-        """The changes between two commits lead from one snapshot to the other."""
+        """Within the retention the past is as it was; the changes lead from one commit to another.
+
+        An earlier snapshot is right, too, or it is refused.
+        """
         table = self.handle()
         times = [i.requested_time for i in table.timeline.completed_commits()]
         check_replay(table, None, None)
+        least = self.traits.retained or 10
+        for back, time17 in enumerate(reversed(times)):
+            with refused_if(back > least):
+                rows = order(map(visible, to_arrow(table, as_of=time17).to_pylist()))
+                assert rows == self.snapshots.get(time17, rows), f"rows as of {time17}"
         for _ in range(min(4, len(times) - 1)):
-            check_replay(table, *sorted(self.random.sample(times, 2)))
+            since, until = sorted(self.random.sample(times, 2))
+            with refused_if(times.index(since) < len(times) - 1 - least):
+                check_replay(table, since, until)
+
+
+@contextlib.contextmanager
+def refused_if(cleaned: bool) -> Iterator[None]:
+    """Allow the refusal of a time whose files may have been cleaned away."""
+    try:
+        yield
+    except InvalidConfig as error:
+        assert cleaned and "can be read is" in str(error), error

@@ -8,6 +8,7 @@
 | `keys` | two of seven each | `composite`: nulls, empty values; `unicode`: both sides of U+FFFF |
 | `links` | nine of eleven | without: a file system that has no hard links |
 | `narrow` | every other | the index's hashes cut to 8 bits, so that keys share them all the time |
+| `retained` | all but every fifth | after a commit files are cleaned: 1 to 4 commits are retained |
 | `clock` | every third | the clock is set back and forward by up to an hour |
 """
 
@@ -45,6 +46,7 @@ class Traits:
     narrow: bool = False
     clock: bool = False
     sizes: int = 0
+    retained: int = 0
 
     @classmethod
     def of(cls, pipeline: str, seed: int) -> Traits:
@@ -61,12 +63,14 @@ class Traits:
             narrow=seed % 2 == 0,
             clock=seed % 3 == 1,
             sizes=seed % 3,
+            retained=seed % 5,
         )
 
     @property
     def options(self) -> dict[str, object]:
         """Return the table's write options."""
-        return {**OPTIONS, **SIZES[self.sizes]}
+        retained = {"hoodie.clean.commits.retained": self.retained or 10}
+        return {**OPTIONS, **SIZES[self.sizes], **retained}
 
 
 def _interval(seed: int, *, long: bool) -> Interval | None:

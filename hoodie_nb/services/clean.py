@@ -1,0 +1,90 @@
+"""Cleaning by hand: delete the base files that no retained snapshot reads, or show which.
+
+It looks at all partitions, so it also finds what the automatic cleaning after commits does not
+look at again, such as the files of a savepoint that was deleted.
+"""
+
+from dataclasses import dataclass
+
+from hoodie_nb.commit.cleaning import clean as execute
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.display import card
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.clean_plan import (
+    COMMITS_POLICY,
+    HOURS_POLICY,
+    VERSIONS_POLICY,
+    Retention,
+    plan_clean,
+)
+from hoodie_nb.table.handle import TableHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What a clean has deleted, or would delete: files as paths in the table, their bytes.
+
+    `requested_time` is that of its instant: None if it was a plan only, or nothing was to be done.
+    `earliest_commit` is the first commit that is retained; None if all are, or versions count.
+    """
+
+    policy: str
+    retained: int
+    earliest_commit: str | None
+    files: tuple[str, ...]
+    size_bytes: int
+    requested_time: str | None = None
+
+    def __repr__(self) -> str:
+        verb = "deleted" if self.requested_time else "to delete"
+        since = f", earliest commit {self.earliest_commit}" if self.earliest_commit else ""
+        return (
+            f"<Cleaned: {len(self.files):,} files {verb}, {self.size_bytes:,} bytes{since}, "
+            f"{self.policy} {self.retained}>"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "policy": f"{self.policy} {self.retained}",
+            "files": len(self.files),
+            "bytes": self.size_bytes,
+            "earliest commit retained": self.earliest_commit or "all",
+        }
+        return card(f"clean {self.requested_time or '(plan)'}", facts)
+
+
+def clean(
+    table: TableHandle,
+    events: EventLog,
+    *,
+    dry_run: bool,
+    commits: int | None,
+    hours: int | None,
+    versions: int | None,
+) -> Cleaned:
+    """Clean all partitions, or return the plan; without a number by the table's options."""
+    given = {COMMITS_POLICY: commits, HOURS_POLICY: hours, VERSIONS_POLICY: versions}
+    chosen = {policy: number for policy, number in given.items() if number is not None}
+    if len(chosen) > 1:
+        raise InvalidConfig("give one of commits, hours and versions")
+    for number in chosen.values():
+        if type(number) is not int or number < 1:
+            raise InvalidConfig(f"{number!r}: give the number to retain as an integer of 1 or more")
+    if not dry_run:
+        settle(WriteCoordinator(table, events), events)
+    else:
+        table.reload()
+    retention = next((Retention(*item) for item in chosen.items()), Retention.of(table.options))
+    with table.timeline.listed_once():
+        plan = plan_clean(table, retention)
+        done = None if dry_run else execute(table, plan, events.emit)
+    return Cleaned(
+        retention.policy,
+        retention.number,
+        plan.earliest.requested_time if plan.earliest else None,
+        tuple(plan.paths),
+        plan.size_bytes,
+        done.requested_time if done else None,
+    )

@@ -1,0 +1,222 @@
+"""Cleaning, the records: plans and results on the timeline, and reads of what was deleted.
+
+*On disk*, Avro in every table version: `T.clean.requested` is the plan, `T.clean` (`T_C.clean` in
+layout 2) the result. A plan names absolute paths; only the names of base files in the partitions
+of the table are ever used.
+
+*Reads*: a snapshot as of an earlier time must not show an older slice instead of a deleted one. So
+the records of all later cleans are compared with what it would read, also of one that is pending:
+some of its files may be gone.
+
+*Source:* HoodieCleanerPlan, HoodieCleanMetadata, CleanActionExecutor.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table.avro_file import decode, encode, load_schema
+from hoodie_nb.table.clean_plan import CleanPlan, Mark
+from hoodie_nb.table.file_groups import BaseFileName, FileGroups
+from hoodie_nb.table.storage import META, Storage, joined
+from hoodie_nb.table.timeline import Instant, State
+
+if TYPE_CHECKING:
+    from hoodie_nb.table.handle import TableHandle
+
+_PLAN, _RESULT = load_schema("HoodieCleanerPlan"), load_schema("HoodieCleanMetadata")
+_SAVEPOINTS = "savepointed_timestamps"
+KEEP_MORE = (
+    "hoodie.clean.commits.retained keeps more commits, hoodie.clean.policy=KEEP_LATEST_BY_HOURS "
+    "with hoodie.clean.hours.retained those of a time"
+)
+
+
+def encode_plan(plan: CleanPlan, storage: Storage) -> bytes:
+    """Return the content of the requested file; `read_plan` is the inverse."""
+    earliest = plan.earliest and {
+        "timestamp": plan.earliest.requested_time,
+        "action": plan.earliest.action,
+        "state": plan.earliest.state.upper(),
+    }
+    paths = {
+        folder: [_file(f"file:{storage.root}/{joined(folder, name)}") for name in names]
+        for folder, names in plan.files.items()
+    }
+    content: dict[str, Any] = {
+        "earliestInstantToRetain": earliest,
+        "lastCompletedCommitTimestamp": plan.newest,
+        "policy": plan.policy,
+        "filesToBeDeletedPerPartition": {},
+        "version": 2,
+        "filePathsToBeDeletedPerPartition": paths,
+        "partitionsToBeDeleted": [],
+        "extraMetadata": _extra(plan),
+    }
+    return encode(_PLAN, content)
+
+
+def _file(path: str) -> dict[str, object]:
+    return {"filePath": path, "isBootstrapBaseFile": False}
+
+
+def encode_result(plan: CleanPlan, instant: Instant, files: Mapping[str, Sequence[str]]) -> bytes:
+    """Return the content of the completed file of a clean that deleted `files`."""
+    partitions = {
+        folder: {
+            "partitionPath": folder,
+            "policy": plan.policy,
+            "deletePathPatterns": [*names],
+            "successDeleteFiles": [*names],
+            "failedDeleteFiles": [],
+            "isPartitionDeleted": False,
+        }
+        for folder, names in files.items()
+    }
+    content = {
+        "startCleanTime": instant.requested_time,
+        "timeTakenInMillis": 0,
+        "totalFilesDeleted": sum(map(len, files.values())),
+        "earliestCommitToRetain": plan.earliest.requested_time if plan.earliest else "",
+        "lastCompletedCommitTimestamp": plan.newest,
+        "partitionMetadata": partitions,
+        "version": 2,
+        "bootstrapPartitionMetadata": {},
+        "extraMetadata": _extra(plan),
+    }
+    return encode(_RESULT, content)
+
+
+def _extra(plan: CleanPlan) -> dict[str, str]:
+    return {_SAVEPOINTS: ",".join(sorted(plan.mark.savepoints))} if plan.mark.savepoints else {}
+
+
+def read_plan(table: TableHandle, instant: Instant) -> CleanPlan | None:
+    """Return the plan of a pending clean; None if its file is empty: it deletes nothing.
+
+    Raises InvalidTable if it cannot be completed here.
+    """
+    requested = Instant(instant.requested_time, "clean", State.REQUESTED)
+    path = table.timeline.path(requested)
+    if table.storage.entry(path) is not None:
+        content = table.timeline.read(requested)
+        if not content:
+            return None
+        try:
+            return _parsed(decode(content))
+        except Exception as error:  # a damaged record may have any shape
+            why = f"cannot be read ({error!r:.200})"
+    else:
+        why = "is missing"
+    raise InvalidTable(
+        f"the plan of the pending clean {table.storage.root}/{path} {why}: delete its .requested "
+        "and .inflight files; cleaning will be planned again"
+    )
+
+
+def _parsed(raw: Mapping[str, Any]) -> CleanPlan:
+    first = raw["earliestInstantToRetain"]
+    earliest = first and Instant(first["timestamp"], first["action"], State(first["state"].lower()))
+    old = raw["filesToBeDeletedPerPartition"] or {}
+    files = {folder: [str(path) for path in paths] for folder, paths in old.items() if paths}
+    for folder, found in (raw["filePathsToBeDeletedPerPartition"] or {}).items():
+        files.setdefault(folder, []).extend(str(file["filePath"]) for file in found)
+    named = {folder: [PurePosixPath(path).name for path in files[folder]] for folder in files}
+    for folder, names in named.items():
+        pure = PurePosixPath(folder)
+        inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)
+        if not inside or not all(map(BaseFileName.parse, names)):
+            raise ValueError(f"it names other files than base files in {folder!r}")
+    mark = Mark(0, earliest.requested_time if earliest else "", _savepoints(raw))
+    newest = str(raw["lastCompletedCommitTimestamp"] or "")
+    return CleanPlan(str(raw["policy"]), earliest, newest, mark, named)
+
+
+def _savepoints(raw: Mapping[str, Any]) -> frozenset[str]:
+    text = (raw.get("extraMetadata") or {}).get(_SAVEPOINTS) or ""
+    return frozenset(filter(None, text.split(",")))
+
+
+def _cleans(table: TableHandle, state: State) -> list[Instant]:
+    found = table.timeline.listing.instants
+    cleans = [i for i in found if i.action == "clean"]
+    return [i for i in cleans if (i.state is State.COMPLETED) == (state is State.COMPLETED)]
+
+
+def _result(table: TableHandle, instant: Instant) -> Mapping[str, Any]:
+    """Return what a completed clean has done; nothing if its file is empty, as for Hudi."""
+    content = table.timeline.read(instant)
+    try:
+        found: Mapping[str, Any] = decode(content) if content else {}
+        return {**found, "partitionMetadata": dict(found.get("partitionMetadata") or {})}
+    except (ValueError, TypeError) as error:
+        raise InvalidTable(
+            f"{table.storage.root}/{table.timeline.path(instant)} is not a readable clean "
+            f"({error!s:.200}): restore it from a backup, or delete it if no earlier time is read"
+        ) from None
+
+
+def last_mark(table: TableHandle) -> Mark | None:
+    """Return how far the newest completed clean has looked; None if a plan must look everywhere."""
+    result: Mapping[str, Any] = {}
+    with contextlib.suppress(InvalidTable):  # then it must
+        result = next((_result(table, i) for i in reversed(_cleans(table, State.COMPLETED))), {})
+    upto = str(result.get("earliestCommitToRetain") or "")
+    if upto and upto >= table.timeline.start(table.timeline.listing):
+        return Mark(0, upto, _savepoints(result))
+    return None
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+def refuse_cleaned(
+    table: TableHandle, found: FileGroups, time17: str, partitions: Collection[str] | None
+) -> None:
+    """Raise InvalidConfig if a file of the snapshot as of a time was cleaned away.
+
+    `found` are the slices on disk as of that time, of all (None) or some partitions.
+    """
+    if time17 >= max(table.timeline.listing.commit_times, default=""):
+        return
+    for folder, file_name in _removed(table, time17):
+        if partitions is not None and folder not in partitions:
+            continue
+        name = BaseFileName.parse(file_name)
+        if name is None or name.instant_time > time17 or (folder, name.file_id) in found.replaced:
+            continue
+        piece = found.partition(folder).get(name.file_id)
+        if piece is None or piece.instant_time < name.instant_time:
+            raise InvalidConfig(
+                f"the files of {table.storage.root} as of {time17} were cleaned away "
+                f"({joined(folder, file_name)}): {earliest_hint(table)}"
+            )
+
+
+def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
+    """Yield partition path and name of what cleans have deleted since, or may be deleting."""
+    for instant in _cleans(table, State.REQUESTED):
+        plan = read_plan(table, instant)
+        for folder, names in plan.files.items() if plan else ():
+            yield from ((folder, name) for name in names)
+    for instant in reversed(_cleans(table, State.COMPLETED)):
+        if instant.requested_time > after:
+            for folder, done in _result(table, instant)["partitionMetadata"].items():
+                paths = {*done["deletePathPatterns"], *done["successDeleteFiles"]}
+                yield from ((folder, PurePosixPath(path).name) for path in sorted(paths))
+
+
+def earliest_hint(table: TableHandle) -> str:
+    """Return a text that names the earliest time whose files all cleans have kept."""
+    times = table.timeline.listing.commit_times or ("",)
+    first = times[0]
+    for instant in _cleans(table, State.COMPLETED):
+        kept = str(_result(table, instant).get("earliestCommitToRetain") or "")
+        before = max(0, bisect.bisect_left(times, kept) - 1) if kept else -1
+        first = max(first, times[before])
+    return f"the earliest time that can be read is {first}; {KEEP_MORE}"

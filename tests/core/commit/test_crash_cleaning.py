@@ -1,0 +1,177 @@
+"""Any operation of a clean may fail in any way, as in `test_crash_loop`.
+
+One trial: a table that retains one commit has the first batches; a process runs the next one, whose
+commit deletes older files, and its n-th operation on the disk fails; readers read; a new process
+recovers and replays. The retained snapshots are those of the model, and in the end exactly the
+files that the cleans on the timeline name are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faults import Crash, Fault, FaultyStorage
+from lives import (
+    BATCHES,
+    COMMITS,
+    MODELS,
+    assert_at_rest,
+    assert_finished,
+    assert_whole_prefix,
+    commits,
+    live,
+    make,
+    opened,
+)
+from tables import data_files, hudi_rows, without_meta
+
+from hoodie_nb import failpoints
+from hoodie_nb.table import read
+from hoodie_nb.table.handle import open_table
+
+ONE = {"hoodie.clean.commits.retained": 1}
+POINTS = [name for name in failpoints.NAMES if name.startswith("clean.")]
+
+
+@pytest.fixture(scope="module")
+def prepared(new_folder: Callable[[], Path]) -> dict[tuple[int, int], Path]:
+    """Tables, by version and number, that hold the first n batches."""
+    found = {}
+    for version in (6, 9):
+        root = make(new_folder() / "t", version, **ONE)
+        for number in range(len(BATCHES)):
+            live(opened(root), number)
+            found[version, number] = root.with_name(f"after{number}")
+            shutil.copytree(root, found[version, number])
+    return found
+
+
+def trials(source: Path, folder: Path, number: int, how: str, *, every: int = 1) -> Iterator[Path]:
+    """Yield the table of each trial after its failure, until the fault no longer fires.
+
+    The first operation that fails is the one that writes the plan.
+    """
+    for at in itertools.count(first_operation(source, folder / "count", number), every):
+        root = folder / f"{how}-{at}"
+        shutil.copytree(source, root)
+        handle = opened(root, Fault(at, how, errno.EIO))
+        with contextlib.suppress(Exception, KeyboardInterrupt, Crash):  # the trial's result
+            live(handle, number + 1)
+        assert isinstance(handle.storage, FaultyStorage)
+        if handle.storage.fired is None:
+            return
+        yield root
+        shutil.rmtree(root)
+
+
+def first_operation(source: Path, root: Path, number: int) -> int:
+    """Return the number of the operation that writes the plan; 1 if a pending one is completed."""
+    shutil.copytree(source, root)
+    handle, found = opened(root), [1]
+    assert isinstance(handle.storage, FaultyStorage)
+    failpoints.call("clean.plan.post", lambda: found.insert(0, handle.storage.steps))
+    try:
+        live(handle, number + 1)
+    finally:
+        failpoints.arm("")
+        shutil.rmtree(root)
+    return found[0]
+
+
+def check_retained(root: Path) -> None:
+    """The snapshots of the last two commits are those of the model; hudi-rs reads them too."""
+    assert_whole_prefix(root)
+    times = [i.requested_time for i in open_table(root).timeline.completed_commits()]
+    for back in (1, 2):
+        expected = COMMITS[commits(root) + 1 - back]
+        assert without_meta(read.to_arrow(open_table(root), as_of=times[-back])) == expected
+        assert hudi_rows(root, times[-back]) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "number", "how"),
+    [
+        *((6, 3, how) for how in ("before", "after", "torn", "error", "error_after", "interrupt")),
+        *((6, 4, how) for how in ("before", "error")),
+        *((9, 4, how) for how in ("before", "after", "error")),
+    ],
+)
+def test_a_failure_anywhere_in_a_clean_loses_nothing(
+    prepared: dict[tuple[int, int], Path], tmp_path: Path, version: int, number: int, how: str
+) -> None:
+    """After a failure at any operation the retained snapshots are whole; the next writer cleans."""
+    counted = 0
+    for root in trials(prepared[version, number], tmp_path, number, how):
+        check_retained(root)
+        live(opened(root), number + 1)
+        check_retained(root)
+        assert without_meta(read.to_arrow(open_table(root))) == MODELS[number + 1]
+        assert_at_rest(root)
+        counted += 1
+    assert counted >= 4
+
+
+def test_a_crash_inside_the_completion_of_a_clean(
+    prepared: dict[tuple[int, int], Path], tmp_path: Path
+) -> None:
+    """A second process that dies while it completes the clean of the first one loses nothing."""
+    doubled = 0
+    for point in POINTS[:-1]:
+        source = tmp_path / point
+        shutil.copytree(prepared[6, 4], source)
+        failpoints.call(point, _die)
+        try:
+            with pytest.raises(Crash):
+                live(opened(source))
+        finally:
+            failpoints.arm("")
+        for root in trials(source, tmp_path / f"{point}-again", 3, "before", every=2):
+            check_retained(root)
+            live(opened(root))
+            assert_finished(root)
+            doubled += 1
+    assert doubled > 5
+
+
+def _die() -> None:
+    raise Crash("at a failpoint")
+
+
+CHILD = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from pathlib import Path
+from lives import live, opened
+live(opened(Path(sys.argv[3])))
+"""
+
+
+@pytest.mark.kills
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_that_is_killed_in_a_clean(tmp_path: Path, point: str) -> None:
+    """SIGKILL in a clean: the retained snapshots are whole, and a new process gives the model."""
+    root = make(tmp_path / "t", **ONE)
+    folders = [str(Path(file).parents[1]) for file in (failpoints.__file__, __file__)]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, *folders, str(root)],
+        env={**os.environ, "HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    check_retained(root)
+    before = data_files(root)
+    live(opened(root))
+    check_retained(root)
+    assert_finished(root)
+    assert before - data_files(root)
