@@ -13,6 +13,7 @@
 | --- | --- |
 | `Table` | a table: create, open, upsert, insert, delete, read, fsck |
 | `write_stream` | starts a stream into a table and returns its job |
+| `register` | then `spark.read` and `spark.readStream` know the format `hoodie_nb` |
 | `spark`, `log_path`, `doctor` | a local session; the JVM's log; what is missing or damaged |
 | `HoodieError` and its subclasses | all errors that are raised on purpose, by what to do |
 | `flights`, `faults`, `race` | real input, faults to inject, pipelines compared |
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from hoodie_nb.lab.replay import Replay as Replay
     from hoodie_nb.lab.tables import FileGroups as FileGroups
     from hoodie_nb.lab.tables import Timeline as Timeline
+    from hoodie_nb.reads import register as register
     from hoodie_nb.session import log_path as log_path
     from hoodie_nb.session import spark as spark
     from hoodie_nb.streams import write_stream as write_stream
@@ -72,6 +74,7 @@ _MODULES = {  # and the names that each has
     "lab.race": "race",
     "lab.replay": "Replay",
     "lab.tables": "FileGroups Timeline",
+    "reads": "register",
     "session": "log_path spark",
     "streams": "write_stream",
 }

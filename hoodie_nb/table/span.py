@@ -21,7 +21,7 @@ from hoodie_nb.table.file_groups import BaseFileName, FileGroups, FileSlice, loa
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import parse_time
 from hoodie_nb.table.storage import joined
-from hoodie_nb.table.timeline import COMMITS, Instant, State
+from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 _NONE = "null"  # Hudi's `prevCommit` of a new file group
 Group = tuple[str, str]
@@ -128,30 +128,14 @@ class Span:
 
     def _refuse_pending(self) -> None:
         """Raise InvalidConfig if who continues after the span would miss a commit that is open."""
-        for instant in self.table.timeline.pending():
-            inside = self.first < instant.requested_time <= self.last
-            if inside and instant.action in COMMITS and not self._is_clustering(instant):
+        for instant in open_commits(self.table.timeline):
+            if self.first < instant.requested_time <= self.last:
                 raise InvalidConfig(
                     f"{instant} of the table at {self.table.storage.root} started before `until` "
                     f"{self.last} and has not completed, so nobody who continues from there would "
                     "see its changes: give an older commit as `until` (`table.history()` lists "
                     "them), or wait until it is completed or rolled back"
                 )
-
-    def _is_clustering(self, pending: Instant) -> bool:
-        """Whether a pending instant is known to be a clustering, which changes no rows.
-
-        Layout 2 says so in the file's name, layout 1 only in the plan.
-        """
-        timeline = self.table.timeline
-        if pending.action != "replacecommit":
-            return False
-        if f"{pending.requested_time}.clustering.requested" in timeline.listing.names:
-            return True
-        with contextlib.suppress(ValueError, OSError):
-            plan = decode(timeline.read(replace(pending, state=State.REQUESTED)))
-            return isinstance(plan, dict) and plan.get("operationType") == "CLUSTER"
-        return False
 
     def _refuse_archived(self, commits: Sequence[Instant], writes: Mapping[Group, _Writes]) -> None:
         """Raise InvalidConfig if commits of the span, or files as of its end, may be unknown."""
@@ -200,3 +184,36 @@ class Span:
 
 def _time(piece: FileSlice | None) -> str:
     return "" if piece is None else piece.instant_time
+
+
+def settled_commits(timeline: Timeline) -> list[str]:
+    """Return the times of the commits that no open one precedes, oldest first.
+
+    Who has read up to one of them misses nothing that completes later.
+    """
+    with timeline.listed_once():
+        first = min((i.requested_time for i in open_commits(timeline)), default="9")
+        done = [i.requested_time for i in timeline.completed_commits()]
+    return [time17 for time17 in done if time17 < first]
+
+
+def open_commits(timeline: Timeline) -> Iterator[Instant]:
+    """Yield the pending commits that may change rows, oldest first."""
+    for instant in timeline.pending():
+        if instant.action in COMMITS and not _is_clustering(timeline, instant):
+            yield instant
+
+
+def _is_clustering(timeline: Timeline, pending: Instant) -> bool:
+    """Whether a pending instant is known to be a clustering, which changes no rows.
+
+    Layout 2 says so in the file's name, layout 1 only in the plan.
+    """
+    if pending.action != "replacecommit":
+        return False
+    if f"{pending.requested_time}.clustering.requested" in timeline.listing.names:
+        return True
+    with contextlib.suppress(ValueError, OSError):
+        plan = decode(timeline.read(replace(pending, state=State.REQUESTED)))
+        return isinstance(plan, dict) and plan.get("operationType") == "CLUSTER"
+    return False

@@ -1,0 +1,237 @@
+"""A table as a data source of Spark: `spark.read` and `spark.readStream`, format `hoodie_nb`.
+
+| option | of | meaning |
+| --- | --- | --- |
+| `path` | both | the table's folder; `load(path)` sets it |
+| `as_of` | a read | the snapshot as of a moment |
+| `since`, `until` | a read | the changes between two moments, with `_change`, as `table.changes` |
+| `starting` | a stream | `"earliest"`: all rows first, as inserts; `"latest"`; or a moment |
+
+*Work flow*: Spark asks a Python process beside the driver for the columns, then for the pieces that
+its tasks read: some base files of a snapshot, or the changed files of one partition. It asks for
+these once for a DataFrame or view, at its first query: later queries read the same snapshot.
+
+*Fault tolerance*: the offset of a stream is a completed commit, and its rows are the changes since
+the previous offset: at most one for a key and partition. Spark writes an offset down before it
+reads, so a repeated batch has the same rows. A commit that is open, or newer than one, waits. If
+the files or commits of an offset are gone (cleaned, archived, rolled back), the stream stops.
+
+**Caveats**: Spark asks for the columns without saying whether it reads a stream, so only with
+`starting` are they those of changes; a stream without it is refused. The columns stay those of the
+start. A task holds the changes of one partition in memory. Spark does not say which columns it
+needs, and filters are not pushed down: for a query without a filter, Spark 4.3 would reuse the
+files and rows of an earlier query of the same DataFrame with one. `table.snapshot(spark)` reads
+fewer bytes. There is no SQL by path for sources in Python (``select * from hoodie_nb.`path` ``).
+*Source:* pyspark.sql.datasource, UserDefinedPythonDataSource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark_api
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from hoodie_nb.errors import HoodieError, InvalidConfig
+from hoodie_nb.table.base_file import stored_schema
+from hoodie_nb.table.changes import (
+    changed_slices,
+    changes_schema,
+    group_changes,
+    net_changes,
+    paths,
+)
+from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.read import file_rows, parse_time, slices_as_of
+from hoodie_nb.table.span import settled_commits
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+NAME = "hoodie_nb"
+_TASK_BYTES = 16 << 20  # of base files
+_BATCH_ROWS = 10_000
+_READ, _CHANGES, _STREAM = {"as_of"}, {"since", "until"}, {"starting"}
+Batches = Iterator[pa.RecordBatch]
+Files = tuple[str | None, str | None]  # of a file group, before and after
+
+
+class HudiSource(spark_api.DataSource):
+    """What Spark asks first: the columns, and the reader."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the columns of a snapshot, or of changes."""
+        given = {key.lower() for key in self.options}
+        wrong = given - {"path"} - _READ - _CHANGES - _STREAM
+        kinds = [kind & given for kind in (_READ, _CHANGES, _STREAM) if kind & given]
+        if wrong or len(kinds) > 1 or "path" not in given or kinds == [{"until"}]:
+            raise InvalidConfig(
+                f"options {sorted(given)} of format {NAME!r}: give a path, and at most one of "
+                "`as_of`, `since` (with or without `until`), or `starting` (of a stream)"
+            )
+        table = self._table()
+        is_changes = kinds and kinds[0] != _READ
+        columns = changes_schema(table) if is_changes else stored_schema(table.schema)
+        return from_arrow_schema(columns, True)
+
+    def reader(self, schema: StructType) -> spark_api.DataSourceReader:
+        """Return the reader of a snapshot, or of the changes between two moments."""
+        if "starting" in self.options:
+            raise InvalidConfig("option `starting` is for spark.readStream; a read has `since`")
+        columns = self._columns(schema)
+        if "since" in self.options:
+            since, until = self.options["since"], self.options.get("until")
+            return ChangesReader(self.options["path"], columns, since, until)
+        return SnapshotReader(self.options["path"], columns, self.options.get("as_of"))
+
+    def streamReader(self, schema: StructType) -> ChangeStream:
+        """Return the reader of a stream of changes."""
+        starting = self.options.get("starting")
+        return ChangeStream(self.options["path"], self._columns(schema), starting)
+
+    def _table(self) -> TableHandle:
+        table = open_table(self.options["path"])
+        table.reload()
+        return table
+
+    def _columns(self, schema: StructType) -> pa.Schema:
+        """Return the columns in Arrow, or raise InvalidConfig if the user named others."""
+        table = self._table()
+        known = {*stored_schema(table.schema).names, "_change"}
+        other = [name for name in schema.names if name not in known]
+        if other:
+            raise InvalidConfig(f"columns {other} are not in the table; it has {sorted(known)}")
+        return to_arrow_schema(schema, timezone="UTC")
+
+
+class SnapshotReader(spark_api.DataSourceReader):
+    """Reads the base files of a snapshot, a few in each task."""
+
+    def __init__(self, path: str, columns: pa.Schema, as_of: str | None) -> None:
+        self._path, self._columns, self._as_of = path, columns, as_of
+
+    def partitions(self) -> Sequence[spark_api.InputPartition]:
+        """Return the files, in groups of some megabytes."""
+        table = open_table(self._path)
+        tasks: list[list[str]] = []
+        room = 0
+        for piece in slices_as_of(table, self._as_of):
+            room -= piece.size_bytes
+            if room < 0:
+                tasks.append([])
+                room = _TASK_BYTES - piece.size_bytes
+            tasks[-1].append(table.storage.fetch(piece.path))
+        return [spark_api.InputPartition(task) for task in tasks]
+
+    def read(self, partition: spark_api.InputPartition) -> Batches:
+        """Yield the rows of some files."""
+        for path in partition.value or ():  # Spark makes a task without files, too
+            for rows in file_rows(path, self._columns):
+                yield from rows.to_batches(_BATCH_ROWS)
+
+
+class _Changes:
+    """The files that changed in a span, a partition of the table in each task."""
+
+    def __init__(self, path: str, columns: pa.Schema) -> None:
+        self._path, self._columns = path, columns
+        self._whole = changes_schema(open_table(path))
+
+    def _tasks(self, since: str | None, until: str | None) -> list[spark_api.InputPartition]:
+        table = open_table(self._path)
+        found = changed_slices(table, since, until)
+        return [spark_api.InputPartition([paths(table, p) for p in pairs]) for pairs in found]
+
+    def read(self, partition: spark_api.InputPartition) -> Batches:
+        """Yield the changes of one partition of the table."""
+        pairs: Sequence[Files] = partition.value or ()
+        found = net_changes((group_changes(*pair, self._whole) for pair in pairs), self._whole)
+        rows = found.select(self._columns.names).cast(self._columns)
+        yield from rows.to_batches(_BATCH_ROWS)
+
+
+class ChangesReader(_Changes, spark_api.DataSourceReader):
+    """Reads the changes between two moments."""
+
+    def __init__(self, path: str, columns: pa.Schema, since: str, until: str | None) -> None:
+        super().__init__(path, columns)
+        self._since, self._until = None if since == "earliest" else since, until
+
+    def partitions(self) -> Sequence[spark_api.InputPartition]:
+        """Return the changed files, by partition of the table."""
+        return self._tasks(self._since, self._until)
+
+
+class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the changes since the previous offset; an offset is `{"instant": 17 digits}`."""
+
+    def __init__(self, path: str, columns: pa.Schema, starting: str | None) -> None:
+        super().__init__(path, columns)
+        self._starting, self._end = starting, ""
+
+    def initialOffset(self) -> dict[str, str]:
+        """Return the newest commit up to `starting`; "" is the start of the table."""
+        table = open_table(self._path)
+        commits = settled_commits(table.timeline)
+        if self._starting is None:
+            raise InvalidConfig(
+                "a stream has the changes of a table: say from where on, with "
+                ".option('starting', 'earliest') (first all rows, as inserts), 'latest' or a moment"
+            )
+        if self._starting in ("earliest", "latest"):
+            return {"instant": max(commits, default="") if self._starting == "latest" else ""}
+        first = parse_time(self._starting, table.config)
+        before = [time17 for time17 in commits if time17 <= first]
+        if not before and table.timeline.archived():
+            raise InvalidConfig(
+                f"`starting` {first} is before the commits that were not archived: give "
+                f"{commits[0] if commits else 'a later time'} or a later one, or 'earliest'"
+            )
+        return {"instant": max(before, default="")}
+
+    def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> dict[str, str]:
+        """Return the newest commit that no open one precedes."""
+        newest = max(settled_commits(open_table(self._path).timeline), default="")
+        newest = min(newest, self._end) if self._end else newest
+        return {"instant": max(start["instant"], newest)}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read up to the newest commit of now."""
+        self._end = max(settled_commits(open_table(self._path).timeline), default="0")
+
+    def partitions(
+        self, start: Mapping[str, str], end: Mapping[str, str]
+    ) -> Sequence[spark_api.InputPartition]:
+        """Return the files that changed after `start` up to `end`, by partition of the table."""
+        first, last = start["instant"], end["instant"]
+        if first == last:
+            return []
+        try:
+            self._refuse_undone(first)
+            return self._tasks(first or None, last)
+        except HoodieError as error:
+            raise type(error)(
+                f"the stream cannot continue from its offset {first or '(the start)'} of the table "
+                f"{self._path}: {error}. Or start it with a new checkpoint folder: "
+                "starting='earliest' gives all rows again, for an empty target; a commit of "
+                "`table.history()` skips the changes before it"
+            ) from None
+
+    def _refuse_undone(self, first: str) -> None:
+        table = open_table(self._path)
+        listing = table.timeline.listing
+        start = table.timeline.start(listing)
+        if first and start <= first and first not in listing.commit_times:
+            raise InvalidConfig(
+                f"commit {first} was rolled back or restored after the stream had read it, so what "
+                "it passed on is no state of this table"
+            )
