@@ -1,4 +1,4 @@
-"""The command line: `python -m hoodie_nb demo | doctor | fsck PATH`.
+"""The command line: `python -m hoodie_nb demo | doctor | fsck | history | clean`.
 
 Exit codes: 0 success, 1 a finding or a failure, 2 an invalid command line, 130 after Ctrl-C, 143
 after SIGTERM, 141 if the reader of the output has closed it.
@@ -49,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_doctor(commands.add_parser("doctor", help="report what is installed or missing"))
     _add_fsck(commands.add_parser("fsck", help="report problems in a table and their fixes"))
+    _add_history(commands.add_parser("history", help="list a table's commits"))
+    _add_clean(commands.add_parser("clean", help="delete files that no retained snapshot reads"))
     return root
 
 
@@ -109,6 +111,29 @@ def _add_fsck(fsck: argparse.ArgumentParser) -> None:
     fsck.set_defaults(run=_fsck)
 
 
+def _add_history(history: argparse.ArgumentParser) -> None:
+    history.description = "List the commits of a table with what they wrote, oldest first."
+    history.add_argument("path", metavar="PATH", help="the table's folder")
+    history.add_argument(
+        "--last", type=int, default=20, metavar="N", help="only the last N commits (default: 20)"
+    )
+    history.set_defaults(run=_history)
+
+
+def _add_clean(clean: argparse.ArgumentParser) -> None:
+    clean.description = (
+        "Delete the base files that no retained snapshot reads. Without a number the table's own "
+        "options decide what is retained, as after each commit."
+    )
+    clean.add_argument("path", metavar="PATH", help="the table's folder")
+    clean.add_argument("--dry-run", action="store_true", help="list the files, delete nothing")
+    kept = clean.add_mutually_exclusive_group()
+    kept.add_argument("--commits", type=int, metavar="N", help="retain the last N commits")
+    kept.add_argument("--hours", type=int, metavar="N", help="retain the commits of N hours")
+    kept.add_argument("--versions", type=int, metavar="N", help="retain N versions of each file")
+    clean.set_defaults(run=_clean)
+
+
 def _demo(args: Arguments) -> int:
     from hoodie_nb.programs.demo import DemoSettings, run
 
@@ -132,6 +157,26 @@ def _fsck(args: Arguments) -> int:
         print(f"- {finding.what}\n  fix: {finding.fix}")
     print(f"{args.path}: {counted(len(findings), 'finding') if findings else 'clean'}")
     return 1 if findings else 0
+
+
+def _history(args: Arguments) -> int:
+    from hoodie_nb.api import Table
+
+    commits = Table.open(args.path).history()
+    columns = ["requested_time", "operation", "inserts", "updates", "deletes", "bytes_written"]
+    print(commits[columns].tail(args.last).to_string(index=False))
+    return 0
+
+
+def _clean(args: Arguments) -> int:
+    from hoodie_nb.api import Table
+
+    given = {name: getattr(args, name) for name in ("commits", "hours", "versions", "dry_run")}
+    cleaned = Table.open(args.path).clean(**given)
+    if args.dry_run:
+        print(*cleaned.files, sep="\n", end="\n" if cleaned.files else "")
+    print(cleaned)
+    return 0
 
 
 if __name__ == "__main__":

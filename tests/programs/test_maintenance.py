@@ -1,0 +1,57 @@
+"""The command line for a table's maintenance: what it prints, what it changes, its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import hoodie_nb as hn
+from hoodie_nb.__main__ import main
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> hn.Table:
+    """Return a table of four commits, each of which rewrites its only file."""
+    made = hn.Table.create(tmp_path / "t", schema=pa.schema([("k", pa.string())]), record_key="k")
+    for number in range(4):
+        made.upsert(pa.table({"k": ["same", f"new{number}"]}))
+    return made
+
+
+def files(table: hn.Table) -> list[str]:
+    """Return the names of all base files, whether a snapshot reads them or not."""
+    return sorted(path.name for path in Path(table.path).rglob("*.parquet"))
+
+
+def test_history_lists_the_last_commits(table, capsys):
+    """Each commit is a line with its counts; `--last` limits them."""
+    times = table.history()["requested_time"].tolist()
+    assert main(["history", table.path]) == 0
+    printed = capsys.readouterr().out
+    assert [time for time in times if time in printed] == times
+    assert main(["history", table.path, "--last", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert times[-1] in printed and times[-2] not in printed
+
+
+def test_a_dry_run_of_clean_lists_the_files_and_keeps_them(table, capsys):
+    """The files that are listed are those that a clean then deletes."""
+    before = files(table)
+    assert main(["clean", table.path, "--dry-run", "--commits", "1"]) == 0
+    *listed, summary = capsys.readouterr().out.splitlines()
+    assert files(table) == before and "2 files to delete" in summary
+    assert main(["clean", table.path, "--commits", "1"]) == 0
+    assert "2 files deleted" in capsys.readouterr().out
+    assert sorted(set(before) - set(files(table))) == sorted(listed)
+    assert len(table.to_arrow()) == 5 and table.fsck() == []
+
+
+def test_clean_takes_one_retention_only(table, capsys):
+    """Two retentions are an invalid command line, and a number below one is an error."""
+    with pytest.raises(SystemExit) as end:
+        main(["clean", table.path, "--commits", "1", "--hours", "1"])
+    assert end.value.code == 2 and "not allowed with" in capsys.readouterr().err
+    assert main(["clean", table.path, "--commits", "0"]) == 1
+    assert "InvalidConfig" in capsys.readouterr().err and len(files(table)) == 4
