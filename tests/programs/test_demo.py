@@ -312,7 +312,9 @@ def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("error: InvalidConfig: days=0")
 
 
-@pytest.mark.parametrize("wrong", [[], ["dance"], ["demo", "--days", "many"], ["fsck"], ["history"], ["clean"]])
+@pytest.mark.parametrize(
+    "wrong", [[], ["dance"], ["demo", "--days", "many"], ["fsck"], ["history"], ["clean"]]
+)
 def test_an_unknown_command_exits_with_2(wrong, capsys):
     """For a typing error the usage is printed."""
     with pytest.raises(SystemExit) as ended:
