@@ -31,6 +31,7 @@ from hoodie_nb.reads import TableReads
 from hoodie_nb.runners.batch import Commit, completed, write_arrow
 from hoodie_nb.runners.conditional import change_rows
 from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.commits import OVERWRITES
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import refuse_not_null, storable
@@ -162,6 +163,23 @@ class Table(TableReads, TableMaintenance):
     def insert(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
         """Add rows without checking whether their keys exist: `repair` removes duplicates."""
         return self._write(data, "insert", on_bad_record)
+
+    def insert_overwrite(
+        self,
+        data: Any,  # noqa: ANN401
+        *,
+        scope: str = "partitions",
+        on_bad_record: str = "fail",
+    ) -> Commit | None:
+        """Replace all rows of the partitions that `data` has rows of, or of the whole table.
+
+        `scope`: "partitions" or "table" (also without rows, which empties it). Of several rows with
+        one key one is written, as in `upsert`. The files stay for time travel. None if there is
+        nothing to replace and to write.
+        """
+        if scope not in OVERWRITES:
+            raise InvalidConfig(f"scope={scope!r}: choose from {list(OVERWRITES)}")
+        return self._write(data, OVERWRITES[scope], on_bad_record)
 
     def delete(
         self,

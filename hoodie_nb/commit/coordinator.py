@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.cleaning import clean_after_commit
+from hoodie_nb.commit.overwriting import completed_file, groups_to_keep, replaced_groups
 from hoodie_nb.commit.prepared import (
     Prepared,
     Writing,
@@ -39,7 +40,7 @@ from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, Invali
 from hoodie_nb.index.job_keys import add_instant
 from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
-from hoodie_nb.table.commits import WriteStatus, encode_commit
+from hoodie_nb.table.commits import WriteStatus, action_of
 from hoodie_nb.table.keys import refuse_colliding_folders
 from hoodie_nb.table.publish import staged_folder, staged_of, sweep
 from hoodie_nb.table.timeline import Instant, State
@@ -54,10 +55,10 @@ class WriteCoordinator(Recovery):
 
     # --- one checkpoint -----------------------------------------------------------------------
 
-    def begin(self, after: str = "") -> Instant:
+    def begin(self, after: str = "", action: str = "commit") -> Instant:
         """Create a new inflight instant on the timeline, later than `after`."""
         failpoints.hit("coord.requested.pre")
-        instant = self.table.timeline.request(after=after)
+        instant = self.table.timeline.request(action, after=after)
         self.begun = instant.requested_time
         self._events.emit("instant_requested", instant=instant.requested_time)
         failpoints.hit("coord.requested.post")
@@ -83,7 +84,7 @@ class WriteCoordinator(Recovery):
         if instant is not None:
             staged = staged_folder(instant.requested_time, self._nonce)
             table.storage.make_folder(staged)
-        groups = table.groups_to_write()
+        groups = groups_to_keep(table.groups_to_write(), intake.operation)
         if records:
             open_time, earlier = records[0].instant_time, merged(records)
             refuse_moved(records, groups.instants)
@@ -127,7 +128,7 @@ class WriteCoordinator(Recovery):
             if records:
                 instant = Instant(records[0].instant_time, "commit", State.INFLIGHT)
             elif not shape.pipeline.serial_instant:
-                instant = self.begin()
+                instant = self.begin(action=action_of(intake.operation))
             work = Writing(self.plan(instant, intake, shape, records))
             yield work
             instant = instant or next(iter(self._own()), None)
@@ -149,13 +150,12 @@ class WriteCoordinator(Recovery):
         plan, statuses = work.plan, work.statuses
         refuse_conflicts(statuses)
         refuse_other_instants(statuses, instant.requested_time if instant else "", self._nonce)
-        refuse_colliding_folders(
-            plan.storage, plan.groups.slices, {s.partition_path for s in statuses}
-        )
+        groups, paths = self.table.cached_file_groups, {s.partition_path for s in statuses}
+        refuse_colliding_folders(plan.storage, {**groups.slices, **plan.groups.slices}, paths)
         failpoints.hit("coord.statuses.pre")
-        if instant is not None and (
-            keep_empty or any(s.file_name for s in statuses) or self._missed(statuses, plan)
-        ):
+        replaced = replaced_groups(groups, plan.intake.operation, statuses)
+        keep = keep_empty or bool(replaced) or any(s.file_name for s in statuses)
+        if instant is not None and (keep or self._missed(statuses, plan)):
             add_instant(plan, instant.requested_time)
             return Prepared(
                 instant.requested_time,
@@ -164,6 +164,7 @@ class WriteCoordinator(Recovery):
                 plan.intake.operation,
                 plan.groups.instants,
                 tuple(statuses),
+                replaced=replaced,
             )
         if instant is not None and not plan.ordinal:
             self.table.timeline.remove(instant)
@@ -252,11 +253,9 @@ class WriteCoordinator(Recovery):
         done = done or self.table.timeline.completed(time17)
         whole = done is None or self.notes.ends_with(time17, records)
         if done is None:
-            notes, avro = self.notes.of(records, intake), self.table.timeline.layout.avro
-            content = encode_commit(time17, statuses, last.operation, notes, avro=avro)
-            instant = Instant(time17, "commit", State.INFLIGHT)
+            content = completed_file(self.table, last, statuses, self.notes.of(records, intake))
             try:
-                done = publish(self.table, self._events, instant, statuses, content)
+                done = publish(self.table, self._events, last.pending, statuses, content)
             except OSError as error:
                 why = f"instant {time17} was not applied: {error}"
                 raise CommitFailed(why, retryable=True) from error
@@ -281,7 +280,8 @@ class WriteCoordinator(Recovery):
     ) -> None:
         """Do the steps after the point of no return; `recover` and `complete` repeat them."""
         time17, table = done.requested_time, self.table
-        if statuses and records[0].base == table.cached_file_groups.instants:
+        same = records[0].base == table.cached_file_groups.instants
+        if statuses and same and not records[-1].replaced:
             table.remember(time17, statuses)
         try:
             self.progress.record(checkpoints_of(records), time17)

@@ -20,9 +20,9 @@ its instant, or by the position of its query.
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -30,7 +30,7 @@ from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.record_folder import RecordFolder
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.table.checksums import LOST
-from hoodie_nb.table.commits import CommitMetadata, WriteStatus
+from hoodie_nb.table.commits import CommitMetadata, WriteStatus, action_of
 from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import staged_folder
@@ -50,7 +50,8 @@ class Prepared:
     """One prepared checkpoint of the instant `instant_time` (all of them, if it was redone).
 
     `from_seals`: its rows are those of sealed checkpoints, whose runs still exist. `undone`: a redo
-    has removed its instant from the timeline, or is about to.
+    has removed its instant from the timeline, or is about to. `replaced` are the file groups, by
+    partition path, that an overwrite removes from the table.
     """
 
     instant_time: str
@@ -62,6 +63,12 @@ class Prepared:
     replaces: str | None = None
     from_seals: bool = False
     undone: bool = False
+    replaced: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> Instant:
+        """Return its instant, inflight."""
+        return Instant(self.instant_time, action_of(self.operation), State.INFLIGHT)
 
     @property
     def path(self) -> str:

@@ -7,7 +7,7 @@ from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.runners.settling import settle
-from hoodie_nb.table.commits import CommitMetadata
+from hoodie_nb.table.commits import OVERWRITES, CommitMetadata
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.timeline import Instant
 from hoodie_nb.writer.input import arrow_rows
@@ -60,7 +60,7 @@ def write_arrow(
     rows = arrow_rows(data, table.schema, intake.check)
     intake.check_names(rows.schema)
     keyed = keyed_in_order(rows, intake)
-    if keyed.num_rows == 0:
+    if keyed.num_rows == 0 and operation != OVERWRITES["table"]:
         return None
     coordinator = WriteCoordinator(table, events)
     settle(coordinator, events)

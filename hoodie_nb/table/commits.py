@@ -26,6 +26,14 @@ from hoodie_nb.table.storage import joined
 
 _CHECKSUM, _JSON, _AVRO = "_hoodie_nb_checksum", "2-", "3-"
 _SCHEMA = load_schema("HoodieCommitMetadata")
+_IDS = {"type": "map", "values": {"type": "array", "items": "string"}}
+_REPLACED = {"name": "partitionToReplaceFileIds", "type": ["null", _IDS], "default": None}
+_REPLACE_SCHEMA = {
+    **_SCHEMA,
+    "name": _SCHEMA["name"].replace("HoodieCommit", "HoodieReplaceCommit"),
+    "fields": [*_SCHEMA["fields"], _REPLACED],
+}
+OVERWRITES = {"partitions": "insert_overwrite", "table": "insert_overwrite_table"}  # by scope
 _COUNTERS = ["numWrites", "numInserts", "numUpdateWrites", "numDeletes"]
 _COUNTERS += ["totalWriteBytes", "fileSizeInBytes"]
 _ZEROS = ["numUpdates", "totalWriteErrors", "totalLogReadTimeMs", "totalLogRecords"]
@@ -186,15 +194,24 @@ def _checksum_of_notes(extra: Mapping[str, str]) -> str:
     return f"{zlib.crc32(json.dumps(carried, sort_keys=True).encode()):08x}"
 
 
+def action_of(operation: str) -> str:
+    """Return the action of an operation's instants."""
+    return "replacecommit" if operation in OVERWRITES.values() else "commit"
+
+
 def encode_commit(
     time17: str,
     statuses: Sequence[WriteStatus],
     operation: str,
     extra: Mapping[str, str],
     *,
+    replaced: Mapping[str, Sequence[str]] | None = None,
     avro: bool = False,
 ) -> bytes:
-    """Return the completed file of the commit of `statuses` at an instant, in JSON or Avro."""
+    """Return the completed file of the commit of `statuses` at an instant, in JSON or Avro.
+
+    `replaced` are the file groups, by partition path, that an overwrite removes from the table.
+    """
     partitions: dict[str, list[dict[str, Any]]] = {}
     for status in statuses:
         partitions.setdefault(status.partition_path, []).append(_stat(status))
@@ -204,10 +221,13 @@ def encode_commit(
         "extraMetadata": {**extra},
         "operationType": operation.upper(),
     }
+    if replaced is not None:
+        content["partitionToReplaceFileIds"] = {p: [*ids] for p, ids in replaced.items()}
     if avro:
-        content = decode(encode(_SCHEMA, content))  # with every field, as readers will see it
+        schema = _SCHEMA if replaced is None else _REPLACE_SCHEMA
+        content = decode(encode(schema, content))  # with every field, as readers will see it
         content["extraMetadata"][_CHECKSUM] = _checksum(time17, content, _AVRO)
-        return encode(_SCHEMA, content)
+        return encode(schema, content)
     content["extraMetadata"] = {**extra, _CHECKSUM: _checksum(time17, content, _JSON)}
     return json.dumps(content, indent=2).encode()
 

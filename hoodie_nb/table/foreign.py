@@ -20,6 +20,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
@@ -29,7 +30,7 @@ from hoodie_nb.table.keys import partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.table.storage import META, Storage
-from hoodie_nb.table.timeline import COMMITS, Instant
+from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
@@ -110,6 +111,17 @@ def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None
             _refuse_foreign(table, pending)
 
 
+def is_overwrite(timeline: Timeline, pending: Instant) -> bool:
+    """Whether a pending replacecommit has no plan: it is an overwrite, which can be rolled back.
+
+    Clusterings have one, and so have overwrites of newer versions of Hudi.
+    """
+    with contextlib.suppress(OSError):
+        plan = timeline.read(replace(pending, state=State.REQUESTED))
+        return pending.action == "replacecommit" and not plan
+    return False
+
+
 def _refuse_foreign(table: TableHandle, pending: Instant) -> None:
     """Raise ConcurrentWriter if a pending commit belongs to another engine that may be alive."""
     path = f"{META}/.heartbeat"
@@ -120,7 +132,7 @@ def _refuse_foreign(table: TableHandle, pending: Instant) -> None:
                 f"another engine writes instant {pending.requested_time} of "
                 f"{table.storage.root} (heartbeat {age // 1000} s ago): wait until it ends"
             )
-    if pending.action != "commit":
+    if pending.action != "commit" and not is_overwrite(table.timeline, pending):
         raise ConcurrentWriter(
             f"{pending} of {table.storage.root} is another engine's plan: let that engine "
             "complete or cancel it"

@@ -29,6 +29,7 @@ from hoodie_nb.table.file_groups import (
     Folder,
     table_folders,
 )
+from hoodie_nb.table.foreign import is_overwrite
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.lost import ACCEPT, trace, vanished
@@ -72,7 +73,8 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"{REPAIR}, unless a write is running"
     for instant in table.timeline.pending():
         lost = vanished(table, instant) if instant.action in COMMITS else None
-        fix = next_write if instant.action in ("commit", "rollback", "clean") else _THEIRS
+        own = instant.action in ("commit", "rollback", "clean")
+        fix = next_write if own or is_overwrite(table.timeline, instant) else _THEIRS
         if instant.action == "clean":
             try:
                 read_plan(table, instant)

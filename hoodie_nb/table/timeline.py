@@ -176,7 +176,7 @@ class Timeline:
         Raises FileExistsError if the instant has a completed file.
         """
         done = Instant(instant.requested_time, instant.action, State.COMPLETED)
-        if instant.action == "commit":
+        if instant.action in COMMITS:
             failpoints.hit("coord.commit.pre")
         if self.layout.number == 2:
             if self._completed(instant.requested_time, instant.action) is not None:

@@ -163,7 +163,8 @@ def upgrade(root: str | Path, version: int = 9) -> None:
 def committed_files(root: str | Path) -> set[str]:
     """Return the paths that the completed commits name, read without the library."""
     found: set[str] = set()
-    for file in timeline_folder(root).glob("*.commit"):
+    folder = timeline_folder(root)
+    for file in (*folder.glob("*.commit"), *folder.glob("*.replacecommit")):
         content = commit_content(file)
         for stats in content["partitionToWriteStats"].values():
             found |= {stat["path"] for stat in stats}

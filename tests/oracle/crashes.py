@@ -16,20 +16,22 @@ from hoodie_nb import Table
 
 from .client import BLOOM, BROKEN, JavaError, Judge
 
-_UPSERT = """
+_WRITE = """
 import sys
 import pyarrow.parquet as pq
 from hoodie_nb import Table
-Table.open(sys.argv[1]).upsert(pq.read_table(sys.argv[2]))
+getattr(Table.open(sys.argv[1]), sys.argv[3])(pq.read_table(sys.argv[2]))
 """
 
 
-def die_at(failpoint: str, table: Table, rows: pa.Table, scratch: Path) -> None:
-    """Upsert in another process that is killed at the failpoint."""
+def die_at(
+    failpoint: str, table: Table, rows: pa.Table, scratch: Path, *, call: str = "upsert"
+) -> None:
+    """Write in another process that is killed at the failpoint."""
     file = scratch / "rows.parquet"
     pq.write_table(rows, file)
     armed = {"HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": failpoint}
-    command = [sys.executable, "-c", _UPSERT, table.path, str(file)]
+    command = [sys.executable, "-c", _WRITE, table.path, str(file), call]
     done = subprocess.run(
         command, env=os.environ | armed, capture_output=True, text=True, timeout=120, check=False
     )

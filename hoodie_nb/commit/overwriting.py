@@ -1,0 +1,46 @@
+"""Overwriting partitions or the whole table: a replacecommit, in one atomic instant.
+
+*Work flow*: the writers see a table without file groups, so every row is a new one, in a new file
+group. The completed file names the file groups that are replaced: those of the partitions that got
+rows, or all. Readers leave them out from that instant on, so a crash before the completed file
+changes nothing, and none after it can bring them back.
+
+*On disk*: `T.replacecommit`, with `partitionToReplaceFileIds`. Its requested file is empty: it has
+no plan that another engine could continue, and is rolled back like a commit.
+
+*Source:* InsertOverwriteCommitActionExecutor, HoodieReplaceCommitMetadata.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hoodie_nb.commit.prepared import Prepared
+from hoodie_nb.table.commits import OVERWRITES, WriteStatus, action_of, encode_commit
+from hoodie_nb.table.file_groups import FileGroups
+from hoodie_nb.table.handle import TableHandle
+
+
+def groups_to_keep(groups: FileGroups, operation: str) -> FileGroups:
+    """Return the file groups that the writers of an operation build on."""
+    if action_of(operation) == "commit":
+        return groups
+    return FileGroups(instants=groups.instants)
+
+
+def replaced_groups(
+    groups: FileGroups, operation: str, statuses: Sequence[WriteStatus]
+) -> dict[str, list[str]]:
+    """Return the file groups that the result of an operation replaces, by partition path."""
+    if action_of(operation) == "commit":
+        return {}
+    written = {status.partition_path for status in statuses}
+    paths = groups.slices if operation == OVERWRITES["table"] else written & groups.slices.keys()
+    return {path: sorted(groups.slices[path]) for path in sorted(paths)}
+
+
+def completed_file(
+    table: TableHandle, record: Prepared, statuses: Sequence[WriteStatus], notes: Mapping[str, str]
+) -> bytes:
+    """Return the completed file of an instant whose last record this is."""
+    replaced = None if record.pending.action == "commit" else record.replaced
+    time17, operation, avro = record.instant_time, record.operation, table.timeline.layout.avro
+    return encode_commit(time17, statuses, operation, notes, replaced=replaced, avro=avro)
