@@ -31,6 +31,7 @@ from hoodie_nb.reads import TableReads
 from hoodie_nb.runners.batch import Commit, completed, write_arrow
 from hoodie_nb.runners.conditional import change_rows
 from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.table.commits import OVERWRITES
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.properties import TableConfig
@@ -42,6 +43,8 @@ from hoodie_nb.writer.pipelines import PIPELINES, Shape
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+Wait = str | float | None
 
 
 class Table(TableReads, TableMaintenance):
@@ -156,13 +159,43 @@ class Table(TableReads, TableMaintenance):
 
     # --- batch writes ---------------------------------------------------------------------------
 
-    def upsert(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
-        """Insert or update rows by record key; None (which is no `since`) if `data` has no rows."""
-        return self._write(data, "upsert", on_bad_record)
+    def upsert(
+        self,
+        data: Any,  # noqa: ANN401
+        *,
+        on_bad_record: str = "fail",
+        wait: Wait = None,
+    ) -> Commit | None:
+        """Insert or update rows by record key; None (which is no `since`) if `data` has no rows.
 
-    def insert(self, data: Any, *, on_bad_record: str = "fail") -> Commit | None:  # noqa: ANN401
+        `wait`: how long to wait for another process that writes the table, in seconds or as "30
+        seconds" (None: not at all), before ConcurrentWriter is raised. The same for all writes.
+        """
+        return self._write(data, "upsert", on_bad_record, wait)
+
+    def insert(
+        self,
+        data: Any,  # noqa: ANN401
+        *,
+        on_bad_record: str = "fail",
+        wait: Wait = None,
+    ) -> Commit | None:
         """Add rows without checking whether their keys exist: `repair` removes duplicates."""
-        return self._write(data, "insert", on_bad_record)
+        return self._write(data, "insert", on_bad_record, wait)
+
+    def bulk_insert(
+        self,
+        data: Any,  # noqa: ANN401
+        *,
+        on_bad_record: str = "fail",
+        wait: Wait = None,
+    ) -> Commit | None:
+        """Add rows as `insert` does, but only to new files: for a first load, no file is rewritten.
+
+        The rows of each file are sorted by key. In this process a file has a key range of its own,
+        which later upserts use to skip it; on Spark each task's files span all keys.
+        """
+        return self._write(data, "bulk_insert", on_bad_record, wait)
 
     def insert_overwrite(
         self,
@@ -170,6 +203,7 @@ class Table(TableReads, TableMaintenance):
         *,
         scope: str = "partitions",
         on_bad_record: str = "fail",
+        wait: Wait = None,
     ) -> Commit | None:
         """Replace all rows of the partitions that `data` has rows of, or of the whole table.
 
@@ -179,7 +213,7 @@ class Table(TableReads, TableMaintenance):
         """
         if scope not in OVERWRITES:
             raise InvalidConfig(f"scope={scope!r}: choose from {list(OVERWRITES)}")
-        return self._write(data, OVERWRITES[scope], on_bad_record)
+        return self._write(data, OVERWRITES[scope], on_bad_record, wait)
 
     def delete(
         self,
@@ -187,6 +221,7 @@ class Table(TableReads, TableMaintenance):
         *,
         where: Any = None,  # noqa: ANN401
         on_bad_record: str = "fail",
+        wait: Wait = None,
     ) -> Commit | None:
         """Delete the rows with these keys, or those for which `where` is true; None if none match.
 
@@ -198,28 +233,44 @@ class Table(TableReads, TableMaintenance):
         if (data is None) == (where is None):
             raise InvalidConfig("delete: give either rows or keys, or where=")
         if where is not None:
-            return self._change(where, None)
+            return self._change(where, None, wait)
         rows = rows_of_keys(data, self._handle.config)
-        return self._write(rows, "delete", on_bad_record)
+        return self._write(rows, "delete", on_bad_record, wait)
 
-    def update(self, *, where: Any, set: Mapping[str, Any]) -> Commit | None:  # noqa: ANN401
+    def update(
+        self,
+        *,
+        where: Any,  # noqa: ANN401
+        set: Mapping[str, Any],
+        wait: Wait = None,
+    ) -> Commit | None:
         """Set columns of the rows for which `where` is true; None if there are none.
 
         `set`: a constant, or a pyarrow expression over the old row, by column; None sets null.
         Record key and partition columns cannot be set (InvalidConfig). See `runners.conditional`.
         """
-        return self._change(where, set)
+        return self._change(where, set, wait)
 
-    def _change(self, where: object, values: Mapping[str, Any] | None) -> Commit | None:
+    def _change(self, where: object, values: Mapping[str, Any] | None, wait: Wait) -> Commit | None:
         handle = self._handle
-        with writing(handle.storage), handle.timeline.listed_once():
+        with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
             return change_rows(handle, where, values, self.events)
 
-    def _write(self, data: Any, operation: str, on_bad_record: str) -> Commit | None:  # noqa: ANN401
+    def _writing(self, wait: Wait) -> contextlib.AbstractContextManager[None]:
+        """Hold the table for one write."""
+        return writing(self._handle.storage, 0.0 if wait is None else seconds(wait, "wait"))
+
+    def _write(
+        self,
+        data: Any,  # noqa: ANN401
+        operation: str,
+        on_bad_record: str,
+        wait: Wait,
+    ) -> Commit | None:
         check_supported(on_bad_record=on_bad_record)
         handle = self._handle
-        with writing(handle.storage), handle.timeline.listed_once():
+        with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
             if hasattr(data, "sparkSession"):
                 return self._write_dataframe(data, operation)

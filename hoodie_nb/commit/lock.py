@@ -26,6 +26,7 @@ import io
 import os
 import stat
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ from hoodie_nb.table.local_storage import fence
 from hoodie_nb.table.storage import OURS, Storage, permitted
 
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-_TRIES = 10
+_TRIES, _POLL_S = 10, 0.05
 
 
 class _Held:
@@ -66,21 +67,28 @@ class _Held:
         """Return the description of the job that holds the table; None if there is none."""
         return None if self.file is None else self._job
 
-    def take(self, storage: Storage, purpose: str, *, job: bool = False) -> io.FileIO:
-        """Lock the file; closing it releases the lock. ConcurrentWriter if it is taken."""
-        for _ in range(_TRIES):
-            file = None
+    def take(
+        self, storage: Storage, purpose: str, *, job: bool = False, until: float = 0.0
+    ) -> io.FileIO:
+        """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`."""
+        tries = 0
+        while tries < _TRIES:
+            file, tries = None, tries + 1
             try:
                 file = _opened(storage)
                 if lock_file(file, storage, purpose):
                     self._job = purpose if job else None
                     self._file = weakref.ref(file)
                     return file
-            except BaseException:
+            except BaseException as error:
                 if file is not None:
                     file.close()
-                raise
-            file.close()
+                if not isinstance(error, ConcurrentWriter) or time.monotonic() >= until:
+                    raise
+                time.sleep(_POLL_S)
+                tries = 0
+            else:
+                file.close()
         raise ConcurrentWriter(f"{PATH} of {storage.root} keeps being replaced: stop that program")
 
     def wait_until_unused(self) -> None:
@@ -134,8 +142,8 @@ def _without_forks() -> Iterator[None]:
 
 
 @contextmanager
-def writing(storage: Storage) -> Iterator[None]:
-    """Hold the table for one write; ConcurrentWriter if another process has it."""
+def writing(storage: Storage, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the table for one write; ConcurrentWriter if another process has it for `wait_s`."""
     held = _held(storage)
     with held.mutex:
         if held.in_use and held.thread != threading.get_ident():
@@ -145,19 +153,19 @@ def writing(storage: Storage) -> Iterator[None]:
                     "waits for its listeners. Write it in another thread"
                 )
             held.wait_until_unused()
-        with _write(held, storage):
+        with _write(held, storage, wait_s):
             yield
 
 
 @contextmanager
-def _write(held: _Held, storage: Storage) -> Iterator[None]:
+def _write(held: _Held, storage: Storage, wait_s: float = 0.0) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer, held.thread = held.thread, threading.get_ident()
     try:
         if held.file is not None:  # a job of this process holds it, or an outer call
             yield
             return
-        with held.take(storage, "a batch write"):
+        with held.take(storage, "a batch write", until=time.monotonic() + wait_s):
             yield
     finally:
         held.thread = outer

@@ -20,10 +20,13 @@ from hoodie_nb.table.handle import TableHandle
 
 
 def groups_to_keep(groups: FileGroups, operation: str) -> FileGroups:
-    """Return the file groups that the writers of an operation build on."""
-    if action_of(operation) == "commit":
-        return groups
-    return FileGroups(instants=groups.instants)
+    """Return the file groups that the writers of an operation build on.
+
+    A bulk insert rewrites no file, however small.
+    """
+    if action_of(operation) == "replacecommit" or operation == "bulk_insert":
+        return FileGroups(instants=groups.instants)
+    return groups
 
 
 def replaced_groups(

@@ -26,7 +26,7 @@ class KeyRouter:
 
     def __init__(self, plan: WritePlan, index: Index) -> None:
         self._plan, self._index = plan, index
-        self._inserts = plan.intake.operation == "insert"
+        self._inserts = plan.intake.adds
         self._tasks_of = balanced_tasks(plan.groups, plan.tasks)
 
     def route(self, keyed: pa.Table) -> Iterator[tuple[int, pa.Table]]:

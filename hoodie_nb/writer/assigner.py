@@ -112,7 +112,7 @@ class FileIdAssigner:
     def _deletes_of_copies(self, piece: pa.Table, ids: pa.Array) -> tuple[pa.Table, pa.Array]:
         """Return the deletes of keys that other file groups have, too, with those file ids."""
         deletes = np.flatnonzero(is_delete(piece))
-        if len(deletes) == 0 or self._plan.intake.operation == "insert":
+        if len(deletes) == 0 or self._plan.intake.adds:
             return piece.slice(0, 0), ids[:0]
         rows, theirs = [np.empty(0, np.int64)], list[str]()
         chosen = piece.select([PARTITION_PATH, RECORD_KEY]).take(pa.array(deletes))
@@ -138,7 +138,7 @@ class FileIdAssigner:
     def _located(self, piece: pa.Table) -> pa.Array:
         partitions = piece.column(PARTITION_PATH).combine_chunks()
         keys = piece.column(RECORD_KEY).combine_chunks()
-        if self._plan.intake.operation == "insert":
+        if self._plan.intake.adds:
             first = np.ones(len(keys), dtype=bool)  # every row is a separate record
         else:
             first = first_of_run(partitions, keys)
@@ -161,7 +161,7 @@ class FileIdAssigner:
         return pa.concat_arrays(found)
 
     def _of_partition(self, partition: str, keys: pa.Array) -> pa.Array:
-        if self._last and self._plan.intake.operation != "insert":
+        if self._last and not self._plan.intake.adds:
             last_partition, last_key, last_id = self._last
             if partition == last_partition and keys[0].as_py() == last_key:
                 rest = keys[1:]
@@ -170,7 +170,7 @@ class FileIdAssigner:
         return self._of_partition_new(partition, keys)
 
     def _of_partition_new(self, partition: str, keys: pa.Array) -> pa.Array:
-        if self._plan.intake.operation == "insert":
+        if self._plan.intake.adds:
             located = pa.nulls(len(keys), pa.string())
         else:
             located = self._index.locate(partition, keys)

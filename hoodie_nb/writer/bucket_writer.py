@@ -107,7 +107,7 @@ class BucketWriter:
             self._file_name(bucket),
             f"{plan.instant_time}_{self._attempt.task}_",
             self._next_row,
-            keep_all=plan.intake.operation == "insert",
+            keep_all=plan.intake.adds,
         )
 
     def _file_name(self, bucket: Bucket) -> str:
@@ -231,7 +231,7 @@ class BucketWriter:
         """Return the bucket's rows sorted by key, from memory or from a memory-mapped file."""
         rest = [buffer.fold(pa.concat_tables(bucket.waiting))] if bucket.waiting else []
         bucket.waiting, bucket.waiting_bytes = [], 0
-        if self._plan.intake.rule.fills and self._plan.intake.operation != "insert":
+        if self._plan.intake.rule.fills and not self._plan.intake.adds:
             rest += itertools.chain.from_iterable(map(read_run, bucket.runs))
             return self._plan.intake.rule.fold(pa.concat_tables(rest))
         if not bucket.runs:
@@ -243,7 +243,7 @@ class BucketWriter:
         path = f"{path}{next(self._serial)}"
         schema = self._plan.intake.keyed_schema
         with open(path, "xb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            if self._plan.intake.operation == "insert":
+            if self._plan.intake.adds:
                 for piece in itertools.chain.from_iterable(runs):
                     writer.write_table(piece.cast(schema))
             else:

@@ -178,7 +178,7 @@ class WriteBuffer:
 
         All rows are also returned if they fill one another: the result depends on each of them.
         """
-        if self._plan.intake.operation == "insert" or self._plan.intake.rule.fills:
+        if self._plan.intake.adds or self._plan.intake.rule.fills:
             return sort_rows(rows, (RECORD_KEY, SEQ))
         return self._plan.intake.rule.fold(rows)
 

@@ -63,6 +63,11 @@ class Intake:
         return WholeRow(self.config.ordering if self.config.merge_mode == "event_time" else None)
 
     @property
+    def adds(self) -> bool:
+        """Return whether every row is a separate record: keys are neither looked up nor folded."""
+        return self.operation in ("insert", "bulk_insert")
+
+    @property
     def ordering(self) -> str | None:
         """Return the column that decides between versions of a row; None: the newer arrival."""
         return self.rule.ordering

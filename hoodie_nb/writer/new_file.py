@@ -35,7 +35,7 @@ class NewFile:
 
     def accepts(self, folded: pa.Table) -> bool:
         """Whether rows can be appended: no deletes, and no key that is in the file already."""
-        if self._plan.intake.operation == "insert" or folded.num_rows == 0:
+        if self._plan.intake.adds or folded.num_rows == 0:
             return True
         if not pc.all(pc.equal(folded.column(OP), STORE)).as_py():
             return False

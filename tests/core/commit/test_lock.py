@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from hoodie_nb import Table, failpoints
 from hoodie_nb.commit import lock as lock_module
 from hoodie_nb.commit import lock_file
 from hoodie_nb.commit.lock import JobHold, writing
-from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
+from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidConfig, InvalidTable
 from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.storage import STAGED
 
@@ -452,3 +453,46 @@ def test_replacing_a_table_keeps_the_file_that_is_locked(root: Path) -> None:
     assert (root / LOCK).stat().st_ino == before
     assert json.loads((root / LOCK).read_text())["pid"] == os.getpid()
     assert issubclass(ConcurrentWriter, HoodieError)
+
+
+_HOLDER = """
+import sys
+from hoodie_nb.commit.lock import writing
+from hoodie_nb.table.local_storage import LocalStorage
+with writing(LocalStorage(sys.argv[1])):
+    print("holds", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def held_elsewhere(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the table until it reads a line."""
+    command, pipe = [sys.executable, "-c", _HOLDER, str(root)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "holds\n"
+        try:
+            yield holder
+        finally:
+            holder.kill()
+
+
+def test_a_write_waits_for_another_process(root: Path) -> None:
+    """With wait= a write runs once the other process has ended; without, it is refused at once."""
+    table, rows = Table.open(root), pa.Table.from_pylist([ROW], schema=SCHEMA)
+    with held_elsewhere(root) as holder:
+        for wait in (None, 0.2, "100 ms"):
+            with pytest.raises(ConcurrentWriter, match="being written by another process"):
+                table.upsert(rows, wait=wait)
+        before = commits(root)
+        waiting = threading.Thread(target=lambda: table.upsert(rows, wait="100 seconds"))
+        waiting.start()
+        assert commits(root) == before
+        assert holder.stdin is not None
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        waiting.join(100)
+    assert commits(root) == before + 1
+    with pytest.raises(InvalidConfig, match="wait='soon' is not a duration"):
+        table.delete(rows, wait="soon")
