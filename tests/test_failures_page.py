@@ -1,4 +1,4 @@
-"""The pages of failures and types: each row names its tests, and these tests exist."""
+"""The pages that name tests (failures, types, compatibility): these tests exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "failures.md"
-TEXTS = PAGE.read_text() + (ROOT / "docs" / "types.md").read_text()
+VERSIONS = ROOT / "docs" / "compatibility.md"
+TEXTS = PAGE.read_text() + (ROOT / "docs" / "types.md").read_text() + VERSIONS.read_text()
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 _HEAD = re.compile(r"\| (What happens|File) \||\| --- \|")
 
@@ -25,6 +26,14 @@ def test_every_row_has_a_fix_and_a_test() -> None:
     bad = [row for row in rows() if row.count(" | ") != 3 or not _NAMED.search(row)]
     assert bad == []
     assert len(rows()) > 40
+
+
+def test_every_operation_of_the_versions_has_a_test() -> None:
+    """A row says for each table version whether the operation works, and where it is tested."""
+    part = VERSIONS.read_text().partition("| copy-on-write tables |")[2].split("\n\n")[0]
+    cells = [line.split(" | ") for line in part.splitlines()[2:]]
+    assert [row for row in cells if len(row) != 5 or not _NAMED.search(row[4])] == []
+    assert len(cells) > 10
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(_NAMED.findall(TEXTS))))

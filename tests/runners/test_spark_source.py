@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from core.tables import canonical, edited_elsewhere, without_meta
+from core.every_type import EVERY
+from core.tables import canonical, edited_elsewhere, upgrade, without_meta
 from pyspark.errors import PySparkException
 from spark_source import FolderSource
 from test_spark_changes import written
@@ -88,6 +89,40 @@ def test_a_read_has_every_type(spark, source, tmp_path):
     assert canonical(found.cast(table.to_arrow().schema).to_pylist()) == expected
     rows = changed.drop_columns("_change").cast(table.to_arrow().schema)
     assert canonical(rows.to_pylist()) == expected
+
+
+def test_every_type_is_read_by_spark(spark, source, tmp_path):
+    """Edge values and nulls of each type that can be stored, by the format and by a snapshot."""
+    schema = pa.schema(
+        {"id": pa.string()} | {n.replace(" ", "_"): k for n, (k, _) in EVERY.items()}
+    )
+    columns = [pa.array(values, kind) for kind, values in EVERY.values()]
+    table = hn.Table.create(tmp_path / "t", schema=schema, record_key="id")
+    table.upsert(pa.Table.from_arrays([pa.array(["a", "b", "c"]), *columns], schema=schema))
+    expected = canonical(table.to_arrow().to_pylist())
+    for frame in (source.load(table.path), table.snapshot(spark)):
+        found = frame.toArrow().cast(table.to_arrow().schema)
+        assert canonical(found.to_pylist()) == expected
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_tables_of_newer_versions_are_streamed(spark, source, table, tmp_path, version):
+    """A stream into a table of version 8 or 9, and the stream of its changes, as in version 6."""
+    upgrade(table.path, version)
+    changing = hn.Table.open(table.path)
+    first = changing.history()["requested_time"][0]
+    folder = FolderSource(tmp_path / "source", SCHEMA)
+    folder.add(rows("k1", "k90", version=9))
+    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+    hn.write_stream(folder.stream(spark), changing, **settings).wait(120)
+    newest = changing.history()["requested_time"].iloc[-1]
+    stream = stream_of(changing, first)
+    assert stream.initialOffset() == {"instant": first}
+    assert stream.latestOffset({"instant": first}, None) == {"instant": newest}
+    found = read(stream, {"instant": first}, {"instant": newest})
+    assert canonical(found) == canonical(changing.changes(since=first).to_pylist())
+    assert without_meta(source.load(changing.path).toArrow()) == without_meta(changing.to_arrow())
+    assert len(found) == 5 and changing.fsck() == []
 
 
 def test_filters_and_options_give_the_rows_of_a_snapshot(spark, source, table):

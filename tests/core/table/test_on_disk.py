@@ -7,7 +7,6 @@ import datetime as dt
 import io
 import itertools
 import json
-import math
 import re
 import shutil
 import zipfile
@@ -20,6 +19,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from every_type import TYPES
 from faults import Crash, Fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -324,33 +324,6 @@ def test_the_footer_index_knows_every_key_after_any_commits(
 
 # --- types ------------------------------------------------------------------------------------
 
-STRUCT = pa.struct([("a", pa.int32()), ("deep", pa.struct([("b", pa.list_(pa.string()))]))])
-TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
-    "string": (pa.string(), ["", "ü\0\U0001f600", None]),
-    "binary": (pa.binary(), [b"", b"\xff\x00", None]),
-    "bool": (pa.bool_(), [True, False, None]),
-    "int": (pa.int32(), [-(2**31), 2**31 - 1, None]),
-    "long": (pa.int64(), [-(2**63), 2**63 - 1, None]),
-    "float": (pa.float32(), [0.5, -math.inf, None]),
-    "double": (pa.float64(), [-0.0, 1e308, None]),
-    "date": (pa.date32(), [dt.date(1582, 10, 14), dt.date(9999, 12, 31), None]),
-    "instant": (
-        pa.timestamp("us", "UTC"),
-        [dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC), None, None],
-    ),
-    "local": (pa.timestamp("us"), [dt.datetime(2026, 3, 29, 2, 30), None, None]),
-    "small decimal": (pa.decimal128(3, 2), [Decimal("-9.99"), Decimal("0.01"), None]),
-    "decimal": (pa.decimal128(18, 0), [Decimal(10**18 - 1), Decimal(-1), None]),
-    "large decimal": (pa.decimal128(38, 10), [Decimal("9" * 28 + ".0000000001"), None, None]),
-    "list": (pa.list_(pa.int64()), [[1, None], [], None]),
-    "list of structs": (pa.list_(STRUCT), [[{"a": 1, "deep": {"b": ["x", None]}}, None], [], None]),
-    "map": (pa.map_(pa.string(), pa.float64()), [[("k", 1.5), ("z", None)], [], None]),
-    "map of structs": (
-        pa.map_(pa.string(), STRUCT),
-        [[("k", {"a": None, "deep": None})], [], None],
-    ),
-    "struct": (STRUCT, [{"a": 1, "deep": {"b": []}}, {"a": None, "deep": None}, None]),
-}
 ALL = pa.schema(
     [("id", pa.string()), *((n.replace(" ", "_"), kind) for n, (kind, _) in TYPES.items())]
 )
