@@ -18,6 +18,7 @@ from hoodie_nb.lab.draw.file_groups import GroupFacts
 from hoodie_nb.lab.draw.svg import WIDTH
 from hoodie_nb.lab.draw.timeline import InstantFacts
 from hoodie_nb.lab.frame import Frame, Pictures
+from hoodie_nb.table.clean_records import earliest_time
 from hoodie_nb.table.file_groups import Commits, base_files, load_file_groups, table_folders
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.timeline import COMMITS, Instant, State
@@ -83,7 +84,9 @@ class FileGroups(Frame):
 
     def __init__(self, table: Any) -> None:  # noqa: ANN401 -- a Table, a handle or a path
         self._table = handle_of(table)
-        self._times = [i.requested_time for i in self._table.timeline.completed_commits()]
+        done = (i.requested_time for i in self._table.timeline.completed_commits())
+        first = earliest_time(self._table)  # files of earlier ones were cleaned away
+        self._times = [time17 for time17 in done if time17 >= first]
         self._slider = W.SelectionSlider(
             options=self._times or ["no commit yet"],
             value=(self._times or ["no commit yet"])[-1],

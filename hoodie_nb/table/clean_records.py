@@ -212,11 +212,16 @@ def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
 
 
 def earliest_hint(table: TableHandle) -> str:
-    """Return a text that names the earliest time whose files all cleans have kept."""
+    """Return a text that names the earliest time that can be read, and the options."""
+    return f"the earliest time that can be read is {earliest_time(table)}; {KEEP_MORE}"
+
+
+def earliest_time(table: TableHandle) -> str:
+    """Return the first commit whose files all cleans have kept; empty without commits."""
     times = table.timeline.listing.commit_times or ("",)
     first = times[0]
     for instant in _cleans(table, State.COMPLETED):
         kept = str(_result(table, instant).get("earliestCommitToRetain") or "")
         before = max(0, bisect.bisect_left(times, kept) - 1) if kept else -1
         first = max(first, times[before])
-    return f"the earliest time that can be read is {first}; {KEEP_MORE}"
+    return first

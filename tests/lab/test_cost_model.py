@@ -37,6 +37,7 @@ def counted_table(
     folder: Path, partitions: int, files: int, options: dict = SMALL_FILES
 ) -> tuple[TableHandle, Counter[str]]:
     """Return a table of so many partitions and files in each, and the requests that it counts."""
+    options = {**options, "hoodie.clean.automatic": False}
     made = hn.Table.create(folder, schema=scaling.SCHEMA, **scaling.KEYS, options=options)
     made.insert(scaling.rows(np.arange(partitions * files * FILE_ROWS), partitions, 0))
     assert len(made.file_groups()) == partitions * files

@@ -96,6 +96,18 @@ def test_file_groups_as_of_every_commit(table):
     assert "written by this instant" in view.pictures.shown("groups")
 
 
+def test_file_groups_begin_where_the_files_are_whole(tmp_path):
+    """The slider has no commit whose files were cleaned away."""
+    keys = {"schema": pa.schema([("id", pa.string())]), "record_key": "id"}
+    table = hn.Table.create(tmp_path / "t", **keys, options={"hoodie.clean.commits.retained": 1})
+    for _ in range(5):
+        table.upsert(pa.table({"id": ["a"]}))
+    view, times = FileGroups(table), list(table.history()["requested_time"])
+    assert list(view._slider.options) == times[-2:]
+    view.go(0)
+    assert [group.instant_time for group in view.groups] == times[-2:-1]
+
+
 def test_hidden_file_groups_are_counted(tmp_path):
     """A table with more groups than fit says how many are not shown."""
     made = [GroupFacts(f"p{n % 12:02d}", f"id{n}", "1", 10, 1) for n in range(12 * 8)]
