@@ -113,7 +113,7 @@ def converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.null_count == len(column):
         return pa.nulls(len(column), kind)
     if _is.is_dictionary(given):
-        return converted(pc.cast(column, given.value_type), kind)
+        return converted(_decoded(column), kind)
     _rule(given, kind)
     if _is.is_struct(kind):
         return _as_struct(column, kind)
@@ -197,6 +197,14 @@ def _inner_types(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataTyp
         key, item = given.value_type
         return [(key.type, kind.key_type), (item.type, kind.item_type)]
     return []
+
+
+def _decoded(column: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary, of which Arrow does not decode views."""
+    values = column.dictionary
+    if _is.is_string_view(values.type) or _is.is_binary_view(values.type):
+        values = values.cast(pa.string() if _is.is_string_view(values.type) else pa.binary())
+    return values.take(column.indices)
 
 
 def _cast_back(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -46,7 +46,7 @@ def arrow_rows(data: Any, schema: pa.Schema, check: Check) -> pa.Table:  # noqa:
     if isinstance(data, pd.DataFrame):
         return _from_pandas(data, known)
     if hasattr(data, "__arrow_c_stream__"):
-        return _from_stream(pa.RecordBatchReader.from_stream(data), known, check)
+        return _from_stream(_reader(data), known, check)
     if isinstance(data, Sequence) and data and all(map(Mapping.__instancecheck__, data)):
         return _from_dicts(data, known)
     raise InvalidConfig(
@@ -74,6 +74,16 @@ def rows_of_keys(data: Any, config: TableConfig) -> Any:  # noqa: ANN401
     if isinstance(keys, pa.Array | pa.ChunkedArray):
         return pa.table({config.record_key[0]: keys})
     return pd.DataFrame({config.record_key[0]: pd.Series(keys, dtype=object)})
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:  # noqa: ANN401
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowException as error:
+        raise InvalidInput(
+            f"the {type(data).__name__} has no columns that Arrow can read ({error}): give a table "
+            "or frame, and cast columns of other types first"
+        ) from None
 
 
 def _from_stream(

@@ -106,8 +106,9 @@ class Intake:
         """Like `check`, but only the names: values of any type are compared later, in `keyed`."""
         to_avro(self.schema, self.config.name)  # InvalidTable for a type that is only read
         check_stored_names(given)
-        own = [self.schema.field(n) for n in given.names if n in self.schema.names]
-        check_key_types(self.config, pa.schema(own))
+        known = self._known
+        becoming = [f.with_type(known.get(f.name, f.type)) for f in given]
+        check_key_types(self.config, pa.schema(becoming))
         objection = ordering_objection(self.ordering, self.schema) if self.ordering else None
         if objection:
             raise InvalidTable(

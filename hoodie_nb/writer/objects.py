@@ -29,7 +29,7 @@ def from_objects(
     values: Iterable[Any], name: str, kind: pa.DataType, first_row: int = 0
 ) -> pa.Array:
     """Return Python values as `kind`, or raise InvalidInput naming column, row and value."""
-    cells = _cells(values)
+    cells = values.to_numpy() if isinstance(values, pd.Series) else _cells(values)
     try:
         return _array(cells, kind)
     except NOT_ARROW:

@@ -83,6 +83,13 @@ PAIRS: dict[str, GIVEN] = {
     # text and bytes
     "categories": (pd.Series(["a", None], dtype="category"), pa.string(), ["a", None]),
     "a dictionary": (small("a", None), pa.string(), ["a", None]),
+    "a dictionary of views": (
+        pa.DictionaryArray.from_arrays(
+            pa.array([1, None, 0], pa.uint32()), pa.array(["a", "b" * 20], pa.string_view())
+        ),
+        pa.string(),
+        ["b" * 20, None, "a"],
+    ),
     "a view": (pa.array(["a", "b" * 99], pa.string_view()), pa.string(), ["a", "b" * 99]),
     "pandas string": (pd.Series(["a", None], dtype="string"), pa.string(), ["a", None]),
     "text and numbers": (objects("a", 1), pa.string(), "row 1 .* 1 of type int.*clean"),
@@ -275,6 +282,13 @@ def test_a_reader_with_a_wrong_column_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="'n' has type string, but the table has int32"):
         table.upsert(pa.RecordBatchReader.from_batches(bad.schema, batches()))
     assert taken == []
+
+
+def test_a_stream_of_something_else_is_refused(tmp_path: Path) -> None:
+    """A single column, as Polars gives a Series, is no table; the error says so."""
+    table = Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
+    with pytest.raises(InvalidInput, match=r"the ChunkedArray has no columns.*give a table"):
+        table.upsert(pa.chunked_array([["a"]]))
 
 
 def test_the_row_of_a_bad_value_counts_all_batches(tmp_path: Path) -> None:
