@@ -231,6 +231,7 @@ class BaseFileWriter:
                 version="1.0",
                 compression=self._codec,
                 write_page_checksum=True,
+                write_statistics=[f.name for f in rows.schema if _ordered(f.type)],
                 use_dictionary=_repetitive(rows),
             )
         return self._writer
@@ -274,6 +275,11 @@ def _still_fits(inherited: BloomFilter, wanted: BloomFilter) -> bool:
     """Whether the previous filter has room for the expected rows at the wanted error rate."""
     same = (inherited.type_code, inherited.hashes) == (wanted.type_code, wanted.hashes)
     return same and inherited.bits >= wanted.bits
+
+
+def _ordered(kind: pa.DataType) -> bool:
+    """Whether statistics hold for all values: those of floats omit NaN, Spark's greatest number."""
+    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
 
 
 def _repetitive(rows: pa.Table) -> list[str]:
