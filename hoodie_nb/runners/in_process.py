@@ -43,15 +43,18 @@ def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table
 def in_order(keyed: pa.Table) -> pa.Table:
     """Return keyed rows sorted by partition, key and arrival."""
     order = sort_order(keyed, (PARTITION_PATH, RECORD_KEY, SEQ))
-    shared = {_memory(column): keyed.select([n]) for n, column in enumerate(keyed.columns)}
+    memory = [_memory(n, column) for n, column in enumerate(keyed.columns)]
+    shared = {place: keyed.select([n]) for n, place in enumerate(memory)}
     with ThreadPoolExecutor(THREADS) as pool:  # one copy of a few columns at a time
         taken = pool.map(lambda column: take_rows(column.combine_chunks(), order), shared.values())
-        columns = {memory: column for memory, (column,) in zip(shared, taken, strict=True)}
-    return pa.table([columns[_memory(column)] for column in keyed.columns], schema=keyed.schema)
+        columns = {place: column for place, (column,) in zip(shared, taken, strict=True)}
+    return pa.table([columns[place] for place in memory], schema=keyed.schema)
 
 
-def _memory(column: pa.ChunkedArray) -> tuple[object, ...]:
+def _memory(number: int, column: pa.ChunkedArray) -> object:
     """Return what only columns of the same arrays have in common, like a key and its column."""
+    if pa.types.is_nested(column.type):  # the offsets of inner arrays are not in the buffers
+        return number
     buffers = [buffer for chunk in column.chunks for buffer in chunk.buffers()]
     places = (None if buffer is None else buffer.address for buffer in buffers)
     return (column.type, *((chunk.offset, len(chunk)) for chunk in column.chunks), *places)

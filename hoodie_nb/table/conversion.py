@@ -8,7 +8,7 @@
 | naive times, `date64` | date | the time is midnight |
 | times of any unit | times, both with a zone or both without | no nanoseconds are lost |
 | structs | struct | every field with values is a field of the table |
-| lists of structs of two fields | map | no key is null |
+| lists of structs with the fields `key` and `value` | map | no key is null |
 | dictionaries, large and view types | their plain type | always |
 | only nulls, of any type | any | always |
 
@@ -58,9 +58,10 @@ def fitted(
     """
     try:
         return _checked(column, kind)
-    except NOT_ARROW:
+    except NOT_ARROW as error:
+        whole = error
         row = first_failure(lambda a, b: _checked(column.slice(a, b - a), kind), len(column))
-        raise _refused(column.slice(row, 1), name, kind, first_row + row) from None
+    raise _refused(column.slice(row, 1), name, kind, first_row + row, whole)
 
 
 def first_failure(attempt: Callable[[int, int], object], rows: int) -> int:
@@ -84,11 +85,14 @@ def _checked(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array 
 
 
 def _refused(
-    value: pa.Array | pa.ChunkedArray, name: str, kind: pa.DataType, row: int
+    value: pa.Array | pa.ChunkedArray, name: str, kind: pa.DataType, row: int, whole: Exception
 ) -> InvalidInput:
     try:
         _checked(value, kind)
-        raise AssertionError("unreachable: this value has been refused before")
+        return InvalidInput(
+            f"column {name!r} cannot become {kind} as a whole ({str(whole)[:200]}), although its "
+            "single values can: write it in several batches"
+        )
     except NOT_ARROW as error:
         remedy = getattr(error, "remedy", "cast, clean (text must be UTF-8) or filter them first")
         shown = _shown(value)
@@ -156,7 +160,9 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _is_pairs(kind: pa.DataType) -> bool:
     inside = kind.value_type if _is_list(kind) else None
-    return inside is not None and _is.is_struct(inside) and inside.num_fields == 2
+    if inside is None or not _is.is_struct(inside):
+        return False
+    return sorted(field.name for field in inside) == ["key", "value"]
 
 
 def _is_naive(kind: pa.DataType) -> bool:
@@ -194,8 +200,8 @@ def _inner_types(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataTyp
     if _is.is_map(kind) and _is.is_map(given):
         return [(given.key_type, kind.key_type), (given.item_type, kind.item_type)]
     if _is.is_map(kind) and _is_pairs(given):
-        key, item = given.value_type
-        return [(key.type, kind.key_type), (item.type, kind.item_type)]
+        pair = given.value_type
+        return [(pair["key"].type, kind.key_type), (pair["value"].type, kind.item_type)]
     return []
 
 
@@ -211,7 +217,8 @@ def _cast_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the cast column, or raise Unfit if it has other values: not every cast checks that."""
     cast = pc.cast(column, kind)
     if _is.is_floating(column.type) and _is.is_floating(kind) and kind.bit_width < 64:
-        same = pc.or_(pc.equal(pc.cast(cast, column.type), column), pc.is_nan(column))
+        exact, given = (pc.cast(values, pa.float64()) for values in (cast, column))
+        same = pc.or_(pc.equal(exact, given), pc.is_nan(given))
         if not pc.all(same).as_py():
             raise Unfit(f"no {kind} is exactly this value", "round it first: values.astype(...)")
     if _is.is_date32(kind) and not pc.all(pc.equal(pc.cast(cast, column.type), column)).as_py():
@@ -249,10 +256,10 @@ def _as_map(column: pa.Array, kind: pa.DataType) -> pa.Array:
         pair = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
         column = pc.cast(column, pa.list_(pair))
     offsets, pairs = _flat(column)
-    keys = converted(pc.struct_field(pairs, [0]), kind.key_type)
+    keys = converted(pc.struct_field(pairs, "key"), kind.key_type)
     if keys.null_count:
         raise Unfit("a key of a map is null", "remove these pairs first")
-    items = converted(pc.struct_field(pairs, [1]), kind.item_type)
+    items = converted(pc.struct_field(pairs, "value"), kind.item_type)
     offsets = pc.if_else(pa.concat_arrays([column.is_null(), pa.array([False])]), None, offsets)
     return pa.MapArray.from_arrays(offsets, keys, items).cast(kind)
 

@@ -66,11 +66,18 @@ class RowFilter:
                 f"its columns are {', '.join(f'{f.name}: {f.type}' for f in schema)}"
             )
         needed = [f for f in schema if _objection(expression, empty.drop_columns(f.name))]
-        return cls(expression, pa.schema(needed), key)
+        texts = {f.name for f in schema if pa.types.is_string(f.type)}
+        return cls(expression, pa.schema(needed), key if key in texts else None)
 
     def kept(self, rows: pa.Table) -> pa.Table:
-        """Return the rows for which the filter is true."""
-        return rows.filter(self.expression)
+        """Return the rows for which the filter is true, or raise InvalidConfig if it fails."""
+        try:
+            return rows.filter(self.expression)
+        except pa.ArrowException as error:
+            raise InvalidConfig(
+                f"the filter {str(self.expression)[:200]} fails on values of the table "
+                f"({str(error)[:200]}): compare with a value of the column's own type"
+            ) from None
 
     def excludes_values(self, values: Mapping[str, pa.Scalar]) -> bool:
         """Whether the filter keeps no row with these values."""
@@ -84,8 +91,11 @@ class RowFilter:
         if not all(_comparable(file.schema_arrow, field) for field in self.needs):
             return range(file.num_row_groups)
         with read_errors(path):
-            found = _FORMAT.make_fragment(path, _DISK).subset(filter=self.expression).row_groups
-        return [group.id for group in found]
+            try:
+                found = _FORMAT.make_fragment(path, _DISK).subset(filter=self.expression)
+            except pa.ArrowException:  # the filter fails on statistics: `kept` reports it
+                return range(file.num_row_groups)
+        return [group.id for group in found.row_groups]
 
     def _key_range(self, file: pq.ParquetFile) -> Iterable[pc.Expression]:
         footer = read_footer(file)
@@ -103,7 +113,10 @@ class RowFilter:
         guarantee = functools.reduce(operator.and_, facts)
         piece = _FORMAT.make_fragment("-", _DISK, partition_expression=guarantee)  # never opened
         pieces = ds.FileSystemDataset([piece], self.needs, _FORMAT)
-        return not any(True for _ in pieces.get_fragments(filter=self.expression))
+        try:
+            return not any(True for _ in pieces.get_fragments(filter=self.expression))
+        except pa.ArrowException:  # the filter fails on these values: `kept` reports it
+            return False
 
 
 def _expression(filters: object) -> pc.Expression:
@@ -111,7 +124,7 @@ def _expression(filters: object) -> pc.Expression:
         return filters
     try:
         return pq.filters_to_expression(filters)
-    except (ValueError, TypeError, pa.ArrowException) as error:
+    except (ValueError, TypeError, LookupError, pa.ArrowException) as error:
         raise InvalidConfig(
             f"`filters` {str(filters)[:200]} is no filter ({error}): give an expression, as in "
             "pyarrow.dataset (pc.field('a') > 1), or lists of (column, operator, value)"

@@ -71,12 +71,26 @@ def slices_as_of(
     """
     table.reload()  # another engine may have upgraded the table and its timeline
     time17 = None if as_of is None else parse_time(as_of, table.config)
-    paths = [partitions] if isinstance(partitions, str) else partitions
+    paths = _paths(partitions)
     found = load_file_groups(table.storage, table.timeline, as_of=time17, partitions=paths)
     if time17 is not None:
         refuse_cleaned(table, found, time17, paths)
     _refuse_unknown(table, [path for path in paths or () if path not in found.slices])
     return found
+
+
+def _paths(partitions: Sequence[str] | None) -> list[str] | None:
+    """Return each path once, or raise InvalidConfig for one that is none, such as `a/` for `a`."""
+    if partitions is None:
+        return None
+    paths = [partitions] if isinstance(partitions, str) else [*dict.fromkeys(partitions)]
+    for path in paths:
+        if not isinstance(path, str) or (path and {"", ".", ".."} & {*path.split("/")}):
+            raise InvalidConfig(
+                f"`partitions` has {path!r}, which is no partition path: give paths as text, "
+                "such as '2024-01-01' or 'country=de/day=1'"
+            )
+    return paths
 
 
 def _refuse_unknown(table: TableHandle, paths: Sequence[str]) -> None:
@@ -119,8 +133,7 @@ class Scan:
         if filters is None:
             return cls(table, slices, schema)
         single = not config.composite_key and not config.unwritable
-        key = config.record_key[0] if single else None
-        row_filter = RowFilter.of(filters, stored, key if key in stored.names else None)
+        row_filter = RowFilter.of(filters, stored, config.record_key[0] if single else None)
         values = {
             p: partition_values(p, config, stored) for p in {s.partition_path for s in slices}
         }
@@ -156,8 +169,7 @@ def file_rows(path: str, schema: pa.Schema, kept: RowFilter | None = None) -> It
     if kept is None:
         yield from iterate_rows(file, schema, path)
         return
-    needed = [field for field in kept.needs if field.name not in schema.names]
-    wanted = pa.schema([*schema, *needed])
+    wanted = pa.schema({field.name: field for field in (*schema, *kept.needs)}.values())
     for rows in iterate_rows(file, wanted, path, kept.row_groups(file, path)):
         yield kept.kept(rows).select(schema.names)
 

@@ -10,6 +10,7 @@ silently. A map is a dict, or a list or tuple of pairs.
 import datetime
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -22,6 +23,18 @@ from hoodie_nb.errors import InvalidInput
 from hoodie_nb.table.conversion import NOT_ARROW, Unfit, converted, first_failure
 
 Objects = npt.NDArray[np.object_]
+_KINDS: dict[str, tuple[type, ...]] = {  # the first that fits counts
+    "durations": (datetime.timedelta, np.timedelta64),
+    "booleans": (bool, np.bool_),
+    "integers": (int, np.integer),
+    "longdouble": (np.longdouble,),
+    "floats": (float, np.floating),
+    "decimals": (Decimal,),
+    "texts": (str,),
+    "bytes": (bytes, bytearray, memoryview),
+    "times": (datetime.datetime,),
+    "dates": (datetime.date,),
+}
 _is = pa.types
 
 
@@ -61,10 +74,15 @@ def _array(cells: Objects, kind: pa.DataType) -> pa.Array:
     """Return the values as `kind`, or raise Unfit or an error of Arrow."""
     if _is.is_nested(kind):
         return _nested(cells, kind)
-    if _is.is_temporal(kind):
-        _refuse_mixed_times(cells[~pd.isna(cells)])
-    if _is.is_binary(kind) and any(_instances(cells, str)):
+    present = cells[~pd.isna(cells)]
+    types = set(map(type, present))
+    if _is.is_binary(kind) and any(issubclass(given, str) for given in types):
         raise Unfit("text is not bytes", "encode it first")
+    _refuse_mixed(types)
+    if _is.is_temporal(kind):
+        _refuse_mixed_times(present)
+    if len(types) > 1 and any(issubclass(given, np.number) for given in types):
+        cells = _cells(c.item() if isinstance(c, np.number) else c for c in cells)
     array = pa.array(cells, from_pandas=True)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -85,11 +103,24 @@ def _instances(cells: Objects, kind: type) -> npt.NDArray[np.bool_]:
     return np.fromiter(map(isinstance, cells, itertools.repeat(kind)), bool, len(cells))
 
 
+def _refuse_mixed(types: set[type]) -> None:
+    """Refuse mixtures that Arrow would guess at: a date and a number would both become a date."""
+    kinds = sorted({_kind(given) for given in types})
+    if len(kinds) > 1 and kinds not in (["floats", "integers"], ["decimals", "integers"]):
+        raise Unfit(f"the column has {' and '.join(kinds)}", "use one type")
+    if "longdouble" in kinds:
+        raise Unfit("longdouble has no equal in Arrow", "cast it to float first")
+
+
+def _kind(given: type) -> str:
+    return next(
+        (name for name, types in _KINDS.items() if issubclass(given, types)), given.__name__
+    )
+
+
 def _refuse_mixed_times(present: Objects) -> None:
     """Refuse times of which Arrow would drop a part, and mixtures that it would guess at."""
     times = _instances(present, datetime.datetime)
-    if times.any() and not times.all():
-        raise Unfit("the column has both times and other values", "use one type")
     zones = set(map(attrgetter("tzinfo"), present[times]))
     if None in zones and len(zones) > 1:
         raise Unfit("some of the times have a time zone, others do not", "choose the zone first")
