@@ -68,7 +68,7 @@ class WriteBuffer:
         self._flushed = 0
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
-        self._pace = Pace()
+        self._pace, self._last_level = Pace(), dict[str, object]()
         self.peak_bytes = self.spilled_bytes = 0
 
     @property
@@ -108,12 +108,14 @@ class WriteBuffer:
             held = (b for b in self._buckets.values() if b.waiting_bytes)
             largest = heapq.nlargest(_TOLD_BUCKETS, held, key=lambda b: b.waiting_bytes)
             limit = self._plan.options.task_max_bytes
-            self._emit(
-                "buffer_level",
-                bytes=self.buffered_bytes,
-                limit_bytes=limit if limit < NO_LIMIT else None,
-                buckets=[[b.partition_path, b.file_id, b.waiting_bytes] for b in largest],
-            )
+            level: dict[str, object] = {
+                "bytes": self.buffered_bytes,
+                "limit_bytes": limit if limit < NO_LIMIT else None,
+                "buckets": [[b.partition_path, b.file_id, b.waiting_bytes] for b in largest],
+            }
+            if level != self._last_level:
+                self._last_level = level
+                self._emit("buffer_level", **level)
 
     def _append(self, name: tuple[str, str], rows: pa.Table) -> None:
         bucket = self._buckets.setdefault(name, Bucket(*name))

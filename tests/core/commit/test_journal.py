@@ -393,7 +393,7 @@ def test_a_plan_of_another_engine_stops_the_commit(life, interval):
     one = life(interval)
     one.checkpoint(("a", 1, 1, False))
     plan = one.path / ".hoodie/20260101000000700.replacecommit.requested"
-    plan.touch()
+    plan.write_bytes(b"what to cluster")  # an empty one is that of an overwrite
     with pytest.raises(ConcurrentWriter, match="another engine's plan"):
         one.job.checkpointing.complete()
     assert one.rows_by_key() == {}
