@@ -75,12 +75,18 @@ def _finish(table: TableHandle, instant: Instant, plan: CleanPlan, emit: Emit) -
         folder: [name for name in names if _is_obsolete(groups, folder, name)]
         for folder, names in plan.files.items()
     }
+    failed: list[OSError] = []
     for folder, names in files.items():
         for name in names:
-            storage.remove(joined(folder, name))
+            try:
+                storage.remove(joined(folder, name))
+            except OSError as error:  # the others are deleted all the same
+                failed.append(error)
             failpoints.hit("clean.file")
         if storage.entry(folder):
             storage.sync_folder(folder)  # the file of a replaced group must not come back
+    if failed:
+        raise failed[0]
     failpoints.hit("clean.files.post")
     done = table.timeline.complete(instant, encode_result(plan, instant, files))
     failpoints.hit("clean.completed.post")

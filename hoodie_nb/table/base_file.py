@@ -77,6 +77,12 @@ def read_errors(path: str) -> Iterator[None]:
     """Turn Arrow's errors about a base file's content into InvalidTable, naming the file."""
     try:
         yield
+    except FileNotFoundError:
+        raise InvalidTable(
+            f"base file {path} is gone: it was cleaned away before it was read, or it is lost "
+            "(then `fsck` lists it): read again, and if readers take longer than the retained "
+            "commits last, raise hoodie.clean.commits.retained"
+        ) from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
         raise InvalidTable(
             f"base file {path} cannot be read ({str(error)[:120]}): `fsck` says which instant "

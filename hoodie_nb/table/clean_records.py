@@ -148,13 +148,23 @@ def _cleans(table: TableHandle, state: State) -> list[Instant]:
     return [i for i in cleans if (i.state is State.COMPLETED) == (state is State.COMPLETED)]
 
 
+def cleans(table: TableHandle) -> list[str]:
+    """Return the times of all cleans that are now on the timeline, in any state."""
+    return [i.requested_time for i in table.timeline.listing.instants if i.action == "clean"]
+
+
 def _result(table: TableHandle, instant: Instant) -> Mapping[str, Any]:
     """Return what a completed clean has done; nothing if its file is empty, as for Hudi."""
     content = table.timeline.read(instant)
     try:
         found: Mapping[str, Any] = decode(content) if content else {}
-        return {**found, "partitionMetadata": dict(found.get("partitionMetadata") or {})}
-    except (ValueError, TypeError) as error:
+        folders = dict(found.get("partitionMetadata") or {})
+        deleted = {
+            folder: {*done["deletePathPatterns"], *done["successDeleteFiles"]}
+            for folder, done in folders.items()
+        }
+        return {**found, "deleted": deleted}
+    except (ValueError, TypeError, LookupError) as error:
         raise InvalidTable(
             f"{table.storage.root}/{table.timeline.path(instant)} is not a readable clean "
             f"({error!s:.200}): restore it from a backup, or delete it if no earlier time is read"
@@ -182,8 +192,15 @@ def refuse_cleaned(
 
     `found` are the slices on disk as of that time, of all (None) or some partitions.
     """
-    if time17 >= max(table.timeline.listing.commit_times, default=""):
+    listing = table.timeline.listing
+    if time17 >= max(listing.commit_times, default=""):
         return
+    saved = any((i.action, i.requested_time) == ("savepoint", time17) for i in listing.instants)
+    if not saved and table.timeline.archived() and time17 < earliest_time(table):
+        raise InvalidConfig(
+            f"it is not known whether all files of {table.storage.root} as of {time17} are still "
+            f"there, since cleans may have been archived: {earliest_hint(table)}"
+        )
     for folder, file_name in _removed(table, time17):
         if partitions is not None and folder not in partitions:
             continue
@@ -206,8 +223,7 @@ def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
             yield from ((folder, name) for name in names)
     for instant in reversed(_cleans(table, State.COMPLETED)):
         if instant.requested_time > after:
-            for folder, done in _result(table, instant)["partitionMetadata"].items():
-                paths = {*done["deletePathPatterns"], *done["successDeleteFiles"]}
+            for folder, paths in _result(table, instant)["deleted"].items():
                 yield from ((folder, PurePosixPath(path).name) for path in sorted(paths))
 
 

@@ -14,9 +14,9 @@ from datetime import UTC, date, datetime, time
 import pyarrow as pa
 
 from hoodie_nb.clock import instant_ms, instant_time
-from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
-from hoodie_nb.table.clean_records import refuse_cleaned
+from hoodie_nb.table.clean_records import KEEP_MORE, cleans, refuse_cleaned
 from hoodie_nb.table.file_groups import (
     Commits,
     FileGroups,
@@ -30,7 +30,7 @@ from hoodie_nb.table.keys import partition_values
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import META_COLUMNS
 
-_BATCH_ROWS = 65_536
+_BATCH_ROWS, _ATTEMPTS = 65_536, 10
 
 
 def parse_time(moment: object, config: TableConfig) -> str:
@@ -72,11 +72,17 @@ def slices_as_of(
     table.reload()  # another engine may have upgraded the table and its timeline
     time17 = None if as_of is None else parse_time(as_of, table.config)
     paths = _paths(partitions)
-    found = load_file_groups(table.storage, table.timeline, as_of=time17, partitions=paths)
-    if time17 is not None:
-        refuse_cleaned(table, found, time17, paths)
-    _refuse_unknown(table, [path for path in paths or () if path not in found.slices])
-    return found
+    for _ in range(_ATTEMPTS):
+        before = cleans(table)
+        found = load_file_groups(table.storage, table.timeline, as_of=time17, partitions=paths)
+        if time17 is not None:
+            refuse_cleaned(table, found, time17, paths)
+        if cleans(table) == before:  # else what is deleted may have been newest when we began
+            _refuse_unknown(table, [path for path in paths or () if path not in found.slices])
+            return found
+    raise InvalidTable(
+        f"{table.storage.root} was cleaned {_ATTEMPTS} times while it was listed: {KEEP_MORE}"
+    )
 
 
 def _paths(partitions: Sequence[str] | None) -> list[str] | None:
