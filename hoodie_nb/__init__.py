@@ -11,7 +11,7 @@
 
 | name | what it is |
 | --- | --- |
-| `Table` | a table: create, open, upsert, insert, delete, read, fsck |
+| `Table` | a table: create, open, write, update, delete, read, changes, clean, fsck |
 | `write_stream` | starts a stream into a table and returns its job |
 | `register` | then `spark.read` and `spark.readStream` know the format `hoodie_nb` |
 | `spark`, `log_path`, `doctor` | a local session; the JVM's log; what is missing or damaged |

@@ -1,4 +1,4 @@
-"""The public API: tables, streams, reads.
+"""The public API of tables: `Table` and its writes. Streams are in `streams`.
 
 `Table` writes batches: a Spark DataFrame is written by Spark tasks, other data (Arrow, pandas,
 Polars, lists of dicts) in this process, without Spark. `write_stream` starts a `Job`.
@@ -56,9 +56,9 @@ class Table(TableReads, TableMaintenance):
     | partition_by | the column or columns that choose its folder; None: one folder |
     | ordering | of two rows with one key the greater value wins; None: the newer arrival |
     | merge_mode | "event_time" (default with `ordering`), "commit_time", "partial" (null: keep) |
-    | if_exists | "error", "open" (it must agree) or "replace" (delete it first) |
+    | if_exists | "error", "open" (it must agree; `options` are changed) or "replace" |
     | hive_style, url_encode | folders `column=value`; special characters as `%2F` |
-    | options | file sizes, codec, bloom filter: see `hoodie_nb.config` |
+    | options | file sizes, codec, bloom filter, cleaning: see `hoodie_nb.config` |
 
     `upsert`, `insert` and `delete` take a Spark DataFrame, which Spark writes, or an Arrow table,
     pandas DataFrame, list of dicts or anything with `__arrow_c_stream__`, which this process
@@ -180,7 +180,7 @@ class Table(TableReads, TableMaintenance):
         on_bad_record: str = "fail",
         wait: Wait = None,
     ) -> Commit | None:
-        """Add rows without checking whether their keys exist: `repair` removes duplicates."""
+        """Add rows without checking whether their keys exist (see `repair`)."""
         return self._write(data, "insert", on_bad_record, wait)
 
     def bulk_insert(
@@ -208,8 +208,8 @@ class Table(TableReads, TableMaintenance):
         """Replace all rows of the partitions that `data` has rows of, or of the whole table.
 
         `scope`: "partitions" or "table" (also without rows, which empties it). Of several rows with
-        one key one is written, as in `upsert`. The files stay for time travel. None if there is
-        nothing to replace and to write.
+        one key one is written, as in `upsert`. The old files stay until they are
+        cleaned. None if there is nothing to replace and to write.
         """
         if scope not in OVERWRITES:
             raise InvalidConfig(f"scope={scope!r}: choose from {list(OVERWRITES)}")

@@ -15,7 +15,7 @@
 | clean_automatic | hoodie.clean.automatic | true: delete old base files after commits |
 | clean_policy | hoodie.clean.policy | KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS or \
 KEEP_LATEST_FILE_VERSIONS |
-| clean_commits | hoodie.clean.commits.retained | 10 commits |
+| clean_commits | hoodie.clean.commits.retained | 10 commits; the one before can be read, too |
 | clean_hours | hoodie.clean.hours.retained | 24 hours |
 | clean_versions | hoodie.clean.fileversions.retained | 3 files of each file group |
 """

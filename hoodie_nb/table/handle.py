@@ -228,6 +228,8 @@ def create_table(
 ) -> TableHandle:
     """Create an empty table; `if_exists` is "error", "open" (must agree) or "replace".
 
+    The options of an existing table that are given are changed.
+
     `holding` takes the table's lock, against other processes that create or replace it.
     """
     if if_exists not in ("error", "open", "replace"):
@@ -240,7 +242,15 @@ def create_table(
             found = present(storage, config, if_exists)
             if found is None or if_exists == "replace":
                 return _make(storage, clock, config, wanted, replaced=found)
+    stored = properties.load_options(storage)
+    if options and stored.updated(options) != stored:
+        with holding(storage):
+            _store(storage, properties.load_options(storage).updated(options))
     return TableHandle(storage, clock, found)
+
+
+def _store(storage: Storage, options: WriteOptions) -> None:
+    storage.put(properties.OPTIONS, json.dumps(options.as_options(), indent=2).encode())
 
 
 def _make(
@@ -256,7 +266,7 @@ def _make(
     else:
         refuse_remains(storage)
     storage.make_folder(META)
-    storage.put(properties.OPTIONS, json.dumps(options.as_options(), indent=2).encode())
+    _store(storage, options)
     KeptRules(storage).keep(config)
     text = config.lines(instant_time(clock.now_ms()))
     try:

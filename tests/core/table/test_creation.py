@@ -18,7 +18,7 @@ from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
 from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import create_table
+from hoodie_nb.table.handle import create_table, open_table
 from hoodie_nb.table.storage import Storage
 
 SCHEMA = schema_of()
@@ -114,3 +114,17 @@ def test_a_table_that_another_engine_creates_at_the_same_time_is_named(tmp_path:
     with pytest.raises(InvalidTable, match="another program has created a table"):
         create_table(tmp_path / "t", CONFIG, clock=Meanwhile())
     assert properties.read_text() == "theirs"
+
+
+def test_options_of_an_existing_table_are_changed(tmp_path):
+    """Only those that are given; without options the stored ones stay."""
+    given = {"schema": pa.schema([("id", pa.string())]), "record_key": "id"}
+    retained = {"hoodie.clean.commits.retained": 3}
+    Table.create(tmp_path / "t", **given, options={"hoodie.parquet.max.file.size": 9_000_000})
+    made = Table.create(tmp_path / "t", **given, if_exists="open", options=retained)
+    Table.create(tmp_path / "t", **given, if_exists="open")
+    for _ in range(6):
+        made.upsert(pa.table({"id": ["a"]}))
+    assert len(list((tmp_path / "t").glob("*.parquet"))) == 4
+    options = open_table(tmp_path / "t").options
+    assert (options.max_file_bytes, options.clean_commits) == (9_000_000, 3)
