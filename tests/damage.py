@@ -175,6 +175,7 @@ def _go_on(history: History, damage: Damage) -> None:
     forget_caches()  # a new process has none
     if damage.kind in LOST:
         history._seen = ((), [])  # readers show the remaining rows until a write is tried
+        history.snapshots = {}  # also those of the past
     history.start()
     for name in BEFORE[:3]:
         history.take(name, lambda name=name: VERBS[name][1](history))

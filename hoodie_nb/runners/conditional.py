@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import InvalidConfig, InvalidInput
@@ -35,16 +34,16 @@ from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schem
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.conversion import fitted
 from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.filters import RowFilter
+from hoodie_nb.table.filters import RowFilter, projected
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.schema import COMMIT_TIME, META_COLUMNS, SEQNO
+from hoodie_nb.table.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, SEQNO
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.merge import MergeCounts
 from hoodie_nb.writer.objects import from_objects
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 from hoodie_nb.writer.rewrite import rewrite
 
-_MATCHES = "_hoodie_nb_matches"  # no column of a table begins like that
+_KEYS = pa.schema([(RECORD_KEY, pa.string())])
 
 
 def change_rows(
@@ -86,13 +85,10 @@ def _condition(where: object, schema: pa.Schema) -> RowFilter:
 def _matches(table: TableHandle, piece: FileSlice, condition: RowFilter) -> bool:
     """Whether a file has a row for which the condition is true; only its columns are read."""
     path = table.storage.fetch(piece.path, piece.size_bytes)
-    rows = iterate_rows(open_base_file(path), condition.needs, path)
-    try:
-        return any(condition.kept(some).num_rows for some in rows)
-    except pa.ArrowException as error:
-        raise InvalidInput(
-            f"`where` fails on a row of {piece.path} ({error}): change it; nothing was written"
-        ) from None
+    needs = condition.needs if len(condition.needs) else _KEYS  # a constant needs no column
+    return any(
+        condition.mask(r).true_count for r in iterate_rows(open_base_file(path), needs, path)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +119,7 @@ class _NewValues:
         empty = stored_schema(schema).empty_table()
         for name, expression in given.items():
             try:
-                _projected(empty, {name: expression})
+                projected(empty, {name: expression})
             except pa.ArrowException as error:
                 raise InvalidConfig(f"set[{name!r}] does not fit the table ({error})") from None
         return cls(given, schema)
@@ -131,7 +127,7 @@ class _NewValues:
     def applied(self, rows: pa.Table) -> pa.Table:
         """Return the rows with the new values, converted as those of a batch."""
         try:
-            new = _projected(rows, self.expressions)
+            new = projected(rows, self.expressions)
         except pa.ArrowException as error:
             raise InvalidInput(
                 f"set: an expression for {[*self.expressions]} fails on a matching row ({error}): "
@@ -146,13 +142,9 @@ class _NewValues:
 def _constant(name: str, value: object, kind: pa.DataType) -> pc.Expression:
     if isinstance(value, pc.Expression):
         return value
-    scalar = value.as_py() if isinstance(value, pa.Scalar) else value
-    return pc.scalar(from_objects([scalar], name, kind)[0])
-
-
-def _projected(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:
-    """Return the values of expressions over rows, in their order."""
-    return ds.InMemoryDataset(rows).scanner(columns=dict(expressions)).to_table()
+    if isinstance(value, pa.Scalar):
+        return pc.scalar(fitted(pa.repeat(value, 1), name, kind)[0])
+    return pc.scalar(from_objects([value], name, kind)[0])
 
 
 @dataclass(slots=True)
@@ -169,8 +161,7 @@ class _Rewriter:
         keys = KeysToIndex(self.plan, piece.partition_path, piece)
 
         def change(rows: pa.Table) -> pa.Table:
-            mask = _projected(rows, {_MATCHES: self.condition.expression}).column(_MATCHES)
-            mask = pc.fill_null(mask, False).combine_chunks()
+            mask = self.condition.mask(rows)
             if self.new is None:
                 counts.deletes += mask.true_count
                 return rows.filter(pc.invert(mask))

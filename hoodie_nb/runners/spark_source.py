@@ -176,7 +176,8 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
 
     def __init__(self, path: str, columns: pa.Schema, starting: str | None) -> None:
         super().__init__(path, columns)
-        self._starting, self._end = starting, ""
+        self._starting = starting
+        self._end: str | None = None
 
     def initialOffset(self) -> dict[str, str]:
         """Return the newest commit up to `starting`; "" is the start of the table."""
@@ -201,12 +202,12 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> dict[str, str]:
         """Return the newest commit that no open one precedes."""
         newest = max(settled_commits(open_table(self._path).timeline), default="")
-        newest = min(newest, self._end) if self._end else newest
+        newest = newest if self._end is None else min(newest, self._end)
         return {"instant": max(start["instant"], newest)}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read up to the newest commit of now."""
-        self._end = max(settled_commits(open_table(self._path).timeline), default="0")
+        self._end = max(settled_commits(open_table(self._path).timeline), default="")
 
     def partitions(
         self, start: Mapping[str, str], end: Mapping[str, str]

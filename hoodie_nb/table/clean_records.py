@@ -196,7 +196,8 @@ def refuse_cleaned(
     if time17 >= max(listing.commit_times, default=""):
         return
     saved = any((i.action, i.requested_time) == ("savepoint", time17) for i in listing.instants)
-    if not saved and table.timeline.archived() and time17 < earliest_time(table):
+    cleaned = any(_cleans(table, State.COMPLETED)) and table.timeline.archived()
+    if cleaned and not saved and time17 < earliest_time(table):
         raise InvalidConfig(
             f"it is not known whether all files of {table.storage.root} as of {time17} are still "
             f"there, since cleans may have been archived: {earliest_hint(table)}"

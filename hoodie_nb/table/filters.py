@@ -71,8 +71,13 @@ class RowFilter:
 
     def kept(self, rows: pa.Table) -> pa.Table:
         """Return the rows for which the filter is true, or raise InvalidConfig if it fails."""
+        return rows.filter(self.mask(rows))
+
+    def mask(self, rows: pa.Table) -> pa.BooleanArray:
+        """Return for each row whether the filter is true, or raise InvalidConfig if it fails."""
         try:
-            return rows.filter(self.expression)
+            found = projected(rows, {"mask": self.expression}).column(0)
+            return pc.fill_null(found, False).combine_chunks()
         except pa.ArrowException as error:
             raise InvalidConfig(
                 f"the filter {str(self.expression)[:200]} fails on values of the table "
@@ -117,6 +122,11 @@ class RowFilter:
             return not any(True for _ in pieces.get_fragments(filter=self.expression))
         except pa.ArrowException:  # the filter fails on these values: `kept` reports it
             return False
+
+
+def projected(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:
+    """Return the values of expressions over rows, in their order."""
+    return ds.InMemoryDataset(rows).scanner(columns=dict(expressions)).to_table()
 
 
 def _expression(filters: object) -> pc.Expression:

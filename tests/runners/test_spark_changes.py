@@ -146,7 +146,7 @@ def test_changes_on_spark_are_read_by_its_tasks(spark, tmp_path):
     assert table.changes(spark, since=last).count() == 0
     for file in Path(table.path).rglob("*.parquet"):
         file.unlink()
-    with pytest.raises(PySparkException, match=r"base file .* cannot be read"):
+    with pytest.raises(PySparkException, match=r"base file .* is gone"):
         found.count()
     with pytest.raises(InvalidTable, match="is not the slice of its file group"):
         table.changes(spark, since=first)

@@ -332,3 +332,17 @@ def test_a_stream_of_changes_copies_a_table_also_if_both_jobs_are_killed(spark, 
     history = pair.second.history()
     assert history["deletes"].sum() and history["updates"].sum()
     assert pair.first.fsck() == pair.second.fsck() == []
+
+
+def test_a_first_commit_during_an_available_now_trigger_waits(tmp_path):
+    """The trigger ends at the start of an empty table; the next one reads the commit."""
+    schema = pa.schema([("id", pa.string())])
+    table = hn.Table.create(tmp_path / "t", schema=schema, record_key="id")
+    stream = stream_of(table, "earliest")
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    table.upsert(pa.table({"id": ["a"]}))
+    end = stream.latestOffset(start, None)
+    assert end == start and read(stream, start, end) == []
+    stream.prepareForTriggerAvailableNow()
+    assert len(read(stream, end, stream.latestOffset(end, None))) == 1

@@ -281,8 +281,8 @@ def test_a_commit_that_takes_a_later_time_before_our_plan_is_a_conflict(root: Pa
     coordinator.recover()
     began = coordinator.begin
 
-    def begin_then_lose() -> Instant:
-        instant = began()
+    def begin_then_lose(**given: str) -> Instant:
+        instant = began(**given)
         foreign(root, later(root), "requested", "inflight", "completed")
         return instant
 

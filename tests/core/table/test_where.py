@@ -259,3 +259,38 @@ def test_a_crash_at_any_operation_changes_all_rows_or_none(
         assert_at_rest(root)
         shutil.rmtree(root)
     assert at > 8
+
+
+def test_a_constant_condition_changes_all_rows_or_none(tmp_path: Path) -> None:
+    """It needs no column, so the rows of a file are counted by their keys."""
+    table = table_of(tmp_path)
+    before = found(table)
+    assert table.delete(where=pc.scalar(False)) is None and found(table) == before
+    assert table.update(where=pc.scalar(True), set={"s": "all"}).updates == len(before)
+    assert set(table.to_arrow()["s"].to_pylist()) == {"all"}
+    assert table.delete(where=pc.scalar(True)).deletes == len(before)
+    assert table.to_arrow().num_rows == 0 and hudi_rows(table.path) == []
+
+
+def test_a_condition_that_fails_on_a_late_row_writes_nothing(tmp_path: Path) -> None:
+    """The first piece of a file matches; a row of a later piece cannot be evaluated."""
+    count = 140_000
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = Table.create(tmp_path / "t", schema=schema, record_key="id")
+    keys = [f"k{n:06d}" for n in range(count)]
+    table.insert(pa.table({"id": keys, "v": [1] * (count - 1) + [0]}, schema=schema))
+    with pytest.raises(InvalidConfig, match="divide by zero"):
+        table.delete(where=pc.scalar(10) / pc.field("v") > 1)
+    assert table.to_arrow().num_rows == count
+    assert pending_names(tmp_path / "t") == [] and table.fsck() == []
+
+
+def test_a_scalar_of_arrow_keeps_its_value(tmp_path: Path) -> None:
+    """NaN as a typed scalar is NaN; one of another type is refused by name."""
+    schema = pa.schema([("id", pa.string()), ("f", pa.float64())])
+    table = Table.create(tmp_path / "t", schema=schema, record_key="id")
+    table.upsert([{"id": "a", "f": 1.0}])
+    table.update(where=[("id", "=", "a")], set={"f": pa.scalar(float("nan"))})
+    assert str(table.to_arrow(["f"])["f"].to_pylist()) == "[nan]"
+    with pytest.raises(InvalidInput, match="column 'f'"):
+        table.update(where=[("id", "=", "a")], set={"f": pa.scalar("x")})
