@@ -208,8 +208,8 @@ class Table(TableReads, TableMaintenance):
         """Replace all rows of the partitions that `data` has rows of, or of the whole table.
 
         `scope`: "partitions" or "table" (also without rows, which empties it). Of several rows with
-        one key one is written, as in `upsert`. The old files stay until they are
-        cleaned. None if there is nothing to replace and to write.
+        one key one is written, as in `upsert`; rows marked as deleted only name their partition.
+        The old files stay until they are cleaned. None if nothing is to replace and to write.
         """
         if scope not in OVERWRITES:
             raise InvalidConfig(f"scope={scope!r}: choose from {list(OVERWRITES)}")
