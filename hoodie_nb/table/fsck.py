@@ -92,7 +92,7 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
                 fix = str(error)
         yield Finding(*(lost or (f"instant {instant} is pending", fix)))
     if table.storage.entry(FOLDER) and not table.config.metadata_partitions:
-        yield Finding(f"{FOLDER} is what is left of a metadata table", _DROP)
+        yield Finding(f"{FOLDER} is a leftover of a metadata table that was dropped", _DROP)
     for folder in (STAGED, SCRATCH, f"{META}/.temp"):
         for entry in table.storage.list_folder(folder):
             yield Finding(f"{folder}/{entry.name} is a leftover", next_write)
