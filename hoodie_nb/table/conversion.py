@@ -210,6 +210,10 @@ def _decoded(column: pa.DictionaryArray) -> pa.Array:
     values = column.dictionary
     if _is.is_string_view(values.type) or _is.is_binary_view(values.type):
         values = values.cast(pa.string() if _is.is_string_view(values.type) else pa.binary())
+    if _is.is_string(values.type) or _is.is_binary(values.type):
+        size = pc.sum(pc.binary_length(values).cast(pa.int64()).take(column.indices)).as_py()
+        if (size or 0) >= 1 << 31:  # not every version of Arrow refuses that
+            raise Unfit("together they have 2 GiB or more", "write it in several batches")
     return values.take(column.indices)
 
 
