@@ -10,10 +10,9 @@ import pytest
 
 from hoodie_nb import Table
 
-from .client import OPERATION, Judge
+from .client import BLOOM, OPERATION, Judge
 from .readers import agree
-from .tables import Layout
-from .test_java_tables import words
+from .tables import Layout, words
 
 pytestmark = pytest.mark.oracle
 SCHEMA = pa.schema(
@@ -40,7 +39,7 @@ def batch(keys: list[str], version: int) -> pa.Table:
 def upsert_in_turn(judge: Judge, path: Path, first: str) -> None:
     """Upsert random batches by Java and by us in turn; no reader sees a key twice."""
     draw, held = random.Random(7), {}
-    java_words = words(Layout()) | {"hoodie.parquet.small.file.limit": "0"}
+    java_words = BLOOM | words(Layout()) | {"hoodie.parquet.small.file.limit": "0"}
     if first == "ours":
         Table.create(
             path,
@@ -73,7 +72,7 @@ def test_keys_across_the_bmp_are_not_duplicated(judge: Judge, tmp_path: Path, fi
 
 def test_ranges_of_javas_bulk_insert(judge: Judge, tmp_path: Path) -> None:
     """Java's bulk insert writes ranges by another path of its code; our upsert finds every key."""
-    bulk = words(Layout()) | {OPERATION: "bulk_insert"}
+    bulk = BLOOM | words(Layout()) | {OPERATION: "bulk_insert"}
     judge.write(tmp_path / "t", batch(KEYS, 1), bulk, mode="overwrite")
     table = Table.open(tmp_path / "t")
     assert table.fsck() == []
