@@ -8,10 +8,11 @@ all; `MODELS[n]` is the table after `n` batches.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-from faults import Fault, FaultyStorage
+from faults import Crash, Fault, FaultyStorage
 from tables import (
     Model,
     cleaned_files,
@@ -32,6 +33,7 @@ from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import FOLDER
 from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.runners.settling import IN_PROCESS, settle
@@ -92,6 +94,18 @@ def opened(root: Path, fault: Fault | None = None, *, links: bool = True) -> Tab
     """Return a new process's handle on the table, through a storage that may fail."""
     storage = FaultyStorage(root, fault, links=links)
     return TableHandle(storage, ManualClock(), properties.load(storage))
+
+
+def fails_at(root: Path, at: int, how: str, change: Callable[[Table], object]) -> bool:
+    """Run a change whose `at`-th operation fails; return whether it was reached."""
+    handle = opened(root, Fault(at, how))
+    storage = handle.storage
+    assert isinstance(storage, FaultyStorage)
+    try:
+        change(Table(handle))
+    except (Crash, HoodieError):  # the trial's result
+        assert storage.fired is not None
+    return storage.fired is not None
 
 
 def live(table: TableHandle, batches: int = len(BATCHES), *, commit_on: str = "write") -> EventLog:

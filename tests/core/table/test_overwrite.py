@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults import Crash, Fault, FaultyStorage
-from lives import assert_at_rest, opened
+from lives import assert_at_rest, fails_at
 from tables import hudi_rows, schema_of, timeline_names, tree, upgrade, without_meta
 
 from hoodie_nb import Table
@@ -156,18 +154,6 @@ def test_a_running_job_follows_an_overwrite(tmp_path: Path, index: str) -> None:
     if index != "state":  # it knows this job's keys only
         checkpoint(3, row("k", "x", 8))
         assert found(table)["x", "k"] == 8
-
-
-def fails_at(root: Path, at: int, how: str, change: Callable[[Table], object]) -> bool:
-    """Run a change whose `at`-th operation fails; return whether it was reached."""
-    handle = opened(root, Fault(at, how))
-    storage = handle.storage
-    assert isinstance(storage, FaultyStorage)
-    try:
-        change(Table(handle))
-    except (Crash, HoodieError):  # the trial's result
-        assert storage.fired is not None
-    return storage.fired is not None
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from faults import Crash, Fault, FaultyStorage
-from lives import assert_at_rest, opened
+from lives import assert_at_rest, fails_at
 from tables import hudi_rows, pending_names, tree, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.errors import HoodieError, InvalidConfig, InvalidInput
+from hoodie_nb.errors import InvalidConfig, InvalidInput
 
 SCHEMA = pa.schema(
     [
@@ -219,18 +218,6 @@ def test_ambiguous_deletes_are_refused(tmp_path: Path) -> None:
     assert set(found(table)) == {"a", "bb", "ccc", "dddd"}
 
 
-def crash(root: Path, at: int, how: str, change: Callable[[Table], object]) -> bool:
-    """Run a change whose `at`-th operation fails; return whether it was reached."""
-    handle = opened(root, Fault(at, how))
-    storage = handle.storage
-    assert isinstance(storage, FaultyStorage)
-    try:
-        change(Table(handle))
-    except (Crash, HoodieError):  # the trial's result
-        assert storage.fired is not None
-    return storage.fired is not None
-
-
 @pytest.mark.parametrize("how", ["before", "torn", "error"])
 @pytest.mark.parametrize("kind", ["update", "delete"])
 def test_a_crash_at_any_operation_changes_all_rows_or_none(
@@ -250,7 +237,7 @@ def test_a_crash_at_any_operation_changes_all_rows_or_none(
     for at in itertools.count(1):
         root = tmp_path / f"{at}"
         shutil.copytree(source, root)
-        if not crash(root, at, how, change):
+        if not fails_at(root, at, how, change):
             break
         assert hudi_rows(root) == without_meta(Table.open(root).to_arrow())
         assert hudi_rows(root) in (before, done)
