@@ -41,8 +41,21 @@ largest, each [partition, file_id, bytes] |
 | `buffer_flushed` | task, partition, file_id, rows, bytes, appended (to a new file), seconds |
 | `file_written` | task, partition, file_id, rows, bytes, seconds |
 | `task_failed`, `eager_rows_repeated` (the job in one process) | why; rows |
+
+The events of jobs and tables also go to Python's `logging`, in the process of the job's driver:
+
+| logger | its events | level |
+| --- | --- | --- |
+| `hoodie_nb.job` | of jobs, batches, checkpoints, faults | INFO; DEBUG: of batches |
+| `hoodie_nb.commit` | of instants and commits | INFO; DEBUG: steps before a commit |
+| `hoodie_nb.service` | of cleaning | INFO |
+| `hoodie_nb.index`, `hoodie_nb.writer` | of the index; of operators, buffers and files | DEBUG |
+
+What failed, is retried or was postponed is a WARNING. The library sets no level and adds no handler
+that prints.
 """
 
+import functools
 import logging
 import re
 import threading
@@ -55,8 +68,18 @@ from types import MappingProxyType
 from typing import Any
 
 _log = logging.getLogger("hoodie_nb")
-_RARE = re.compile(
-    r"job_|checkpoint_|fault_|instant_(committed|rolled|redone)|commit_|settling_|clean_"
+_log.addHandler(logging.NullHandler())  # else Python prints warnings if nobody logs
+_AREAS = {
+    "job": re.compile(r"job_|batch_|checkpoint_|backlog_|fault_"),
+    "commit": re.compile(r"instant_|commit_|settling_|partition_"),
+    "index": re.compile(r"index_"),
+    "writer": re.compile(r"operator_|bucket_|buffer_|file_|task_|eager_"),
+    "service": re.compile(r""),
+}
+_WARNS = re.compile(r".*_(failed|retried|restarted|postponed|timed_out)")
+_DETAILS = re.compile(
+    r"batch_|instant_(requested|inflight|prepared|abandoned)|index_|operator_|bucket_|buffer_|"
+    r"file_|eager_"
 )
 _listening = threading.local()
 
@@ -161,17 +184,22 @@ class EventLog:
 
 
 def log_events(events: EventLog, name: str) -> None:
-    """Pass the events of a job or table to Python's logger `hoodie_nb`, one line each.
-
-    INFO: starts, ends, commits, rollbacks, faults; DEBUG: all others.
-    """
+    """Pass the events of a job or table to Python's `logging`, one line each (see above)."""
 
     def log(event: Event) -> None:
-        level = logging.INFO if _RARE.match(event.kind) else logging.DEBUG
-        if _log.isEnabledFor(level):
-            _log.log(level, "%s: %s", name, " ".join(str(event).split()))
+        logger, level = _logger_of(event.kind)
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s: %s", name, " ".join(str(event).split()))
 
     events.listen(log)
+
+
+@functools.cache
+def _logger_of(kind: str) -> tuple[logging.Logger, int]:
+    """Return the logger and the level of a kind of events."""
+    area = next(area for area, kinds in _AREAS.items() if kinds.match(kind))
+    level = logging.DEBUG if _DETAILS.match(kind) else logging.INFO
+    return _log.getChild(area), logging.WARNING if _WARNS.fullmatch(kind) else level
 
 
 class Pace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import shlex
 import sys
@@ -183,20 +182,3 @@ def test_a_path_in_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
     frame = ROWS.to_pandas()
     with pytest.raises(hn.InvalidConfig, match=r"cannot stream a DataFrame.*table\.upsert"):
         hn.write_stream(frame, table_at(tmp_path / "t"), checkpoint="ck")
-
-
-# --- logging -------------------------------------------------------------------------------------
-
-
-def test_commits_are_logged_one_line_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The logger `hoodie_nb` has a line per commit at INFO, with table, instant and rows."""
-    table = table_at(tmp_path / "board")
-    with caplog.at_level(logging.INFO, "hoodie_nb"):
-        commit = table.upsert(ROWS)
-    (line,) = caplog.messages
-    assert commit is not None
-    assert line.startswith(f"board: instant_committed instant={commit.requested_time} ")
-    assert "inserts=2 " in line and "\n" not in line
-    with caplog.at_level(logging.DEBUG, "hoodie_nb"):
-        table.upsert(ROWS)
-    assert len(caplog.messages) > 5
