@@ -141,7 +141,17 @@ def commit_content(file: Path) -> dict[str, Any]:
     return found
 
 
-def upgrade(root: str | Path, version: int = 9) -> None:
+MODES = {
+    "event_time": "hoodie.record.merge.mode=EVENT_TIME_ORDERING\n",
+    "commit_time": "hoodie.record.merge.mode=COMMIT_TIME_ORDERING\n",
+    "partial": (  # of version 8: in 9 it is another rule
+        "hoodie.record.merge.mode=CUSTOM\n"
+        "hoodie.record.merge.strategy.id=00000000-0000-0000-0000-000000000000\n"
+    ),
+}
+
+
+def upgrade(root: str | Path, version: int = 9, merge_mode: str = "event_time") -> None:
     """Upgrade a table to version 8 or 9, as Java does: files moved, commits converted to Avro."""
     meta = Path(root, ".hoodie")
     (meta / "timeline" / "history").mkdir(parents=True)
@@ -155,9 +165,10 @@ def upgrade(root: str | Path, version: int = 9) -> None:
     properties = meta / "hoodie.properties"
     text = properties.read_text().replace("table.version=6", f"table.version={version}")
     text = text.replace("layout.version=1", "layout.version=2")
-    text = text.replace("hoodie.compaction.payload.class=", "hoodie.table.legacy.payload.class=")
+    payload, legacy = "hoodie.compaction.payload.class=", "hoodie.table.legacy.payload.class="
+    text = text.replace(payload, payload if merge_mode == "partial" else legacy)
     text = text.replace("hoodie.table.precombine.field=", "hoodie.table.ordering.fields=")
-    properties.write_text(f"{text}hoodie.record.merge.mode=EVENT_TIME_ORDERING\n")
+    properties.write_text(text + MODES[merge_mode])
 
 
 def committed_files(root: str | Path) -> set[str]:

@@ -1,0 +1,151 @@
+"""One history of the matrix: random operations on a table and on its model, compared after each.
+
+The table must always equal the model, cell by cell, for our reader and hudi-rs; as of one earlier
+commit, too; and the changes since that commit must lead to the table of now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from core.replay import check_replay
+from core.tables import canonical, hudi_rows, upgrade, without_meta
+from matrix.model import DELETED, Model, Row, as_read
+from matrix.shape import Shape
+from matrix.values import value
+
+from hoodie_nb import Table
+from hoodie_nb.errors import InvalidConfig, InvalidInput
+from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.handle import open_table
+
+Cells = dict[str, Any]
+NAIVE = pa.timestamp("us")  # hudi-rs has no such type
+
+
+class MatrixHistory:
+    """A table, its model, and what was in it after each commit."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.draw = random.Random(f"matrix {seed}")
+        self.shape = Shape.of(seed, self.draw)
+        self.model = Model(self.shape)
+        self.table = Table.create(folder / "t", **self.shape.given)
+        self.operations: list[str] = []
+        self.past: dict[str, tuple[pa.Schema, list[Row]]] = {}  # by commit
+        self.floor = 0  # earlier commits, by number, may have been cleaned away
+        self.grown: set[str] = set()  # columns whose type has changed
+        self.upgraded = self.shape.version == 6
+        self.upgrade_if_due()
+
+    @property
+    def readable_by_rust(self) -> bool:
+        """Whether hudi-rs knows all types of the table."""
+        return not any(field.type == NAIVE for field in self.model.schema)
+
+    def upgrade_if_due(self) -> None:
+        """Let another engine upgrade the table, before the first write or after a few."""
+        if not self.upgraded and len(self.operations) >= self.shape.upgraded_after:
+            self.operations.append("upgrade")
+            upgrade(self.table.path, self.shape.version, self.shape.merge_mode)
+            self.upgraded = True
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def rows(
+        self, schema: pa.Schema, most: int = 12, *, fresh: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return random rows with these columns; `fresh`: each key once, and not in the table."""
+        found: list[Cells] = []
+        seen = set(self.model.rows) if fresh else set()
+        for _ in range(self.draw.randint(1, most)):
+            record = self.draw.choice(self.shape.records)
+            row = {f.name: record.get(f.name, self._cell(f)) for f in schema}
+            at = self.model.identity(record)
+            if not fresh or at not in seen:
+                seen.add(at)
+                found.append(row)
+        return found
+
+    def _cell(self, column: pa.Field) -> Any:
+        if column.name == DELETED:
+            return self.draw.random() < 0.3 if self.draw.random() < 0.8 else None
+        if column.name == "n" and pa.types.is_integer(column.type):
+            return self.draw.choice([None, *range(-3, 6)])
+        if column.name == "ts" and pa.types.is_integer(column.type):
+            return self.draw.choice([None, *range(10)])
+        return value(column.type, self.draw)
+
+    @property
+    def identifying(self) -> list[str]:
+        """Return the columns that identify a record."""
+        return [*self.shape.record_key, *self.shape.partition_by]
+
+    # --- what must hold -------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Compare the table with the model: now, as of an earlier commit, and the changes."""
+        handle = open_table(self.table.path)
+        times = [i.requested_time for i in handle.timeline.completed_commits()]
+        rows = list(self.model.rows.values())
+        assert [(f.name, f.type) for f in handle.schema] == [
+            (f.name, f.type) for f in self.model.schema
+        ], "columns differ"
+        self.same(without_meta(self.table.to_arrow()), rows, "the table")
+        if self.readable_by_rust:
+            self.same(hudi_rows(self.table.path), rows, "hudi-rs")
+        if times and times[-1] not in self.past:
+            self.past[times[-1]] = (self.model.schema, rows)
+        self.floor = max(self.floor, len(times) - 1 - int(self.shape.options[_RETAINED]))
+        earlier = self.draw.randrange(len(times)) if times else None
+        if earlier is not None:
+            with refused_if(earlier < self.floor):
+                self._look_back(times[earlier])
+
+    def _look_back(self, time17: str) -> None:
+        schema, rows = self.past[time17]
+        rows = [as_read(row, schema, self.model.schema) for row in rows]
+        found = self.table.to_arrow(as_of=time17)
+        self.same(without_meta(found), rows, f"the table as of {time17}")
+        if self.readable_by_rust:
+            self.same(hudi_rows(self.table.path, time17), rows, f"hudi-rs as of {time17}")
+        check_replay(open_table(self.table.path), time17, None)
+
+    def same(self, found: list[str], rows: Iterable[Row], what: str) -> None:
+        """Assert that a reader's rows are those of the model, in any order."""
+        wanted = canonical(rows)
+        missing = [row for row in wanted if row not in found][:2]
+        extra = [row for row in found if row not in wanted][:2]
+        assert found == wanted, f"{what}: not found {missing}, but {extra}"
+
+    def refused(self, rows: pa.Table, match: str) -> None:
+        """Assert that an upsert is refused with a message, and changes nothing."""
+        before = list(self.table.timeline()["requested_time"])
+        with pytest.raises(InvalidInput, match=match):
+            self.table.upsert(rows)
+        assert list(self.table.timeline()["requested_time"]) == before
+
+    def finish(self) -> None:
+        """End with a check of all files and of each commit."""
+        assert [str(finding) for finding in fsck(self.table.path)] == []
+        for number, time17 in enumerate(self.past):
+            with refused_if(number < self.floor):
+                self._look_back(time17)
+
+
+_RETAINED = "hoodie.clean.commits.retained"
+
+
+@contextlib.contextmanager
+def refused_if(cleaned: bool) -> Iterator[None]:
+    """Allow the refusal of a time whose files may have been cleaned away."""
+    try:
+        yield
+    except InvalidConfig as error:
+        assert cleaned and "can be read is" in str(error), error
