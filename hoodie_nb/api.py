@@ -22,6 +22,7 @@ from hoodie_nb.definition import (
     merge_mode_of,
     names_of,
     table_name,
+    version_of,
 )
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
@@ -56,6 +57,7 @@ class Table(TableReads, TableMaintenance):
     | partition_by | the column or columns that choose its folder; None: one folder |
     | ordering | of two rows with one key the greater value wins; None: the newer arrival |
     | merge_mode | "event_time" (default with `ordering`), "commit_time", "partial" (null: keep) |
+    | table_version | 6 (all engines), 8 or 9 (Hudi 1.x); an existing table keeps its own |
     | if_exists | "error", "open" (it must agree; `options` are changed) or "replace" |
     | hive_style, url_encode | folders `column=value`; special characters as `%2F` |
     | options | file sizes, codec, bloom filter, cleaning: see `hoodie_nb.config` |
@@ -94,12 +96,9 @@ class Table(TableReads, TableMaintenance):
         `schema`: pyarrow, Spark StructType or DDL text (needs a running Spark session); see `Table`
         for the other arguments. Raises InvalidConfig, InvalidInput, InvalidTable.
         """
-        if table_version != 6:
-            raise InvalidConfig(f"table_version={table_version}: new tables have version 6")
-        if global_index:
-            raise InvalidConfig("global_index=True is not supported: keys are unique per partition")
+        check_supported(global_index=global_index)
         given, keys = arrow_schema_of(schema), names_of(record_key)
-        stored = storable(given)
+        stored, mode = storable(given), merge_mode_of(merge_mode, ordering)
         refuse_not_null(given, keys[0] if len(keys) == 1 else None)
         config = TableConfig(
             name=name or table_name(path),
@@ -108,8 +107,9 @@ class Table(TableReads, TableMaintenance):
             ordering=ordering,
             hive_style=hive_style,
             url_encode=url_encode,
-            merge_mode=merge_mode_of(merge_mode, ordering),
+            merge_mode=mode,
             schema=stored,
+            version=version_of(table_version, mode),
         )
         check_columns(config)
         made = create_table(path, config, options=options, if_exists=if_exists, holding=writing)

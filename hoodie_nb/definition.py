@@ -26,6 +26,7 @@ _NOT_YET = {
     "placement": ("executors", "driver", "auto"),
     "on_bad_record": ("fail",),
     "quarantine": (None,),
+    "global_index": (False,),
 }
 
 
@@ -80,6 +81,15 @@ def check_columns(config: TableConfig) -> None:
         objection = ordering_objection(config.ordering, config.schema)
         if objection:
             raise InvalidConfig(f"{objection}: choose another column")
+
+
+def version_of(table_version: int, merge_mode: str) -> str:
+    """Return the version of a new table, or raise InvalidConfig."""
+    if table_version not in (6, 8, 9):
+        raise InvalidConfig(f"table_version={table_version!r}: choose 6, 8 or 9")
+    if table_version != 6 and merge_mode == "partial":
+        raise InvalidConfig('merge_mode="partial" needs table_version=6: Hudi defines it there')
+    return str(table_version)
 
 
 def arrow_schema_of(schema: pa.Schema | StructType | str) -> pa.Schema:

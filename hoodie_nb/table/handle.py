@@ -31,6 +31,7 @@ from hoodie_nb.table.file_groups import (
 from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.lost import lost_files, lost_message, note_written, refuse_archived_later
 from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.property_lines import text_of
 from hoodie_nb.table.publish import mark_partition
 from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.split import refuse_split_timeline
@@ -265,10 +266,10 @@ def _make(
         clear(storage, replaced)
     else:
         refuse_remains(storage)
-    storage.make_folder(META)
+    storage.make_folder(config.layout.folder)
     _store(storage, options)
     KeptRules(storage).keep(config)
-    text = config.lines(instant_time(clock.now_ms()))
+    text = text_of(config, instant_time(clock.now_ms()))
     try:
         storage.put(property_file.PATH, text.encode(), new=True)
     except FileExistsError:

@@ -12,7 +12,6 @@ HoodieTableConfig.
 
 import json
 import time
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,14 +19,14 @@ import pyarrow as pa
 
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.avro_schema import parse_avro, to_avro
+from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.instant import LAYOUT_1, LAYOUT_2, Layout
-from hoodie_nb.table.property_file import checksum, escape, parse_properties, read_text
+from hoodie_nb.table.property_file import checksum, parse_properties, read_text
 from hoodie_nb.table.storage import META, Storage, read_bytes
 
 OPTIONS = f"{META}/.hoodie_nb/options.json"
-_KEYGEN = "org.apache.hudi.keygen."
-_PAYLOAD = "org.apache.hudi.common.model."
+KEYGEN = "org.apache.hudi.keygen."
+PAYLOAD = "org.apache.hudi.common.model."
 _READ = {  # allowed values for reading the table like its own engine
     "hoodie.table.type": ("COPY_ON_WRITE",),
     "hoodie.table.base.file.format": ("PARQUET",),
@@ -45,10 +44,10 @@ _WRITTEN = {  # allowed values for writing it
     "hoodie.datasource.write.slash.separated.date.partitioning": ("false",),
     "hoodie.record.merge.mode": ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"),
     "hoodie.compaction.payload.class": (
-        f"{_PAYLOAD}DefaultHoodieRecordPayload",
-        f"{_PAYLOAD}EventTimeAvroPayload",
-        f"{_PAYLOAD}OverwriteWithLatestAvroPayload",
-        f"{_PAYLOAD}PartialUpdateAvroPayload",
+        f"{PAYLOAD}DefaultHoodieRecordPayload",
+        f"{PAYLOAD}EventTimeAvroPayload",
+        f"{PAYLOAD}OverwriteWithLatestAvroPayload",
+        f"{PAYLOAD}PartialUpdateAvroPayload",
     ),
 }
 
@@ -56,11 +55,6 @@ _WRITTEN = {  # allowed values for writing it
 _METADATA = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")
 _LAYOUTS = {"6": LAYOUT_1, "8": LAYOUT_2, "9": LAYOUT_2}  # by table version
 _ARCHIVES = {1: "hoodie.archivelog.folder", 2: "hoodie.timeline.history.path"}  # by layout
-_PAYLOADS = {
-    "event_time": "DefaultHoodieRecordPayload",
-    "commit_time": "OverwriteWithLatestAvroPayload",
-    "partial": "PartialUpdateAvroPayload",
-}
 _BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"  # the strategy that asks the payload class
 _OTHER_LAYOUT = ("hoodie.bucket.index.", "hoodie.keygen.timebased.")  # any property below them
 
@@ -103,37 +97,6 @@ class TableConfig:
         """Whether record keys are written as `name:value,name:value`."""
         return self.keygen == "COMPLEX" or len(self.record_key) > 1
 
-    def lines(self, saved_at: str) -> str:
-        """Return the file's text; `parse` is the inverse."""
-        keygen = {"NON_PARTITION": "Nonpartitioned", "SIMPLE": "Simple", "COMPLEX": "Complex"}
-        values = {
-            "hoodie.table.name": self.name,
-            "hoodie.table.type": "COPY_ON_WRITE",
-            "hoodie.table.version": "6",
-            "hoodie.timeline.layout.version": "1",
-            "hoodie.table.recordkey.fields": ",".join(self.record_key),
-            "hoodie.table.partition.fields": ",".join(self.partition_by),
-            "hoodie.table.precombine.field": self.ordering or "",
-            "hoodie.table.base.file.format": "PARQUET",
-            "hoodie.populate.meta.fields": "true",
-            "hoodie.table.cdc.enabled": "false",
-            "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
-            "hoodie.datasource.write.partitionpath.urlencode": str(self.url_encode).lower(),
-            "hoodie.datasource.write.drop.partition.columns": "false",
-            "hoodie.partition.metafile.use.base.format": "false",
-            "hoodie.table.timeline.timezone": "UTC",
-            "hoodie.table.keygenerator.class": f"{_KEYGEN}{keygen[self.keygen]}KeyGenerator",
-            "hoodie.table.keygenerator.type": self.keygen,
-            "hoodie.compaction.payload.class": _PAYLOAD + _PAYLOADS[self.merge_mode],
-            "hoodie.archivelog.folder": "archived",
-            "hoodie.table.create.schema": json.dumps(
-                to_avro(self.schema, self.name), separators=(",", ":")
-            ),
-            "hoodie.table.checksum": str(zlib.crc32(f".{self.name}".encode())),  # the last line
-        }
-        rows = [f"{key}={escape(value)}" for key, value in values.items() if value]
-        return "\n".join([f"#Properties saved on {saved_at}", *rows, ""])
-
     @classmethod
     def parse(cls, text: str, where: str) -> "TableConfig":
         """Return the configuration in a properties file, or raise InvalidTable."""
@@ -159,7 +122,7 @@ class TableConfig:
         avro = values.get("hoodie.table.create.schema")
         mode = values.get("hoodie.record.merge.mode", "")
         payload = values.get("hoodie.compaction.payload.class", "")
-        partial = payload == f"{_PAYLOAD}PartialUpdateAvroPayload" and mode in ("", "CUSTOM")
+        partial = payload == f"{PAYLOAD}PartialUpdateAvroPayload" and mode in ("", "CUSTOM")
         late_wins = "COMMIT_TIME" in mode or (not mode and "OverwriteWithLatest" in payload)
         version = values["hoodie.table.version"]
         by_order = "event_time" if ordering and not late_wins else "commit_time"
@@ -236,12 +199,12 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
     if other:
         return f"has {other[0]}={values[other[0]]}: its rows are laid out differently"
     generator = values.get("hoodie.table.keygenerator.class", "")
-    short = generator.removeprefix(_KEYGEN).removesuffix("KeyGenerator").removesuffix("Avro")
+    short = generator.removeprefix(KEYGEN).removesuffix("KeyGenerator").removesuffix("Avro")
     kind = values.get("hoodie.table.keygenerator.type", "").removesuffix("_AVRO")
     of_class = {"NONPARTITIONED": "NON_PARTITION"}.get(short.upper(), short.upper())
     if kind and kind != config.keygen:
         return f"has hoodie.table.keygenerator.type={kind}; supported is {config.keygen}"
-    if of_class and of_class != config.keygen and (not kind or generator.startswith(_KEYGEN)):
+    if of_class and of_class != config.keygen and (not kind or generator.startswith(KEYGEN)):
         return f"has hoodie.table.keygenerator.class={generator}; supported is {config.keygen}"
     if config.keygen == "COMPLEX" and len(config.record_key) == 1:
         return "has hoodie.table.keygenerator.type=COMPLEX for one key column (HUDI-7001)"

@@ -4,7 +4,7 @@
 | --- | --- |
 | Arrow table or record batch | taken as they are |
 | record-batch reader, Polars, DuckDB, anything with `__arrow_c_stream__` | converted one by one |
-| pandas DataFrame, list of dicts | converted from Python objects where it has them |
+| pandas DataFrame, list of dicts (also empty) | converted from Python objects where it has them |
 
 The columns get the table's types by `conversion` (streams and objects here, others in the intake).
 Columns that the table does not have are kept as given, for the intake to refuse.
@@ -47,7 +47,9 @@ def arrow_rows(data: Any, schema: pa.Schema, check: Check) -> pa.Table:  # noqa:
         return _from_pandas(data, known)
     if hasattr(data, "__arrow_c_stream__"):
         return _from_stream(_reader(data), known, check)
-    if isinstance(data, Sequence) and data and all(map(Mapping.__instancecheck__, data)):
+    if isinstance(data, list | tuple) and not data:
+        return schema.empty_table()
+    if isinstance(data, Sequence) and all(map(Mapping.__instancecheck__, data)):
         return _from_dicts(data, known)
     raise InvalidConfig(
         f"cannot write a {type(data).__name__}: give a Spark DataFrame, a pyarrow.Table or a "

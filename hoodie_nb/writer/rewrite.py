@@ -5,6 +5,7 @@ Unchanged rows keep their commit time and sequence number; every row gets the ne
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pyarrow as pa
 
@@ -39,9 +40,10 @@ def rewrite(
     source = open_base_file(path) if path else None
     schema, none = stored_schema(plan.intake.schema), pa.array([], pa.string())
     name = str(BaseFileName(piece.file_id, attempt.token, plan.instant_time))
-    with ChecksummedFile(plan.storage.open_new(staged)) as sink:
+    with ChecksummedFile(plan.storage.open_new(staged)) as sink, ExitStack() as last:
         rows = source.metadata.num_rows if source else 0
         writer = plan.base_file(sink, name, expected_rows=rows)
+        last.callback(writer.abandon)  # does nothing after `close`
         for before in iterate_rows(source, schema, path) if source else ():
             after = _renamed(change(before), name)
             writer.write(after)

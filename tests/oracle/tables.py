@@ -59,8 +59,8 @@ class Layout:
         """Return the table's columns."""
         return SCHEMA.append(_LOCAL) if self.local_times else SCHEMA
 
-    def create(self, path: str | os.PathLike[str]) -> Table:
-        """Create an empty table with this library."""
+    def create(self, path: str | os.PathLike[str], **more: Any) -> Table:
+        """Create an empty table with this library, `more` as for `Table.create`."""
         return Table.create(
             path,
             schema=self.schema,
@@ -68,6 +68,7 @@ class Layout:
             partition_by=self.partition_by,
             ordering=self.ordering,
             **self.options,
+            **more,
         )
 
 

@@ -35,6 +35,7 @@ from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.handle import create_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.property_file import parse_properties
+from hoodie_nb.table.property_lines import text_of
 from hoodie_nb.table.schema import META_COLUMNS
 from hoodie_nb.table.timeline import Instant, State
 
@@ -120,7 +121,6 @@ def test_the_properties_file_is_what_hudi_expects(tmp_path: Path) -> None:
         "hoodie.timeline.layout.version=1",
         "hoodie.table.recordkey.fields=id",
         "hoodie.table.partition.fields=p",
-        "hoodie.table.precombine.field=ts",
         "hoodie.table.base.file.format=PARQUET",
         "hoodie.populate.meta.fields=true",
         "hoodie.table.cdc.enabled=false",
@@ -129,8 +129,9 @@ def test_the_properties_file_is_what_hudi_expects(tmp_path: Path) -> None:
         "hoodie.datasource.write.drop.partition.columns=false",
         "hoodie.partition.metafile.use.base.format=false",
         "hoodie.table.timeline.timezone=UTC",
-        "hoodie.table.keygenerator.class=org.apache.hudi.keygen.SimpleKeyGenerator",
         "hoodie.table.keygenerator.type=SIMPLE",
+        "hoodie.table.precombine.field=ts",
+        "hoodie.table.keygenerator.class=org.apache.hudi.keygen.SimpleKeyGenerator",
         "hoodie.compaction.payload.class=org.apache.hudi.common.model.DefaultHoodieRecordPayload",
         "hoodie.archivelog.folder=archived",
         f"hoodie.table.create.schema={schema}",
@@ -142,14 +143,21 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 
 
 @settings(max_examples=100, deadline=None, database=None)
-@given(_TEXT.filter(str.strip), st.booleans(), st.booleans())
-def test_properties_round_trip(name: str, hive: bool, encode: bool) -> None:
-    """For any table name, `parse` is the inverse of `lines`."""
-    name = name.strip()
+@given(_TEXT.filter(str.strip), st.booleans(), st.booleans(), st.sampled_from(["6", "8", "9"]))
+def test_properties_round_trip(name: str, hive: bool, encode: bool, version: str) -> None:
+    """For any table name and each version, `parse` is the inverse of `text_of`."""
     config = TableConfig(
-        name, ("id",), ("p",), "ts", hive, encode, "event_time", schema=schema_of()
+        name.strip(),
+        ("id",),
+        ("p",),
+        "ts",
+        hive,
+        encode,
+        "event_time",
+        schema=schema_of(),
+        version=version,
     )
-    assert TableConfig.parse(config.lines("now"), "here") == config
+    assert TableConfig.parse(text_of(config, "now"), "here") == config
 
 
 def test_javas_escapes_are_read() -> None:

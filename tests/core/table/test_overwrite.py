@@ -80,6 +80,7 @@ def test_the_whole_table_is_replaced(tmp_path: Path, version: int) -> None:
     assert found(table) == {}
     names = timeline_names(table.path)
     assert table.insert_overwrite(EMPTY, scope="table") is None
+    assert table.insert_overwrite([], scope="table") is table.upsert([]) is None
     assert timeline_names(table.path) == names
     table.upsert(ROWS)
     assert len(found(table)) == 3

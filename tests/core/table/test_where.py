@@ -272,6 +272,18 @@ def test_a_condition_that_fails_on_a_late_row_writes_nothing(tmp_path: Path) -> 
     assert pending_names(tmp_path / "t") == [] and table.fsck() == []
 
 
+def test_a_value_that_fails_after_a_row_group_writes_nothing(tmp_path: Path) -> None:
+    """A row group of the new file is written; it is abandoned without a late error."""
+    count = 140_000
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = Table.create(tmp_path / "t", schema=schema, record_key="id")
+    keys = [f"k{n:06d}" for n in range(count)]
+    table.insert(pa.table({"id": keys, "v": [1] * (count - 1) + [0]}, schema=schema))
+    with pytest.raises(InvalidInput, match="divide by zero"):
+        table.update(where=pc.field("v") >= 0, set={"v": pc.scalar(10) / pc.field("v")})
+    assert pending_names(tmp_path / "t") == [] and table.fsck() == []
+
+
 def test_a_scalar_of_arrow_keeps_its_value(tmp_path: Path) -> None:
     """NaN as a typed scalar is NaN; one of another type is refused by name."""
     schema = pa.schema([("id", pa.string()), ("f", pa.float64())])

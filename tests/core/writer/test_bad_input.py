@@ -422,6 +422,11 @@ NOT_MADE: dict[str, tuple[dict[str, Any], type[HoodieError], str]] = {
         "task_max_size",
     ),
     "unknown table version": ({"table_version": 99}, InvalidConfig, "table_version=99"),
+    "partial updates in version 9": (
+        {"table_version": 9, "merge_mode": "partial"},
+        InvalidConfig,
+        "needs table_version=6",
+    ),
     "unknown if_exists": ({"if_exists": "maybe"}, InvalidConfig, "'error', 'open' or 'replace'"),
     "one key, two partitions": (
         {"partition_by": ["p", "n"]},
