@@ -1,4 +1,4 @@
-"""The command line: `python -m hoodie_nb demo | doctor | fsck | history | clean`.
+"""The command line: `python -m hoodie_nb demo | doctor | fsck | history | clean | savepoint`.
 
 Exit codes: 0 success, 1 a finding or a failure, 2 an invalid command line, 130 after Ctrl-C, 143
 after SIGTERM, 141 if the reader of the output has closed it.
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     _add_fsck(commands.add_parser("fsck", help="report problems in a table and their fixes"))
     _add_history(commands.add_parser("history", help="list a table's commits"))
     _add_clean(commands.add_parser("clean", help="delete files that no retained snapshot reads"))
+    _add_savepoint(commands.add_parser("savepoint", help="keep a snapshot from being cleaned"))
     return root
 
 
@@ -134,6 +135,17 @@ def _add_clean(clean: argparse.ArgumentParser) -> None:
     clean.set_defaults(run=_clean)
 
 
+def _add_savepoint(savepoint: argparse.ArgumentParser) -> None:
+    savepoint.description = "Keep the snapshot as of a commit until its savepoint is deleted."
+    savepoint.add_argument("path", metavar="PATH", help="the table's folder")
+    which = savepoint.add_mutually_exclusive_group()
+    which.add_argument("--commit", metavar="INSTANT", help="the commit (default: the newest)")
+    which.add_argument("--delete", metavar="INSTANT", help="delete the savepoint of this commit")
+    which.add_argument("--list", action="store_true", help="list the savepoints")
+    savepoint.add_argument("--comment", default="", metavar="TEXT", help="why it is kept")
+    savepoint.set_defaults(run=_savepoint)
+
+
 def _demo(args: Arguments) -> int:
     from hoodie_nb.programs.demo import DemoSettings, run
 
@@ -176,6 +188,19 @@ def _clean(args: Arguments) -> int:
     if args.dry_run:
         print(*cleaned.files, sep="\n", end="\n" if cleaned.files else "")
     print(cleaned)
+    return 0
+
+
+def _savepoint(args: Arguments) -> int:
+    from hoodie_nb.api import Table
+
+    table = Table.open(args.path)
+    if args.delete:
+        table.delete_savepoint(args.delete)
+    elif not args.list:
+        table.savepoint(args.commit, comment=args.comment)
+    found = table.savepoints()
+    print("no savepoints" if found.empty else found.to_string(index=False))
     return 0
 
 

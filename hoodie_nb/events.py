@@ -27,6 +27,7 @@ deletes, bytes, seconds; sent again when a completed instant is settled again |
 | `files_cleaned` (after a commit, or by `table.clean`) | instant, files, bytes, earliest (the \
 first commit that is retained; None if versions count) |
 | `clean_postponed` (the next commit tries again) | why |
+| `savepoint_created`, `savepoint_deleted` | instant (of the commit); created: files (it keeps) |
 | `operator_progress` (while it runs, and at its end) | operator, task, rows, waiting (seconds so \
 far), all since its start |
 | `operator_ran` | operator, task, rows, seconds (of work), waiting_seconds; for a \

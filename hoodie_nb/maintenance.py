@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, fields
 from typing import Any
+
+import pandas as pd
 
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
+from hoodie_nb.reads import Moment
 from hoodie_nb.runners.batch import Commit
+from hoodie_nb.services import savepoint
 from hoodie_nb.services.clean import Cleaned, clean
 from hoodie_nb.services.repair import repair
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.savepoints import Savepoint, savepoints
 
 
 class TableMaintenance:
@@ -58,6 +64,28 @@ class TableMaintenance:
             return clean(self._handle, self.events, dry_run=True, **given)
         with writing(self._handle.storage):
             return clean(self._handle, self.events, dry_run=False, **given)
+
+    def savepoint(
+        self, commit: Moment | Savepoint = None, *, comment: str = "", user: str = ""
+    ) -> Savepoint:
+        """Keep the snapshot as of a commit (None: the newest) until `delete_savepoint`.
+
+        `commit`: 17 digits or a commit of `history`; or a time of day, up to which the newest
+        commit counts. Raises InvalidConfig if there is none, or its files were cleaned away.
+        """
+        with writing(self._handle.storage):
+            return savepoint.create(self._handle, self.events, commit, comment=comment, user=user)
+
+    def delete_savepoint(self, commit: Moment | Savepoint) -> None:
+        """Delete the savepoint of a commit: `clean` may then delete its files."""
+        with writing(self._handle.storage):
+            savepoint.delete(self._handle, self.events, commit)
+
+    def savepoints(self) -> pd.DataFrame:
+        """Return the savepoints, oldest first, with the number of files that each keeps."""
+        self._handle.reload()
+        columns = [field.name for field in fields(Savepoint)]
+        return pd.DataFrame(map(astuple, savepoints(self._handle)), columns=columns)
 
     def fsck(self) -> list[Finding]:
         """Return the problems of the table, each with its fix; empty means clean."""

@@ -16,6 +16,7 @@ from hoodie_nb.commit.lock import in_use
 from hoodie_nb.commit.notes import CommitNotes
 from hoodie_nb.commit.prepared import Prepared, PreparedRecords
 from hoodie_nb.commit.progress import ProgressRecords
+from hoodie_nb.commit.savepoints import drop_pending_savepoints
 from hoodie_nb.commit.sealing import SealedRecords
 from hoodie_nb.events import EventLog
 from hoodie_nb.table.foreign import refuse_other_engines
@@ -76,6 +77,7 @@ class Recovery:
             refuse_vanished(table, pending)
             self.roll_back(pending)
         table.make_writable(self._events.emit)
+        drop_pending_savepoints(table)
         finish_cleans(table, self._events.emit)
         swept = table.is_swept()
         if not used and not swept:  # else temporary files in use would be deleted too

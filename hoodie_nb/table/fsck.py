@@ -83,7 +83,7 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"{REPAIR}, unless a write is running"
     for instant in table.timeline.pending():
         lost = vanished(table, instant) if instant.action in COMMITS else None
-        own = instant.action in ("commit", "rollback", "clean")
+        own = instant.action in ("commit", "rollback", "clean", "savepoint")
         fix = next_write if own or is_overwrite(table.timeline, instant) else _THEIRS
         if instant.action == "clean":
             try:

@@ -194,6 +194,14 @@ class Timeline:
         with self._lock:
             self._known = self._known.of(self._known.names | {self.layout.file_name(instant)})
 
+    def withdraw(self, instant: Instant) -> None:
+        """Delete the completed file of an instant, if there is one: it is pending again."""
+        done = self._completed(instant.requested_time, instant.action)
+        if done is not None:
+            self._storage.remove(self.path(done))
+            self.forget()
+            self._storage.sync_folder(self.layout.folder)
+
     def remove(self, instant: Instant) -> None:
         """Remove a pending instant from the timeline: inflight first, then requested."""
         for state in (State.INFLIGHT, State.REQUESTED):

@@ -55,3 +55,18 @@ def test_clean_takes_one_retention_only(table, capsys):
     assert end.value.code == 2 and "not allowed with" in capsys.readouterr().err
     assert main(["clean", table.path, "--commits", "0"]) == 1
     assert "InvalidConfig" in capsys.readouterr().err and len(files(table)) == 4
+
+
+def test_savepoints_are_created_listed_and_deleted(table, capsys):
+    """Each form of the command lists the savepoints that exist after it."""
+    first, *_, last = table.history()["requested_time"]
+    assert main(["savepoint", table.path, "--list"]) == 0
+    assert capsys.readouterr().out == "no savepoints\n"
+    assert main(["savepoint", table.path, "--comment", "month end"]) == 0
+    assert main(["savepoint", table.path, "--commit", first]) == 0
+    printed = capsys.readouterr().out
+    assert "month end" in printed and [first in printed, last in printed] == [True, True]
+    assert main(["savepoint", table.path, "--delete", first]) == 0
+    assert list(table.savepoints()["requested_time"]) == [last]
+    assert main(["savepoint", table.path, "--delete", first]) == 1
+    assert "has no savepoint" in capsys.readouterr().err
