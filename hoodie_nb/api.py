@@ -227,8 +227,8 @@ class Table(TableReads, TableMaintenance):
 
         `data`: rows with the key columns; with an ordering column, only rows that are not newer are
         deleted. If one column without partitions is the key, also a list or array of keys.
-        `where`: a pyarrow expression, or lists as in pyarrow.parquet, over the stored rows (null is
-        not true). Raises InvalidConfig for both or none.
+        `where`: as `filters` of `to_arrow`: SQL text, an expression or lists (null is not
+        true). Raises InvalidConfig for both or none.
         """
         if (data is None) == (where is None):
             raise InvalidConfig("delete: give either rows or keys, or where=")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Moment = str | date | Commit | None  # a datetime is a date, too; None: now
-Filters: TypeAlias = pc.Expression | Sequence[Any] | None
+Filters: TypeAlias = pc.Expression | str | Sequence[Any] | None
 
 
 class TableReads:
@@ -59,11 +59,12 @@ class TableReads:
     ) -> pa.Table:
         """Return the snapshot as an Arrow table, without Spark.
 
-        `filters`: an expression (`pc.field("delay") > 15`), or lists of `("delay", ">", 15)` as in
-        pyarrow.parquet; they may name columns that are not returned. Files that they exclude are
-        not read (see `hoodie_nb.table.filters`). `partitions`: paths, as in the column
-        `_hoodie_partition_path`. `as_of`: as in `snapshot`. `meta=False`: without Hudi's columns,
-        unless `columns` names them. Raises InvalidConfig for unknown columns and partitions.
+        `filters`: SQL text ("delay > 15"), an expression (`pc.field("delay") > 15`), or lists of
+        `("delay", ">", 15)` as in pyarrow.parquet; they may name columns that are not returned.
+        Files that they exclude are not read (see `hoodie_nb.table.filters`).
+        `partitions`: paths, as in the column `_hoodie_partition_path`. `as_of`: as in `snapshot`.
+        `meta=False`: without Hudi's columns, unless `columns` names them. Raises InvalidConfig for
+        unknown columns and partitions.
         """
         scan = Scan.of(
             self._handle, columns, filters=filters, partitions=partitions, as_of=as_of, meta=meta

@@ -59,7 +59,7 @@ def change_rows(
     schema = table.schema
     intake = Intake(table.config, schema, "delete" if values is None else "upsert")
     intake.check(schema)
-    condition = _condition(where, schema)
+    condition = RowFilter.of(where, stored_schema(schema))
     new = None if values is None else _NewValues.of(values, intake)
     with ThreadPoolExecutor(THREADS) as pool:
         pieces = list(table.groups_to_write())
@@ -71,15 +71,6 @@ def change_rows(
             change = _Rewriter(work.plan, condition, new).rewritten
             work.statuses = list(pool.map(change, found, range(len(found))))
     return completed(table, work.instant)
-
-
-def _condition(where: object, schema: pa.Schema) -> RowFilter:
-    if isinstance(where, str):
-        raise InvalidConfig(
-            f"where={where!r}: text is not supported; give an expression of pyarrow.compute, such "
-            "as pc.field('status') == 'late', or lists such as [('status', '==', 'late')]"
-        )
-    return RowFilter.of(where, stored_schema(schema))
 
 
 def _matches(table: TableHandle, piece: FileSlice, condition: RowFilter) -> bool:

@@ -54,11 +54,11 @@ class RowFilter:
 
     @classmethod
     def of(cls, filters: object, schema: pa.Schema, key: str | None = None) -> "RowFilter":
-        """Return the filter of an expression or of lists as pyarrow.parquet accepts them.
+        """Return the filter of an expression, SQL text, or lists as pyarrow.parquet accepts them.
 
-        Raises InvalidConfig if it is neither, or does not fit the columns of `schema`.
+        Raises InvalidConfig if it is none of them, or does not fit the columns of `schema`.
         """
-        expression, empty = _expression(filters), schema.empty_table()
+        expression, empty = _expression(filters, schema), schema.empty_table()
         objection = _objection(expression, empty)
         if objection:
             raise InvalidConfig(
@@ -129,15 +129,20 @@ def projected(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Ta
     return ds.InMemoryDataset(rows).scanner(columns=dict(expressions)).to_table()
 
 
-def _expression(filters: object) -> pc.Expression:
+def _expression(filters: object, schema: pa.Schema) -> pc.Expression:
     if isinstance(filters, pc.Expression):
         return filters
+    if isinstance(filters, str):
+        from hoodie_nb.table.sql_text import condition  # sqlglot takes a tenth of a second
+
+        return condition(filters, schema)
     try:
         return pq.filters_to_expression(filters)
     except (ValueError, TypeError, LookupError, pa.ArrowException) as error:
         raise InvalidConfig(
             f"`filters` {str(filters)[:200]} is no filter ({error}): give an expression, as in "
-            "pyarrow.dataset (pc.field('a') > 1), or lists of (column, operator, value)"
+            "pyarrow.dataset (pc.field('a') > 1), SQL text (\"a > 1\"), or lists of (column, "
+            "operator, value)"
         ) from None
 
 
