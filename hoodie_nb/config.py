@@ -18,6 +18,13 @@ KEEP_LATEST_FILE_VERSIONS |
 | clean_commits | hoodie.clean.commits.retained | 10 commits; the one before can be read, too |
 | clean_hours | hoodie.clean.hours.retained | 24 hours |
 | clean_versions | hoodie.clean.fileversions.retained | 3 files of each file group |
+| archive_automatic | hoodie.archive.automatic | true: archive old instants after commits |
+| keep_min | hoodie.keep.min.commits | 20 commits stay on the timeline; those that cleaning retains\
+, too |
+| keep_max | hoodie.keep.max.commits | 30 commits; with more of them the oldest are archived |
+| archive_beyond_savepoint | hoodie.archive.beyond.savepoint | false: from a savepoint on all \
+commits stay |
+| archive_batch | hoodie.commits.archival.batch | 10 records in a block of the archive |
 """
 
 import difflib
@@ -136,6 +143,11 @@ class WriteOptions:
     clean_commits: int = _option("hoodie.clean.commits.retained", 10, _retained)
     clean_hours: int = _option("hoodie.clean.hours.retained", 24, _retained)
     clean_versions: int = _option("hoodie.clean.fileversions.retained", 3, _retained)
+    archive_automatic: bool = _option("hoodie.archive.automatic", True, _flag)
+    keep_min: int = _option("hoodie.keep.min.commits", 20, _retained)
+    keep_max: int = _option("hoodie.keep.max.commits", 30, _retained)
+    archive_beyond_savepoint: bool = _option("hoodie.archive.beyond.savepoint", False, _flag)
+    archive_batch: int = _option("hoodie.commits.archival.batch", 10, _retained)
 
     def updated(self, options: Mapping[str, object]) -> "WriteOptions":
         """Return a copy with `options` (Hudi's or Python names) applied, or raise InvalidConfig."""
@@ -152,6 +164,11 @@ class WriteOptions:
             raise InvalidConfig(
                 f"task_max_size ({changed.task_max_bytes} bytes) must be at least batch_size "
                 f"({changed.batch_bytes} bytes)"
+            )
+        if changed.keep_max <= changed.keep_min:
+            raise InvalidConfig(
+                f"hoodie.keep.max.commits={changed.keep_max} must be greater than "
+                f"hoodie.keep.min.commits={changed.keep_min}: give both"
             )
         return changed
 

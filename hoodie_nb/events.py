@@ -28,6 +28,9 @@ deletes, bytes, seconds; sent again when a completed instant is settled again |
 first commit that is retained; None if versions count) |
 | `clean_postponed` (the next commit tries again) | why |
 | `savepoint_created`, `savepoint_deleted` | instant (of the commit); created: files (it keeps) |
+| `instants_archived` (after a commit, or by `table.archive`) | instants, start (the first commit \
+that stays), orphans (files of no commit that were deleted) |
+| `archive_postponed` (a later commit tries again) | why |
 | `operator_progress` (while it runs, and at its end) | operator, task, rows, waiting (seconds so \
 far), all since its start |
 | `operator_ran` | operator, task, rows, seconds (of work), waiting_seconds; for a \

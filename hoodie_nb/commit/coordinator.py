@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from hoodie_nb import failpoints
-from hoodie_nb.commit.cleaning import clean_after_commit
+from hoodie_nb.commit.archiving import tidy_after_commit
 from hoodie_nb.commit.overwriting import completed_file, groups_to_keep, replaced_groups
 from hoodie_nb.commit.prepared import (
     Prepared,
@@ -293,7 +293,7 @@ class WriteCoordinator(Recovery):
             failpoints.hit("coord.unseal.post")
             self.prepared.remove(time17)
             sweep(table.storage, times, staged)
-            clean_after_commit(table, emit)
+            tidy_after_commit(table, self.prepared.instant_times(), emit)
             table.mark_swept()
             failpoints.hit("coord.sweep.post")
         except (OSError, HoodieError) as error:  # the commit is valid; the next writer goes on

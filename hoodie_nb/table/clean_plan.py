@@ -103,7 +103,7 @@ def plan_clean(table: TableHandle, retention: Retention, mark: Mark | None = Non
     """
     listing = table.timeline.listing
     savepoints = frozenset(i.requested_time for i in listing.instants if i.action == "savepoint")
-    earliest = _earliest(table, listing, retention)
+    earliest = earliest_to_retain(table, listing, retention)
     newest = listing.commit_times[-1] if listing.commit_times else ""
     until = earliest.requested_time if earliest else _NEVER if retention.versions else ""
     upto = newest if retention.versions else until
@@ -128,7 +128,9 @@ def plan_clean(table: TableHandle, retention: Retention, mark: Mark | None = Non
     return CleanPlan(retention.policy, earliest, newest, new_mark, files, size)
 
 
-def _earliest(table: TableHandle, listing: Listing, retention: Retention) -> Instant | None:
+def earliest_to_retain(
+    table: TableHandle, listing: Listing, retention: Retention
+) -> Instant | None:
     """Return the first instant to retain: never one after a pending instant; None if there is none.
 
     With counted versions there is none.

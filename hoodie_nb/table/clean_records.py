@@ -20,9 +20,11 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table.archive_log import archived_records
 from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.clean_plan import CleanPlan, Mark
 from hoodie_nb.table.file_groups import BaseFileName, FileGroups
+from hoodie_nb.table.instant import LAYOUT_2
 from hoodie_nb.table.storage import META, Storage, joined
 from hoodie_nb.table.timeline import Instant, State
 
@@ -196,7 +198,7 @@ def refuse_cleaned(
     if time17 >= max(listing.commit_times, default=""):
         return
     saved = any((i.action, i.requested_time) == ("savepoint", time17) for i in listing.instants)
-    cleaned = any(_cleans(table, State.COMPLETED)) and table.timeline.archived()
+    cleaned = table.timeline.archived() and _was_cleaned(table)
     if cleaned and not saved and time17 < earliest_time(table):
         raise InvalidConfig(
             f"it is not known whether all files of {table.storage.root} as of {time17} are still "
@@ -214,6 +216,17 @@ def refuse_cleaned(
                 f"the files of {table.storage.root} as of {time17} were cleaned away "
                 f"({joined(folder, file_name)}): {earliest_hint(table)}"
             )
+
+
+def _was_cleaned(table: TableHandle) -> bool:
+    """Whether there is, or was archived, a clean; also if it is not known."""
+    if any(_cleans(table, State.COMPLETED)) or table.storage.file_names(LAYOUT_2.archive):
+        return True
+    try:
+        records = archived_records(table.storage, table.timeline.layout.archive)
+        return any(record["actionType"] == "clean" for record in records)
+    except ValueError:
+        return True
 
 
 def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
@@ -235,8 +248,8 @@ def earliest_hint(table: TableHandle) -> str:
 
 def earliest_time(table: TableHandle) -> str:
     """Return the first commit whose files all cleans have kept; empty without commits."""
-    times = table.timeline.listing.commit_times or ("",)
-    first = times[0]
+    listing = table.timeline.listing
+    times, first = listing.commit_times or ("",), table.timeline.start(listing)
     for instant in _cleans(table, State.COMPLETED):
         kept = str(_result(table, instant).get("earliestCommitToRetain") or "")
         before = max(0, bisect.bisect_left(times, kept) - 1) if kept else -1

@@ -20,17 +20,16 @@ file. Copies of base files in other folders are not read.
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.base_file import first_row
-from hoodie_nb.table.beneath import link_refused
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH
 from hoodie_nb.table.split import refuse_split_timeline
-from hoodie_nb.table.storage import META, Entry, Storage, joined
+from hoodie_nb.table.storage import Entry, Storage, joined
 from hoodie_nb.table.timeline import COMMITS, Instant, Listing, State, Timeline
+from hoodie_nb.table.walk import walk_folders
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 METADATA_NAMES = frozenset(PARTITION_METADATA + kind for kind in ("", ".parquet", ".orc"))
@@ -107,13 +106,15 @@ class FileGroups:
     """The latest slices by partition path and file id, as of the completed instants.
 
     `unmarked` are the partitions that have lost their metadata file; `replaced` the file groups, by
-    partition path and file id, that a replacecommit removed from the table.
+    partition path and file id, that a replacecommit removed from the table; `strays` are paths and
+    instants of base files of no commit that are newer than the timeline's start.
     """
 
     slices: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
     instants: tuple[str, ...] = ()
     unmarked: tuple[str, ...] = ()
     replaced: frozenset[tuple[str, str]] = frozenset()
+    strays: tuple[tuple[str, str], ...] = ()
 
     def __iter__(self) -> Iterator[FileSlice]:
         for partition in sorted(self.slices):
@@ -144,7 +145,7 @@ class FileGroups:
                 ),
             }
         instants = self.instants if staged else (*self.instants, instant_time)
-        return FileGroups(slices, instants, self.unmarked, self.replaced)
+        return replace(self, slices=slices, instants=instants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,8 @@ def load_file_groups(
     visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
     replaced = _replaced(timeline, (i for i in listing.instants if i.requested_time in visible))
     slices: dict[str, dict[str, FileSlice]] = {}
-    unmarked = []
+    unmarked: list[str] = []
+    strays: list[tuple[str, str]] = []
     for folder in table_folders(storage, commits, partitions):
         found = _latest(folder, commits, as_of) if folder.is_partition else {}
         kept = {
@@ -229,7 +231,15 @@ def load_file_groups(
         if kept:
             slices[folder.path] = kept
             unmarked += [folder.path] * (not folder.marked)
-    return FileGroups(slices, tuple(sorted(visible)), tuple(unmarked), replaced)
+        strays += _strays(folder, commits)
+    return FileGroups(slices, tuple(sorted(visible)), tuple(unmarked), replaced, tuple(strays))
+
+
+def _strays(folder: Folder, commits: Commits) -> Iterator[tuple[str, str]]:
+    known = commits.completed | commits.pending
+    for name in filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries)):
+        if name.instant_time > commits.start and name.instant_time not in known:
+            yield joined(folder.path, str(name)), name.instant_time
 
 
 def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, list[FileSlice]]:
@@ -272,28 +282,3 @@ def _replaced(timeline: Timeline, instants: Iterable[Instant]) -> frozenset[tupl
     return frozenset(
         (p, file_id) for c in commits for p, ids in c.replaced.items() for file_id in ids
     )
-
-
-def walk_folders(storage: Storage) -> Iterator[tuple[str, list[Entry]]]:
-    """Yield every folder of the table except Hudi's own, each with its entries.
-
-    Links are not followed. A link to a folder outside the table is refused, so that rows which
-    another engine reads there are not missed.
-    """
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        entries = storage.list_folder(folder)
-        yield folder, entries
-        for entry in reversed(entries):
-            path = joined(folder, entry.name)
-            if entry.is_link:
-                _must_not_lead_out(storage, path)
-            elif entry.is_folder and path != META:
-                folders.append(path)
-
-
-def _must_not_lead_out(storage: Storage, path: str) -> None:
-    target = Path(os.path.realpath(storage.fetch(path)))
-    if target.is_dir() and not target.is_relative_to(os.path.realpath(storage.root)):
-        raise link_refused(storage.root, path)

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -58,6 +59,7 @@ class TableHandle:
         self._swept: Listing | None = None
         self._whole: frozenset[str] | None = None
         self.clean_mark: Mark | None = None
+        self.archive_at = 0
 
     @functools.cached_property
     def options(self) -> WriteOptions:
@@ -185,6 +187,14 @@ class TableHandle:
         self._groups = self._groups.with_commit(instant_time, statuses)
         self._start = self._start or instant_time
         self._complete = self._groups if complete else None
+
+    def keep_groups(self, before: tuple[str, ...]) -> None:
+        """Keep the cached view after archiving, if it was that of the commits `before`."""
+        if self._groups.instants == before:
+            complete, listing = self._groups is self._complete, self.timeline.listing
+            self._groups = replace(self._groups, instants=listing.commit_times)
+            self._start = self.timeline.start(listing)
+            self._complete = self._groups if complete else None
 
     def commit_metadata(self, instant: Instant, *, keep: bool = True) -> CommitMetadata:
         """Return what a completed commit wrote; the last `COMMITS_KEPT` are decoded once."""

@@ -163,22 +163,18 @@ def refuse_archived_later(table: TableHandle) -> None:
     Hudi can archive commits that are newer than a savepoint's. If the savepoint is deleted, its
     commit is the start of the timeline until the next archiving, and every engine ignores them.
     """
-    commits = Commits.of(table.timeline)
-    known, times = commits.completed | commits.pending, dict[str, str]()
-    if not commits.start or not table.timeline.archived():
+    start, strays = table.timeline.start(table.timeline.listing), table.file_groups().strays
+    if not start or not strays or not table.timeline.archived():
         return
-    for folder in table_folders(table.storage, commits):
-        for name in filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries)):
-            if name.instant_time > commits.start and name.instant_time not in known:
-                times.setdefault(name.instant_time, joined(folder.path, str(name)))
+    times = {time17: path for path, time17 in reversed(strays)}
     for time17, path in sorted(times.items()):
         found = trace(table, time17)
         if found is not None:
             raise InvalidTable(
                 f"{table.storage.root}/{path} is of a commit that is not on the timeline "
-                f"({found}), though {commits.start} is older: the commit was archived beyond a "
+                f"({found}), though {start} is older: the commit was archived beyond a "
                 "savepoint that is deleted, or was removed. A write would not find its rows: "
-                f"create the savepoint again, or let Hudi archive {commits.start}; or delete "
+                f"create the savepoint again, or let Hudi archive {start}; or delete "
                 "the commit's base files if its rows are not wanted"
             )
 

@@ -19,6 +19,7 @@ as completed, as in Hudi. *Source:* HoodieActiveTimeline, ActiveTimelineV1 and V
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hoodie_nb import failpoints
@@ -110,9 +111,9 @@ class Timeline:
         return list(self.listing.commits)
 
     def archived(self) -> bool:
-        """Return whether another engine has archived instants, also before an upgrade."""
+        """Return whether instants were archived, by any engine and also before an upgrade."""
         folders = {self.layout.archive, LAYOUT_1.archive, LAYOUT_2.archive}
-        return any(map(self._storage.list_folder, sorted(folders)))
+        return any(map(self._storage.file_names, sorted(folders)))
 
     def start(self, listing: Listing) -> str:
         """Return the time of the commit from which on none was archived; empty if there is none.
@@ -207,6 +208,28 @@ class Timeline:
         for state in (State.INFLIGHT, State.REQUESTED):
             self._storage.remove(self.path(Instant(instant.requested_time, instant.action, state)))
         self.forget()
+        self._storage.sync_folder(self.layout.folder)
+
+    def files(self, instant: Instant) -> list[Instant]:
+        """Return a completed instant in each state of which there is a file, the completed last."""
+        done = replace(instant, completion_time=self.completion_time(instant))
+        states = (State.REQUESTED, State.INFLIGHT)
+        earlier = (replace(instant, state=state, completion_time=None) for state in states)
+        return [i for i in earlier if self.layout.file_name(i) in self.listing.names] + [done]
+
+    def drop(self, files: Sequence[Instant]) -> None:
+        """Delete files of archived instants: requested and inflight, then completed, oldest first.
+
+        So none looks unfinished, and no commit is missing between others.
+        """
+        self.forget()
+        for pending in (i for i in files if i.state is not State.COMPLETED):
+            self._storage.remove(self.path(pending))
+            failpoints.hit("archive.pending")
+        self._storage.sync_folder(self.layout.folder)
+        for done in (i for i in files if i.state is State.COMPLETED):
+            self._storage.remove(self.path(done))
+            failpoints.hit("archive.completed")
         self._storage.sync_folder(self.layout.folder)
 
     def read(self, instant: Instant) -> bytes:

@@ -19,10 +19,10 @@ SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64())]
 OFF = {"hoodie.clean.automatic": "false"}
 
 
-def make(path: Path, **options: object) -> Table:
+def make(path: Path | str, *, if_exists: str = "error", **options: object) -> Table:
     """Return a table whose keys are in two partitions."""
     keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
-    return Table.create(path, schema=SCHEMA, options=options, **keys)
+    return Table.create(path, schema=SCHEMA, options=options, if_exists=if_exists, **keys)
 
 
 def upsert(table: Table, number: int, keys: Sequence[int]) -> None:

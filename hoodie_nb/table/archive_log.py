@@ -1,0 +1,183 @@
+"""The archived timeline of layout 1: log files with the records of archived instants.
+
+*On disk*: `.hoodie/archived/.commits_.archive.<n>_1-0-1` (the folder is an option of the table), in
+Hudi's log format: blocks of Avro records, one `HoodieArchivedMetaEntry` for each file of an
+instant. A block:
+
+    "#HUDI#" <8: size> <4: version 1> <4: type 3, data> <header> <8: size> <content> <footer> <8>
+
+The header maps 2 to the schema, the footer is empty, and the last number is the size of the whole
+block. The content is <4: version 3> <4: records> and for each record <4: size> and its bytes. All
+numbers are big-endian.
+
+Blocks are added to the newest file until it has a megabyte. An instant that is in that file already
+is not added again: a crash may leave it on the timeline.
+
+*Source:* HoodieLogFormatWriter, HoodieAvroDataBlock, MetadataConversionUtils.
+"""
+
+import functools
+import io
+import json
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import fastavro
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.avro_file import MAGIC as AVRO
+from hoodie_nb.table.avro_file import decode
+from hoodie_nb.table.instant import Instant, State
+from hoodie_nb.table.storage import Storage, read_bytes
+
+_MAGIC = b"#HUDI#"
+_NAME = re.compile(r"\.commits_\.archive\.(\d+)(?:_\d+-\d+-\d+)?")
+_BLOCK_VERSION, _CONTENT_VERSION, _DATA, _SCHEMA_KEY = 1, 3, 3, 2
+_LARGEST = 1 << 20
+Record = dict[str, Any]
+_FIELDS = {  # of an instant's record: by action, what its requested, inflight and completed file is
+    "commit": ("", "hoodieCommitMetadata", "hoodieCommitMetadata"),
+    "replacecommit": (
+        "hoodieRequestedReplaceMetadata",
+        "HoodieInflightReplaceMetadata",
+        "hoodieReplaceCommitMetadata",
+    ),
+    "clean": ("hoodieCleanerPlan", "", "hoodieCleanMetadata"),
+    "rollback": ("", "", "hoodieRollbackMetadata"),
+}
+ARCHIVED = tuple(_FIELDS)  # the actions that can be archived
+_STATES = tuple(State)
+
+
+@functools.cache
+def _schema_text() -> str:
+    file = resources.files(__package__).joinpath("avro/HoodieArchivedMetaEntry.avsc")
+    return json.dumps(json.loads(file.read_text()), separators=(",", ":"))
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed(text: str) -> Any:  # noqa: ANN401 -- fastavro's schema
+    return fastavro.parse_schema(json.loads(text))
+
+
+def record_of(instant: Instant, content: bytes, where: str) -> Record:
+    """Return the record of one file of an instant; InvalidTable if the file cannot be read.
+
+    What an unfinished attempt left in an inflight file is dropped if it cannot be read.
+    """
+    field = _FIELDS[instant.action][_STATES.index(instant.state)]
+    record = {
+        "commitTime": instant.requested_time,
+        "actionType": instant.action,
+        "actionState": instant.state.upper(),
+        "stateTransitionTime": instant.completion_time,
+        "version": None,
+    }
+    if not field or not content:
+        return record
+    try:
+        record |= {field: _content(content)}
+        fastavro.schemaless_writer(io.BytesIO(), _parsed(_schema_text()), record)
+    except Exception as error:  # a damaged record may have any shape
+        if instant.state is State.COMPLETED:
+            raise InvalidTable(
+                f"{where} cannot be archived ({error!r:.200}): restore it from a backup"
+            ) from None
+        del record[field]
+    return record
+
+
+def _content(content: bytes) -> Any:  # noqa: ANN401 -- a record of any schema
+    if content.startswith(AVRO):
+        return decode(content)
+    raw = json.loads(content)
+    extra = raw.get("extraMetadata") or {}
+    return {
+        "version": None,
+        **raw,
+        "extraMetadata": {k: v for k, v in extra.items() if v is not None},
+    }
+
+
+def append(storage: Storage, folder: str, records: Sequence[Record], batch: int) -> str:
+    """Add records to the archive durably, in blocks of `batch`; return the path of the file."""
+    storage.make_folder(folder)
+    number, path = max(_files(storage, folder), default=(0, ""))
+    content, known = b"", set()
+    entry = storage.entry(path) if path else None
+    if entry is not None and entry.size_bytes < _LARGEST:
+        content = read_bytes(storage, path)
+        try:
+            known = {*map(_identity, read_blocks(content))}
+        except ValueError:  # another engine died while it wrote this file
+            content = b""
+    new = [record for record in records if _identity(record) not in known]
+    if not content:
+        path = f"{folder}/.commits_.archive.{number + 1}_1-0-1"
+    if new:
+        blocks = (new[at : at + batch] for at in range(0, len(new), batch))
+        storage.put(path, content + b"".join(map(_block, blocks)), new=not content)
+    return path
+
+
+def _files(storage: Storage, folder: str) -> Iterator[tuple[int, str]]:
+    for name in storage.file_names(folder):
+        match = _NAME.fullmatch(name)
+        if match is not None:
+            yield int(match[1]), f"{folder}/{name}"
+
+
+def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return record["commitTime"], record["actionType"], record["actionState"]
+
+
+def _block(records: Iterable[Record]) -> bytes:
+    text, parts = _schema_text().encode(), []
+    for record in records:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, _parsed(_schema_text()), record)
+        parts.append(struct.pack(">i", len(out.getvalue())) + out.getvalue())
+    content = struct.pack(">ii", _CONTENT_VERSION, len(parts)) + b"".join(parts)
+    body = struct.pack(">ii", _BLOCK_VERSION, _DATA)
+    body += struct.pack(">iii", 1, _SCHEMA_KEY, len(text)) + text
+    body += struct.pack(">q", len(content)) + content + struct.pack(">i", 0)
+    start = _MAGIC + struct.pack(">q", len(body) + 8)
+    return start + body + struct.pack(">q", len(start) + len(body))
+
+
+def read_blocks(content: bytes) -> Iterator[Record]:
+    """Yield the records of a log file; ValueError if it is damaged."""
+    file = io.BytesIO(content)
+    try:
+        while magic := file.read(len(_MAGIC)):
+            (size,) = struct.unpack(">q", file.read(8))
+            block = file.read(size)
+            if magic != _MAGIC or len(block) != size:
+                raise ValueError("a block is damaged")
+            yield from _records(io.BytesIO(block))
+    except (struct.error, IndexError, EOFError, KeyError) as error:
+        raise ValueError(f"a block is damaged: {error!r:.200}") from None
+
+
+def _records(block: io.BytesIO) -> Iterator[Record]:
+    _version, kind, headers = struct.unpack(">iii", block.read(12))
+    found = {}
+    for _ in range(headers):
+        key, size = struct.unpack(">ii", block.read(8))
+        found[key] = block.read(size).decode()
+    block.read(8)
+    if kind == _DATA:
+        _version, count = struct.unpack(">ii", block.read(8))
+        for _ in range(count):
+            (size,) = struct.unpack(">i", block.read(4))
+            record = io.BytesIO(block.read(size))
+            yield fastavro.schemaless_reader(record, _parsed(found[_SCHEMA_KEY]), None)  # type: ignore[misc]
+
+
+def archived_records(storage: Storage, folder: str) -> Iterator[Record]:
+    """Yield the records of all archived instants' files, oldest first; ValueError if damaged."""
+    for _, path in sorted(_files(storage, folder)):
+        yield from read_blocks(read_bytes(storage, path))

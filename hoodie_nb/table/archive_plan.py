@@ -1,0 +1,237 @@
+"""Archiving, the plan: which instants leave the active timeline, and which files must go before.
+
+*Semantics*: those of Hudi. When more than `hoodie.keep.max.commits` commits have completed, the
+oldest are archived until `hoodie.keep.min.commits` are there; both are raised if the cleaner
+retains more. A commit stays
+
+- from the first savepoint on (with `hoodie.archive.beyond.savepoint` only those of savepoints);
+- from the newest commit before an unfinished action on;
+- if it replaced file groups that still have files: they would reappear;
+- if it decides which of two files of one group and instant counts.
+
+More than `keep.max` cleans or rollbacks are archived in the same way, cleans only if they are older
+than all commits that stay: reads as of a commit compare with all later cleans.
+
+*Iron rule*: a base file that no commit names is hidden while its instant is not older than the
+timeline; every reader takes an older one for archived. Such files are deleted before the timeline
+begins later, unless there is a trace that their instant was completed.
+
+*Cost*: one look at the listing; partitions are listed only if there is something to archive.
+
+*Source:* TimelineArchiverV1, ArchivalUtils.getMinAndMaxInstantsToKeep, HUDI-7207.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from hoodie_nb.config import WriteOptions
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.archive_log import archived_records
+from hoodie_nb.table.clean_plan import COMMITS_POLICY, Retention, earliest_to_retain
+from hoodie_nb.table.file_groups import BaseFileName, Commits
+from hoodie_nb.table.lost import trace
+from hoodie_nb.table.storage import joined
+from hoodie_nb.table.timeline import COMMITS, Instant, Listing, State
+from hoodie_nb.table.walk import walk_folders
+
+if TYPE_CHECKING:
+    from hoodie_nb.table.handle import TableHandle
+
+_HARMLESS = ("clean", "indexing")  # unfinished ones: they have no rows
+Group = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePlan:
+    """The completed instants to archive, oldest first, and the files of no commit to delete.
+
+    `start` is the time of the first commit that stays; `why` says what keeps others on the
+    timeline that would be archived too.
+    """
+
+    instants: tuple[Instant, ...] = ()
+    start: str = ""
+    orphans: tuple[str, ...] = ()
+    why: str = ""
+
+
+def limits(table: TableHandle, listing: Listing) -> tuple[int, int]:
+    """Return how many commits stay at least and at most: those that the cleaner retains do.
+
+    One before them can be read, too. Hudi does not count commits to come, and may archive so many
+    that the cleaner never has enough.
+    """
+    options, retention = table.options, Retention.of(table.options)
+    least, most, retained = options.keep_min, options.keep_max, 0
+    if retention.policy == COMMITS_POLICY:
+        retained = retention.number + 1
+    elif earliest := earliest_to_retain(table, listing, retention):
+        first = bisect.bisect_left(listing.commit_times, earliest.requested_time)
+        retained = len(listing.commit_times) - first + 1
+    return (retained, retained + most - least) if retained > least else (least, most)
+
+
+def plan_archive(table: TableHandle, prepared: Collection[str] = ()) -> ArchivePlan:
+    """Return what to archive now; `prepared` are times of instants that will be completed."""
+    listing = table.timeline.listing
+    least, most = limits(table, listing)
+    plan = _listed(listing, table.options, least, most, prepared)
+    if not any(i.action in COMMITS for i in plan.instants):
+        return plan
+    seen = _Seen(table, listing, plan)
+    until, why = seen.blocked()
+    if until is not None:
+        kept = [i for i in plan.instants if i.action not in COMMITS or i.requested_time < until]
+        plan = _with_start(replace(plan, instants=tuple(kept), why=why), listing)
+    return replace(plan, orphans=tuple(seen.orphans(plan.start)))
+
+
+def _listed(
+    listing: Listing, options: WriteOptions, least: int, most: int, prepared: Collection[str]
+) -> ArchivePlan:
+    """Return what to archive by the timeline alone."""
+    if any(i.action == "restore" for i in listing.pending):
+        return ArchivePlan()
+    saved = {i.requested_time for i in listing.instants if i.action == "savepoint"}
+    times = [i.requested_time for i in listing.pending if i.action not in _HARMLESS]
+    open_since = min([*times, *prepared], default=None)
+    commits = list(listing.commits)
+    chosen = (
+        commits if options.archive_beyond_savepoint else _before(commits, min(saved, default=None))
+    )
+    if open_since is not None:
+        before = _before(commits, open_since)
+        chosen = _before(chosen, before[-1].requested_time if before else open_since)
+    surplus = len(commits) - least if len(commits) > most else 0
+    chosen = [i for i in chosen if i.requested_time not in saved][:surplus]
+    plan = _with_start(ArchivePlan(tuple(chosen)), listing)
+    rollbacks = _surplus(listing, "rollback", least, most, open_since)
+    cleans = _surplus(listing, "clean", least, most, plan.start)
+    instants = sorted([*chosen, *rollbacks, *cleans], key=lambda i: (i.requested_time, i.action))
+    return replace(plan, instants=tuple(instants))
+
+
+def _before(instants: Sequence[Instant], time17: str | None) -> list[Instant]:
+    return [i for i in instants if time17 is None or i.requested_time < time17]
+
+
+def _surplus(
+    listing: Listing, action: str, least: int, most: int, until: str | None
+) -> list[Instant]:
+    """Return the oldest completed instants of an action, if there are too many, before a time."""
+    found = [i for i in listing.instants if i.action == action and i.state is State.COMPLETED]
+    return _before(found[: len(found) - least], until) if len(found) > most else []
+
+
+def _with_start(plan: ArchivePlan, listing: Listing) -> ArchivePlan:
+    """Return the plan with the start of the timeline after it; cleans from then on stay."""
+    gone = {i.requested_time for i in plan.instants if i.action in COMMITS}
+    saved = {i.requested_time for i in listing.instants if i.action == "savepoint"}
+    stay = [time17 for time17 in listing.commit_times if time17 not in gone]
+    start = next((time17 for time17 in stay if time17 not in saved), (stay or [""])[-1])
+    kept = [i for i in plan.instants if i.action != "clean" or i.requested_time < start]
+    return replace(plan, instants=tuple(kept), start=start)
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the partitions have of the commits that are to be archived."""
+
+    table: TableHandle
+    listing: Listing
+    plan: ArchivePlan
+    counted: dict[Group, list[str]] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        commits = Commits.of(self.table.timeline, self.listing)
+        for folder, entries in walk_folders(self.table.storage):
+            for entry in entries:
+                name = None if entry.is_folder else BaseFileName.parse(entry.name)
+                if name is not None and commits.count(name.instant_time):
+                    self.counted.setdefault((folder, name.file_id), []).append(name.instant_time)
+                elif name is not None and name.instant_time < self.plan.start:
+                    self.unknown[joined(folder, entry.name)] = name.instant_time
+
+    def blocked(self) -> tuple[str | None, str]:
+        """Return the first commit that must stay, and why; None if all can be archived.
+
+        Raises InvalidTable if a commit's file is lost: nobody would miss it afterwards.
+        """
+        found = sorted([*self._replaced(), *self._ambiguous()])
+        return found[0] if found else (None, "")
+
+    def _archived(self) -> list[Instant]:
+        return [i for i in self.plan.instants if i.action in COMMITS]
+
+    def _replaced(self) -> Iterator[tuple[str, str]]:
+        gone = {*self.table.file_groups().replaced}
+        for instant in self._archived():
+            commit = self.table.commit_metadata(instant, keep=False)
+            self._refuse_lost(instant, commit.paths, gone)
+            for folder, file_ids in commit.replaced.items():
+                there = [file_id for file_id in file_ids if (folder, file_id) in self.counted]
+                if there:
+                    yield (
+                        instant.requested_time,
+                        f"{instant} replaced file group {joined(folder, there[0])}, whose files "
+                        "are not cleaned yet",
+                    )
+
+    def _refuse_lost(self, instant: Instant, paths: Sequence[str], gone: Collection[Group]) -> None:
+        for path in paths:
+            folder, _, file_name = path.rpartition("/")
+            name = BaseFileName.parse(file_name)
+            group = (folder, "" if name is None else name.file_id)
+            if name is None or group in gone:
+                continue
+            if max(self.counted.get(group, [""])) < name.instant_time:
+                raise InvalidTable(
+                    f"{self.table.storage.root}/{path}, written by {instant}, is missing: `fsck` "
+                    "says what to do"
+                )
+
+    def _ambiguous(self) -> Iterator[tuple[str, str]]:
+        archived = {i.requested_time for i in self._archived()}
+        for (folder, file_id), times in self.counted.items():
+            for time17 in {t for t in times if times.count(t) > 1} & archived:
+                yield time17, f"file group {joined(folder, file_id)} has two files of {time17}"
+
+    def orphans(self, start: str) -> list[str]:
+        """Return the files of no commit that would be older than the timeline.
+
+        Raises InvalidTable if their instant was completed, or may have been.
+        """
+        found = {path: time17 for path, time17 in self.unknown.items() if time17 < start}
+        completed = _archived_commits(self.table) if found else frozenset[str]()
+        for path, time17 in sorted(found.items()):
+            why = trace(self.table, time17)
+            if time17 in completed:
+                why = "it was archived, beyond a savepoint that is deleted"
+            if why is not None:
+                raise InvalidTable(
+                    f"{self.table.storage.root}/{path} is in no commit, but its instant {time17} "
+                    f"was completed ({why}): `fsck` says what to do"
+                )
+        return sorted(found)
+
+
+def _archived_commits(table: TableHandle) -> frozenset[str]:
+    """Return the times of the archived commits."""
+    layout = table.timeline.layout
+    try:
+        records = archived_records(table.storage, layout.archive)
+        done = [r for r in records if r["actionState"] in (None, State.COMPLETED.upper())]
+    except ValueError as error:
+        raise InvalidTable(
+            f"{table.storage.root}/{layout.archive} cannot be read ({error}), so it is not known "
+            "whether files of no commit can be deleted: restore it from a backup, or delete them"
+        ) from None
+    return frozenset(r["commitTime"] for r in done if r["actionType"] in COMMITS)

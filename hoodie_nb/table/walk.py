@@ -1,0 +1,33 @@
+"""The folders of a table, and links in them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hoodie_nb.table.beneath import link_refused
+from hoodie_nb.table.storage import META, Entry, Storage, joined
+
+
+def walk_folders(storage: Storage) -> Iterator[tuple[str, list[Entry]]]:
+    """Yield every folder of the table except Hudi's own, each with its entries.
+
+    Links are not followed. A link to a folder outside the table is refused, so that rows which
+    another engine reads there are not missed.
+    """
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        entries = storage.list_folder(folder)
+        yield folder, entries
+        for entry in reversed(entries):
+            path = joined(folder, entry.name)
+            if entry.is_link:
+                _must_not_lead_out(storage, path)
+            elif entry.is_folder and path != META:
+                folders.append(path)
+
+
+def _must_not_lead_out(storage: Storage, path: str) -> None:
+    target = Path(os.path.realpath(storage.fetch(path)))
+    if target.is_dir() and not target.is_relative_to(os.path.realpath(storage.root)):
+        raise link_refused(storage.root, path)

@@ -1,0 +1,61 @@
+"""The archive of a table, read from its bytes without the library; and a file of no commit."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from tables import timeline_names
+
+MIN, MAX = "hoodie.keep.min.commits", "hoodie.keep.max.commits"
+FEW = {"hoodie.clean.commits.retained": 1, MIN: 2, MAX: 3}
+
+
+def records(root: Path | str) -> list[dict[str, Any]]:
+    """Return the records of the archive's log files, in order."""
+    found = []
+    files = Path(root, ".hoodie/archived").glob(".commits_.archive.*")
+    for file in sorted(files, key=lambda f: int(f.name.split(".")[3].split("_")[0])):
+        content = file.read_bytes()
+        while content:
+            assert content[:6] == b"#HUDI#"
+            (size,) = struct.unpack(">q", content[6:14])
+            block, content = content[14 : 14 + size], content[14 + size :]
+            version, kind, headers, key, length = struct.unpack(">5i", block[:20])
+            assert (version, kind, headers, key) == (1, 3, 1, 2)
+            assert struct.unpack(">q", block[-8:])[0] == size + 6
+            schema = fastavro.parse_schema(json.loads(block[20 : 20 + length]))
+            data = block[20 + length + 8 : -12]
+            assert struct.unpack(">q", block[20 + length : 28 + length])[0] == len(data)
+            count, at = struct.unpack(">i", data[4:8])[0], 8
+            for _ in range(count):
+                (length,) = struct.unpack(">i", data[at : at + 4])
+                row = io.BytesIO(data[at + 4 : at + 4 + length])
+                found.append(fastavro.schemaless_reader(row, schema, None))
+                at += 4 + length
+            assert at == len(data)
+    return found
+
+
+def archived(root: Path | str, action: str = "commit") -> list[str]:
+    """Return the times of the archived completed instants of an action; each must be there once."""
+    names = [(r["commitTime"], r["actionType"], r["actionState"]) for r in records(root)]
+    assert len(names) == len({*names})
+    return [time for time, kind, state in names if (kind, state) == (action, "COMPLETED")]
+
+
+def active(root: Path | str, action: str = "commit") -> list[str]:
+    """Return the times of the completed instants of an action on the timeline."""
+    return [n.partition(".")[0] for n in timeline_names(root) if n[17:] == f".{action}"]
+
+
+def plant(root: Path | str, after: str) -> Path:
+    """Put a file of no commit into the table, as a writer without markers does; return it."""
+    source = min(Path(root).glob("*/*.parquet"))
+    name = f"00000000-0000-0000-0000-000000000000-0_0-0-0_{int(after) + 1}.parquet"
+    return shutil.copy(source, source.with_name(name))

@@ -1,0 +1,169 @@
+"""Any operation of an archiving may fail in any way, as in `test_crash_cleaning`.
+
+One trial: a table that keeps two commits has the first batches and a file of no commit; a process
+runs the next batch, whose commit archives two older ones, and its n-th operation on the disk fails;
+readers read; a new process recovers and replays. The snapshot is always that of the commits, no
+instant looks unfinished, and in the end each instant is in the archive once or on the timeline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from archives import FEW, active, archived, plant
+from faults import Crash, Fault, FaultyStorage
+from lives import BATCHES, COMMITS, MODELS, live, make, opened
+from tables import hudi_rows, pending_names, without_meta
+
+from hoodie_nb import Table, failpoints
+from hoodie_nb.table import read
+from hoodie_nb.table.handle import open_table
+
+POINTS = [name for name in failpoints.NAMES if name.startswith("archive.")]
+
+
+@pytest.fixture(scope="module")
+def prepared(new_folder: Callable[[], Path]) -> Path:
+    """A table with all batches but the last, and a file of no commit."""
+    root = make(new_folder() / "t", **FEW)
+    live(opened(root), 1)
+    plant(root, active(root)[0])
+    later = opened(root)
+    later.clock.sleep(1)
+    live(later, len(BATCHES) - 1)
+    assert archived(root) == []
+    return root
+
+
+def trials(source: Path, folder: Path, how: str, *, every: int = 1) -> Iterator[Path]:
+    """Yield the table of each trial after its failure, until the fault no longer fires."""
+    for at in itertools.count(first_operation(source, folder / "count"), every):
+        root = folder / f"{how}-{at}"
+        shutil.copytree(source, root)
+        handle = opened(root, Fault(at, how, errno.EIO))
+        with contextlib.suppress(Exception, KeyboardInterrupt, Crash):  # the trial's result
+            live(handle)
+        assert isinstance(handle.storage, FaultyStorage)
+        if handle.storage.fired is None:
+            return
+        yield root
+        shutil.rmtree(root)
+
+
+def first_operation(source: Path, root: Path) -> int:
+    """Return the number of the first operation after the clean of the last commit."""
+    shutil.copytree(source, root)
+    handle, found = opened(root), [1]
+    assert isinstance(handle.storage, FaultyStorage)
+    failpoints.call("clean.completed.post", lambda: found.insert(0, handle.storage.steps + 1))
+    try:
+        live(handle)
+    finally:
+        failpoints.arm("")
+        shutil.rmtree(root)
+    return found[0]
+
+
+def check(root: Path) -> None:
+    """Both readers see the completed commits, archived or not; none looks open or is missing."""
+    expected = COMMITS[len({*active(root), *archived(root)})]
+    assert without_meta(read.to_arrow(open_table(root))) == expected == hudi_rows(root)
+    assert not {name.split()[0] for name in pending_names(root)} & {*archived(root)}
+    assert sorted({*archived(root), *active(root)})[-len(active(root)) :] == active(root)
+
+
+def check_end(root: Path) -> None:
+    """After the replay and two more commits nothing is lost, doubled, pending or stray."""
+    check(root)
+    assert without_meta(read.to_arrow(open_table(root))) == MODELS[-1]
+    known = {*active(root), *archived(root)}
+    table = Table(opened(root))
+    for ts in (30, 31):
+        table.upsert([{"id": "k0", "p": "par0", "ts": ts, "v": 1}])
+    assert len(active(root)) <= 3 and len(known) == len(COMMITS) - 1
+    assert {*archived(root), *active(root)} >= known
+    assert not {*archived(root)} & {*active(root)}
+    assert hudi_rows(root) == without_meta(table.to_arrow())
+    assert pending_names(root) == [] and [str(f) for f in table.fsck()] == []
+    assert list(root.glob("*/00000000-*")) == []
+
+
+@pytest.mark.parametrize("how", ["before", "after", "torn", "error", "error_after", "interrupt"])
+def test_a_failure_anywhere_in_an_archiving_loses_nothing(
+    prepared: Path, tmp_path: Path, how: str
+) -> None:
+    """After a failure at any operation readers see the commits, and a later writer archives."""
+    counted = 0
+    for root in trials(prepared, tmp_path, how):
+        check(root)
+        live(opened(root))
+        check_end(root)
+        counted += 1
+    assert counted >= 8
+
+
+def test_a_second_failure_during_the_archiving(prepared: Path, tmp_path: Path) -> None:
+    """What a dead process has archived is not archived twice, if the next one dies as well."""
+    doubled = 0
+    for point in POINTS:
+        source = tmp_path / point
+        shutil.copytree(prepared, source)
+        failpoints.call(point, _die)
+        try:
+            with pytest.raises(Crash):
+                live(opened(source))
+        finally:
+            failpoints.arm("")
+        for at in range(1, 40, 6):
+            root = tmp_path / f"{point}-{at}"
+            shutil.copytree(source, root)
+            with contextlib.suppress(Crash):
+                live(opened(root, Fault(at, "before")))
+            check(root)
+            live(opened(root))
+            check_end(root)
+            doubled += 1
+    assert doubled == 7 * len(POINTS)
+
+
+def _die() -> None:
+    raise Crash("at a failpoint")
+
+
+CHILD = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from pathlib import Path
+from lives import live, opened
+live(opened(Path(sys.argv[3])))
+"""
+
+
+@pytest.mark.kills
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_that_is_killed_in_an_archiving(
+    prepared: Path, tmp_path: Path, point: str
+) -> None:
+    """SIGKILL in an archiving: readers see all commits, and a new process gives the model."""
+    root = Path(shutil.copytree(prepared, tmp_path / "t"))
+    folders = [str(Path(file).parents[1]) for file in (failpoints.__file__, __file__)]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, *folders, str(root)],
+        env={**os.environ, "HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    check(root)
+    live(opened(root))
+    check_end(root)

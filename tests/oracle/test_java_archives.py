@@ -1,0 +1,145 @@
+"""Archiving by us and by Java on one table: each goes on from the other's, all readers agree."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hoodie_nb import Table
+
+from .client import BLOOM, TIDY, Judge
+from .readers import agree, check, java, ours, rust
+from .tables import LAYOUTS, Model
+from .test_java_tables import started
+
+sys.path.append(str(Path(__file__).parents[1] / "core"))
+from archives import FEW, active, archived, plant, records
+
+pytestmark = pytest.mark.oracle
+SIMPLE = LAYOUTS["simple"]
+
+
+def made(path: Path) -> tuple[Table, Model]:
+    """Return a table of ours that keeps two or three commits, with one commit."""
+    table, model = started(path)
+    table._handle.options = table._handle.options.updated(FEW)
+    return table, model
+
+
+def shown(judge: Judge, path: str | Path) -> list[str]:
+    """Return the times of the commits in the archive, as Java's procedure shows them."""
+    judge.sql(f"create table if not exists shown_{Path(path).name} using hudi location '{path}'")
+    found = judge.sql(
+        f"call show_archived_commits(table => 'shown_{Path(path).name}', limit => 1000, "
+        "start_ts => '20000101000000000', end_ts => '29991231235959999')"
+    )
+    return sorted(row[0] for row in found)
+
+
+def test_java_reads_our_archive_and_goes_on(judge: Judge, tmp_path: Path) -> None:
+    """Java lists what we archived, reads and writes the table, and archives after our archive."""
+    table, model = made(tmp_path / "reads")
+    for number in range(2, 9):
+        table.upsert(model.upsert(range(number), number))
+    before = archived(table.path)
+    assert len(before) == 6 and shown(judge, table.path) == before
+    check(judge, table, model)
+    for number in range(9, 13):
+        judge.write(table.path, model.upsert(range(number), number), BLOOM | TIDY)
+        check(judge, table, model)
+    assert len(archived(table.path)) > 8
+    assert shown(judge, table.path) == archived(table.path)
+    for number in range(13, 17):
+        table.upsert(model.upsert(range(number), number))
+        check(judge, table, model)
+    assert shown(judge, table.path) == archived(table.path)
+    assert len(active(table.path)) <= 3
+    last = active(table.path)[-1]
+    assert java(judge, table, last) == rust(table, last) == ours(table, last)
+
+
+def test_our_records_are_javas(judge: Judge, tmp_path: Path) -> None:
+    """Java and we archive copies of one table: the records of each instant are equal."""
+    table, model = made(tmp_path / "records")
+    table._handle.options = table._handle.options.updated({"hoodie.archive.automatic": False})
+    for number in range(2, 7):
+        table.upsert(model.upsert(range(number), number))
+    judge.write(
+        table.path, model.upsert(range(7), 7), BLOOM | {"hoodie.archive.automatic": "false"}
+    )
+    copy = shutil.copytree(table.path, tmp_path / "copy")
+    judge.sql(
+        f"call archive_commits(path => '{copy}', min_commits => 2, max_commits => 3, "
+        "retain_commits => 1, enable_metadata => false)"
+    )
+    table._handle.options = table._handle.options.updated({"hoodie.archive.automatic": True})
+    table.upsert(model.upsert(range(8), 8))
+    theirs, found = by_file(records(copy)), by_file(records(table.path))
+    assert len(theirs) >= 3 * 4
+    for name, record in theirs.items():
+        assert comparable(found[name]) == comparable(record), name
+
+
+def by_file(entries: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return the records by instant, action and state."""
+    return {(r["commitTime"], r["actionType"], r["actionState"]): r for r in entries}
+
+
+def comparable(record: dict[str, Any]) -> str:
+    """Return a record as text, without fields that depend on the reading of the file's time."""
+    return json.dumps({**record, "stateTransitionTime": None}, sort_keys=True, default=str)
+
+
+def test_java_upgrades_a_table_with_our_archive(judge: Judge, tmp_path: Path) -> None:
+    """Java's upgrade to version 9 converts our archive; rows of archived commits are still read."""
+    table, model = made(tmp_path / "upgrades")
+    for number in range(2, 8):
+        table.upsert(model.upsert(range(number), number))
+    assert archived(table.path)
+    first = set(archived(table.path))
+    judge.write(table.path, model.upsert(range(8), 8), {"hoodie.metadata.enable": "false"})
+    assert list((tmp_path / "upgrades/.hoodie/timeline/history").glob("*.parquet"))
+    assert first <= set(shown(judge, table.path))
+    check(judge, table, model)
+    table.upsert(model.upsert(range(9), 9))
+    check(judge, table, model)
+
+
+def test_orphans_and_overwrites_do_not_appear_after_our_archiving(
+    judge: Judge, tmp_path: Path
+) -> None:
+    """Neither a file of no commit nor a file group that Java replaced is shown again by anyone."""
+    table, model = made(tmp_path / "t")
+    table.upsert(model.upsert(range(20), 2))
+    plant(table.path, active(table.path)[-1])
+    overwrite = BLOOM | {"hoodie.datasource.write.operation": "insert_overwrite"}
+    model.delete([n for n in model.held if n % 2 == 0])
+    judge.write(table.path, model.upsert(range(0, 10, 2), 3), overwrite)
+    for number in range(4, 12):
+        table.upsert(model.upsert(range(number), number))
+        assert agree(judge, table) == model.cells()
+    assert archived(table.path, "replacecommit") and table.fsck() == []
+
+
+def test_commits_beyond_a_savepoint_of_java(judge: Judge, tmp_path: Path) -> None:
+    """All readers see the table and the savepoint when later commits are archived."""
+    table, model = made(tmp_path / "t")
+    table.upsert(model.upsert(range(3), 2))
+    saved = active(table.path)[-1]
+    seen = ours(table, saved)
+    judge.sql(f"call create_savepoint(path => '{table.path}', commit_time => '{saved}')")
+    beyond = {"hoodie.archive.beyond.savepoint": True}
+    for number in range(3, 12):
+        if number == 7:
+            assert active(table.path)[0] == saved and len(active(table.path)) == 5
+            table._handle.options = table._handle.options.updated(beyond)
+        table.upsert(model.upsert(range(number), number))
+        assert agree(judge, table) == model.cells()
+    assert active(table.path)[0] == saved and len(active(table.path)) <= 4
+    assert ours(table, saved) == seen
+    assert table.fsck() == []
