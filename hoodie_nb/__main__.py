@@ -1,4 +1,4 @@
-"""The command line: `python -m hoodie_nb demo | doctor | fsck | history | clean | savepoint`.
+"""The command line: `python -m hoodie_nb COMMAND`, of which `--help` lists the commands.
 
 Exit codes: 0 success, 1 a finding or a failure, 2 an invalid command line, 130 after Ctrl-C, 143
 after SIGTERM, 141 if the reader of the output has closed it.
@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     _add_history(commands.add_parser("history", help="list a table's commits"))
     _add_clean(commands.add_parser("clean", help="delete files that no retained snapshot reads"))
     _add_savepoint(commands.add_parser("savepoint", help="keep a snapshot from being cleaned"))
+    _add_compact(commands.add_parser("compact", help="merge small files into larger ones"))
     return root
 
 
@@ -146,6 +147,16 @@ def _add_savepoint(savepoint: argparse.ArgumentParser) -> None:
     savepoint.set_defaults(run=_savepoint)
 
 
+def _add_compact(compact: argparse.ArgumentParser) -> None:
+    compact.description = (
+        "Merge the small base files of each partition into larger ones, in one instant. The old "
+        "files stay until they are cleaned."
+    )
+    compact.add_argument("path", metavar="PATH", help="the table's folder")
+    compact.add_argument("--dry-run", action="store_true", help="show the plan, change nothing")
+    compact.set_defaults(run=_compact)
+
+
 def _demo(args: Arguments) -> int:
     from hoodie_nb.programs.demo import DemoSettings, run
 
@@ -201,6 +212,16 @@ def _savepoint(args: Arguments) -> int:
         table.savepoint(args.commit, comment=args.comment)
     found = table.savepoints()
     print("no savepoints" if found.empty else found.to_string(index=False))
+    return 0
+
+
+def _compact(args: Arguments) -> int:
+    from hoodie_nb.api import Table
+
+    compacted = Table.open(args.path).compact_small_files(dry_run=args.dry_run)
+    for partition in compacted.partitions:
+        print(partition)
+    print(compacted)
     return 0
 
 

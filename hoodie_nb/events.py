@@ -26,6 +26,9 @@ deletes, bytes, seconds; sent again when a completed instant is settled again |
 | `commit_failed` (stays prepared), `commit_retried`, `settling_postponed` | why, and instant |
 | `files_cleaned` (after a commit, or by `table.clean`) | instant, files, bytes, earliest (the \
 first commit that is retained; None if versions count) |
+| `compaction_planned` | files, bytes, new_files |
+| `files_compacted` (by `table.compact_small_files`) | instant, files, bytes, new_files, \
+new_bytes, seconds |
 | `clean_postponed` (the next commit tries again) | why |
 | `savepoint_created`, `savepoint_deleted` | instant (of the commit); created: files (it keeps) |
 | `instants_archived` (after a commit, or by `table.archive`) | instants, start (the first commit \
@@ -52,7 +55,7 @@ The events of jobs and tables also go to Python's `logging`, in the process of t
 | --- | --- | --- |
 | `hoodie_nb.job` | of jobs, batches, checkpoints, faults | INFO; DEBUG: of batches |
 | `hoodie_nb.commit` | of instants and commits | INFO; DEBUG: steps before a commit |
-| `hoodie_nb.service` | of cleaning | INFO |
+| `hoodie_nb.service` | of cleaning and compacting | INFO |
 | `hoodie_nb.index`, `hoodie_nb.writer` | of the index; of operators, buffers and files | DEBUG |
 
 What failed, is retried or was postponed is a WARNING. The library sets no level and adds no handler

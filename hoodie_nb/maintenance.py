@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, fields
 from typing import Any
 
@@ -14,6 +15,7 @@ from hoodie_nb.reads import Moment
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.services import savepoint
 from hoodie_nb.services.clean import Cleaned, clean
+from hoodie_nb.services.compact import Compacted, compact
 from hoodie_nb.services.repair import repair
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle
@@ -86,6 +88,20 @@ class TableMaintenance:
         self._handle.reload()
         columns = [field.name for field in fields(Savepoint)]
         return pd.DataFrame(map(astuple, savepoints(self._handle)), columns=columns)
+
+    def compact_small_files(
+        self, *, partitions: Sequence[str] | None = None, dry_run: bool = False
+    ) -> Compacted:
+        """Merge the small base files of each partition into larger ones, in one instant.
+
+        With `dry_run` only return the plan. `partitions`: their paths (None: all). Rows keep their
+        commit times, so `changes` reports none. The old files stay until they are cleaned.
+        """
+        given: dict[str, Any] = {"partitions": partitions, "dry_run": dry_run}
+        if dry_run:
+            return compact(self._handle, self.events, **given)
+        with writing(self._handle.storage):
+            return compact(self._handle, self.events, **given)
 
     def fsck(self) -> list[Finding]:
         """Return the problems of the table, each with its fix; empty means clean."""

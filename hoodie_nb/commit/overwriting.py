@@ -1,9 +1,9 @@
-"""Overwriting partitions or the whole table: a replacecommit, in one atomic instant.
+"""Replacing file groups (an overwrite, a compaction of small files): one atomic replacecommit.
 
 *Work flow*: the writers see a table without file groups, so every row is a new one, in a new file
 group. The completed file names the file groups that are replaced: those of the partitions that got
-rows, or all. Readers leave them out from that instant on, so a crash before the completed file
-changes nothing, and none after it can bring them back.
+rows, or all; a compaction names those that it has merged. Readers leave them out from that instant
+on, so a crash before the completed file changes nothing, and none after it can bring them back.
 
 *On disk*: `T.replacecommit`, with `partitionToReplaceFileIds`. Its requested file is empty: it has
 no plan that another engine could continue, and is rolled back like a commit.
@@ -32,8 +32,8 @@ def groups_to_keep(groups: FileGroups, operation: str) -> FileGroups:
 def replaced_groups(
     groups: FileGroups, operation: str, statuses: Sequence[WriteStatus]
 ) -> dict[str, list[str]]:
-    """Return the file groups that the result of an operation replaces, by partition path."""
-    if action_of(operation) == "commit":
+    """Return the file groups that the result of an overwrite replaces, by partition path."""
+    if operation not in OVERWRITES.values():
         return {}
     written = {status.partition_path for status in statuses}
     paths = groups.slices if operation == OVERWRITES["table"] else written & groups.slices.keys()

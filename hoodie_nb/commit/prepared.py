@@ -51,7 +51,7 @@ class Prepared:
 
     `from_seals`: its rows are those of sealed checkpoints, whose runs still exist. `undone`: a redo
     has removed its instant from the timeline, or is about to. `replaced` are the file groups, by
-    partition path, that an overwrite removes from the table.
+    partition path, that a replacecommit removes from the table.
     """
 
     instant_time: str
@@ -86,10 +86,14 @@ class Prepared:
 
 @dataclass(slots=True)
 class Writing:
-    """One write: its plan, the reports of its writers, and its outcome."""
+    """One write: its plan, the reports of its writers, and its outcome.
+
+    `replaced` are the file groups that a compaction has merged, by partition path.
+    """
 
     plan: WritePlan
     statuses: Sequence[WriteStatus] = ()
+    replaced: Mapping[str, Sequence[str]] = field(default_factory=dict)
     result: Prepared | None = None
     instant: Instant | None = None
 

@@ -8,7 +8,8 @@ after it has lost its checkpoint folder, knows none of the table's keys and writ
 the columns partition path, record key and file id of each assigned key. A run is saved before its
 instant completes: a key whose instant was rolled back points to a file group that does not exist
 yet, and is simply written there. A key whose file group was replaced since (another engine
-overwrote or dropped its partition) is new again. `<task>.runs` lists the runs of a task, so that a
+overwrote or dropped its partition) is new again; one whose file group was compacted or clustered is
+somewhere else, so it is refused. `<task>.runs` lists the runs of a task, so that a
 missing run is detected; a run is added to the list after it is saved. `instants` has the times of
 the instants that were written with this index. Each file ends with 16 bytes, `HNBSTATE` and the
 CRC-32 of name and content in hexadecimal. A file that does not match is refused: its keys would be
@@ -39,6 +40,7 @@ _REMEDY = (
     "would be written again as new rows: restore the checkpoint folder from a backup, or start the "
     "job with index='bloom+state', which reads the table"
 )
+Group = tuple[str, str]
 _SCHEMA = pa.schema(
     [(PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string()), (FILE_ID, pa.string())]
 )
@@ -47,11 +49,14 @@ _SCHEMA = pa.schema(
 class StateIndex:
     """The index of one task over a job's runs in `folder`; keys it has not seen are new.
 
-    So are keys in `replaced` file groups, given by partition path and file id.
+    So are keys in `replaced` file groups, given by partition path and file id. Keys in those of
+    them that were `moved` are in other groups: InvalidTable.
     """
 
-    def __init__(self, folder: str, replaced: Collection[tuple[str, str]] = ()) -> None:
-        self._replaced = replaced
+    def __init__(
+        self, folder: str, replaced: Collection[Group] = (), moved: Collection[Group] = ()
+    ) -> None:
+        self._replaced, self._moved = replaced, moved
         self._storage = _storage_of(folder)
         self._names = [n for n in self._files() if n.endswith(".arrow")]
         self._check_lists()
@@ -67,6 +72,7 @@ class StateIndex:
         if partition not in self._known:
             parts = [r.filter(pc.equal(r.column(PARTITION_PATH), partition)) for r in self._runs]
             known = pa.concat_tables([_SCHEMA.empty_table(), *parts])
+            self._refuse_moved(partition, known)
             gone = pa.array([i for p, i in self._replaced if p == partition], pa.string())
             lost = pc.is_in(known.column(FILE_ID), value_set=gone)
             self._known[partition] = known.filter(pc.invert(lost))
@@ -75,6 +81,17 @@ class StateIndex:
         self.counts.keys += len(keys)
         self.counts.found += len(keys) - found.null_count
         return known.column(FILE_ID).combine_chunks().take(found)
+
+    def _refuse_moved(self, partition: str, known: pa.Table) -> None:
+        moved = pa.array([i for p, i in self._moved if p == partition], pa.string())
+        lost = known.filter(pc.is_in(known.column(FILE_ID), value_set=moved))
+        if lost.num_rows:
+            raise InvalidTable(
+                f"{lost.num_rows:,} keys of partition {partition!r} in the state at "
+                f"{self._storage.root} were moved to other files by a compaction of small files, "
+                "or a clustering. They would be written again as new rows: start the job with "
+                "index='bloom+state', which reads the table"
+            )
 
     def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
         """Return other file groups with the keys, as (position of the key, file id)."""

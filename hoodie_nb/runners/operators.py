@@ -116,7 +116,7 @@ def assign_routed(
 
 def _index(plan: WritePlan, *, strict: bool = False) -> Index:
     if plan.index == "state":
-        return StateIndex(plan.state_folder, plan.groups.replaced)
+        return StateIndex(plan.state_folder, plan.groups.replaced, plan.groups.moved)
     return BloomIndex(plan) if plan.index == "bloom" else BloomStateIndex(plan, strict=strict)
 
 

@@ -34,6 +34,7 @@ _REPLACE_SCHEMA = {
     "fields": [*_SCHEMA["fields"], _REPLACED],
 }
 OVERWRITES = {"partitions": "insert_overwrite", "table": "insert_overwrite_table"}  # by scope
+CLUSTER = "cluster"
 _COUNTERS = ["numWrites", "numInserts", "numUpdateWrites", "numDeletes"]
 _COUNTERS += ["totalWriteBytes", "fileSizeInBytes"]
 _ZEROS = ["numUpdates", "totalWriteErrors", "totalLogReadTimeMs", "totalLogRecords"]
@@ -196,7 +197,7 @@ def _checksum_of_notes(extra: Mapping[str, str]) -> str:
 
 def action_of(operation: str) -> str:
     """Return the action of an operation's instants."""
-    return "replacecommit" if operation in OVERWRITES.values() else "commit"
+    return "replacecommit" if operation in (*OVERWRITES.values(), CLUSTER) else "commit"
 
 
 def encode_commit(
@@ -210,7 +211,7 @@ def encode_commit(
 ) -> bytes:
     """Return the completed file of the commit of `statuses` at an instant, in JSON or Avro.
 
-    `replaced` are the file groups, by partition path, that an overwrite removes from the table.
+    `replaced` are the file groups, by partition path, that it removes from the table.
     """
     partitions: dict[str, list[dict[str, Any]]] = {}
     for status in statuses:

@@ -24,15 +24,16 @@ from dataclasses import dataclass, field, replace
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.base_file import first_row
-from hoodie_nb.table.commits import CommitMetadata, WriteStatus
+from hoodie_nb.table.commits import CLUSTER, CommitMetadata, WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH
 from hoodie_nb.table.split import refuse_split_timeline
 from hoodie_nb.table.storage import Entry, Storage, joined
-from hoodie_nb.table.timeline import COMMITS, Instant, Listing, State, Timeline
+from hoodie_nb.table.timeline import COMMITS, Instant, Listing, Timeline
 from hoodie_nb.table.walk import walk_folders
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 METADATA_NAMES = frozenset(PARTITION_METADATA + kind for kind in ("", ".parquet", ".orc"))
+Groups = frozenset[tuple[str, str]]  # partition path and file id
 _NAME = re.compile(r"([^_/\ud800-\udfff]+)_([^_/\ud800-\udfff]+)_(\d{14}|\d{17})\.parquet")
 
 
@@ -66,10 +67,8 @@ class Commits:
     def of(cls, timeline: Timeline, listing: Listing | None = None) -> "Commits":
         """Return the commits of the active timeline, or of a listing of it."""
         listing = listing or timeline.listing
-        commits = [i for i in listing.instants if i.action in COMMITS]
-        completed = {i.requested_time for i in commits if i.state is State.COMPLETED}
-        pending = {i.requested_time for i in commits if i.state is not State.COMPLETED}
-        return cls(frozenset(completed), frozenset(pending), timeline.start(listing))
+        pending = {i.requested_time for i in listing.pending if i.action in COMMITS}
+        return cls(frozenset(listing.commit_times), frozenset(pending), timeline.start(listing))
 
     def archived(self, instant_time: str) -> bool:
         """Whether a file of that instant is older than the active timeline."""
@@ -105,15 +104,16 @@ class FileSlice:
 class FileGroups:
     """The latest slices by partition path and file id, as of the completed instants.
 
-    `unmarked` are the partitions that have lost their metadata file; `replaced` the file groups, by
-    partition path and file id, that a replacecommit removed from the table; `strays` are paths and
-    instants of base files of no commit that are newer than the timeline's start.
+    `unmarked` are the partitions that have lost their metadata file; `replaced` the file groups
+    that a replacecommit removed, `moved` those whose rows it put into other groups; `strays` are
+    paths and instants of base files of no commit that are newer than the timeline's start.
     """
 
     slices: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
     instants: tuple[str, ...] = ()
     unmarked: tuple[str, ...] = ()
-    replaced: frozenset[tuple[str, str]] = frozenset()
+    replaced: Groups = frozenset()
+    moved: Groups = frozenset()
     strays: tuple[tuple[str, str], ...] = ()
 
     def __iter__(self) -> Iterator[FileSlice]:
@@ -133,17 +133,10 @@ class FileGroups:
         """
         slices = dict(self.slices)
         for status in statuses:
-            slices[status.partition_path] = {
-                **slices.get(status.partition_path, {}),
-                status.file_id: FileSlice(
-                    status.partition_path,
-                    status.file_id,
-                    instant_time,
-                    status.file_name,
-                    status.bytes_written,
-                    status.staged_path if staged else None,
-                ),
-            }
+            path, file_id, size = status.partition_path, status.file_id, status.bytes_written
+            at = status.staged_path if staged else None
+            piece = FileSlice(path, file_id, instant_time, status.file_name, size, at)
+            slices[path] = {**slices.get(path, {}), file_id: piece}
         instants = self.instants if staged else (*self.instants, instant_time)
         return replace(self, slices=slices, instants=instants)
 
@@ -217,7 +210,7 @@ def load_file_groups(
     refuse_split_timeline(storage, timeline.layout)
     commits = Commits.of(timeline, listing)
     visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
-    replaced = _replaced(timeline, (i for i in listing.instants if i.requested_time in visible))
+    replaced, moved = _replaced(timeline, listing.commits, visible)
     slices: dict[str, dict[str, FileSlice]] = {}
     unmarked: list[str] = []
     strays: list[tuple[str, str]] = []
@@ -232,7 +225,8 @@ def load_file_groups(
             slices[folder.path] = kept
             unmarked += [folder.path] * (not folder.marked)
         strays += _strays(folder, commits)
-    return FileGroups(slices, tuple(sorted(visible)), tuple(unmarked), replaced, tuple(strays))
+    times = tuple(sorted(visible))
+    return FileGroups(slices, times, tuple(unmarked), replaced, moved, tuple(strays))
 
 
 def _strays(folder: Folder, commits: Commits) -> Iterator[tuple[str, str]]:
@@ -275,10 +269,14 @@ def _named(storage: Storage, timeline: Timeline, pieces: Sequence[FileSlice]) ->
     )
 
 
-def _replaced(timeline: Timeline, instants: Iterable[Instant]) -> frozenset[tuple[str, str]]:
-    """Return partition path and file id of each group that one of the instants replaced."""
-    done = [i for i in instants if i.action == "replacecommit" and i.state is State.COMPLETED]
-    commits = (CommitMetadata.parse(timeline.read(i), timeline.path(i)) for i in done)
-    return frozenset(
-        (p, file_id) for c in commits for p, ids in c.replaced.items() for file_id in ids
-    )
+def _replaced(
+    timeline: Timeline, commits: Iterable[Instant], visible: Collection[str]
+) -> tuple[Groups, Groups]:
+    """Return the file groups that visible commits replaced, and those that they only moved."""
+    found = dict[tuple[str, str], bool]()
+    for done in commits:
+        if done.action == "replacecommit" and done.requested_time in visible:
+            commit = CommitMetadata.parse(timeline.read(done), timeline.path(done))
+            moves = commit.operation.lower() == CLUSTER
+            found |= {(p, file_id): moves for p, ids in commit.replaced.items() for file_id in ids}
+    return frozenset(found), frozenset(group for group, moves in found.items() if moves)

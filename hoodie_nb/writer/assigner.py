@@ -15,7 +15,6 @@ aborts the job when it has to repeat a stage.
 """
 
 import itertools
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -27,12 +26,11 @@ from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import FILE_ID, TASK, is_delete
 from hoodie_nb.writer.index_port import Index
 from hoodie_nb.writer.merge_rule import first_of_run
-from hoodie_nb.writer.plan import WritePlan, balanced_tasks, task_of
+from hoodie_nb.writer.plan import WritePlan, balanced_tasks, file_id_of, task_of
 from hoodie_nb.writer.profile import ASSUMED_BYTES, SmallFile, small_files
 from hoodie_nb.writer.taking import take_rows
 
 Emit = Callable[..., None]
-_IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
 
 
 def assigned_schema(plan: WritePlan) -> pa.Schema:
@@ -80,7 +78,7 @@ class BucketAssigner:
             plan = self._plan
             name = f"{plan.instant_time}.{plan.ordinal}/{partition}/{self._task}/{self._drawn}"
             self._drawn += 1
-            file_id = f"{uuid.uuid5(_IDS, name)}-0"
+            file_id = file_id_of(name)
             if plan.pipeline.routed or task_of(file_id, plan.id_tasks) == self._task:
                 break
         self._emit("bucket_assigned", partition=partition, file_id=file_id, task=self._task)

@@ -4,6 +4,7 @@ It is created on the driver after the instant, is immutable, and is sent to ever
 """
 
 import heapq
+import uuid
 import zlib
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from hoodie_nb.table.instant import LAYOUT_1, Layout
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
+
+_IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,11 @@ def balanced_tasks(groups: FileGroups, tasks: int) -> dict[tuple[str, str], int]
             found[partition, piece.file_id] = task
             heapq.heapreplace(loads, (size + piece.size_bytes, task))
     return found
+
+
+def file_id_of(name: str) -> str:
+    """Return the id of a new file group, the same for the same name."""
+    return f"{uuid.uuid5(_IDS, name)}-0"
 
 
 def task_of(file_id: str, tasks: int) -> int:

@@ -1,14 +1,16 @@
-"""Rewriting one base file piece by piece: rows are changed or left out, none is added.
+"""Rewriting base files piece by piece: rows are changed or left out, none is added.
 
 Unchanged rows keep their commit time and sequence number; every row gets the new file's name.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 
+from hoodie_nb import failpoints
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
 from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.commits import WriteStatus
@@ -35,38 +37,65 @@ def rewrite(
     `counts` is what `change` has counted when all pieces are written; `keys` takes the keys for the
     index. A file group without a file gets one without rows.
     """
-    began, staged = time.perf_counter(), f"{plan.staged}/rewrite-{attempt.token}.staged"
     path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
     source = open_base_file(path) if path else None
-    schema, none = stored_schema(plan.intake.schema), pa.array([], pa.string())
-    name = str(BaseFileName(piece.file_id, attempt.token, plan.instant_time))
+    schema = stored_schema(plan.intake.schema)
+    rows = map(change, iterate_rows(source, schema, path)) if source else ()
+    count, group = source.metadata.num_rows if source else 0, (piece.partition_path, piece.file_id)
+    status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
+    counts = counts or MergeCounts()
+    return replace(
+        status,
+        updates=counts.updates,
+        deletes=counts.deletes,
+        previous_file=piece.file_name or None,
+        previous_commit=piece.instant_time or None,
+    )
+
+
+def write_group(
+    plan: WritePlan,
+    group: tuple[str, str],
+    attempt: TaskAttempt,
+    pieces: Iterable[pa.Table],
+    *,
+    expected_rows: int,
+    keys: WrittenKeys | None = None,
+) -> WriteStatus:
+    """Write stored rows under a new file name to a staged file, durable.
+
+    `group` is partition path and file id; `expected_rows` is an upper bound.
+    """
+    began, staged = time.perf_counter(), f"{plan.staged}/rewrite-{attempt.token}.staged"
+    (partition, file_id), none = group, pa.array([], pa.string())
+    name = str(BaseFileName(file_id, attempt.token, plan.instant_time))
     with ChecksummedFile(plan.storage.open_new(staged)) as sink, ExitStack() as last:
-        rows = source.metadata.num_rows if source else 0
-        writer = plan.base_file(sink, name, expected_rows=rows)
+        writer = plan.base_file(sink, name, expected_rows=expected_rows)
         last.callback(writer.abandon)  # does nothing after `close`
-        for before in iterate_rows(source, schema, path) if source else ():
-            after = _renamed(change(before), name)
+        for rows in pieces:
+            after = _renamed(rows, name)
             writer.write(after)
             if keys is not None:
                 keys.add(after.column(RECORD_KEY), none)
         writer.close()
+        sink.flush()
+        failpoints.hit("writer.data", plan.storage.fetch(staged))
         sink.sync()
-    stored, counts = sink.stored(staged), counts or MergeCounts()
+    failpoints.hit("writer.data.post")
+    stored = sink.stored(staged)
     return WriteStatus(
-        partition_path=piece.partition_path,
-        file_id=piece.file_id,
+        partition_path=partition,
+        file_id=file_id,
         file_name=name,
         staged_path=staged,
         bytes_written=stored.size_bytes,
         crc=stored.crc,
         rows=writer.rows,
         inserts=0,
-        updates=counts.updates,
-        deletes=counts.deletes,
-        previous_file=piece.file_name or None,
-        previous_commit=piece.instant_time or None,
+        updates=0,
+        deletes=0,
         seconds=round(time.perf_counter() - began, 6),
-        keys=None if keys is None else keys.stage(staged, piece.file_id),
+        keys=None if keys is None else keys.stage(staged, file_id),
         keys_complete=keys is not None and keys.complete,
     )
 

@@ -20,18 +20,19 @@ _WRITE = """
 import sys
 import pyarrow.parquet as pq
 from hoodie_nb import Table
-getattr(Table.open(sys.argv[1]), sys.argv[3])(pq.read_table(sys.argv[2]))
+getattr(Table.open(sys.argv[1]), sys.argv[2])(*map(pq.read_table, sys.argv[3:]))
 """
 
 
 def die_at(
-    failpoint: str, table: Table, rows: pa.Table, scratch: Path, *, call: str = "upsert"
+    failpoint: str, table: Table, rows: pa.Table | None, scratch: Path, *, call: str = "upsert"
 ) -> None:
-    """Write in another process that is killed at the failpoint."""
-    file = scratch / "rows.parquet"
-    pq.write_table(rows, file)
+    """Call a method (with rows, if given) in another process that is killed at the failpoint."""
+    command = [sys.executable, "-c", _WRITE, table.path, call]
+    if rows is not None:
+        command.append(str(scratch / "rows.parquet"))
+        pq.write_table(rows, command[-1])
     armed = {"HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": failpoint}
-    command = [sys.executable, "-c", _WRITE, table.path, str(file), call]
     done = subprocess.run(
         command, env=os.environ | armed, capture_output=True, text=True, timeout=120, check=False
     )

@@ -1,0 +1,194 @@
+"""Compaction of small files: merge the small base files of each partition into larger ones.
+
+*Work flow*, under the table's lock: recover the table and commit what is prepared or sealed; plan
+(`table/compact_plan.py`); write the new files, two at a time; one replacecommit with them, which
+names the file groups that they replace. Without files to merge there is no instant.
+
+*Semantics*: the rows do not change. They keep their commit times and sequence numbers, as with
+Hudi's `hoodie.clustering.preserve.commit.metadata`, so `changes` and incremental queries report
+none of them. Within a new file they are in order of their keys; copies of a key are kept. The old
+files stay, for earlier snapshots and running readers, until they are cleaned.
+
+*Fault tolerance*: like any write. The instant has no plan that another engine would continue (its
+requested file is empty, as that of an overwrite): a pending one is rolled back by the next writer,
+ours or Java's. A commit of another engine in the meantime is noticed before ours (ConcurrentWriter,
+nothing is changed).
+
+*Source:* Hudi's clustering: HoodieReplaceCommitMetadata with the operation CLUSTER.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.display import card
+from hoodie_nb.events import EventLog
+from hoodie_nb.index.file_keys import KeysToIndex
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.base_file import open_base_file
+from hoodie_nb.table.commits import CLUSTER, WriteStatus
+from hoodie_nb.table.compact_plan import SmallFiles, plan_compaction
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.read import slices_as_of
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.joining import joined_rows
+from hoodie_nb.writer.plan import TaskAttempt, WritePlan, file_id_of
+from hoodie_nb.writer.rewrite import write_group
+
+_THREADS = 2
+_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedPartition:
+    """A partition: its small files, their bytes, and how many files they become."""
+
+    path: str
+    files: int
+    size_bytes: int
+    new_files: int
+
+    def __str__(self) -> str:
+        name = f"{self.path}: " if self.path else ""
+        return f"{name}{self.files:,} files, {self.size_bytes:,} bytes -> {self.new_files:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction has merged, or would merge, by partition.
+
+    `requested_time` is that of its instant: None if it was a plan only, or nothing was to be done.
+    """
+
+    partitions: tuple[CompactedPartition, ...]
+    requested_time: str | None = None
+
+    @classmethod
+    def of(cls, plan: Sequence[SmallFiles], requested_time: str | None = None) -> "Compacted":
+        """Return the summary of a plan."""
+        merges: dict[str, list[SmallFiles]] = {}
+        for small in plan:
+            merges.setdefault(small.partition_path, []).append(small)
+        found = (
+            CompactedPartition(
+                path,
+                sum(len(small.pieces) for small in its),
+                sum(small.size_bytes for small in its),
+                len(its),
+            )
+            for path, its in merges.items()
+        )
+        return cls(tuple(found), requested_time)
+
+    @property
+    def files(self) -> int:
+        """Return the number of small files."""
+        return sum(partition.files for partition in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the small files."""
+        return sum(partition.size_bytes for partition in self.partitions)
+
+    @property
+    def new_files(self) -> int:
+        """Return the number of files that they become."""
+        return sum(partition.new_files for partition in self.partitions)
+
+    def __repr__(self) -> str:
+        verb = "merged into" if self.requested_time else "to merge into"
+        return (
+            f"<Compacted: {self.files:,} files ({self.size_bytes:,} bytes) of "
+            f"{len(self.partitions):,} partitions {verb} {self.new_files:,}>"
+        )
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, object] = {
+            "files": self.files,
+            "bytes": self.size_bytes,
+            "new files": self.new_files,
+        }
+        for partition in self.partitions[:_SHOWN]:
+            facts[partition.path or "all"] = str(partition).removeprefix(f"{partition.path}: ")
+        if len(self.partitions) > _SHOWN:
+            facts["…"] = f"{len(self.partitions) - _SHOWN:,} more partitions"
+        return card(f"compact {self.requested_time or '(plan)'}", facts)
+
+
+def compact(
+    table: TableHandle, events: EventLog, *, partitions: Sequence[str] | None, dry_run: bool
+) -> Compacted:
+    """Merge the small files of all or some partitions, or return the plan."""
+    table.reload()
+    with table.timeline.listed_once():
+        coordinator = WriteCoordinator(table, events)
+        if not dry_run:
+            settle(coordinator, events)
+        groups = table.file_groups() if dry_run else table.groups_to_write()
+        slices = groups.slices
+        if partitions is not None:  # unknown ones are refused
+            chosen = slices_as_of(table, None, partitions).slices
+            slices = {path: groups.partition(path) for path in chosen}
+        plan = plan_compaction(table.storage, slices, table.options)
+        if dry_run or not plan:
+            return Compacted.of(plan)
+        return Compacted.of(plan, _execute(coordinator, events, plan))
+
+
+def _execute(
+    coordinator: WriteCoordinator, events: EventLog, plan: Sequence[SmallFiles]
+) -> str | None:
+    """Write and commit the new files; return the time of the instant."""
+    began, table = time.perf_counter(), coordinator.table
+    facts = {
+        "files": sum(len(small.pieces) for small in plan),
+        "bytes": sum(small.size_bytes for small in plan),
+        "new_files": len(plan),
+    }
+    events.emit("compaction_planned", **facts)
+    intake = Intake(table.config, table.schema, CLUSTER)
+    intake.check(table.schema)
+    replaced: dict[str, list[str]] = {}
+    for small in plan:
+        ids = replaced.setdefault(small.partition_path, [])
+        ids += [piece.file_id for piece in small.pieces]
+    with coordinator.committing(intake) as work, ThreadPoolExecutor(_THREADS) as pool:
+        work.replaced = replaced
+        merged = pool.map(_Merger(work.plan, events.emit).merged, plan, range(len(plan)))
+        work.statuses = [status for status in merged if status.rows]
+    done = None if work.instant is None else work.instant.requested_time
+    written = sum(status.bytes_written for status in work.statuses)
+    seconds = round(time.perf_counter() - began, 6)
+    events.emit("files_compacted", instant=done, **facts, new_bytes=written, seconds=seconds)
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Merger:
+    """Writes the files of one instant."""
+
+    plan: WritePlan
+    emit: Callable[..., None]
+
+    def merged(self, small: SmallFiles, number: int) -> WriteStatus:
+        """Write one file, the `number`-th of the instant, and return its status."""
+        plan, partition = self.plan, small.partition_path
+        paths = (plan.storage.fetch(s.path, s.size_bytes) for s in small.pieces)
+        count = sum(open_base_file(path).metadata.num_rows for path in paths)
+        file_id = file_id_of(f"{plan.instant_time}/{partition}/compacted/{number}")
+        rows = joined_rows(plan, small.pieces, f"compacted{number}")
+        keys, attempt = KeysToIndex(plan, partition, None), TaskAttempt(task=number)
+        group = (partition, file_id)
+        status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
+        self.emit(
+            "file_written",
+            task=number,
+            partition=partition,
+            file_id=file_id,
+            rows=status.rows,
+            bytes=status.bytes_written,
+            seconds=status.seconds,
+        )
+        return status

@@ -1,0 +1,69 @@
+"""Joining: the rows of several base files in order of their keys, piece by piece.
+
+Base files are not sorted: an update stays in its place, and new keys follow. So the rows are sorted
+in runs of `batch_bytes`, which are spilled to the staging folder and then read in parallel. Memory
+holds one run, and later one piece of each run; a few small files are never spilled.
+
+All rows are kept, also those of a key that `insert` has duplicated.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.base_file import ROW_GROUP, iterate_rows, open_base_file, stored_schema
+from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.writer.buffer import RUN_ROWS, read_run, save_local_run
+from hoodie_nb.writer.folding import merge_runs
+from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.writer.taking import parts_of, sort_rows
+
+_ORDER = (PARTITION_PATH, RECORD_KEY)
+
+
+def joined_rows(plan: WritePlan, pieces: Iterable[FileSlice], name: str) -> Iterator[pa.Table]:
+    """Yield the stored rows of slices by record key; `name` is that of their runs.
+
+    Raises InvalidTable for a file that cannot be read, or that has a row without a key.
+    """
+    folder = plan.storage.fetch(plan.staged)
+    runs, paths = list[Iterator[pa.Table]](), list[str]()
+    try:
+        for rows, is_last in _batches(plan, pieces):
+            run = sort_rows(rows, _ORDER)
+            if is_last:
+                runs.append(parts_of(run, RUN_ROWS))
+            else:
+                paths.append(f"{folder}/{name}-run{len(paths)}.arrow")
+                save_local_run(run, paths[-1])
+                runs.append(read_run(paths[-1]))
+        for ready in merge_runs(runs):
+            yield from parts_of(sort_rows(ready, _ORDER), ROW_GROUP)
+    finally:
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def _batches(plan: WritePlan, pieces: Iterable[FileSlice]) -> Iterator[tuple[pa.Table, bool]]:
+    """Yield the rows in batches of `batch_bytes`, and whether it is the last one."""
+    schema = stored_schema(plan.intake.schema)
+    waiting, size = [schema.empty_table()], 0
+    for piece in pieces:
+        path = plan.storage.fetch(piece.path, piece.size_bytes)
+        for rows in iterate_rows(open_base_file(path), schema, path):
+            if any(rows.column(name).null_count for name in _ORDER):
+                raise InvalidTable(
+                    f"base file {path} has rows without a record key or partition path, which no "
+                    "upsert could find again: write the table with the engine that created it"
+                )
+            if size > plan.options.batch_bytes:
+                yield pa.concat_tables(waiting), False
+                waiting, size = [], 0
+            waiting.append(rows)
+            size += rows.nbytes
+    yield pa.concat_tables(waiting), True

@@ -1,0 +1,333 @@
+"""Compaction merges small files in one instant; the rows, their times and later writes agree."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tables import (
+    Model,
+    data_files,
+    hudi_rows,
+    hudi_table,
+    pending_names,
+    schema_of,
+    timeline_names,
+    tree,
+    upgrade,
+    without_meta,
+)
+
+from hoodie_nb import Table
+from hoodie_nb.__main__ import main
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.runners.process_thread import Source
+from hoodie_nb.runners.rfc_job import LocalJob
+from hoodie_nb.table.base_file import read_footer
+from hoodie_nb.table.fsck import index_objection
+from hoodie_nb.table.handle import open_table
+from hoodie_nb.table.schema import FILE_NAME, RECORD_KEY
+
+NO_FILLING = {"hoodie.parquet.small.file.limit": 0}
+Row = dict[str, Any]
+
+
+def row(key: int, v: int, p: str = "x") -> Row:
+    """Return one row."""
+    return {"id": f"k{key:03}", "p": p, "ts": v, "v": v}
+
+
+def table_of(path: Path, version: int = 6, batches: int = 6, **options: object) -> Table:
+    """Return a table with many small files in two partitions, and a file alone in a third one."""
+    table = Table.create(
+        path / "t",
+        schema=schema_of(),
+        record_key="id",
+        partition_by="p",
+        ordering="ts",
+        options={**NO_FILLING, **options},
+    )
+    for number in range(batches):
+        keys = range(number, 60, batches)
+        table.bulk_insert([row(k, 1, "xy"[k % 5 > 2]) for k in keys])
+        if number == 0 and version != 6:
+            upgrade(table.path, version)
+    table.upsert([row(7, 2), row(900, 2, "z")])
+    return table
+
+
+def model_of(table: Table) -> Model:
+    """Return the model of the rows of `table_of`."""
+    model = Model()
+    model.upsert(table.to_arrow(meta=False).to_pylist())
+    return model
+
+
+def check(table: Table, model: Model) -> None:
+    """The readers return the model's rows, and the table has no findings."""
+    expected = model.snapshot()
+    assert without_meta(table.to_arrow()) == expected
+    assert without_meta(Table.open(table.path).to_arrow()) == expected
+    assert hudi_rows(table.path) == expected
+    assert table.fsck() == []
+
+
+def meta_of(table: Table) -> list[Row]:
+    """Return all rows with their meta columns but the file's name, as hudi-rs reads them."""
+    found = hudi_table(table.path)
+    assert found is not None
+    rows = found.drop_columns([FILE_NAME]).to_pylist()
+    return sorted(rows, key=lambda r: (r["p"], r["id"]))
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_small_files_become_one_in_one_instant(tmp_path: Path, version: int) -> None:
+    """Each partition has one file then, in key order; rows keep their commit times and numbers."""
+    table = table_of(tmp_path, version)
+    model, before = model_of(table), meta_of(table)
+    assert len(table.file_groups()) == 13
+    done = table.compact_small_files()
+    assert (done.files, done.new_files) == (12, 2)
+    assert table.timeline()["action"].iloc[-1] == "replacecommit"
+    last = table.history().iloc[-1]
+    assert (last["requested_time"], last["operation"]) == (done.requested_time, "cluster")
+    assert [int(last[n]) for n in ("inserts", "updates", "deletes")] == [0, 0, 0]
+    assert len(table.file_groups()) == 3
+    assert meta_of(table) == before
+    check(table, model)
+    for path in data_files(table.path):
+        if done.requested_time and done.requested_time in path:
+            file = pq.ParquetFile(f"{table.path}/{path}")
+            keys = file.read([RECORD_KEY]).column(0).to_pylist()
+            footer = read_footer(file)
+            assert keys == sorted(keys)
+            assert (footer.min_key, footer.max_key) == (keys[0], keys[-1])
+            assert index_objection(footer, pa.array(keys)) is None
+
+
+def test_a_second_compaction_has_nothing_to_do(tmp_path: Path) -> None:
+    """The instant is the only change; without small files there is none, and no file changes."""
+    table = table_of(tmp_path)
+    table.compact_small_files()
+    before = tree(table.path)
+    again = table.compact_small_files()
+    assert (again.files, again.requested_time) == (0, None)
+    assert tree(table.path) == before
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_writes_go_on_in_the_new_files(tmp_path: Path, version: int) -> None:
+    """Known keys are updated and deleted where they are now, by this table object and new ones."""
+    table = table_of(tmp_path, version)
+    model = model_of(table)
+    table.compact_small_files()
+    rows = [row(3, 5, "y"), row(7, 1), row(100, 1), row(900, 9, "z")]
+    for at, key in enumerate((table, Table.open(table.path))):
+        given = [{**r, "v": r["v"] + at} for r in rows]
+        key.upsert(given)
+        model.upsert(given)
+        check(table, model)
+        gone = [row(10 + at, 9)]
+        key.delete(gone)
+        model.delete(gone)
+        check(table, model)
+    assert len(table.file_groups()) == 4  # a new file for the new key: no file is filled here
+
+
+def test_changes_report_no_row_of_a_compaction(tmp_path: Path) -> None:
+    """Between the commits around a compaction nothing has changed; a later update is reported."""
+    table = table_of(tmp_path)
+    since = table.history()["requested_time"].iloc[-1]
+    first = table.history()["requested_time"].iloc[0]
+    done = table.compact_small_files()
+    assert table.changes(since=since).num_rows == 0
+    assert table.changes(since=since, until=done.requested_time).num_rows == 0
+    table.upsert([row(0, 7)])
+    (change,) = table.changes(since=since).to_pylist()
+    assert (change["id"], change["v"], change["_change"]) == ("k000", 7, "update")
+    assert table.changes(since=done.requested_time).num_rows == 1
+    kinds = [r["_change"] for r in table.changes(since=first).to_pylist()]
+    assert kinds.count("insert") == 51 and len(kinds) == 52
+
+
+def test_earlier_snapshots_read_the_old_files_until_they_are_cleaned(tmp_path: Path) -> None:
+    """`as_of` a time before the compaction shows the same rows; a clean deletes the old files."""
+    table = table_of(tmp_path)
+    model, old = model_of(table), data_files(table.path)
+    before = table.history()["requested_time"].iloc[-1]
+    table.compact_small_files()
+    assert without_meta(table.to_arrow(as_of=before)) == model.snapshot()
+    assert hudi_rows(table.path, before) == model.snapshot()
+    assert old < data_files(table.path)
+    for value in (5, 6):
+        table.upsert([row(0, value)])
+        model.upsert([row(0, value)])
+    table.clean(commits=1)
+    left = old & data_files(table.path)
+    assert [path.partition("/")[0] for path in left] == ["z"]
+    check(table, model)
+    with pytest.raises(InvalidConfig, match="cleaned"):
+        table.to_arrow(as_of=before)
+
+
+def test_a_plan_changes_nothing_and_says_what_would_be_done(tmp_path: Path) -> None:
+    """`dry_run` lists partitions, files and bytes; the table is as it was."""
+    table = table_of(tmp_path)
+    before = tree(table.path)
+    plan = table.compact_small_files(dry_run=True)
+    assert tree(table.path) == before
+    assert plan.requested_time is None
+    assert [(p.path, p.files, p.new_files) for p in plan.partitions] == [("x", 6, 1), ("y", 6, 1)]
+    groups = table.file_groups()
+    small = groups[groups["partition_path"] != "z"]
+    assert plan.size_bytes == small["size_bytes"].sum()
+    assert repr(plan).startswith("<Compacted: 12 files (") and "to merge into 2" in repr(plan)
+    assert "6 files" in plan._repr_html_()
+
+
+def test_only_the_partitions_that_are_given_are_compacted(tmp_path: Path) -> None:
+    """Other partitions keep their files; an unknown partition is refused with the choice."""
+    table = table_of(tmp_path)
+    done = table.compact_small_files(partitions=["y"])
+    assert [p.path for p in done.partitions] == ["y"]
+    assert list(table.file_groups()["partition_path"]).count("x") == 6
+    with pytest.raises(InvalidConfig, match=r"partitions \['q'\] are not in the table.*'x', 'y'"):
+        table.compact_small_files(partitions=["q"])
+
+
+def test_files_are_packed_up_to_the_maximal_size(tmp_path: Path) -> None:
+    """No new file is above it, files that are large enough stay, and a second run ends."""
+    table = table_of(tmp_path)
+    size = max(Path(table.path, path).stat().st_size for path in data_files(table.path))
+    table = Table.create(
+        table.path,
+        schema=schema_of(),
+        record_key="id",
+        partition_by="p",
+        ordering="ts",
+        if_exists="open",
+        options={"hoodie.parquet.max.file.size": 2 * size + 10},
+    )
+    model = model_of(table)
+    done = table.compact_small_files()
+    assert [(p.files, p.new_files) for p in done.partitions] == [(6, 3), (6, 3)]
+    check(table, model)
+
+
+def test_copies_of_a_key_are_kept(tmp_path: Path) -> None:
+    """Keys that `insert` has duplicated are not dropped silently; `repair` removes them."""
+    table = table_of(tmp_path)
+    table.insert([row(0, 50), row(3, 50, "y")])
+    before = sorted(without_meta(table.to_arrow()))
+    table.compact_small_files()
+    assert sorted(without_meta(table.to_arrow())) == before == sorted(hudi_rows(table.path))
+    table.repair(deduplicate=True)
+    values = {(r["p"], r["id"]): r["v"] for r in table.to_arrow().to_pylist()}
+    assert len(values) == table.to_arrow().num_rows
+    assert (values["x", "k000"], values["y", "k003"]) == (50, 50)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_writes_and_compactions_equal_the_model(tmp_path: Path, seed: int) -> None:
+    """Upserts, deletes and compactions in turn give the rows of a dict, also to new processes."""
+    rng = random.Random(seed)
+    table, model = table_of(tmp_path, batches=2), Model()
+    model.upsert(table.to_arrow(meta=False).to_pylist())
+    for step in range(3, 15):
+        given = [row(rng.randrange(90), rng.randrange(12), rng.choice("xyz")) for _ in range(9)]
+        action = rng.choice(["upsert", "delete", "compact", "compact"])
+        if action == "compact":
+            done = table.compact_small_files()
+            assert len(table.file_groups()) == 3 or done.requested_time is None
+        else:
+            getattr(table, action)(given)
+            getattr(model, action)(given)
+        table = Table.open(table.path) if step % 3 == 0 else table
+        check(table, model)
+
+
+def test_the_index_covers_the_new_files(tmp_path: Path) -> None:
+    """Every file is loaded after a compaction: its keys are answered without bloom filters."""
+    table = table_of(tmp_path)
+    table.rebuild_index()
+    table.compact_small_files()
+    status = table.index_status()
+    assert status.loaded_files == status.files == 3
+
+
+def test_the_command_line_compacts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`compact --dry-run` shows the plan, `compact` executes it."""
+    table = table_of(tmp_path)
+    names = timeline_names(table.path)
+    assert main(["compact", table.path, "--dry-run"]) == 0
+    assert "x: 6 files" in capsys.readouterr().out
+    assert timeline_names(table.path) == names
+    assert main(["compact", table.path]) == 0
+    assert "merged into 2" in capsys.readouterr().out
+    assert len(table.file_groups()) == 3
+    assert pending_names(table.path) == []
+
+
+def test_events_report_the_progress(tmp_path: Path) -> None:
+    """The plan, each new file and the end are events, while the compaction runs."""
+    table = table_of(tmp_path)
+    done = table.compact_small_files()
+    kinds = [e.kind for e in table.events.records()]
+    assert kinds.index("compaction_planned") < kinds.index("files_compacted")
+    (last,) = table.events.records("files_compacted")
+    assert last.values["instant"] == done.requested_time
+    assert (last.values["files"], last.values["new_files"]) == (12, 2)
+
+
+@pytest.mark.parametrize("index", ["bloom+state", "bloom", "state"])
+def test_a_running_job_follows_a_compaction(tmp_path: Path, index: str) -> None:
+    """Its keys are updated in the new files; a job that knows its keys by file only is refused."""
+    table, source = table_of(tmp_path), Source()
+    state = str(tmp_path / "state")
+    job = LocalJob(open_table(table.path), index=index, state_folder=state, source=source)
+    model = model_of(table)
+
+    def checkpoint(number: int, *rows: Row) -> None:
+        job.write(pa.Table.from_pylist([*rows], schema_of()))
+        job.checkpoint(number)
+        job.complete(number)
+        model.upsert(rows)
+
+    checkpoint(1, row(200, 6), row(201, 6))
+    done = table.compact_small_files()
+    assert done.files == 13
+    if index == "state":
+        with pytest.raises(InvalidTable, match=r"keys of partition 'x'.*index='bloom\+state'"):
+            checkpoint(2, row(200, 7))
+        check(table, model)
+    else:
+        checkpoint(2, row(200, 7), row(300, 7), row(4, 7))
+        check(table, model)
+        table.compact_small_files()
+        checkpoint(3, row(200, 8), row(300, 6))
+        check(table, model)
+
+
+def test_prepared_checkpoints_are_committed_first(tmp_path: Path) -> None:
+    """What a job has prepared is in the new files, and its checkpoint is not applied again."""
+    table, source = table_of(tmp_path), Source()
+    job = LocalJob(open_table(table.path), source=source)
+    model = model_of(table)
+    job.write(pa.Table.from_pylist([row(0, 9), row(400, 9)], schema_of()))
+    job.checkpoint(1)
+    model.upsert([row(0, 9), row(400, 9)])
+    other = Table.open(table.path)
+    done = other.compact_small_files()
+    assert done.files == 13
+    check(table, model)
+    job.complete(1)
+    check(table, model)
+    job.write(pa.Table.from_pylist([row(0, 10), row(400, 8)], schema_of()))
+    job.checkpoint(2)
+    job.complete(2)
+    model.upsert([row(0, 10), row(400, 8)])
+    check(table, model)

@@ -1,0 +1,106 @@
+"""Java reads what we compact, goes on writing, and undoes, cleans and archives our compactions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hoodie_nb import Table
+
+from .client import BLOOM, TIDY, Judge
+from .crashes import die_at, files_of, pending
+from .readers import agree, check, java, ours, rust
+from .tables import LAYOUTS, Layout, Model, words
+
+pytestmark = pytest.mark.oracle
+FILES_ONLY = {"hoodie.metadata.enable": "false", "hoodie.index.type": "BLOOM"}
+VERSIONS = {"6": BLOOM, "9": FILES_ONLY, "9 with a metadata table": {}}
+
+
+def made(judge: Judge, path: Path, version: str, layout: Layout) -> tuple[Table, Model]:
+    """Return a table of 40 rows in many small files: of ours in version 6, else of Java."""
+    model = Model(layout)
+    if version == "6":
+        table = layout.create(path)
+        table.upsert(model.upsert(range(10), 2))
+    else:
+        options = words(layout) | VERSIONS[version]
+        judge.write(path, model.upsert(range(10), 2), options, mode="overwrite")
+        table = Table.open(path, drop_metadata_table=True)
+    for start in (10, 20, 30):
+        table.bulk_insert(model.upsert(range(start, start + 10), 2))
+    return table, model
+
+
+@pytest.mark.parametrize("name", ["simple", "unpartitioned"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_java_follows_our_compactions(
+    judge: Judge, tmp_path: Path, version: str, name: str
+) -> None:
+    """All readers agree on a compacted table, its history and its changes, and Java goes on."""
+    layout = LAYOUTS[name]
+    options = words(layout) | VERSIONS[version]
+    table, model = made(judge, tmp_path / "t", version, layout)
+    table.upsert(model.upsert(range(5, 15), 3))
+    before, last = agree(judge, table), table.history().iloc[-1]
+    since = last["requested_time" if version == "6" else "completion_time"]
+    done = table.compact_small_files()
+    assert done.new_files == len(table.file_groups()) < done.files
+    check(judge, table, model)
+    assert agree(judge, table) == before
+    assert java(judge, table, since=since) == rust(table, since=since) == []
+    judge.write(table.path, model.upsert(range(12, 60, 4), 4), options)
+    check(judge, table, model)
+    table.upsert(model.upsert(range(16, 70, 3), 5))
+    check(judge, table, model)
+    table.compact_small_files()
+    check(judge, table, model)
+    judge.write(table.path, model.upsert(range(3, 9), 6), options)
+    check(judge, table, model)
+    for as_of in table.history()["requested_time"]:
+        seen = ours(table, as_of)
+        assert java(judge, table, as_of) == seen
+        assert rust(table, as_of) == seen
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_java_cleans_and_archives_our_compactions(
+    judge: Judge, tmp_path: Path, version: str
+) -> None:
+    """Small files are deleted and the replacecommit is archived; both of us continue."""
+    layout = LAYOUTS["simple"]
+    options = words(layout) | VERSIONS[version] | TIDY
+    table, model = made(judge, tmp_path / "t", version, layout)
+    done = table.compact_small_files()
+    small = {*Path(table.path).rglob("*.parquet")}
+    for number in range(3, 9):
+        judge.write(table.path, model.upsert([1, 2, 10 * number], number), options)
+        check(judge, table, model)
+    assert done.requested_time not in set(table.history()["requested_time"])
+    assert len({*Path(table.path).rglob("*.parquet")} & small) < len(small) - 4
+    table.upsert(model.upsert(range(4, 12), 9))
+    check(judge, table, model)
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+@pytest.mark.parametrize("failpoint", ["coord.inflight.post", "coord.publish.post"])
+def test_java_undoes_a_compaction_in_which_we_died(
+    judge: Judge, tmp_path: Path, version: str, failpoint: str
+) -> None:
+    """Java's next write rolls back our pending compaction, without its files, and so do we."""
+    layout = LAYOUTS["simple"]
+    options = words(layout) | VERSIONS[version]
+    table, model = made(judge, tmp_path / "t", version, layout)
+    die_at(f"{failpoint}=kill", table, None, tmp_path, call="compact_small_files")
+    (dead,) = pending(table)
+    assert agree(judge, table) == model.cells()
+    judge.write(table.path, model.upsert(range(15, 50), 3), options)
+    assert pending(table) == []
+    assert files_of(table, dead) == []
+    assert agree(judge, table) == model.cells()  # our staged files remain until our next write
+    die_at(f"{failpoint}=kill", table, None, tmp_path, call="compact_small_files")
+    table.upsert(model.upsert(range(45, 55), 4))
+    check(judge, table, model)
+    table.compact_small_files()
+    check(judge, table, model)
