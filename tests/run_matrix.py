@@ -8,10 +8,12 @@ A history is a function of its seed (`matrix/shape.py`, `matrix/operations.py`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -37,19 +39,26 @@ def step(history: MatrixHistory) -> None:
     history.look()
 
 
+@contextlib.contextmanager
+def explained(history: MatrixHistory, seed: int) -> Iterator[None]:
+    """Raise an error with the operations before it, and how to run them again."""
+    try:
+        yield
+    except BaseException as error:
+        raise AssertionError(
+            f"matrix {seed}: {' '.join(history.operations)}\n{type(error).__name__}: {error}\n"
+            f"again: .venv/bin/python tests/run_matrix.py seed {seed}"
+        ) from error
+
+
 def run(seed: int, steps: int = STEPS) -> MatrixHistory:
     """Run one history; the error of a failed one says how to run it again."""
     with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
         history = MatrixHistory(Path(folder), seed)
-        try:
+        with explained(history, seed):
             for _ in range(steps):
                 step(history)
             history.finish()
-        except BaseException as error:
-            raise AssertionError(
-                f"matrix {seed}: {' '.join(history.operations)}\n{type(error).__name__}: {error}\n"
-                f"again: .venv/bin/python tests/run_matrix.py seed {seed}"
-            ) from error
         return history
 
 

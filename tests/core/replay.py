@@ -18,14 +18,18 @@ Row = dict[str, Any]
 def listed(rows: pa.Table) -> list[Row]:
     """Return rows with meta columns, but without the name of their file, which merges change."""
     found = rows.drop_columns(FILE_NAME).to_pylist()
-    return [{name: _settled(value) for name, value in row.items()} for row in found]
+    return [settled(row) for row in found]
 
 
-def _settled(value: Any) -> Any:
-    """Return a map's entries in order of their keys: Java does not keep their order."""
-    if isinstance(value, list) and value and isinstance(value[0], tuple):
-        return sorted(value, key=lambda entry: entry[0])
-    return value
+def settled(value: Any) -> Any:
+    """Return a value with the entries of maps in order of their keys: Java does not keep theirs."""
+    if isinstance(value, dict):
+        return {name: settled(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        found = [settled(inner) for inner in value]
+        pairs = found and all(isinstance(inner, tuple) for inner in found)
+        return sorted(found, key=lambda pair: pair[0]) if pairs else found
+    return tuple(map(settled, value)) if isinstance(value, tuple) else value
 
 
 def identity(row: Row) -> tuple[str, str]:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.handle import open_table
 from hoodie_nb.table.timeline import Instant
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import WritePlan
 
 Write = Callable[[WritePlan], Sequence[WriteStatus]]
@@ -43,3 +50,16 @@ def run_checkpoint(
         if work is not None:
             work.statuses = write(work.plan)
     return None if work is None else work.instant
+
+
+def commit_elsewhere(path: str | Path, rows: pa.Table) -> None:
+    """Commit rows as another engine does: the table gets their columns, our index does not know."""
+    handle, events = open_table(path), EventLog()
+    intake = Intake(handle.config, rows.schema)
+    keyed = keyed_in_order(rows, intake)
+    write_and_commit(
+        WriteCoordinator(handle, events),
+        intake,
+        lambda plan: write_in_process(keyed, plan, events),
+        Shape(index="bloom"),
+    )

@@ -6,16 +6,19 @@ commit, too; and the changes since that commit must lead to the table of now.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from core.replay import check_replay
-from core.tables import canonical, hudi_rows, upgrade, without_meta
+from core.replay import check_replay, settled
+from core.tables import canonical, hudi_table, upgrade
+from matrix.conditions import condition
 from matrix.model import DELETED, Model, Row, as_read
 from matrix.shape import Shape
 from matrix.values import value
@@ -24,6 +27,7 @@ from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import open_table
+from hoodie_nb.table.schema import META_COLUMNS
 
 Cells = dict[str, Any]
 NAIVE = pa.timestamp("us")  # hudi-rs has no such type
@@ -61,19 +65,22 @@ class MatrixHistory:
     def rows(
         self, schema: pa.Schema, most: int = 12, *, fresh: bool = False
     ) -> list[dict[str, Any]]:
-        """Return random rows with these columns; `fresh`: each key once, and not in the table."""
+        """Return random rows with these columns; `fresh`: new keys, each once, none deleted."""
         found: list[Cells] = []
         seen = set(self.model.rows) if fresh else set()
         for _ in range(self.draw.randint(1, most)):
             record = self.draw.choice(self.shape.records)
-            row = {f.name: record.get(f.name, self._cell(f)) for f in schema}
+            row = {f.name: record.get(f.name, self.cell(f)) for f in schema}
+            if fresh and row.get(DELETED):
+                row[DELETED] = False
             at = self.model.identity(record)
             if not fresh or at not in seen:
                 seen.add(at)
                 found.append(row)
         return found
 
-    def _cell(self, column: pa.Field) -> Any:
+    def cell(self, column: pa.Field) -> Any:
+        """Return a random value for a column; small numbers where rows are to meet."""
         if column.name == DELETED:
             return self.draw.random() < 0.3 if self.draw.random() < 0.8 else None
         if column.name == "n" and pa.types.is_integer(column.type):
@@ -81,6 +88,11 @@ class MatrixHistory:
         if column.name == "ts" and pa.types.is_integer(column.type):
             return self.draw.choice([None, *range(10)])
         return value(column.type, self.draw)
+
+    @property
+    def fixed(self) -> list[str]:
+        """Return the columns that no update sets."""
+        return self.identifying
 
     @property
     def identifying(self) -> list[str]:
@@ -97,9 +109,12 @@ class MatrixHistory:
         assert [(f.name, f.type) for f in handle.schema] == [
             (f.name, f.type) for f in self.model.schema
         ], "columns differ"
-        self.same(without_meta(self.table.to_arrow()), rows, "the table")
+        self.same(self.table.to_arrow(meta=False).to_pylist(), rows, "the table")
         if self.readable_by_rust:
-            self.same(hudi_rows(self.table.path), rows, "hudi-rs")
+            self.same(self._by_rust(), rows, "hudi-rs")
+        where, matches = condition(rows, self.model.schema, self.draw)
+        found = self.table.to_arrow(filters=where, meta=False).to_pylist()
+        self.same(found, filter(matches, rows), f"the rows with {where}")
         if times and times[-1] not in self.past:
             self.past[times[-1]] = (self.model.schema, rows)
         self.floor = max(self.floor, len(times) - 1 - int(self.shape.options[_RETAINED]))
@@ -111,18 +126,20 @@ class MatrixHistory:
     def _look_back(self, time17: str) -> None:
         schema, rows = self.past[time17]
         rows = [as_read(row, schema, self.model.schema) for row in rows]
-        found = self.table.to_arrow(as_of=time17)
-        self.same(without_meta(found), rows, f"the table as of {time17}")
+        found = self.table.to_arrow(as_of=time17, meta=False)
+        self.same(found.to_pylist(), rows, f"the table as of {time17}")
         if self.readable_by_rust:
-            self.same(hudi_rows(self.table.path, time17), rows, f"hudi-rs as of {time17}")
+            self.same(self._by_rust(time17), rows, f"hudi-rs as of {time17}")
         check_replay(open_table(self.table.path), time17, None)
 
-    def same(self, found: list[str], rows: Iterable[Row], what: str) -> None:
+    def _by_rust(self, time17: str | None = None) -> list[Cells]:
+        found = hudi_table(self.table.path, time17)
+        return [] if found is None else found.drop_columns(list(META_COLUMNS)).to_pylist()
+
+    def same(self, found: Iterable[Row], rows: Iterable[Row], what: str) -> None:
         """Assert that a reader's rows are those of the model, in any order."""
-        wanted = canonical(rows)
-        missing = [row for row in wanted if row not in found][:2]
-        extra = [row for row in found if row not in wanted][:2]
-        assert found == wanted, f"{what}: not found {missing}, but {extra}"
+        seen, wanted = (canonical(map(settled, some)) for some in (found, rows))
+        assert seen == wanted, f"{what}: {different(seen, wanted)}"
 
     def refused(self, rows: pa.Table, match: str) -> None:
         """Assert that an upsert is refused with a message, and changes nothing."""
@@ -140,6 +157,18 @@ class MatrixHistory:
 
 
 _RETAINED = "hoodie.clean.commits.retained"
+
+
+def different(found: list[str], wanted: list[str]) -> str:
+    """Return the cells in which the first rows differ that only one side has."""
+    missing, extra = ([*(Counter(a) - Counter(b))] for a, b in ((wanted, found), (found, wanted)))
+    if not missing or not extra:
+        return (
+            f"{len(missing)} rows not found, such as {missing[:1]}; {len(extra)} more: {extra[:1]}"
+        )
+    one = set(ast.literal_eval(missing[0]))
+    other = max((set(ast.literal_eval(row)) for row in extra), key=lambda row: len(row & one))
+    return f"found {sorted(other - one)} instead of {sorted(one - other)}"
 
 
 @contextlib.contextmanager

@@ -10,17 +10,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from core.every_type import EVERY
-from core.writes import write_and_commit
+from core.writes import commit_elsewhere
+from matrix.conditions import Condition, condition
 from matrix.history import MatrixHistory
-from matrix.model import DELETED, Row
+from matrix.model import DELETED
 from matrix.values import value, wider
-
-from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape as PipelineShape
 
 
 def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -75,7 +69,7 @@ def insert(history: MatrixHistory) -> None:
     """Insert rows of new keys, at times as a first load."""
     rows = _table(history.rows(history.model.schema, fresh=True), history.model.schema)
     write = history.draw.choice([history.table.insert, history.table.bulk_insert])
-    if rows.num_rows and DELETED not in rows.column_names:
+    if rows.num_rows:
         write(_given(rows, history.draw))
         history.model.upsert(rows.to_pylist())
 
@@ -102,14 +96,12 @@ def delete_keys(history: MatrixHistory) -> None:
     history.model.delete([{name: key} for key in keys])
 
 
-def _condition(history: MatrixHistory) -> tuple[Any, Callable[[Row], bool]]:
-    """Return a condition for the table and the same one for the model; null does not match."""
-    draw, bound = history.draw, history.draw.randrange(-2, 5)
-    if history.model.schema.field("n").type != pa.string() and draw.random() < 0.6:
-        where = draw.choice([pc.field("n") < bound, [("n", "<", bound)]])
-        return where, lambda row: row["n"] is not None and row["n"] < bound
-    name = draw.choice(history.model.schema.names)
-    return pc.field(name).is_null(), lambda row: row[name] is None
+def _condition(history: MatrixHistory) -> Condition:
+    """Return a condition that many rows meet, or any one."""
+    if history.model.schema.field("n").type != pa.string() and history.draw.random() < 0.5:
+        bound = history.draw.randrange(-2, 5)
+        return [("n", "<", bound)], lambda row: row["n"] is not None and row["n"] < bound
+    return condition(history.model.rows.values(), history.model.schema, history.draw)
 
 
 def delete_where(history: MatrixHistory) -> None:
@@ -123,7 +115,7 @@ def update(history: MatrixHistory) -> None:
     """Set a few columns by a condition, to constants, null or an expression."""
     where, matches = _condition(history)
     schema, draw = history.model.schema, history.draw
-    names = [n for n in schema.names if n not in history.identifying]
+    names = [n for n in schema.names if n not in history.fixed]
     new: dict[str, Any] = {}
     stored: dict[str, Any] = {}
     for name in draw.sample(names, min(len(names), draw.randint(1, 2))):
@@ -159,15 +151,7 @@ def _elsewhere(history: MatrixHistory, schema: pa.Schema) -> None:
     rows = _table(history.rows(schema, 4, fresh=True), schema)
     if not rows.num_rows:
         return
-    handle, events = open_table(history.table.path), EventLog()
-    intake = Intake(handle.config, schema)
-    keyed = keyed_in_order(rows, intake)
-    write_and_commit(
-        WriteCoordinator(handle, events),
-        intake,
-        lambda plan: write_in_process(keyed, plan, events),
-        PipelineShape(index="bloom"),  # our index learns nothing from another engine
-    )
+    commit_elsewhere(history.table.path, rows)
     history.model.evolve(schema)
     history.model.upsert(rows.to_pylist())
 

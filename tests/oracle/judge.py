@@ -35,6 +35,9 @@ def session(jar: str) -> SparkSession:
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        # without it, Spark stops at dates and times before 1900 in files of other programs
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         # its old list structure has no room for a null inside an array
         "spark.hadoop.parquet.avro.write-old-list-structure": "false",
     }

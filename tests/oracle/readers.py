@@ -6,6 +6,7 @@ from typing import Any
 
 import hudi
 import pyarrow as pa
+from core.replay import settled
 
 from hoodie_nb import Table
 from hoodie_nb.table.schema import META_COLUMNS
@@ -21,19 +22,12 @@ BEGIN, END = "hoodie.datasource.read.begin.instanttime", "hoodie.datasource.read
 
 def cells(table: pa.Table, *, meta: bool = True) -> Cells:
     """Return the rows as dicts in a fixed order, with Hudi's meta columns or without."""
-    found = [{k: _settled(v) for k, v in row.items()} for row in table.to_pylist()]
+    found = [settled(row) for row in table.to_pylist()]
     found = sorted(found, key=lambda row: (row[_PATH], row[_KEY]))
     if meta:
         return found
     plain = [{k: v for k, v in row.items() if k not in META_COLUMNS} for row in found]
     return sorted(plain, key=lambda row: row["id"])
-
-
-def _settled(value: Any) -> Any:
-    """Return a map's entries in order of their keys: Java does not keep their order."""
-    if isinstance(value, list) and value and isinstance(value[0], tuple):
-        return sorted(value, key=lambda entry: entry[0])
-    return value
 
 
 def ours(table: Table, as_of: str | None = None, since: str | None = None) -> Cells:
