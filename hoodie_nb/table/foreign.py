@@ -8,7 +8,7 @@ read but not written: an upsert would store its keys again, elsewhere.
 
 *States.* No write is possible while there is a pending commit of an engine that may be alive,
 another engine's plan, an upgrade that was interrupted, a metadata table (dropped later, if the
-table can be written), or a schema with renamed or dropped columns.
+table can be written), or a schema that was evolved by ALTER TABLE (see `evolved`).
 
 **Caveats**: only one row is checked, of a readable file. *Source:* BucketIdentifier,
 ConsistentBucketIndexUtils, KeyGenUtils.
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
 from hoodie_nb.table.base_file import first_row
+from hoodie_nb.table.evolved import LATEST
 from hoodie_nb.table.file_groups import FileGroups
 from hoodie_nb.table.keys import partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
@@ -101,10 +102,11 @@ def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None
             "drop it with Hudi (hoodie.metadata.enable=false on one write)"
         )
     newest = table.timeline.completed_commits()[-1:]
-    if any("latest_schema" in table.commit_metadata(instant).extra for instant in newest):
+    if any(LATEST in table.commit_metadata(instant).extra for instant in newest):
         raise InvalidTable(
-            f"{table.storage.root} has a schema that another engine has evolved with renamed or "
-            "dropped columns (latest_schema): write it with that engine"
+            f"{table.storage.root} has a schema that another engine has evolved by ALTER TABLE "
+            f"(hoodie.schema.on.read.enable; {LATEST} in its newest commit), and our commits would "
+            "lose the ids of its columns: write it with that engine"
         )
     for pending in table.timeline.pending():
         if pending.action in (*COMMITS, "restore") and pending.requested_time not in ours:

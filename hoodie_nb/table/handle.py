@@ -21,6 +21,7 @@ from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.clean_plan import Mark
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.creation import clear, present, refuse_remains
+from hoodie_nb.table.evolved import refuse_renamed
 from hoodie_nb.table.file_groups import (
     BaseFileName,
     Commits,
@@ -210,10 +211,15 @@ class TableHandle:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the table's schema without meta columns: the newest commit's, else the first."""
+        """Return the table's schema without meta columns: the newest commit's, else the first.
+
+        Raises InvalidTable if a column had another name before.
+        """
         for instant in reversed(self.timeline.completed_commits()):
-            avro = self.commit_metadata(instant).extra.get("schema")
+            extra = self.commit_metadata(instant).extra
+            avro = extra.get("schema")
             if avro:
+                refuse_renamed(self.storage, extra)
                 return parse_avro(avro, f"{self.storage.root}/{self.timeline.path(instant)}")
         return self.config.schema
 
