@@ -182,6 +182,7 @@ class _Merger:
         keys, attempt = KeysToIndex(plan, partition, None), TaskAttempt(task=number)
         group = (partition, file_id)
         status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
+        assert status.rows == count  # the old files are going to be deleted
         self.emit(
             "file_written",
             task=number,

@@ -4,84 +4,28 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_files import check, meta_of, model_of, row, table_of
 from tables import (
     Model,
     data_files,
     hudi_rows,
-    hudi_table,
     pending_names,
     schema_of,
     timeline_names,
     tree,
-    upgrade,
     without_meta,
 )
 
 from hoodie_nb import Table
 from hoodie_nb.__main__ import main
-from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
+from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.table.base_file import read_footer
 from hoodie_nb.table.fsck import index_objection
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.schema import FILE_NAME, RECORD_KEY
-
-NO_FILLING = {"hoodie.parquet.small.file.limit": 0}
-Row = dict[str, Any]
-
-
-def row(key: int, v: int, p: str = "x") -> Row:
-    """Return one row."""
-    return {"id": f"k{key:03}", "p": p, "ts": v, "v": v}
-
-
-def table_of(path: Path, version: int = 6, batches: int = 6, **options: object) -> Table:
-    """Return a table with many small files in two partitions, and a file alone in a third one."""
-    table = Table.create(
-        path / "t",
-        schema=schema_of(),
-        record_key="id",
-        partition_by="p",
-        ordering="ts",
-        options={**NO_FILLING, **options},
-    )
-    for number in range(batches):
-        keys = range(number, 60, batches)
-        table.bulk_insert([row(k, 1, "xy"[k % 5 > 2]) for k in keys])
-        if number == 0 and version != 6:
-            upgrade(table.path, version)
-    table.upsert([row(7, 2), row(900, 2, "z")])
-    return table
-
-
-def model_of(table: Table) -> Model:
-    """Return the model of the rows of `table_of`."""
-    model = Model()
-    model.upsert(table.to_arrow(meta=False).to_pylist())
-    return model
-
-
-def check(table: Table, model: Model) -> None:
-    """The readers return the model's rows, and the table has no findings."""
-    expected = model.snapshot()
-    assert without_meta(table.to_arrow()) == expected
-    assert without_meta(Table.open(table.path).to_arrow()) == expected
-    assert hudi_rows(table.path) == expected
-    assert table.fsck() == []
-
-
-def meta_of(table: Table) -> list[Row]:
-    """Return all rows with their meta columns but the file's name, as hudi-rs reads them."""
-    found = hudi_table(table.path)
-    assert found is not None
-    rows = found.drop_columns([FILE_NAME]).to_pylist()
-    return sorted(rows, key=lambda r: (r["p"], r["id"]))
+from hoodie_nb.table.schema import RECORD_KEY
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
@@ -281,53 +225,3 @@ def test_events_report_the_progress(tmp_path: Path) -> None:
     (last,) = table.events.records("files_compacted")
     assert last.values["instant"] == done.requested_time
     assert (last.values["files"], last.values["new_files"]) == (12, 2)
-
-
-@pytest.mark.parametrize("index", ["bloom+state", "bloom", "state"])
-def test_a_running_job_follows_a_compaction(tmp_path: Path, index: str) -> None:
-    """Its keys are updated in the new files; a job that knows its keys by file only is refused."""
-    table, source = table_of(tmp_path), Source()
-    state = str(tmp_path / "state")
-    job = LocalJob(open_table(table.path), index=index, state_folder=state, source=source)
-    model = model_of(table)
-
-    def checkpoint(number: int, *rows: Row) -> None:
-        job.write(pa.Table.from_pylist([*rows], schema_of()))
-        job.checkpoint(number)
-        job.complete(number)
-        model.upsert(rows)
-
-    checkpoint(1, row(200, 6), row(201, 6))
-    done = table.compact_small_files()
-    assert done.files == 13
-    if index == "state":
-        with pytest.raises(InvalidTable, match=r"keys of partition 'x'.*index='bloom\+state'"):
-            checkpoint(2, row(200, 7))
-        check(table, model)
-    else:
-        checkpoint(2, row(200, 7), row(300, 7), row(4, 7))
-        check(table, model)
-        table.compact_small_files()
-        checkpoint(3, row(200, 8), row(300, 6))
-        check(table, model)
-
-
-def test_prepared_checkpoints_are_committed_first(tmp_path: Path) -> None:
-    """What a job has prepared is in the new files, and its checkpoint is not applied again."""
-    table, source = table_of(tmp_path), Source()
-    job = LocalJob(open_table(table.path), source=source)
-    model = model_of(table)
-    job.write(pa.Table.from_pylist([row(0, 9), row(400, 9)], schema_of()))
-    job.checkpoint(1)
-    model.upsert([row(0, 9), row(400, 9)])
-    other = Table.open(table.path)
-    done = other.compact_small_files()
-    assert done.files == 13
-    check(table, model)
-    job.complete(1)
-    check(table, model)
-    job.write(pa.Table.from_pylist([row(0, 10), row(400, 8)], schema_of()))
-    job.checkpoint(2)
-    job.complete(2)
-    model.upsert([row(0, 10), row(400, 8)])
-    check(table, model)
