@@ -39,6 +39,7 @@ from hoodie_nb.table.base_file import read_rows, stored_schema
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, SEQNO
 from hoodie_nb.table.span import SlicePair, Span
+from hoodie_nb.table.timeline import steadily
 
 CHANGE = "_change"
 _KEY = (PARTITION_PATH, RECORD_KEY)
@@ -64,8 +65,12 @@ def changes(table: TableHandle, since: object = None, until: object = None) -> p
 def changed_slices(table: TableHandle, since: object, until: object) -> list[list[SlicePair]]:
     """Return the slices to compare, partition by partition, on one listing of the timeline."""
     table.reload()  # another engine may have upgraded the table and its timeline
-    with table.timeline.listed_once():
-        return Span.of(table, since, until).pairs()
+
+    def pairs() -> list[list[SlicePair]]:
+        with table.timeline.listed_once():
+            return Span.of(table, since, until).pairs()
+
+    return steadily(pairs)
 
 
 def paths(table: TableHandle, pair: SlicePair) -> tuple[str | None, str | None]:

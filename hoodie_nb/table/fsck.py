@@ -6,6 +6,7 @@ staged files; every partition has its metadata file; every footer index finds al
 no partition has duplicate keys. Nothing is changed: `Table.repair` fixes what a rewrite can fix.
 """
 
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.lost import ACCEPT, trace, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, joined
-from hoodie_nb.table.timeline import COMMITS
+from hoodie_nb.table.timeline import COMMITS, steadily
 
 _ATTEMPTS = 3
 REPAIR = "call Table.open(path).repair()"
@@ -70,13 +71,17 @@ def fsck(path: str | os.PathLike[str]) -> list[Finding]:
         try:
             table = open_table(path)
             before = cleans(table)
-            found = [*_leftovers(table), *_files(table), *_keys(table)]
+            found = steadily(functools.partial(_findings, table))
             if not found or cleans(table) == before:
                 break
         except HoodieError as error:
             found = [Finding(str(error), "fix this first; no other check was possible")]
             break
     return found
+
+
+def _findings(table: TableHandle) -> list[Finding]:
+    return [*_leftovers(table), *_files(table), *_keys(table)]
 
 
 def _leftovers(table: TableHandle) -> Iterator[Finding]:
