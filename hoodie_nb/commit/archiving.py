@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.cleaning import clean_after_commit
-from hoodie_nb.errors import HoodieError
+from hoodie_nb.errors import HoodieError, InvalidConfig
 from hoodie_nb.table.archive_log import append, record_of
 from hoodie_nb.table.archive_plan import ArchivePlan, plan_archive
 from hoodie_nb.table.handle import TableHandle
@@ -54,6 +54,15 @@ def archive_after_commit(table: TableHandle, prepared: Collection[str], emit: Em
 def can_archive(table: TableHandle) -> bool:
     """Whether this library can write the archive of the table's layout."""
     return table.timeline.layout.number == 1
+
+
+def refuse_layout(table: TableHandle) -> None:
+    """Raise InvalidConfig if the archive of the table's layout cannot be written."""
+    if not can_archive(table):
+        raise InvalidConfig(
+            f"{table.storage.root} is a table of version {table.config.version}: only the "
+            "timeline of version 6 can be archived by this library; Java Hudi archives the others"
+        )
 
 
 def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
