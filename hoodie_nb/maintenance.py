@@ -117,4 +117,4 @@ class TableMaintenance:
 
     def fsck(self) -> list[Finding]:
         """Return the problems of the table, each with its fix; empty means clean."""
-        return fsck(self._handle.storage.root)
+        return fsck(self._handle.storage)

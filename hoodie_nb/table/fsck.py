@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import HoodieError, InvalidTable
+from hoodie_nb.table.addresses import Address
 from hoodie_nb.table.base_file import (
     Footer,
     open_base_file,
@@ -62,7 +63,7 @@ class Finding:
         return f"{self.what}: {self.fix}"
 
 
-def fsck(path: str | os.PathLike[str]) -> list[Finding]:
+def fsck(path: Address) -> list[Finding]:
     """Return all findings; empty if the table is clean.
 
     What a clean deletes meanwhile is not a finding: the check is repeated.
