@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+Data: TypeAlias = Any  # a DataFrame, or what the class describes
 Wait = str | float | None
 
 
@@ -170,11 +171,7 @@ class Table(TableReads, TableMaintenance):
     # --- batch writes ---------------------------------------------------------------------------
 
     def upsert(
-        self,
-        data: Any,  # noqa: ANN401
-        *,
-        on_bad_record: str = "fail",
-        wait: Wait = None,
+        self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
         """Insert or update rows by record key; None (which is no `since`) if `data` has no rows.
 
@@ -184,21 +181,13 @@ class Table(TableReads, TableMaintenance):
         return self._write(data, "upsert", on_bad_record, wait)
 
     def insert(
-        self,
-        data: Any,  # noqa: ANN401
-        *,
-        on_bad_record: str = "fail",
-        wait: Wait = None,
+        self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
         """Add rows without checking whether their keys exist (see `repair`)."""
         return self._write(data, "insert", on_bad_record, wait)
 
     def bulk_insert(
-        self,
-        data: Any,  # noqa: ANN401
-        *,
-        on_bad_record: str = "fail",
-        wait: Wait = None,
+        self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
         """Add rows as `insert` does, but only to new files: for a first load, no file is rewritten.
 

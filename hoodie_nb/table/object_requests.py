@@ -19,7 +19,7 @@ _CLIENT = {  # names of the HTTP client's options, as in other libraries of this
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"),
     *("read_timeout", "root_certificate", "pool_idle_timeout", "default_headers"),
 }
-_RETRY = {"max_retries": 8}
+_RETRY = {"max_retries": 6}
 
 
 class Version(NamedTuple):

@@ -83,12 +83,11 @@ class ObjectStorage:
             try:
                 return call(self._store, path, *args, **options)
             except (of.PermissionDeniedError, of.UnauthenticatedError):
-                raise InvalidTable(
-                    f"{where}: the store refuses the request: check the credentials in "
-                    "storage_options or the environment, and what they are allowed to do"
-                ) from None
+                raise _refused(where) from None
             except (of.GenericError, of.JoinError) as error:
                 reason = reason_of(error)
+                if reason in ("status 401", "status 403"):  # of a service for credentials
+                    raise _refused(where) from None
             except of.AlreadyExistsError:
                 raise FileExistsError(errno.EEXIST, "the object exists", where) from None
             except FileNotFoundError:
@@ -261,6 +260,13 @@ class ObjectStorage:
         except of.PreconditionError:
             there = self.read_version(path)  # ours, if the answer to an earlier attempt was lost
             return there.version if there is not None and there.content == content else None
+
+
+def _refused(where: str) -> InvalidTable:
+    return InvalidTable(
+        f"{where}: the store refuses the request: check the credentials in storage_options or the "
+        "environment, and what they are allowed to do"
+    )
 
 
 def _restored(root: str, options: Mapping[str, str], lease_s: float) -> ObjectStorage:

@@ -114,12 +114,13 @@ class Timeline:
     def completion_time(self, instant: Instant) -> str | None:
         """Return the completion time of an instant, in 17 digits; None if pending or gone.
 
-        In layout 1 it is the time of the completed file.
+        In layout 1 it is the time of the completed file; a store may cut it to seconds.
         """
         if instant.state is not State.COMPLETED or instant.completion_time:
             return instant.completion_time
         found = self._storage.entry(self.path(instant))
-        return None if found is None else _file_time(found.modified_ms)
+        time17 = None if found is None else _file_time(found.modified_ms)
+        return max(time17, instant.requested_time) if time17 and found and found.version else time17
 
     def completed(self, requested_time: str) -> Instant | None:
         """Return the completed commit of that time, by its file; None if there is none."""
