@@ -13,11 +13,11 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.reads import Moment
 from hoodie_nb.runners.batch import Commit
-from hoodie_nb.services import savepoint
-from hoodie_nb.services.archive import Archived, archive
+from hoodie_nb.services import restore, savepoint
 from hoodie_nb.services.clean import Cleaned, clean
 from hoodie_nb.services.compact import Compacted, compact
 from hoodie_nb.services.repair import repair
+from hoodie_nb.services.restore import Restored
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.savepoints import Savepoint, savepoints
@@ -68,17 +68,6 @@ class TableMaintenance:
         with writing(self._handle.storage):
             return clean(self._handle, self.events, dry_run=False, **given)
 
-    def archive(self, *, dry_run: bool = False) -> Archived:
-        """Archive old instants of the timeline; with `dry_run` only return the plan.
-
-        `hoodie.keep.min.commits` commits stay, and those that cleaning, a savepoint or unfinished
-        work needs. Raises InvalidConfig for tables of versions 8 and 9.
-        """
-        if dry_run:
-            return archive(self._handle, self.events, dry_run=True)
-        with writing(self._handle.storage):
-            return archive(self._handle, self.events, dry_run=False)
-
     def savepoint(
         self, commit: Moment | Savepoint = None, *, comment: str = "", user: str = ""
     ) -> Savepoint:
@@ -115,6 +104,18 @@ class TableMaintenance:
         with writing(self._handle.storage):
             return compact(self._handle, self.events, **given)
 
+    def restore(self, to: Moment | Savepoint, *, dry_run: bool = False) -> Restored:
+        """Undo all commits after `to` and delete their files; with `dry_run` only return the plan.
+
+        `to`: as in `savepoint`. Streams whose batches are undone are refused at their next start,
+        with the way to continue. Raises InvalidConfig if there is no such commit, nothing after it,
+        a savepoint after it, or if its files were cleaned away; ConcurrentWriter while a job runs.
+        """
+        if dry_run:
+            return restore.restore(self._handle, self.events, to, dry_run=True)
+        with writing(self._handle.storage, alone=True):
+            return restore.restore(self._handle, self.events, to, dry_run=False)
+
     def fsck(self) -> list[Finding]:
         """Return the problems of the table, each with its fix; empty means clean."""
-        return fsck(self._handle.storage)
+        return fsck(self._handle.storage.root)

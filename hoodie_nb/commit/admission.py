@@ -107,7 +107,7 @@ class Admission:
             self._events.emit("batch_skipped", batch=checkpoint.batch_id)
             return False
         if self.intake.operation == "insert":
-            self._coordinator.progress.check_insert(checkpoint)
+            self._coordinator.progress.check_insert(checkpoint, *self._known())
         self.check_held(Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or ""))
         self.note_columns(checkpoint.query_id)
         return True

@@ -2,9 +2,9 @@
 
 *On disk*: `.hoodie/.hoodie_nb/progress/<query id>.json`, replaced atomically: the newest hundred
 checkpoints of a query, and always one with rows, with the fingerprint of their data and their
-instant (null if they had no rows), and the columns with which the query started. Every commit also
-has the newest entry of all queries, so that after a crash between the completed file and this
-record the next start can restore it.
+instant (null if they had no rows; `undone by R` if restore R undid it), and the columns with which
+the query started. Every commit also has the newest entry of all queries, so that after a crash
+between the completed file and this record the next start can restore it.
 
 *Semantics*: identity = (query id, batch id, SHA-256 of the bytes of Spark's `offsets/N`), since a
 restored checkpoint folder may run other data under the same number.
@@ -106,6 +106,25 @@ class ProgressRecords:
             with_rows = [row for row in rows[:-_KEPT] if row[2] is not None]
             self._write({**raw, "checkpoints": [*with_rows[-1:], *rows[-_KEPT:]]})
 
+    def note_undone(self, undone: Mapping[str, str]) -> None:
+        """Mark the checkpoints of commits that a restore undid, given by commit.
+
+        They are not in the table, also when commits of their time have been archived.
+        """
+        for name in self._storage.file_names(FOLDER):
+            query_id, _, kind = name.rpartition(".")
+            raw = self._read(query_id) if kind == "json" and _QUERY.fullmatch(query_id) else {}
+            rows = [
+                [
+                    batch,
+                    fingerprint,
+                    f"undone by {undone[instant]}" if instant in undone else instant,
+                ]
+                for batch, fingerprint, instant in raw.get("checkpoints", ())
+            ]
+            if raw and rows != raw["checkpoints"]:
+                self._write({**raw, "checkpoints": rows})
+
     def find(self, checkpoint: Checkpoint) -> Entry | None:
         """Return the entry of exactly this checkpoint; None if it is not in the table."""
         entries = self.entries(checkpoint.query_id)
@@ -156,17 +175,22 @@ class ProgressRecords:
         before = [e for e in newest.values() if e.batch_id <= last.batch_id]
         lost = any(not _is_in(e, known, start) for e in before)
         if lost or not (kept or self.contains(last, known, start)):
+            rewound = _rewound(last, newest, known, start)
             raise InvalidTable(
                 f"batch {last.batch_id} of query {last.query_id} is not in the table, but the "
                 f"checkpoint folder continues with batch {last.batch_id + 1}: one of them was "
                 "restored or replaced, or a record in .hoodie/.hoodie_nb is lost. Restore the "
-                "other to the same moment, or start the stream with a new checkpoint folder "
-                "(repeated upserts converge)"
+                f"other to the same moment{rewound}, or start the stream with a new checkpoint "
+                "folder (repeated upserts converge)"
             )
 
-    def check_insert(self, checkpoint: Checkpoint) -> None:
-        """Raise InvalidConfig if an insert could repeat a batch whose record is missing."""
-        newest = max((e.batch_id for e in self.entries(checkpoint.query_id)), default=-1)
+    def check_insert(self, checkpoint: Checkpoint, known: Collection[str], start: str) -> None:
+        """Raise InvalidConfig if an insert could repeat a batch whose record is missing.
+
+        `known` and `start` are as in `contains`.
+        """
+        entries = (e for e in self.entries(checkpoint.query_id) if _is_in(e, known, start))
+        newest = max((e.batch_id for e in entries), default=-1)
         if checkpoint.batch_id <= newest:
             raise InvalidConfig(
                 f"batch {checkpoint.batch_id} of query {checkpoint.query_id} was already written "
@@ -194,6 +218,20 @@ def _path(query_id: str) -> str:
     if not _QUERY.fullmatch(query_id):
         raise InvalidConfig(f"query id {query_id!r} has characters other than letters, digits, - _")
     return f"{FOLDER}/{query_id}.json"
+
+
+def _rewound(
+    last: Checkpoint, newest: Mapping[int, Entry], known: Collection[str], start: str
+) -> str:
+    """Return how to take the checkpoint folder back to the last batch in the table."""
+    lost = min((n for n, e in newest.items() if not _is_in(e, known, start)), default=None)
+    held = max((n for n in newest if lost is None or n < lost), default=last.batch_id)
+    if held >= last.batch_id:
+        return ""
+    return (
+        " (in the checkpoint folder: delete the files in `offsets` and `commits` whose number is "
+        f"above {held}, the last batch in the table)"
+    )
 
 
 def _is_in(entry: Entry, known: Collection[str], start: str) -> bool:

@@ -1,8 +1,9 @@
 """Recovery: finish or roll back unfinished work before a write, and after a failed one.
 
-*Fault tolerance*: `recover` finishes pending rollbacks, rolls back the pending commit (unless
-another engine's heartbeat is fresh), records progress that a crash left unrecorded, and deletes the
-staged files of dead runs. It is idempotent and may crash itself.
+*Fault tolerance*: `recover` finishes pending restores before anything else, then pending rollbacks,
+rolls back the pending commit (unless another engine's heartbeat is fresh), records progress that a
+crash left unrecorded, and deletes the staged files of dead runs. It is idempotent and may crash
+itself.
 
 *Source:* RFC-24 STEP1 "Fault Tolerance", StreamWriteOperatorCoordinator.
 """
@@ -16,13 +17,15 @@ from hoodie_nb.commit.lock import in_use
 from hoodie_nb.commit.notes import CommitNotes
 from hoodie_nb.commit.prepared import Prepared, PreparedRecords
 from hoodie_nb.commit.progress import ProgressRecords
+from hoodie_nb.commit.restoring import finish_restores
 from hoodie_nb.commit.savepoints import drop_pending_savepoints
 from hoodie_nb.commit.sealing import SealedRecords
 from hoodie_nb.events import EventLog
-from hoodie_nb.table.foreign import refuse_other_engines
+from hoodie_nb.table.foreign import refuse_other_engines, refuse_unwritable
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import refuse_vanished
 from hoodie_nb.table.publish import sweep_all
+from hoodie_nb.table.restore_plan import restores, undone_by
 from hoodie_nb.table.rollback import finish_rollbacks, planned_rollbacks, roll_back
 from hoodie_nb.table.timeline import COMMITS, Instant
 
@@ -36,6 +39,7 @@ class Recovery:
         self.prepared = PreparedRecords(table.storage, table.rules)
         self.sealed = SealedRecords(table.storage, table.rules)
         self._events = events
+        self._restored: set[str] = set()  # restores whose checkpoints are marked
         self._nonce, self.begun = uuid.uuid4().hex[:12], ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
         self.dead = False  # simulates a dead process: no cleanup
@@ -55,8 +59,21 @@ class Recovery:
         """Read the table's properties, and record progress that a crash left unrecorded."""
         table = self.table
         table.reload(to_write=True)
+        self._finish_restores()
         refuse_other_engines(table, self.prepared.instant_times())
         self.notes.catch_up()
+
+    def _finish_restores(self) -> None:
+        """Complete pending restores, and mark the checkpoints that restores have undone."""
+        table, found = self.table, {i.requested_time for i in restores(self.table)} - self._restored
+        if any(pending.action == "restore" for pending in table.timeline.pending()):
+            refuse_unwritable(table)
+            table.drop_metadata_table()
+            finish_restores(table, self._events.emit)
+        for restore in restores(table) if found else ():
+            undone = dict.fromkeys(undone_by(table, restore), restore.requested_time)
+            self.progress.note_undone(undone)
+        self._restored |= found
 
     def recover(self) -> None:
         """Recover the table: afterwards only prepared and sealed work is pending or staged."""

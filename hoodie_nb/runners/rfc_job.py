@@ -190,7 +190,9 @@ class LocalJob:
     def _make_durable(self, result: Prepared | None) -> None:
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
         if self.intake.operation == "insert":
-            self.coordinator.progress.check_insert(checkpoint)
+            timeline = self.coordinator.table.timeline
+            known = timeline.listing.commit_times, timeline.start(timeline.listing)
+            self.coordinator.progress.check_insert(checkpoint, *known)
         if result is None:
             self.coordinator.progress.record([checkpoint], None)
         else:

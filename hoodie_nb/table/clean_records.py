@@ -23,7 +23,7 @@ from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.archive_log import archived_records
 from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.clean_plan import CleanPlan, Mark
-from hoodie_nb.table.file_groups import BaseFileName, FileGroups
+from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups
 from hoodie_nb.table.instant import LAYOUT_2
 from hoodie_nb.table.storage import META, Storage, joined
 from hoodie_nb.table.timeline import Instant, State
@@ -204,12 +204,15 @@ def refuse_cleaned(
             f"it is not known whether all files of {table.storage.root} as of {time17} are still "
             f"there, since cleans may have been archived: {earliest_hint(table)}"
         )
+    known = Commits.of(table.timeline, listing)
     for folder, file_name in _removed(table, time17):
         if partitions is not None and folder not in partitions:
             continue
         name = BaseFileName.parse(file_name)
         if name is None or name.instant_time > time17 or (folder, name.file_id) in found.replaced:
             continue
+        if not known.count(name.instant_time):
+            continue  # a restore has undone its commit since
         piece = found.partition(folder).get(name.file_id)
         if piece is None or piece.instant_time < name.instant_time:
             raise InvalidConfig(

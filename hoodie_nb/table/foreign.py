@@ -85,11 +85,8 @@ def _other_text(storage: Storage, config: TableConfig, groups: FileGroups) -> st
 # --- writes ---------------------------------------------------------------------------------------
 
 
-def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None:
-    """Raise InvalidTable or ConcurrentWriter if another engine prevents a write now.
-
-    Checked before a write starts and before it is published; `ours` are our own instants.
-    """
+def refuse_unwritable(table: TableHandle) -> None:
+    """Raise InvalidTable if no instant of the table may be changed by this library."""
     table.refuse_split_timeline()
     table.rules.refuse_other(table.config)
     if table.config.unwritable:
@@ -101,6 +98,14 @@ def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None
             "Table.open(path, drop_metadata_table=True), which drops it at the next write, or "
             "drop it with Hudi (hoodie.metadata.enable=false on one write)"
         )
+
+
+def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None:
+    """Raise InvalidTable or ConcurrentWriter if another engine prevents a write now.
+
+    Checked before a write starts and before it is published; `ours` are our own instants.
+    """
+    refuse_unwritable(table)
     newest = table.timeline.completed_commits()[-1:]
     if any(LATEST in table.commit_metadata(instant).extra for instant in newest):
         raise InvalidTable(

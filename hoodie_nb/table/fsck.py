@@ -6,7 +6,6 @@ staged files; every partition has its metadata file; every footer index finds al
 no partition has duplicate keys. Nothing is changed: `Table.repair` fixes what a rewrite can fix.
 """
 
-import functools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import HoodieError, InvalidTable
-from hoodie_nb.table.addresses import Address
 from hoodie_nb.table.base_file import (
     Footer,
     open_base_file,
@@ -36,8 +34,9 @@ from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.lost import ACCEPT, trace, vanished
 from hoodie_nb.table.metadata_table import FOLDER
+from hoodie_nb.table.restore_plan import read_plan as read_restore
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, joined
-from hoodie_nb.table.timeline import COMMITS, steadily
+from hoodie_nb.table.timeline import COMMITS
 
 _ATTEMPTS = 3
 REPAIR = "call Table.open(path).repair()"
@@ -49,6 +48,7 @@ _RESTORE = f"restore it from a backup; without one its rows are lost: delete it,
 _THEIRS = "let the engine that planned it complete or cancel it"
 _DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
 _DELETE = "delete it: readers may show its rows"
+_PLANS = {"clean": read_plan, "restore": read_restore}
 InCommit = tuple[int | None, int | None]  # the bytes and rows of a file in its commit
 
 
@@ -63,7 +63,7 @@ class Finding:
         return f"{self.what}: {self.fix}"
 
 
-def fsck(path: Address) -> list[Finding]:
+def fsck(path: str | os.PathLike[str]) -> list[Finding]:
     """Return all findings; empty if the table is clean.
 
     What a clean deletes meanwhile is not a finding: the check is repeated.
@@ -72,7 +72,7 @@ def fsck(path: Address) -> list[Finding]:
         try:
             table = open_table(path)
             before = cleans(table)
-            found = steadily(functools.partial(_findings, table))
+            found = [*_leftovers(table), *_files(table), *_keys(table)]
             if not found or cleans(table) == before:
                 break
         except HoodieError as error:
@@ -81,19 +81,18 @@ def fsck(path: Address) -> list[Finding]:
     return found
 
 
-def _findings(table: TableHandle) -> list[Finding]:
-    return [*_leftovers(table), *_files(table), *_keys(table)]
-
-
 def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"{REPAIR}, unless a write is running"
-    for instant in table.timeline.pending():
-        lost = vanished(table, instant) if instant.action in COMMITS else None
-        own = instant.action in ("commit", "rollback", "clean", "savepoint")
+    pending = table.timeline.pending()
+    restoring = any(instant.action == "restore" for instant in pending)
+    for instant in pending:
+        commit = instant.action in COMMITS and not restoring
+        lost = vanished(table, instant) if commit else None
+        own = instant.action in ("commit", "rollback", "clean", "savepoint", "restore")
         fix = next_write if own or is_overwrite(table.timeline, instant) else _THEIRS
-        if instant.action == "clean":
+        if instant.action in _PLANS:
             try:
-                read_plan(table, instant)
+                _PLANS[instant.action](table, instant)
             except InvalidTable as error:
                 fix = str(error)
         yield Finding(*(lost or (f"instant {instant} is pending", fix)))

@@ -2,7 +2,8 @@
 
 *Work flow*: plan (`R.rollback.requested`, Avro) → `R.rollback.inflight` → delete the data files
 that the markers name → remove T from the timeline → `R.rollback` (Avro) → delete the markers. An
-instant that published nothing is only removed from the timeline.
+instant that published nothing is only removed from the timeline. A restore rolls completed commits
+back, too: it deletes their completed file before their files.
 
 *Fault tolerance*: a crash at any point leaves either T with its markers (rolled back again) or a
 pending rollback with its plan, which `finish_rollbacks` completes; both are idempotent, in this
@@ -53,6 +54,29 @@ def roll_back(
     return bool(paths)
 
 
+def undo(storage: Storage, timeline: Timeline, instant: Instant, files: Sequence[str]) -> None:
+    """Roll back a commit for a restore, completed or not, with all these base files.
+
+    Idempotent: nothing is done if the instant is no longer on the timeline.
+    """
+    pending = [(r, _read_plan(storage, timeline, r)) for r in _pending(timeline)]
+    mine = [(r, plan) for r, plan in pending if _same(plan.instant, instant)]
+    if mine:
+        rollback, plan = mine[0]
+        files = sorted({*files, *plan.files})
+    elif any(_same(known, instant) for known in timeline.listing.instants):
+        files = sorted({*files, *marked_files(storage, instant.requested_time)})
+        rollback = timeline.request("rollback", encode(_PLAN, _plan(storage, instant, files)))
+        failpoints.hit("restore.rollback.post")
+    else:
+        return
+    _finish(storage, timeline, rollback, instant, files, completed=True)
+
+
+def _same(one: Instant, other: Instant) -> bool:
+    return (one.requested_time, one.action) == (other.requested_time, other.action)
+
+
 class RollbackPlan(NamedTuple):
     """The instant that a pending rollback undoes, and the files that it deletes."""
 
@@ -97,10 +121,19 @@ def timeline_has_completed(timeline: Timeline, instant: Instant) -> bool:
 
 
 def _finish(
-    storage: Storage, timeline: Timeline, rollback: Instant, instant: Instant, files: Sequence[str]
+    storage: Storage,
+    timeline: Timeline,
+    rollback: Instant,
+    instant: Instant,
+    files: Sequence[str],
+    *,
+    completed: bool = False,
 ) -> None:
     if rollback.state is State.REQUESTED:
         rollback = timeline.begin(rollback)
+    if completed:  # before its files are deleted: no reader looks for them
+        timeline.withdraw(instant)
+        failpoints.hit("restore.withdrawn.post")
     for path in files:
         storage.remove(path)
     for folder in set(map(_folder, files)):

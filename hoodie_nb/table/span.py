@@ -20,6 +20,7 @@ from hoodie_nb.table.clean_records import earliest_hint
 from hoodie_nb.table.file_groups import BaseFileName, FileGroups, FileSlice, load_file_groups
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import parse_time
+from hoodie_nb.table.restore_plan import refuse_undone
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
@@ -73,6 +74,7 @@ class Span:
         last = max([first, *done]) if until is None else parse_time(until, table.config)
         if last < first:
             raise InvalidConfig(f"`until` {last} is before `since` {first}: give a later one")
+        refuse_undone(table, first, "since")
         span = cls(table, first, last)
         span._refuse_pending()
         return span

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hoodie_nb import Table
+from hoodie_nb import Table, failpoints
 
-from .client import Judge
-from .readers import check, ours, rust
+from .client import JavaError, Judge
+from .readers import check, java, ours, rust
+from .tables import Model
 from .test_java_cleans import OPTIONS, TWO, made, versions
 
 pytestmark = pytest.mark.oracle
@@ -43,3 +44,96 @@ def test_java_keeps_and_deletes_our_savepoint(judge: Judge, tmp_path: Path, vers
     assert shown(judge, table) == []
     assert len(table.clean(commits=2).files) >= 4
     check(judge, table, model)
+
+
+def call(judge: Judge, table: Table, procedure: str, time17: str) -> list[list[str]]:
+    """Call one of Java's procedures on a table and an instant."""
+    found = judge.sql(f"call {procedure}(path => '{table.path}', instant_time => '{time17}')")
+    return found
+
+
+def grown(judge: Judge, path: Path, version: int) -> tuple[Table, Model, Model]:
+    """Return a table with a savepoint after two commits, and three more by us and by Java.
+
+    The first model is that of the savepoint, the second one that of now.
+    """
+    table, model = made(judge, path, version)
+    table.upsert(model.upsert(range(5), 2))
+    table.savepoint()
+    then = Model(model.layout, dict(model.held))
+    judge.write(path, model.upsert(range(3, 50), 3), OPTIONS[version] | TWO)
+    for number in range(4, 6):
+        table.upsert(model.upsert(range(number), number))
+    return table, then, model
+
+
+def goes_on(judge: Judge, table: Table, then: Model, version: int) -> None:
+    """All readers see the model; we write, Java writes, we clean, and they still agree."""
+    table.repair()
+    check(judge, table, then)
+    saved = table.savepoints()["requested_time"].iloc[-1]
+    assert table.history()["requested_time"].iloc[-1] == saved
+    table.upsert(then.upsert(range(2, 45), 7))
+    check(judge, table, then)
+    judge.write(table.path, then.upsert(range(40, 60), 8), OPTIONS[version] | TWO)
+    check(judge, table, then)
+    table.delete_savepoint(saved)
+    table.upsert(then.upsert(range(50), 9))
+    judge.write(table.path, then.upsert(range(5), 10), OPTIONS[version] | TWO)
+    table.clean(commits=1)
+    check(judge, table, then)
+
+
+@versions
+def test_java_goes_on_after_our_restore(judge: Judge, tmp_path: Path, version: int) -> None:
+    """Java reads the restored table, as of its savepoint too, writes it, and cleans it."""
+    table, then, _ = grown(judge, tmp_path / "t", version)
+    seen = ours(table, saved := table.savepoints()["requested_time"].iloc[-1])
+    restored = table.restore(saved)
+    assert len(restored.commits) == 3 and len(restored.files) >= 6
+    assert java(judge, table) == ours(table) == rust(table) == seen
+    goes_on(judge, table, then, version)
+
+
+@versions
+def test_we_go_on_after_java_restored(judge: Judge, tmp_path: Path, version: int) -> None:
+    """Java restores to our savepoint, which creates its metadata table; both write on."""
+    table, then, _ = grown(judge, tmp_path / "t", version)
+    call(judge, table, "rollback_to_savepoint", table.savepoints()["requested_time"].iloc[-1])
+    goes_on(judge, Table.open(table.path, drop_metadata_table=True), then, version)
+
+
+def crashed(table: Table, saved: str, point: str) -> None:
+    """Begin a restore that stops at a failpoint."""
+    failpoints.arm(f"{point}=raise:EIO")
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            table.restore(saved)
+    finally:
+        failpoints.arm("")
+
+
+@versions
+@pytest.mark.parametrize("point", ["restore.plan.post", "restore.withdrawn.post"])
+def test_java_completes_our_restore(judge: Judge, tmp_path: Path, version: int, point: str) -> None:
+    """Java's restore to the same savepoint takes over the plan of one that we did not complete."""
+    table, then, _ = grown(judge, tmp_path / "t", version)
+    saved = table.savepoints()["requested_time"].iloc[-1]
+    crashed(table, saved, point)
+    call(judge, table, "rollback_to_savepoint", saved)
+    found = table.timeline()
+    (state,) = found[found["action"] == "restore"]["state"]
+    assert state == "completed"
+    goes_on(judge, Table.open(table.path, drop_metadata_table=True), then, version)
+
+
+def test_java_does_not_write_while_our_restore_is_pending(judge: Judge, tmp_path: Path) -> None:
+    """Java reads a state of the past and refuses to write, until our next write completes it."""
+    table, then, now = grown(judge, tmp_path / "t", 6)
+    saved = table.savepoints()["requested_time"].iloc[-1]
+    crashed(table, saved, "restore.withdrawn.post")
+    seen = ours(table, table.history()["requested_time"].iloc[-1])
+    assert java(judge, table) == rust(table) == ours(table) == seen
+    with pytest.raises(JavaError, match="pending restore in active timeline"):
+        judge.write(table.path, now.upsert(range(9), 9), OPTIONS[6])
+    goes_on(judge, Table.open(table.path), then, 6)

@@ -57,25 +57,6 @@ def test_clean_takes_one_retention_only(table, capsys):
     assert "InvalidConfig" in capsys.readouterr().err and len(files(table)) == 4
 
 
-def test_a_dry_run_of_archive_lists_the_instants_and_keeps_them(table, capsys):
-    """What is listed is what is then archived, until the least number of commits stays."""
-    few = {"hoodie.keep.min.commits": 2, "hoodie.clean.commits.retained": 1}
-    keys = {"schema": table.schema, "record_key": "k", "if_exists": "open"}
-    table = hn.Table.create(table.path, options=few, **keys)
-    before = table.history()["requested_time"].tolist()
-    assert main(["archive", table.path, "--dry-run"]) == 0
-    *listed, summary = capsys.readouterr().out.splitlines()
-    assert (
-        listed == [f"{time} commit" for time in before[:2]] and "2 instants to archive" in summary
-    )
-    assert table.history()["requested_time"].tolist() == before
-    assert main(["archive", table.path]) == 0
-    assert f"2 instants archived, the timeline starts at {before[2]}" in capsys.readouterr().out
-    assert table.history()["requested_time"].tolist() == before[2:]
-    assert len(table.to_arrow()) == 5 and table.fsck() == []
-    assert table.archive().instants == () and before[2] in table.archive()._repr_html_()
-
-
 def test_savepoints_are_created_listed_and_deleted(table, capsys):
     """Each form of the command lists the savepoints that exist after it."""
     first, *_, last = table.history()["requested_time"]
@@ -89,3 +70,19 @@ def test_savepoints_are_created_listed_and_deleted(table, capsys):
     assert list(table.savepoints()["requested_time"]) == [last]
     assert main(["savepoint", table.path, "--delete", first]) == 1
     assert "has no savepoint" in capsys.readouterr().err
+
+
+def test_a_restore_prints_its_plan_and_undoes_commits(table, capsys):
+    """With `--dry-run` the commits are listed and stay; without it they are undone."""
+    first, second, third, fourth = table.history()["requested_time"]
+    before = files(table)
+    assert main(["restore", table.path, "--to", second, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert third in printed and fourth in printed and first not in printed
+    assert "2 commits to undo, 2 files to delete" in printed and files(table) == before
+    assert main(["restore", table.path, "--to", second]) == 0
+    assert "2 commits undone, 2 files deleted" in capsys.readouterr().out
+    assert list(table.history()["requested_time"]) == [first, second]
+    assert sorted(table.to_pandas()["k"]) == ["new0", "new1", "same"]
+    assert main(["restore", table.path, "--to", second]) == 1
+    assert "nothing to undo" in capsys.readouterr().err

@@ -268,6 +268,20 @@ def test_an_offset_that_is_gone_is_an_error_with_the_remedy(table):
         stream_of(table, first).initialOffset()
 
 
+def test_an_offset_that_was_restored_away_before_it_was_read_is_an_error(table):
+    """Its rows are in no commit: the stream stops at once, not after the next commit."""
+    first, second, third = table.history()["requested_time"]
+    stream = stream_of(table, "earliest")
+    table.restore(second)
+    gone = f"from its offset {second}.*{third} was rolled back or restored.*new checkpoint folder"
+    with pytest.raises(InvalidConfig, match=gone):
+        stream.partitions({"instant": second}, {"instant": third})
+    with pytest.raises(InvalidConfig, match=f"commit {third} was rolled back or restored"):
+        stream.latestOffset({"instant": third}, None)
+    assert stream.latestOffset({"instant": first}, None) == {"instant": second}
+    assert len(read(stream, {"instant": first}, {"instant": second})) > 0
+
+
 def example(names: dict, word: str, until: str = "```") -> None:
     """Run the one example of the page that contains a word, up to another word."""
     every = re.findall(r"```python\n(.*?```)", PAGE.read_text(), re.S)

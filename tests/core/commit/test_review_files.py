@@ -264,7 +264,7 @@ def test_a_seal_is_refused_if_its_partitions_would_share_a_folder(
 # --- what other engines have planned ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", ["indexing", "compaction", "replacecommit", "restore"])
+@pytest.mark.parametrize("action", ["indexing", "compaction", "replacecommit"])
 def test_a_plan_of_another_engine_is_not_repaired(tmp_path: Path, action: str) -> None:
     """`repair` leaves such a plan alone, so `fsck` does not recommend it."""
     table = Table.create(tmp_path / "t", schema=schema_of(), record_key="id", partition_by="p")

@@ -1,0 +1,108 @@
+"""Restoring: undo all commits after one, newest first, as an action of the timeline.
+
+*Work flow*: plan (`R.restore.requested`, durable) → `R.restore.inflight` → for each commit T: its
+rollback is planned with its files → its completed file is deleted, so that readers see the table
+before T → its files are deleted → T leaves the timeline → `R.restore` keeps what was undone → the
+rollbacks leave the timeline.
+
+*Semantics*: readers see the commits vanish one by one: at each moment the table is as it was after
+one of its commits. Cleans stay on the timeline; so do savepoints, since none is later than the
+target. The checkpoints of the commits are marked in the progress of their queries: a stream that
+continues after them is refused (see `progress`).
+
+*Fault tolerance*: each step is idempotent. A pending restore, of this library or of Java, is
+completed by the next writer before anything else: a table that is half restored is never written.
+
+**Caveats**: a query that is reading the files that are deleted fails. Metadata files of partitions
+stay. *Source:* BaseRestoreActionExecutor, CopyOnWriteRollbackActionExecutor.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hoodie_nb import failpoints
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.avro_file import decode
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.restore_plan import (
+    ACTION,
+    RestorePlan,
+    encode_plan,
+    encode_result,
+    files_of,
+    read_plan,
+)
+from hoodie_nb.table.rollback import undo
+from hoodie_nb.table.timeline import Instant, State
+
+Emit = Callable[..., None]
+
+
+def restore(table: TableHandle, plan: RestorePlan, emit: Emit) -> Instant:
+    """Execute a plan; the caller has recovered the table and committed what was prepared."""
+    requested = table.timeline.request(ACTION, encode_plan(plan))
+    failpoints.hit("restore.plan.post")
+    return _finish(table, requested, plan, emit)
+
+
+def finish_restores(table: TableHandle, emit: Emit) -> None:
+    """Complete the pending restores, oldest first; InvalidTable if one cannot be."""
+    for pending in table.timeline.pending():
+        if pending.action == ACTION:
+            plan = read_plan(table, pending)
+            _refuse_overtaken(table, pending, plan)
+            _finish(table, pending, plan, emit)
+
+
+def _refuse_overtaken(table: TableHandle, pending: Instant, plan: RestorePlan) -> None:
+    """Raise InvalidTable if another engine has built a commit on a half restored table."""
+    for commit in table.timeline.listing.commits:
+        time17 = commit.requested_time
+        if time17 > pending.requested_time:
+            raise InvalidTable(
+                f"restore {pending.requested_time} of {table.storage.root} is pending, and commit "
+                f"{time17} was written meanwhile by another engine, on rows that are to be undone: "
+                "delete the restore's .requested and .inflight files, and call "
+                f"Table.restore({plan.to!r}), which undoes that commit too"
+            )
+
+
+def _finish(table: TableHandle, instant: Instant, plan: RestorePlan, emit: Emit) -> Instant:
+    timeline = table.timeline
+    if instant.state is State.REQUESTED:
+        instant = timeline.begin(instant)
+    failpoints.hit("restore.inflight.post")
+    files = files_of(table, plan.times)
+    for undone in plan.undone:
+        undo(table.storage, timeline, undone, files[undone.requested_time])
+        failpoints.hit("restore.commit.post")
+    rollbacks = {t: record for done in _rollbacks(table, plan) for t, record in _read(table, done)}
+    done = timeline.complete(instant, encode_result(plan, instant, rollbacks))
+    failpoints.hit("restore.completed.post")
+    for rollback in _rollbacks(table, plan):
+        timeline.remove(rollback)
+        timeline.withdraw(rollback)
+    emit(
+        "table_restored",
+        instant=instant.requested_time,
+        to=plan.to,
+        commits=len(plan.undone),
+        files=sum(map(len, files.values())),
+    )
+    return done
+
+
+def _rollbacks(table: TableHandle, plan: RestorePlan) -> list[Instant]:
+    """Return the rollbacks after the target: they concern instants that no longer exist."""
+    oldest = min(plan.times, default="9")
+    found = table.timeline.listing.instants
+    return [i for i in found if i.action == "rollback" and i.requested_time > oldest]
+
+
+def _read(table: TableHandle, rollback: Instant) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the record of a completed rollback, with each commit that it names."""
+    with contextlib.suppress(Exception):  # a damaged record may have any shape
+        record = decode(table.timeline.read(rollback))
+        for time17 in record["commitsRollback"]:
+            yield time17, record

@@ -1,0 +1,78 @@
+"""Restoring by hand: undo all commits after one, or show which, and what that deletes."""
+
+from dataclasses import astuple, dataclass, fields
+
+import pandas as pd
+
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.commit.restoring import restore as execute
+from hoodie_nb.display import card
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.batch import Commit
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.restore_plan import RestorePlan, files_of, plan_restore
+from hoodie_nb.table.savepoints import commit_as_of
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore has undone, or would undo: commits, newest first, and files with their bytes.
+
+    `to` is the newest commit after it; files are paths in the table. `requested_time` is that of
+    its instant: None if it was a plan only.
+    """
+
+    to: str
+    commits: tuple[Commit, ...]
+    files: tuple[str, ...]
+    size_bytes: int
+    requested_time: str | None = None
+
+    def table(self) -> pd.DataFrame:
+        """Return the commits, one in each row, newest first."""
+        names = [field.name for field in fields(Commit)]
+        return pd.DataFrame(map(astuple, self.commits), columns=names)
+
+    def __repr__(self) -> str:
+        done = ("undone", "deleted") if self.requested_time else ("to undo", "to delete")
+        return (
+            f"<Restored: to {self.to}, {len(self.commits):,} commits {done[0]}, "
+            f"{len(self.files):,} files {done[1]}, {self.size_bytes:,} bytes>"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {"to commit": self.to, "files deleted": len(self.files), "bytes": self.size_bytes}
+        undone = {
+            f"undoes {commit.requested_time}": f"{commit.operation}: {commit.inserts:,} inserts, "
+            f"{commit.updates:,} updates, {commit.deletes:,} deletes"
+            for commit in self.commits
+        }
+        return card(f"restore {self.requested_time or '(plan)'}", facts | undone)
+
+
+def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) -> Restored:
+    """Undo the commits after `to`, or return the plan.
+
+    Prepared and sealed checkpoints are committed first, so that they are undone like the others.
+    """
+    coordinator = WriteCoordinator(table, events)
+    if dry_run:
+        table.reload()
+    else:
+        settle(coordinator, events)
+    with table.timeline.listed_once():
+        plan = plan_restore(table, commit_as_of(table, to))
+        shown = _shown(table, plan)
+        if dry_run:
+            return shown
+        done = execute(table, plan, events.emit)
+    coordinator.catch_up()  # marks the undone checkpoints
+    return Restored(shown.to, shown.commits, shown.files, shown.size_bytes, done.requested_time)
+
+
+def _shown(table: TableHandle, plan: RestorePlan) -> Restored:
+    commits = tuple(Commit.of(table, instant) for instant in plan.undone)
+    files = sorted(path for paths in files_of(table, plan.times).values() for path in paths)
+    found = filter(None, map(table.storage.entry, files))
+    return Restored(plan.to, commits, tuple(files), sum(entry.size_bytes for entry in found))

@@ -1,0 +1,185 @@
+"""Restores, the records: which commits are undone, and by which restore.
+
+*On disk*, Avro in every table version: `R.restore.requested` is the plan, `R.restore` (in layout 2
+`R_C.restore`) the result, with the record of each commit's rollback. Commits that were undone are
+no longer on the timeline, so the plans are all that is known about them.
+
+*Source:* HoodieRestorePlan, HoodieRestoreMetadata, RestorePlanActionExecutor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
+from hoodie_nb.table.avro_file import decode, encode, load_schema
+from hoodie_nb.table.file_groups import BaseFileName, Commits, table_folders
+from hoodie_nb.table.lost import lost_files
+from hoodie_nb.table.read import slices_as_of
+from hoodie_nb.table.savepoints import saved
+from hoodie_nb.table.storage import joined
+from hoodie_nb.table.timeline import COMMITS, Instant, State
+
+if TYPE_CHECKING:
+    from hoodie_nb.table.handle import TableHandle
+
+_PLAN, _RESULT = load_schema("HoodieRestorePlan"), load_schema("HoodieRestoreMetadata")
+ACTION = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """The commits to undo, newest first, and the one before them (empty: not recorded)."""
+
+    to: str
+    undone: tuple[Instant, ...]
+
+    @property
+    def times(self) -> list[str]:
+        """Return the times of the commits to undo."""
+        return [instant.requested_time for instant in self.undone]
+
+
+def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
+    """Return the plan that makes the commit `to` the newest again.
+
+    Raises InvalidConfig if it is, if its files were cleaned away, or if a later commit has a
+    savepoint; InvalidTable if one of its files is lost.
+    """
+    listing, root = table.timeline.listing, table.storage.root
+    undone = [i for i in listing.commits if i.requested_time > to.requested_time]
+    if not undone:
+        raise InvalidConfig(
+            f"{to.requested_time} is the newest commit of {root}: there is nothing to undo"
+        )
+    if to.requested_time < table.timeline.start(listing):
+        raise InvalidConfig(
+            f"commits of {root} after {to.requested_time} were archived beyond its savepoint, so "
+            "it is not known what they changed: restore to a later commit"
+        )
+    later = [i.requested_time for i in saved(table) if i.requested_time > to.requested_time]
+    if later:
+        raise InvalidConfig(
+            f"commits of {root} that would be undone have savepoints ({', '.join(later)}): delete "
+            "those with Table.delete_savepoint first, or restore to the newest of them"
+        )
+    before = slices_as_of(table, to)
+    earlier = [i for i in listing.commits if i.requested_time <= to.requested_time]
+    for folder, name in lost_files(root, before, earlier, table.commit_metadata):
+        raise InvalidTable(
+            f"{root}/{joined(folder, str(name))} is lost, which {to.requested_time} reads: restore "
+            "it from a backup, or choose another commit"
+        )
+    return RestorePlan(to.requested_time, tuple(reversed(undone)))
+
+
+def files_of(table: TableHandle, times: list[str]) -> dict[str, list[str]]:
+    """Return the base files of each of these instants, also those that no commit names.
+
+    Paths are from the table's root. One that remained would be visible after an archiving.
+    """
+    known = Commits.of(table.timeline)
+    found: dict[str, list[str]] = {time17: [] for time17 in times}
+    counted = replace(known, completed=known.completed | found.keys())
+    for folder in table_folders(table.storage, counted):
+        for entry in folder.entries if folder.is_partition else ():
+            name = BaseFileName.parse(entry.name)
+            if name is not None and name.instant_time in found:
+                found[name.instant_time].append(joined(folder.path, entry.name))
+    return found
+
+
+def _info(instant: Instant) -> dict[str, str]:
+    return {"commitTime": instant.requested_time, "action": instant.action}
+
+
+def encode_plan(plan: RestorePlan) -> bytes:
+    """Return the content of the requested file; `read_plan` is the inverse."""
+    undone = [_info(instant) for instant in plan.undone]
+    content = {"instantsToRollback": undone, "version": 2, "savepointToRestoreTimestamp": plan.to}
+    return encode(_PLAN, content)
+
+
+def encode_result(
+    plan: RestorePlan, instant: Instant, rollbacks: Mapping[str, Mapping[str, Any]]
+) -> bytes:
+    """Return the content of the completed file; `rollbacks` are the records by commit."""
+    content = {
+        "startRestoreTime": instant.requested_time,
+        "timeTakenInMillis": 0,
+        "instantsToRollback": plan.times,
+        "hoodieRestoreMetadata": {t: [rollbacks[t]] for t in plan.times if t in rollbacks},
+        "version": 1,
+        "restoreInstantInfo": [_info(undone) for undone in plan.undone],
+    }
+    return encode(_RESULT, content)
+
+
+def read_plan(table: TableHandle, restore: Instant) -> RestorePlan:
+    """Return the plan of a restore; InvalidTable if it cannot be completed here."""
+    requested = Instant(restore.requested_time, ACTION)
+    path = f"{table.storage.root}/{table.timeline.path(requested)}"
+    try:
+        raw = decode(table.timeline.read(requested))
+        named = [(str(i["commitTime"]), str(i["action"])) for i in raw["instantsToRollback"]]
+        undone = [Instant(time17, action, State.INFLIGHT) for time17, action in named]
+        for instant in undone:
+            if instant.action == "clustering":
+                raise ConcurrentWriter(
+                    f"{restore} of {table.storage.root} undoes another engine's clustering "
+                    f"{instant.requested_time}: let that engine finish it"
+                )
+            if instant.action not in COMMITS or Instant.parse(instant.file_name) != instant:
+                raise ValueError(f"it names {instant}, which is not a commit")
+    except ConcurrentWriter:
+        raise
+    except Exception as error:  # a damaged record may have any shape
+        raise InvalidTable(
+            f"the plan of the restore {path} cannot be read ({error!r:.200}): restore the file "
+            "from a backup; or, if the restore is pending, delete its .requested and .inflight "
+            "files and call Table.restore again"
+        ) from None
+    return RestorePlan(str(raw.get("savepointToRestoreTimestamp") or ""), tuple(undone))
+
+
+# --- what was undone ------------------------------------------------------------------------------
+
+
+def restores(table: TableHandle) -> list[Instant]:
+    """Return the restores on the timeline, oldest first."""
+    return [i for i in table.timeline.listing.instants if i.action == ACTION]
+
+
+def undone_by(table: TableHandle, restore: Instant) -> frozenset[str]:
+    """Return the times of the commits that a restore undid, or will undo."""
+    try:
+        return frozenset(read_plan(table, restore).times)
+    except (InvalidTable, ConcurrentWriter):
+        if restore.state is State.COMPLETED:
+            with contextlib.suppress(ValueError, LookupError, TypeError, OSError):
+                raw = decode(table.timeline.read(restore))  # older versions of Hudi have no plan
+                return frozenset(map(str, raw["instantsToRollback"]))
+        raise
+
+
+def refuse_undone(table: TableHandle, time17: str, option: str) -> None:
+    """Raise InvalidConfig if the table as of a time had commits that a restore undid later.
+
+    Who has read up to that time has seen rows that are no longer in the table.
+    """
+    for restore, undone in _undone(table):
+        before = sorted(t for t in undone if t <= time17)
+        if before and time17 < restore:
+            raise InvalidConfig(
+                f"as of `{option}` {time17} {table.storage.root} had commit {before[0]}, which "
+                f"restore {restore} has undone, so what was read up to then is no state of this "
+                f"table. Read it again, and continue with {restore} as `since`"
+            )
+
+
+def _undone(table: TableHandle) -> Iterator[tuple[str, frozenset[str]]]:
+    for restore in restores(table):
+        yield restore.requested_time, undone_by(table, restore)

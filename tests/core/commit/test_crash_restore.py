@@ -1,0 +1,179 @@
+"""Any operation of a restore may fail in any way, as in `test_crash_loop`.
+
+One trial: a process restores a table to its second commit, and its n-th operation on the disk
+fails; readers read; a new process recovers, and replays the stream. If the plan was durable, the
+table is that of the second commit, else nothing has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faults import Crash
+from lives import (
+    BATCHES,
+    COMMITS,
+    QUERY,
+    assert_at_rest,
+    assert_finished,
+    assert_whole_prefix,
+    commits,
+    fails_at,
+    fingerprint,
+    live,
+    make,
+    opened,
+)
+from tables import timeline_names
+
+from hoodie_nb import Table, failpoints
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.handle import open_table
+
+POINTS = [name for name in failpoints.NAMES if name.startswith("restore.")]
+TARGET = 2  # the number of commits after the restore
+
+
+@pytest.fixture(scope="module")
+def finished(new_folder: Callable[[], Path]) -> dict[int, Path]:
+    """Tables with the whole workload, by version."""
+    found = {}
+    for version in (6, 9):
+        found[version] = make(new_folder() / "t", version)
+        live(opened(found[version]))
+    return found
+
+
+def restore(table: Table) -> None:
+    """Restore to the second commit; the disk may fail."""
+    with contextlib.suppress(OSError, KeyboardInterrupt):
+        table.restore(table.history()["requested_time"].iloc[TARGET - 1])
+
+
+def recover(root: Path) -> None:
+    """Recover the table in a new process, without a write."""
+    settle(WriteCoordinator(opened(root), EventLog()), EventLog())
+
+
+def trials(source: Path, folder: Path, how: str, act: Callable[[Table], object]) -> Iterator[Path]:
+    """Yield the table of each trial after its failure, until the fault no longer fires."""
+    for at in itertools.count(1):
+        root = folder / f"{how}-{at}"
+        shutil.copytree(source, root)
+        if not fails_at(root, at, how, act):
+            return
+        yield root
+        shutil.rmtree(root)
+
+
+def check(root: Path, *, planned: bool) -> None:
+    """Readers see the table after one of its commits; after the recovery it is the right one."""
+    assert_whole_prefix(root)
+    assert TARGET <= commits(root) < len(COMMITS)
+    recover(root)
+    assert commits(root) == (TARGET if planned else len(COMMITS) - 1)
+    assert_whole_prefix(root)
+    assert_at_rest(root)
+    known = ProgressRecords(open_table(root).storage)
+    timeline = open_table(root).timeline
+    held = [
+        known.contains(Checkpoint(QUERY, n, fingerprint(n)), timeline.listing.commit_times, "")
+        for n in range(len(BATCHES))
+    ]
+    assert held == [True] * TARGET + [n == 2 or not planned for n in range(TARGET, len(BATCHES))]
+    live(opened(root))
+    assert_finished(root)
+
+
+def is_planned(root: Path) -> bool:
+    """Whether the restore is on the timeline, read from the names alone."""
+    return any(".restore" in name for name in timeline_names(root))
+
+
+@pytest.mark.parametrize(
+    ("version", "how"),
+    [
+        *((6, how) for how in ("before", "after", "torn", "error", "error_after", "interrupt")),
+        *((9, how) for how in ("before", "error")),
+    ],
+)
+def test_a_failure_anywhere_in_a_restore_leaves_a_state_of_the_past(
+    finished: dict[int, Path], tmp_path: Path, version: int, how: str
+) -> None:
+    """The next writer completes what was planned, and the stream writes again what was undone."""
+    planned = []
+    for root in trials(finished[version], tmp_path, how, restore):
+        planned.append(is_planned(root))
+        check(root, planned=planned[-1])
+    assert True in planned and len(planned) > 20
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_inside_the_completion_of_a_restore(
+    finished: dict[int, Path], tmp_path: Path, point: str
+) -> None:
+    """A second process that dies while it completes the restore of the first one harms nothing."""
+    source, tried = tmp_path / "source", 0
+    shutil.copytree(finished[6], source)
+    failpoints.call(point, _die)
+    try:
+        with pytest.raises(Crash):
+            restore(Table(opened(source)))
+    finally:
+        failpoints.arm("")
+    for root in trials(source, tmp_path, "before", lambda table: recover_with(table)):
+        check(root, planned=True)
+        tried += 1
+    assert tried > 5 or point == "restore.completed.post"
+
+
+def recover_with(table: Table) -> None:
+    """Recover a table that is open."""
+    settle(WriteCoordinator(table._handle, EventLog()), EventLog())
+
+
+def _die() -> None:
+    raise Crash("at a failpoint")
+
+
+CHILD = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from pathlib import Path
+from lives import opened
+from test_crash_restore import restore
+from hoodie_nb import Table
+restore(Table(opened(Path(sys.argv[3]))))
+"""
+
+
+@pytest.mark.kills
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_that_is_killed_in_a_restore(
+    finished: dict[int, Path], tmp_path: Path, point: str
+) -> None:
+    """SIGKILL in a restore: the next process completes it."""
+    root = tmp_path / "t"
+    shutil.copytree(finished[6], root)
+    here = Path(__file__)
+    path = [str(here.parents[1]), str(here.parent)]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, *path, str(root)],
+        env={**os.environ, "HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    check(root, planned=True)

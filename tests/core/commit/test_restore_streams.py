@@ -1,0 +1,129 @@
+"""Streams over a restore: no batch is skipped that is no longer in the table, none is repeated."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from lives import BATCHES, QUERY, fingerprint, live, opened
+from lives import make as make_workload
+from test_journal import Life, life
+from test_meanwhile import write_batch
+
+from hoodie_nb import Table
+from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
+from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.read import to_arrow
+
+__all__ = ["life"]  # a fixture
+
+
+def table_of(one: Life) -> Table:
+    """Return the table as a new process sees it."""
+    return Table(one.handle())
+
+
+def times(one: Life) -> list[str]:
+    """Return the times of the completed commits."""
+    return list(table_of(one).history()["requested_time"])
+
+
+@pytest.mark.parametrize("then", ["committed", "empty", "prepared", "sealed"])
+def test_a_stream_whose_batches_were_undone_continues_where_the_error_says(life, then: str) -> None:
+    """The error names the last batch in the table; taken back to it, each row arrives once."""
+    one = life(Interval(checkpoints=1000) if then == "sealed" else None)
+    for number in range(3):
+        one.checkpoint((f"k{number}", 1, number, False))
+        one.job.checkpointing.complete()
+    to = times(one)[1]
+    if then != "committed":
+        one.checkpoint(*([] if then == "empty" else [("k1", 2, 9, False)]))
+    restored = table_of(one).restore(to)  # commits what is prepared or sealed, and undoes it
+    assert len(restored.commits) == (2 if then in ("prepared", "sealed") else 1)
+    assert set(one.rows_by_key()) == {"k0", "k1"} and one.rows_by_key()["k1"] == (1, 1)
+    for _ in range(2):
+        with pytest.raises(InvalidTable, match="restored or replaced") as refused:
+            one.start()
+    cure = re.search(r"whose number is above (\d+)", str(refused.value))
+    assert cure is not None and int(cure[1]) == 1
+    rewind(one, int(cure[1]))
+    one.start()
+    while one.number < len(one.source.barriers):
+        one.checkpoint()
+    one.job.checkpointing.complete()
+    found = {"k0": (1, 0), "k1": (1, 1), "k2": (1, 2)}
+    assert one.rows_by_key() == (
+        found if then in ("committed", "empty") else {**found, "k1": (2, 9)}
+    )
+    assert fsck(one.path) == []
+
+
+def rewind(one: Life, last: int) -> None:
+    """Take the checkpoint folder back to a batch, as the error recommends."""
+    one.number = last + 1
+    one.source.succeeded = last + 1
+    del one.source.sealed[last + 1 :]
+
+
+def test_an_insert_stream_repeats_exactly_the_batches_that_were_undone(life) -> None:
+    """Batches that are in the table are skipped, undone ones are inserted once."""
+    one = life()
+    for number in range(4):
+        write_batch(one, number, f"k{number}")
+    table_of(one).restore(times(one)[1])
+    for number in range(4):  # the folder was taken back to the start
+        write_batch(one, number, f"k{number}")
+    for number in range(4):
+        write_batch(one, number, f"k{number}")
+    assert sorted(row["id"] for row in to_arrow(one.handle()).to_pylist()) == [
+        "k0",
+        "k1",
+        "k2",
+        "k3",
+    ]
+    assert fsck(one.path) == []
+
+
+def test_undone_batches_stay_unknown_after_their_time_is_archived(life) -> None:
+    """An instant that is older than the timeline counts as archived, but not if it was undone."""
+    one = life()
+    for number in range(3):
+        write_batch(one, number, f"k{number}")
+    first, second, third = times(one)
+    table_of(one).restore(first)
+    known = ProgressRecords(one.handle().storage)
+    held = [known.contains(Checkpoint("q", n, f"{n:064x}"), [], "9") for n in range(3)]
+    assert held == [True, False, False]
+    write_batch(one, 1, "k1")
+    assert known.contains(Checkpoint("q", 1, f"{1:064x}"), times(one), first)
+    assert not known.contains(Checkpoint("q", 2, f"{2:064x}"), times(one), "9")
+    assert (second, third) != tuple(times(one)[1:])
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_restore_of_another_engine_is_taken_over(tmp_path: Path, version: int) -> None:
+    """Batches that it has undone are marked by our next writer, which then runs them again."""
+    root = make_workload(tmp_path / "t", version)
+    live(opened(root))
+    table = Table(opened(root))
+    progress = ProgressRecords(table._handle.storage)
+    before = progress.entries(QUERY)
+    table.restore(table.history()["requested_time"].iloc[0])
+    folder = root / ".hoodie/.hoodie_nb/progress"
+    marked = (folder / f"{QUERY}.json").read_bytes()
+    progress.record([entry.checkpoint(QUERY) for entry in before[:1]], before[0].instant_time)
+    for entry in before[1:]:  # as it was before the restore
+        progress.record([entry.checkpoint(QUERY)], entry.instant_time)
+    assert [e.instant_time for e in progress.entries(QUERY)] == [e.instant_time for e in before]
+    table = Table(opened(root))
+    table.repair()
+    assert [e.instant_time for e in progress.entries(QUERY)][1:2] != [before[1].instant_time]
+    assert (folder / f"{QUERY}.json").read_bytes() == marked
+    live(opened(root))
+    assert table.fsck() == []
+    known = list(table.history()["requested_time"])
+    found = [Checkpoint(QUERY, n, fingerprint(n)) for n in range(len(BATCHES))]
+    assert all(progress.contains(checkpoint, known, "") for checkpoint in found)
