@@ -199,13 +199,13 @@ class WriteBuffer:
             self._pool.shutdown(cancel_futures=True)
 
 
-def save_local_run(run: pa.Table, path: str) -> int:
+def save_local_run(run: pa.Table, path: str, piece_rows: int = RUN_ROWS) -> int:
     """Spill rows to a new local file for `read_run`; return its size in bytes."""
     with (
         open(path, "xb") as sink,
         pa.ipc.new_file(sink, run.schema, options=run_options()) as writer,
     ):
-        writer.write_table(run, max_chunksize=RUN_ROWS)
+        writer.write_table(run, max_chunksize=piece_rows)
         return sink.tell()
 
 

@@ -2,9 +2,10 @@
 
 Base files are not sorted: an update stays in its place, and new keys follow. So the rows are sorted
 in runs of `batch_bytes`, which are spilled to the staging folder and then read in parallel. Memory
-holds one run, and later one piece of each run; a few small files are never spilled.
+holds one run, and later one small piece of each run; a few small files are never spilled.
 
-All rows are kept, also those of a key that `insert` has duplicated.
+All rows are kept, also those of a key that `insert` has duplicated. The file's name, a third of the
+bytes of a short row, is left out: it is set when the rows are written.
 """
 
 import contextlib
@@ -16,17 +17,18 @@ import pyarrow as pa
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.base_file import ROW_GROUP, iterate_rows, open_base_file, stored_schema
 from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.buffer import RUN_ROWS, read_run, save_local_run
+from hoodie_nb.table.schema import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from hoodie_nb.writer.buffer import read_run, save_local_run
 from hoodie_nb.writer.folding import merge_runs
 from hoodie_nb.writer.plan import WritePlan
 from hoodie_nb.writer.taking import parts_of, sort_rows
 
+_PIECE_ROWS = 8_192  # of each run: there may be as many runs as the maximal size allows
 _ORDER = (PARTITION_PATH, RECORD_KEY)
 
 
 def joined_rows(plan: WritePlan, pieces: Iterable[FileSlice], name: str) -> Iterator[pa.Table]:
-    """Yield the stored rows of slices by record key; `name` is that of their runs.
+    """Yield the stored rows of slices by record key, without file name; `name` is for their runs.
 
     Raises InvalidTable for a file that cannot be read, or that has a row without a key.
     """
@@ -36,10 +38,10 @@ def joined_rows(plan: WritePlan, pieces: Iterable[FileSlice], name: str) -> Iter
         for rows, is_last in _batches(plan, pieces):
             run = sort_rows(rows, _ORDER)
             if is_last:
-                runs.append(parts_of(run, RUN_ROWS))
+                runs.append(parts_of(run, _PIECE_ROWS))
             else:
                 paths.append(f"{folder}/{name}-run{len(paths)}.arrow")
-                save_local_run(run, paths[-1])
+                save_local_run(run, paths[-1], _PIECE_ROWS)
                 runs.append(read_run(paths[-1]))
         for ready in merge_runs(runs):
             yield from parts_of(sort_rows(ready, _ORDER), ROW_GROUP)
@@ -51,7 +53,8 @@ def joined_rows(plan: WritePlan, pieces: Iterable[FileSlice], name: str) -> Iter
 
 def _batches(plan: WritePlan, pieces: Iterable[FileSlice]) -> Iterator[tuple[pa.Table, bool]]:
     """Yield the rows in batches of `batch_bytes`, and whether it is the last one."""
-    schema = stored_schema(plan.intake.schema)
+    stored = stored_schema(plan.intake.schema)
+    schema = stored.remove(stored.get_field_index(FILE_NAME))
     waiting, size = [schema.empty_table()], 0
     for piece in pieces:
         path = plan.storage.fetch(piece.path, piece.size_bytes)

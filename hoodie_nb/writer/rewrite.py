@@ -15,7 +15,7 @@ from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schem
 from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
-from hoodie_nb.table.schema import FILE_NAME, RECORD_KEY
+from hoodie_nb.table.schema import FILE_NAME, META_COLUMNS, RECORD_KEY
 from hoodie_nb.writer.index_port import WrittenKeys
 from hoodie_nb.writer.merge import MergeCounts
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
@@ -62,7 +62,7 @@ def write_group(
     expected_rows: int,
     keys: WrittenKeys | None = None,
 ) -> WriteStatus:
-    """Write stored rows under a new file name to a staged file, durable.
+    """Write stored rows (with or without a file name) to a staged file, durable.
 
     `group` is partition path and file id; `expected_rows` is an upper bound.
     """
@@ -101,5 +101,5 @@ def write_group(
 
 
 def _renamed(rows: pa.Table, name: str) -> pa.Table:
-    position = rows.schema.get_field_index(FILE_NAME)
-    return rows.set_column(position, FILE_NAME, pa.repeat(name, rows.num_rows))
+    own = rows.drop_columns([n for n in rows.column_names if n == FILE_NAME])
+    return own.add_column(META_COLUMNS.index(FILE_NAME), FILE_NAME, pa.repeat(name, rows.num_rows))
