@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -112,6 +113,25 @@ def test_a_write_does_no_work_per_commit_before(tmp_path):
     table.upsert(row(13))  # reads the partitions again, since others have committed
     late = calls_of(lambda: table.upsert(row(15)))  # into the same partition
     assert late - early < 400, (early, late)
+
+
+def test_a_write_looks_at_no_partition_that_it_leaves_alone(tmp_path):
+    """With 40 times as many partitions a write looks at as much; only the first one lists them."""
+    found = []
+    for count in (3, 120):
+        root = tmp_path / f"{count}"
+        names = [f"p{number}" for number in range(count)]
+        columns = [[f"k{number:02d}" for number in range(count)], names, [0] * count]
+        make(root).upsert(pa.table(columns, schema=SCHEMA))
+        table = hn.Table.open(root)
+        first = upserted(table, 3)
+        assert max(first[f"listed {name}"] for name in names) <= 2  # its files, and a first clean
+        again = upserted(table, 6)  # into the same partition
+        found.append((again, calls_of(partial(table.upsert, row(9)))))
+    (few, calls_few), (many, calls_many) = found
+    assert few == many
+    assert not any(many[f"listed {name}"] for name in names[1:])
+    assert calls_many - calls_few < 8 * 117  # it goes through the index's lines, and a commit's
 
 
 def test_a_file_keeps_no_commit_times_that_no_row_has(tmp_path):
