@@ -43,9 +43,10 @@ class MatrixHistory:
         self.table = Table.create(folder / "t", **self.shape.given)
         self.operations: list[str] = []
         self.past: dict[str, tuple[pa.Schema, list[Row]]] = {}  # by commit
-        self.floor = 0  # earlier commits, by number, may have been cleaned away
+        self.saved = ""  # the commit of a savepoint, which always stays readable
+        self.floor = ""  # commits before it may have been cleaned away
         self.grown: set[str] = set()  # columns whose type has changed
-        self.upgraded = self.shape.version == 6
+        self.upgraded = self.shape.version == self.shape.created_as
         self.upgrade_if_due()
 
     @property
@@ -104,7 +105,7 @@ class MatrixHistory:
     def look(self) -> None:
         """Compare the table with the model: now, as of an earlier commit, and the changes."""
         handle = open_table(self.table.path)
-        times = [i.requested_time for i in handle.timeline.completed_commits()]
+        times = self.times()
         rows = list(self.model.rows.values())
         assert [(f.name, f.type) for f in handle.schema] == [
             (f.name, f.type) for f in self.model.schema
@@ -117,20 +118,32 @@ class MatrixHistory:
         self.same(found, filter(matches, rows), f"the rows with {where}")
         if times and times[-1] not in self.past:
             self.past[times[-1]] = (self.model.schema, rows)
-        self.floor = max(self.floor, len(times) - 1 - int(self.shape.options[_RETAINED]))
-        earlier = self.draw.randrange(len(times)) if times else None
-        if earlier is not None:
-            with refused_if(earlier < self.floor):
-                self._look_back(times[earlier])
+        self.retain(int(self.shape.options[_RETAINED]))
+        if times:
+            self._look_back(self.draw.choice(times))
+
+    def times(self) -> list[str]:
+        """Return the commits on the timeline, oldest first."""
+        commits = open_table(self.table.path).timeline.completed_commits()
+        return [instant.requested_time for instant in commits]
+
+    def retain(self, commits: int) -> None:
+        """Take note that only so many commits before the newest one must be readable."""
+        self.floor = max(self.floor, *self.times()[-1 - commits :][:1], "")
 
     def _look_back(self, time17: str) -> None:
+        with refused_if(time17 < self.floor and time17 != self.saved):
+            self._compare_past(time17)
+        with refused_if(time17 < self.floor):
+            check_replay(open_table(self.table.path), time17, None)
+
+    def _compare_past(self, time17: str) -> None:
         schema, rows = self.past[time17]
         rows = [as_read(row, schema, self.model.schema) for row in rows]
         found = self.table.to_arrow(as_of=time17, meta=False)
         self.same(found.to_pylist(), rows, f"the table as of {time17}")
         if self.readable_by_rust:
             self.same(self._by_rust(time17), rows, f"hudi-rs as of {time17}")
-        check_replay(open_table(self.table.path), time17, None)
 
     def _by_rust(self, time17: str | None = None) -> list[Cells]:
         found = hudi_table(self.table.path, time17)
@@ -151,9 +164,9 @@ class MatrixHistory:
     def finish(self) -> None:
         """End with a check of all files and of each commit."""
         assert [str(finding) for finding in fsck(self.table.path)] == []
-        for number, time17 in enumerate(self.past):
-            with refused_if(number < self.floor):
-                self._look_back(time17)
+        assert not self.saved or self.saved in self.times()
+        for time17 in self.times():
+            self._look_back(time17)
 
 
 _RETAINED = "hoodie.clean.commits.retained"

@@ -143,7 +143,18 @@ def clean(history: MatrixHistory) -> None:
     """Clean, and keep a few commits."""
     kept = history.draw.choice([1, 2, 3])
     history.table.clean(commits=kept)
-    history.floor = max(history.floor, len(history.past) - 1 - kept)
+    history.retain(kept)
+
+
+def compact(history: MatrixHistory) -> None:
+    """Merge small files: no row changes."""
+    history.table.compact_small_files()
+
+
+def savepoint(history: MatrixHistory) -> None:
+    """Keep the newest commit; its snapshot stays readable whatever is cleaned or archived."""
+    if history.past and history.table.savepoints().empty:
+        history.saved = history.table.savepoint().requested_time
 
 
 def _elsewhere(history: MatrixHistory, schema: pa.Schema) -> None:
@@ -202,6 +213,8 @@ OPERATIONS: dict[str, tuple[int, Callable[[MatrixHistory], None]]] = {
     "update": (3, update),
     "overwrite": (3, overwrite),
     "clean": (1, clean),
+    "compact": (1, compact),
+    "savepoint": (1, savepoint),
     "add_column": (2, add_column),
     "widen": (2, widen),
     "lacks_a_column": (1, lacks_a_column),

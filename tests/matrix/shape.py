@@ -2,13 +2,13 @@
 
 | dimension | values | by |
 | --- | --- | --- |
-| version | 6, 8, 9 (upgraded before the first write, or after a few) | `seed % 3` |
+| version | 6, 8, 9 (from the start, or upgraded after a few writes) | `seed % 3` |
 | partitions | none; one; Hive style; encoded; several; several in Hive style | `seed // 3 % 6` |
 | record key | one column, or two or three (several partition columns need several) | drawn |
 | merge rule | event time, commit time, partial (not in version 9) | drawn |
 | ordering | none, or of any type that has an order | drawn |
 | value columns | three to seven of all types, always with `n` | drawn |
-| sizes, retention, flag column | as drawn | drawn |
+| sizes, retention by cleaning and archiving | as drawn | drawn |
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Shape:
     ordering: str | None
     schema: pa.Schema
     options: dict[str, object] = field(hash=False)
+    created_as: int
     upgraded_after: int
     records: tuple[dict[str, Any], ...]  # key and partition columns
 
@@ -78,8 +79,11 @@ class Shape:
         fields += [("ts", EVERY[draw.choice(_ORDERINGS)][0])] * ordered
         fields += [(f"v_{name.replace(' ', '_')}", EVERY[name][0]) for name in columns]
         draw.shuffle(fields)
+        retained = draw.choice([1, 2, 4, 10])
+        made_new = mode != "partial" and draw.random() < 0.5
         return cls(
             version=version,
+            created_as=version if made_new else 6,
             style=style,
             record_key=tuple(keys),
             partition_by=tuple(parts),
@@ -89,9 +93,11 @@ class Shape:
             options={
                 **OPTIONS,
                 **draw.choice(SIZES),
-                "hoodie.clean.commits.retained": draw.choice([1, 2, 4, 10]),
+                "hoodie.clean.commits.retained": retained,
+                "hoodie.keep.min.commits": retained + 1,
+                "hoodie.keep.max.commits": retained + 3,
             },
-            upgraded_after=0 if version == 6 else draw.choice([0, 0, 2, 3]),
+            upgraded_after=draw.choice([0, 2, 3]),
             records=tuple(_record(keys, parts, kinds, style, draw) for _ in range(RECORDS)),
         )
 
@@ -104,6 +110,7 @@ class Shape:
             "partition_by": self.partition_by or None,
             "ordering": self.ordering,
             "merge_mode": self.merge_mode,
+            "table_version": self.created_as,
             "hive_style": "hive" in self.style,
             "url_encode": self.style == "encoded",
             "options": self.options,
