@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.archive_log import archived_records
 from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.clean_plan import CleanPlan, Mark
-from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups
+from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups, load_file_groups
 from hoodie_nb.table.instant import LAYOUT_2
 from hoodie_nb.table.storage import META, Storage, joined
 from hoodie_nb.table.timeline import Instant, State
@@ -198,13 +199,15 @@ def refuse_cleaned(
     if time17 >= max(listing.commit_times, default=""):
         return
     saved = any((i.action, i.requested_time) == ("savepoint", time17) for i in listing.instants)
-    cleaned = table.timeline.archived() and _was_cleaned(table)
+    archived = table.timeline.archived()
+    cleaned = archived and _was_cleaned(table)
     if cleaned and not saved and time17 < earliest_time(table):
         raise InvalidConfig(
             f"it is not known whether all files of {table.storage.root} as of {time17} are still "
             f"there, since cleans may have been archived: {earliest_hint(table)}"
         )
     known = Commits.of(table.timeline, listing)
+    now = functools.cache(lambda: load_file_groups(table.storage, table.timeline))
     for folder, file_name in _removed(table, time17):
         if partitions is not None and folder not in partitions:
             continue
@@ -214,11 +217,21 @@ def refuse_cleaned(
         if not known.count(name.instant_time):
             continue  # a restore has undone its commit since
         piece = found.partition(folder).get(name.file_id)
+        if piece is None and archived and _is_gone(now(), folder, name.file_id):
+            continue
         if piece is None or piece.instant_time < name.instant_time:
             raise InvalidConfig(
                 f"the files of {table.storage.root} as of {time17} were cleaned away "
                 f"({joined(folder, file_name)}): {earliest_hint(table)}"
             )
+
+
+def _is_gone(now: FileGroups, folder: str, file_id: str) -> bool:
+    """Whether a file group was replaced by a commit that is archived, if its files were cleaned.
+
+    A clean keeps the newest file of any other group.
+    """
+    return file_id not in now.partition(folder) and (folder, file_id) not in now.replaced
 
 
 def _was_cleaned(table: TableHandle) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archives import FEW
 from tables import without_meta
 from test_clean_plan import make, upsert
 
@@ -143,3 +144,21 @@ def test_a_damaged_record_of_a_clean_is_named(tmp_path: Path) -> None:
         file.write_bytes(file.read_bytes().replace(b"deletePathPatterns", b"deletePathPatterms"))
     with pytest.raises(InvalidTable, match="not a readable clean"):
         Table.open(table.path).to_arrow(as_of=first)
+
+
+def test_a_replaced_file_of_an_archived_commit_is_not_missed(tmp_path: Path) -> None:
+    """Its clean stays on the timeline longer than the commit that replaced it: the past is read."""
+    table = make(tmp_path / "t", **FEW)
+    upsert(table, 0, [0, 1])
+    table.insert_overwrite(table.to_arrow(meta=False), scope="table")
+    snapshots = {}
+    for number in range(1, 6):
+        upsert(table, number, [0, number])
+        times = list(table.history()["requested_time"])
+        snapshots[times[-1]] = without_meta(table.to_arrow())
+        for time17 in times[-2:]:
+            if time17 in snapshots:
+                assert without_meta(table.to_arrow(as_of=time17)) == snapshots[time17]
+    assert "replacecommit" not in set(table.timeline()["action"])
+    with pytest.raises(InvalidConfig, match="can be read is"):
+        table.to_arrow(as_of=min(snapshots))
