@@ -13,7 +13,13 @@ from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import slices_as_of
-from hoodie_nb.table.savepoints import ACTION, commit_as_of, encode_savepoint, saved
+from hoodie_nb.table.savepoints import (
+    ACTION,
+    archived_later,
+    commit_as_of,
+    encode_savepoint,
+    saved,
+)
 from hoodie_nb.table.timeline import Instant, State
 
 Emit = Callable[..., None]
@@ -45,17 +51,17 @@ def create_savepoint(
 
 def delete_savepoint(table: TableHandle, time17: str, emit: Emit) -> None:
     """Delete the savepoint of a commit: the next clean may delete its files."""
-    listing = table.timeline.listing
     if all(instant.requested_time != time17 for instant in saved(table)):
         raise InvalidConfig(
             f"commit {time17} of {table.storage.root} has no savepoint: `table.savepoints()` "
             "lists them"
         )
-    if listing.commit_times[:1] == (time17,) and table.timeline.start(listing) > time17:
+    later = archived_later(table, time17)
+    if later is not None:
         raise InvalidConfig(
-            f"commits of {table.storage.root} after savepoint {time17} were archived: without it "
-            "readers would not find their files until Hudi archives again. Delete it with Hudi, "
-            "and let Hudi archive"
+            f"commits of {table.storage.root} after savepoint {time17} were archived ({later}): "
+            "without it readers would not find their files until Hudi archives again. Delete it "
+            "with Hudi, and let Hudi archive"
         )
     _remove(table, Instant(time17, ACTION, State.COMPLETED))
     emit("savepoint_deleted", instant=time17)

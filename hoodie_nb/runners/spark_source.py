@@ -47,6 +47,7 @@ from hoodie_nb.table.changes import (
 )
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.read import file_rows, parse_time, slices_as_of
+from hoodie_nb.table.restore_plan import refuse_undone
 from hoodie_nb.table.span import settled_commits
 
 if TYPE_CHECKING:
@@ -242,6 +243,7 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
 
     def _refuse_undone(self, first: str) -> None:
         table = open_table(self._path)
+        refuse_undone(table, first, "offset")  # also of one that is older than the timeline
         listing = table.timeline.listing
         start = table.timeline.start(listing)
         if first and start <= first and first not in listing.commit_times:

@@ -19,7 +19,7 @@ from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.file_groups import BaseFileName, Commits, table_folders
 from hoodie_nb.table.lost import lost_files
 from hoodie_nb.table.read import slices_as_of
-from hoodie_nb.table.savepoints import saved
+from hoodie_nb.table.savepoints import archived_later, saved
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
@@ -55,10 +55,11 @@ def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
         raise InvalidConfig(
             f"{to.requested_time} is the newest commit of {root}: there is nothing to undo"
         )
-    if to.requested_time < table.timeline.start(listing):
+    archived = archived_later(table, to.requested_time)
+    if archived is not None:
         raise InvalidConfig(
-            f"commits of {root} after {to.requested_time} were archived beyond its savepoint, so "
-            "it is not known what they changed: restore to a later commit"
+            f"commits of {root} after {to.requested_time} were archived beyond its savepoint "
+            f"({archived}), so it is not known what they changed: restore to a later commit"
         )
     later = [i.requested_time for i in saved(table) if i.requested_time > to.requested_time]
     if later:

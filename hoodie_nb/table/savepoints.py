@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema
-from hoodie_nb.table.file_groups import FileGroups
+from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups, table_folders
 from hoodie_nb.table.read import parse_time
+from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import Instant, State
 
 if TYPE_CHECKING:
@@ -64,6 +65,23 @@ def saved(table: TableHandle) -> list[Instant]:
     """Return the instants of the completed savepoints, oldest first."""
     found = table.timeline.listing.instants
     return [i for i in found if i.action == ACTION and i.state is State.COMPLETED]
+
+
+def archived_later(table: TableHandle, time17: str) -> str | None:
+    """Return a base file of a commit that was archived although a savepoint is older, or None.
+
+    Hudi can do that (`hoodie.archive.beyond.savepoint`). The savepoint's commit is the first one on
+    the timeline then, but also if all archived ones are older: only the files show it.
+    """
+    commits = Commits.of(table.timeline)
+    if commits.start <= time17:
+        return None
+    for folder in table_folders(table.storage, commits):
+        for name in filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries)):
+            at = name.instant_time
+            if at > time17 and at not in commits.completed and commits.archived(at):
+                return joined(folder.path, str(name))
+    return None
 
 
 def _parsed(table: TableHandle, instant: Instant) -> Savepoint:

@@ -296,3 +296,48 @@ def test_a_restore_is_not_completed_under_newer_commits(tmp_path: Path) -> None:
     table.restore(first)
     assert times(table) == [first] and table.to_arrow()["ts"].to_pylist() == [0, 0]
     assert table.fsck() == [] and hudi_rows(table.path) == without_meta(table.to_arrow())
+
+
+def test_commits_archived_beyond_a_savepoint_are_not_guessed(tmp_path: Path) -> None:
+    """If commits after a savepoint were archived, it is not deleted, and no restore goes to it."""
+    table = grown(tmp_path / "t", 5)
+    first, second, third, *_ = times(table)
+    table.savepoint(first)
+    meta = Path(table.path, ".hoodie")
+    (meta / "archived").mkdir(exist_ok=True)
+    (meta / "archived/.commits_.archive.1_1-0-1").write_bytes(b"x")
+    for name in timeline_names(table.path):
+        if name[:17] in (second, third):
+            (meta / name).unlink()
+    table = Table.open(table.path)
+    with pytest.raises(InvalidConfig, match=rf"archived beyond its savepoint \(.*{second}"):
+        table.restore(first, dry_run=True)
+    with pytest.raises(InvalidConfig, match=rf"were archived \(.*{second}.* let Hudi archive"):
+        table.delete_savepoint(first)
+    for file in Path(table.path).glob("?/*.parquet"):  # no file of theirs is left
+        if second in file.name or third in file.name:
+            file.unlink()
+    table.restore(first)
+    table.delete_savepoint(first)
+    assert times(table) == [first] and table.fsck() == []
+    assert hudi_rows(table.path) == without_meta(table.to_arrow())
+
+
+def test_a_savepoint_that_stopped_our_archiving_is_a_target(tmp_path: Path) -> None:
+    """The first commit of an archived timeline can be restored to, and its savepoint deleted."""
+    few = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4}
+    table = make(tmp_path / "t", **TWO, **few)
+    for number in range(8):
+        upsert(table, number, [0, 1])
+    saved = table.savepoint()
+    for number in range(8, 16):
+        upsert(table, number, [0])
+    assert times(table)[0] == saved.requested_time
+    assert list(Path(table.path, ".hoodie/archived").iterdir()) != []
+    table.restore(saved)
+    assert hudi_rows(table.path) == without_meta(table.to_arrow()) and table.fsck() == []
+    assert table.to_arrow()["ts"].to_pylist() == [7, 7]
+    table.delete_savepoint(saved)
+    for number in range(16, 24):
+        upsert(table, number, [0])
+    assert table.fsck() == [] and hudi_rows(table.path) == without_meta(table.to_arrow())
