@@ -156,3 +156,20 @@ def test_compactions_are_cleaned_and_archived(tmp_path: Path) -> None:
         check(table, model)
     times = [name[:17] for name in timeline_names(table.path) if "commit" in name]
     assert len({*times}) < 8
+
+
+def test_a_savepoint_keeps_the_small_files(tmp_path: Path) -> None:
+    """A clean after a compaction deletes no file that a savepoint reads."""
+    table = table_of(tmp_path)
+    model, kept = model_of(table).snapshot(), data_files(table.path)
+    saved = table.savepoint()
+    table.compact_small_files()
+    table.upsert([row(0, 5), row(3, 5, "y")])
+    table.upsert([row(0, 6), row(3, 6, "y")])
+    table.clean(commits=1)
+    assert len(data_files(table.path) & kept) == 13
+    assert without_meta(table.to_arrow(as_of=saved)) == model
+    table.delete_savepoint(saved)
+    table.clean(commits=1)
+    assert len(data_files(table.path) & kept) == 1
+    assert table.fsck() == []
