@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     _add_fsck(commands.add_parser("fsck", help="report problems in a table and their fixes"))
     _add_history(commands.add_parser("history", help="list a table's commits"))
     _add_clean(commands.add_parser("clean", help="delete files that no retained snapshot reads"))
+    _add_archive(commands.add_parser("archive", help="archive old instants of the timeline"))
     _add_savepoint(commands.add_parser("savepoint", help="keep a snapshot from being cleaned"))
     _add_compact(commands.add_parser("compact", help="merge small files into larger ones"))
     _add_restore(commands.add_parser("restore", help="undo all commits after one"))
@@ -158,6 +159,15 @@ def _add_compact(compact: argparse.ArgumentParser) -> None:
     compact.set_defaults(run=_compact)
 
 
+def _add_archive(archive: argparse.ArgumentParser) -> None:
+    archive.description = (
+        "Move the oldest instants to the archive, until hoodie.keep.min.commits commits stay."
+    )
+    archive.add_argument("path", metavar="PATH", help="the table's folder")
+    archive.add_argument("--dry-run", action="store_true", help="list the instants, change nothing")
+    archive.set_defaults(run=_archive)
+
+
 def _add_restore(restore: argparse.ArgumentParser) -> None:
     restore.description = (
         "Undo all commits after one, newest first, and delete their files. Stop all writers first."
@@ -199,6 +209,16 @@ def _history(args: Arguments) -> int:
     commits = Table.open(args.path).history()
     columns = ["requested_time", "operation", "inserts", "updates", "deletes", "bytes_written"]
     print(commits[columns].tail(args.last).to_string(index=False))
+    return 0
+
+
+def _archive(args: Arguments) -> int:
+    from hoodie_nb.api import Table
+
+    archived = Table.open(args.path).archive(dry_run=args.dry_run)
+    if args.dry_run:
+        print(*archived.instants, sep="\n", end="\n" if archived.instants else "")
+    print(archived)
     return 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from hoodie_nb.runners.batch import Commit, completed, write_arrow
 from hoodie_nb.runners.conditional import change_rows
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.runners.triggers import seconds
+from hoodie_nb.table.addresses import storage_at
 from hoodie_nb.table.commits import OVERWRITES
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.properties import TableConfig
@@ -45,11 +46,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+Data: TypeAlias = Any  # a DataFrame, or what the class describes
 Wait = str | float | None
 
 
 class Table(TableReads, TableMaintenance):
-    """A Hudi copy-on-write table on a local disk; get one with `create` or `open`.
+    """A Hudi copy-on-write table on a local disk or object store; see `create` and `open`.
 
     | argument of `create` | meaning |
     | --- | --- |
@@ -90,8 +92,9 @@ class Table(TableReads, TableMaintenance):
         merge_mode: str | None = None,
         global_index: bool = False,
         options: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> Table:
-        """Create an empty table at `path`.
+        """Create an empty table at `path`; for `storage_options` see docs/object-stores.md.
 
         `schema`: pyarrow, Spark StructType or DDL text (needs a running Spark session); see `Table`
         for the other arguments. Raises InvalidConfig, InvalidInput, InvalidTable.
@@ -112,16 +115,24 @@ class Table(TableReads, TableMaintenance):
             version=version_of(table_version, mode),
         )
         check_columns(config)
-        made = create_table(path, config, options=options, if_exists=if_exists, holding=writing)
+        storage = storage_at(path, storage_options)
+        made = create_table(storage, config, options=options, if_exists=if_exists, holding=writing)
         return cls(made)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, drop_metadata_table: bool = False) -> Table:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        drop_metadata_table: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Table:
         """Open the table at `path`, or raise InvalidTable if there is none of a known version.
 
         `drop_metadata_table`: each write first drops a metadata table that Hudi's writer has built.
         """
-        return cls(open_table(path, drops_metadata_table=drop_metadata_table))
+        storage = storage_at(path, storage_options)
+        return cls(open_table(storage, drops_metadata_table=drop_metadata_table))
 
     @property
     def path(self) -> str:
@@ -160,11 +171,7 @@ class Table(TableReads, TableMaintenance):
     # --- batch writes ---------------------------------------------------------------------------
 
     def upsert(
-        self,
-        data: Any,  # noqa: ANN401
-        *,
-        on_bad_record: str = "fail",
-        wait: Wait = None,
+        self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
         """Insert or update rows by record key; None (which is no `since`) if `data` has no rows.
 
@@ -174,21 +181,13 @@ class Table(TableReads, TableMaintenance):
         return self._write(data, "upsert", on_bad_record, wait)
 
     def insert(
-        self,
-        data: Any,  # noqa: ANN401
-        *,
-        on_bad_record: str = "fail",
-        wait: Wait = None,
+        self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
         """Add rows without checking whether their keys exist (see `repair`)."""
         return self._write(data, "insert", on_bad_record, wait)
 
     def bulk_insert(
-        self,
-        data: Any,  # noqa: ANN401
-        *,
-        on_bad_record: str = "fail",
-        wait: Wait = None,
+        self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
         """Add rows as `insert` does, but only to new files: for a first load, no file is rewritten.
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput
+from hoodie_nb.table.addresses import folder_name
 from hoodie_nb.table.keys import check_key_types
-from hoodie_nb.table.local_storage import local_root
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import ordering_objection
 from hoodie_nb.writer.pipelines import PIPELINES
@@ -45,7 +45,7 @@ def names_of(names: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def table_name(path: str | os.PathLike[str]) -> str:
     """Return the name of a table from the name of its folder."""
-    base = os.path.basename(local_root(path))
+    base = folder_name(path)
     return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in base) or "table"
 
 

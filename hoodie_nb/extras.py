@@ -1,6 +1,6 @@
 """Optional packages: the commands that install them for this Python.
 
-hoodie_nb is not on PyPI, so its extras (`demo`, `notebooks`) are installed from the clone.
+hoodie_nb is not on PyPI, so its extras (`demo`, `notebooks`, `s3`) are installed from the clone.
 """
 
 import shlex

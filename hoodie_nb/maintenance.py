@@ -14,6 +14,7 @@ from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.reads import Moment
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.services import restore, savepoint
+from hoodie_nb.services.archive import Archived, archive
 from hoodie_nb.services.clean import Cleaned, clean
 from hoodie_nb.services.compact import Compacted, compact
 from hoodie_nb.services.repair import repair
@@ -68,6 +69,17 @@ class TableMaintenance:
         with writing(self._handle.storage):
             return clean(self._handle, self.events, dry_run=False, **given)
 
+    def archive(self, *, dry_run: bool = False) -> Archived:
+        """Archive old instants of the timeline; with `dry_run` only return the plan.
+
+        `hoodie.keep.min.commits` commits stay, and those that cleaning, a savepoint or unfinished
+        work needs. Raises InvalidConfig for tables of versions 8 and 9.
+        """
+        if dry_run:
+            return archive(self._handle, self.events, dry_run=True)
+        with writing(self._handle.storage):
+            return archive(self._handle, self.events, dry_run=False)
+
     def savepoint(
         self, commit: Moment | Savepoint = None, *, comment: str = "", user: str = ""
     ) -> Savepoint:
@@ -118,4 +130,4 @@ class TableMaintenance:
 
     def fsck(self) -> list[Finding]:
         """Return the problems of the table, each with its fix; empty means clean."""
-        return fsck(self._handle.storage.root)
+        return fsck(self._handle.storage)

@@ -15,6 +15,7 @@ from hoodie_nb.runners.batch import Commit
 from hoodie_nb.table.changes import changes
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import Scan, slices_as_of
+from hoodie_nb.table.timeline import steadily
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,7 +124,8 @@ class TableReads:
     def history(self) -> pd.DataFrame:
         """Return the completed commits with what they wrote, oldest first."""
         self._handle.reload()
-        commits = [Commit.of(self._handle, i) for i in self._handle.timeline.completed_commits()]
+        done = self._handle.timeline.completed_commits
+        commits = steadily(lambda: [Commit.of(self._handle, i) for i in done()])
         return pd.DataFrame(map(astuple, commits), columns=[f.name for f in fields(Commit)])
 
     def file_groups(self, as_of: Moment = None) -> pd.DataFrame:

@@ -101,7 +101,8 @@ def _stream_handle(
     options: Mapping[str, object] | None,
 ) -> TableHandle:
     """Return a separate handle for the job, with the options of this stream."""
-    handle = open_table(table.path, drops_metadata_table=table._handle.drops_metadata_table)
+    given = table._handle
+    handle = open_table(given.storage, drops_metadata_table=given.drops_metadata_table)
     sizes = {
         "batch_bytes": parse_bytes(batch_size, "batch_size"),
         "task_max_bytes": parse_bytes(task_max_size, "task_max_size"),

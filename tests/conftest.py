@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from s3_server import S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,13 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Ignore shared test modules, which have other names: they are not searched for doctests."""
     is_module = collection_path.suffix == ".py" and collection_path.parent != Path(__file__).parent
     return True if is_module and not collection_path.name.startswith("test_") else None
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """Start an S3 server on the loopback interface."""
+    with S3Server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -77,6 +77,7 @@ def run(
     *,
     often: str = "",
     without: Collection[str] = (),
+    kind: Callable[[Path, str, int, Traits], History] = History,
 ) -> list[str]:
     """Run one history and return its verbs; the error of a failed one contains seed and verbs.
 
@@ -86,7 +87,7 @@ def run(
     traits = replace(traits, **{name: False for name in ("long", "clock") if name in without})
     file_keys.MASK = (1 << 64) - (1 << 56) if traits.narrow else (1 << 64) - 1
     with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
-        history = History(Path(folder), pipeline, seed, traits)
+        history = kind(Path(folder), pipeline, seed, traits)
         try:
             if traits.long:
                 history.take("long", lambda: disasters.long_interval(history))

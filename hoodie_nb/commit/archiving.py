@@ -16,14 +16,15 @@ its rows would be hidden. What a crash has left is archived next time, and is no
 **Caveats**: only layout 1 (table version 6). *Source:* TimelineArchiverV1, HUDI-7207.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.cleaning import clean_after_commit
-from hoodie_nb.errors import HoodieError
-from hoodie_nb.table.archive_log import append, record_of
+from hoodie_nb.errors import HoodieError, InvalidConfig
+from hoodie_nb.table.archive_log import Record, append, record_of
 from hoodie_nb.table.archive_plan import ArchivePlan, plan_archive
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.timeline import Instant, State
 
 Emit = Callable[..., None]
 
@@ -56,6 +57,15 @@ def can_archive(table: TableHandle) -> bool:
     return table.timeline.layout.number == 1
 
 
+def refuse_layout(table: TableHandle) -> None:
+    """Raise InvalidConfig if the archive of the table's layout cannot be written."""
+    if not can_archive(table):
+        raise InvalidConfig(
+            f"{table.storage.root} is a table of version {table.config.version}: only the "
+            "timeline of version 6 can be archived by this library; Java Hudi archives the others"
+        )
+
+
 def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
     """Execute a plan."""
     if plan.why:
@@ -70,14 +80,11 @@ def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
     for folder in sorted({path.rpartition("/")[0] for path in plan.orphans}):
         storage.sync_folder(folder)
     failpoints.hit("archive.orphans.post")
-    files = [file for instant in plan.instants for file in timeline.files(instant)]
-    records = [
-        record_of(file, timeline.read(file), f"{storage.root}/{timeline.path(file)}")
-        for file in files
-    ]
+    files = [timeline.files(instant) for instant in plan.instants]
+    records = [record for states in files for record in _records(table, states)]
     append(storage, timeline.layout.archive, records, table.options.archive_batch)
     failpoints.hit("archive.log.post")
-    timeline.drop(files)
+    timeline.drop([file for states in files for file in states])
     table.keep_groups(before.commit_times)
     failpoints.hit("archive.completed.post")
     emit(
@@ -86,3 +93,14 @@ def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
         start=plan.start,
         orphans=len(plan.orphans),
     )
+
+
+def _records(table: TableHandle, files: Sequence[Instant]) -> Iterator[Record]:
+    """Yield the records of an instant's files; a clean that is inflight has its plan, too."""
+    plan = b""
+    for file in files:
+        where = f"{table.storage.root}/{table.timeline.path(file)}"
+        content = table.timeline.read(file)
+        if file.action == "clean" and file.state is State.REQUESTED:
+            plan = content
+        yield record_of(file, plan if file.state is State.INFLIGHT and plan else content, where)

@@ -1,7 +1,8 @@
 """One writer at a time: the lock across processes is chosen here, and the mutex inside one.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`, held with `flock`, so the kernel releases it when its holder
-dies for any reason. The file names the holder; it is never deleted.
+dies for any reason. The file names the holder; it is never deleted. On an object store the lock is
+held for a limited time: see `lease`.
 
 A streaming job holds the lock from its start to its end and takes the mutex for each checkpoint;
 batch calls of the same process wait for the mutex and run between checkpoints. Other processes, and
@@ -21,10 +22,8 @@ The `with` statement that opened the file closes it, so an interrupt cannot leav
 not know this lock: use one engine at a time.
 """
 
-import errno
 import io
 import os
-import stat
 import threading
 import time
 import weakref
@@ -32,15 +31,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from hoodie_nb.commit.lock_file import PATH, is_at, lock_file
-from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.commit.lease import Lease
+from hoodie_nb.commit.lock_file import PATH, is_at, lock_file, opened
+from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
-from hoodie_nb.table.beneath import folder_beneath
-from hoodie_nb.table.local_storage import fence
-from hoodie_nb.table.storage import OURS, Storage, permitted
+from hoodie_nb.table.fences import fence, place_of
+from hoodie_nb.table.storage import Storage, is_remote
 
-_FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES, _POLL_S = 10, 0.05
+
+
+LockedFile = io.FileIO | Lease
 
 
 class _Held:
@@ -54,10 +55,10 @@ class _Held:
         self.forked = False  # a child's copy of its parent's hold
         self.thread: int | None = None  # the one that writes
         self._job: str | None = None
-        self._file: weakref.ref[io.FileIO] | None = None
+        self._file: weakref.ref[LockedFile] | None = None
 
     @property
-    def file(self) -> io.FileIO | None:
+    def file(self) -> LockedFile | None:
         """Return the locked file; None if this process does not hold the table."""
         file = None if self._file is None else self._file()
         return None if file is None or file.closed else file
@@ -69,14 +70,14 @@ class _Held:
 
     def take(
         self, storage: Storage, purpose: str, *, job: bool = False, until: float = 0.0
-    ) -> io.FileIO:
+    ) -> LockedFile:
         """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`."""
         tries = 0
         while tries < _TRIES:
             file, tries = None, tries + 1
             try:
-                file = _opened(storage)
-                if lock_file(file, storage, purpose):
+                file = _opened(storage, purpose)
+                if isinstance(file, Lease) or lock_file(file, storage, purpose):
                     self._job = purpose if job else None
                     self._file = weakref.ref(file)
                     return file
@@ -102,12 +103,14 @@ class _Held:
             self.changed.notify_all()
             self.thread = outer
 
-    def check(self) -> None:
+    def check(self, *, new: bool = False) -> None:
         """Raise ConcurrentWriter if the file that this process holds is no longer the lock."""
         if self.forked:
             _refuse_forked(self.root)
         file = self.file
-        if file is not None and not is_at(file, os.path.join(self.root, PATH)):
+        if isinstance(file, Lease):
+            file.check(sure=new)
+        elif file is not None and not is_at(file, os.path.join(self.root, PATH)):
             raise ConcurrentWriter(
                 f"{PATH} of {self.root} was deleted or replaced while this process held it. "
                 "Another process may be writing, so this one stops; the next write rolls back its "
@@ -116,14 +119,14 @@ class _Held:
 
 
 _tables: dict[str, _Held] = {}
-_files: "weakref.WeakSet[io.FileIO]" = weakref.WeakSet()
+_files: "weakref.WeakSet[LockedFile]" = weakref.WeakSet()
 _guard = threading.RLock()  # held while a file is opened and registered: a fork waits for it
 _forking = threading.local()
 _PATIENCE_S = 1.0  # limit, in case an interrupt left the guard locked
 
 
 def _held(storage: Storage) -> _Held:
-    root = os.path.realpath(storage.root)
+    root = place_of(storage.root)
     held = _tables.get(root)
     if held is None:
         held = _tables.setdefault(root, _Held(root))
@@ -175,7 +178,7 @@ def _write(held: _Held, storage: Storage, wait_s: float = 0.0) -> Iterator[None]
 
 def in_use(storage: Storage) -> set[str]:
     """Return the names in the staging area that other threads of this process are writing."""
-    held = _tables.get(os.path.realpath(storage.root))
+    held = _tables.get(place_of(storage.root))
     return set() if held is None else {*held.in_use}
 
 
@@ -244,33 +247,12 @@ def _refuse_forked(root: str) -> NoReturn:
     )
 
 
-def _opened(storage: Storage) -> io.FileIO:
-    """Open the lock file (created if missing) and register it for forks; it is not locked yet."""
-
-    def opener(_: str, flags: int) -> int:
-        return os.open("lock", flags | _FLAGS, 0o644, dir_fd=folder)
-
-    file = None
-    with (
-        _without_forks(),
-        permitted(f"{storage.root}/{PATH}"),
-        folder_beneath(storage.root, OURS.split("/"), make=True) as folder,
-    ):
-        try:
-            file = io.FileIO(storage.fetch(PATH), "r+", opener=opener)
-            _files.add(file)
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.ELOOP, "a pipe or device")
-            return file
-        except BaseException as error:
-            if file is not None:
-                file.close()
-            if isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EISDIR):
-                raise InvalidTable(
-                    f"{PATH} of {storage.root} is a link, folder or pipe and cannot be locked: "
-                    "delete it"
-                ) from None
-            raise
+def _opened(storage: Storage, purpose: str) -> LockedFile:
+    """Open the lock and register it for forks; a file on a disk is not locked yet."""
+    with _without_forks():
+        if is_remote(storage.root):
+            return Lease(storage, purpose, _files.add)
+        return opened(storage, _files.add)
 
 
 def _before_fork() -> None:

@@ -3,17 +3,50 @@
 *On disk*: `.hoodie/.hoodie_nb/lock`; see `lock`.
 """
 
+import errno
 import fcntl
 import io
 import json
 import os
 import socket
+import stat
+from collections.abc import Callable
 from datetime import UTC, datetime
 
-from hoodie_nb.errors import ConcurrentWriter
-from hoodie_nb.table.storage import OURS, Storage
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.table.beneath import folder_beneath
+from hoodie_nb.table.storage import OURS, Storage, permitted
 
 PATH = f"{OURS}/lock"
+_FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def opened(storage: Storage, register: Callable[[io.FileIO], None]) -> io.FileIO:
+    """Open the lock file (created if missing) and register it; it is not locked yet."""
+
+    def opener(_: str, flags: int) -> int:
+        return os.open("lock", flags | _FLAGS, 0o644, dir_fd=folder)
+
+    file = None
+    with (
+        permitted(f"{storage.root}/{PATH}"),
+        folder_beneath(storage.root, OURS.split("/"), make=True) as folder,
+    ):
+        try:
+            file = io.FileIO(storage.fetch(PATH), "r+", opener=opener)
+            register(file)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.ELOOP, "a pipe or device")
+            return file
+        except BaseException as error:
+            if file is not None:
+                file.close()
+            if isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EISDIR):
+                raise InvalidTable(
+                    f"{PATH} of {storage.root} is a link, folder or pipe and cannot be locked: "
+                    "delete it"
+                ) from None
+            raise
 
 
 def lock_file(file: io.FileIO, storage: Storage, purpose: str) -> bool:

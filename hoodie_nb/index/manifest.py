@@ -41,7 +41,7 @@ _KIND = "hoodie_nb state index 2, murmur64a"
 _NAME = re.compile(rf"{_PREFIX}\d{{14,17}}")
 _REMOVED = "null"
 PARTS = 16
-_manifests: "dict[tuple[str, int], Manifest]" = {}  # the last one that this process read
+_manifests: "dict[tuple[str, int, str], Manifest]" = {}  # the last one that this process read
 
 
 def _typed(values: Sequence[Any], *kinds: type) -> Sequence[Any]:
@@ -266,7 +266,7 @@ def manifest_of(plan: WritePlan) -> Manifest:
     entry = plan.storage.entry(path) if plan.manifest else None
     if entry is None:
         return Manifest()
-    version = (f"{plan.storage.root}/{path}", entry.modified_ms)
+    version = (f"{plan.storage.root}/{path}", entry.modified_ms, entry.version)
     found = _manifests.get(version)
     if found is None:
         found = read_manifest(plan.storage, plan.manifest)

@@ -13,10 +13,11 @@ within a factor of 1.2 in the median and 1.5 at worst (`benchmarks/cost_model.py
 *Seconds*: first the writers work in parallel, each on its file groups, one after the other; then
 the coordinator verifies and publishes all files, one after the other.
 
-**Caveats**: this library writes to local disks only. Rows are as narrow as in the benchmark. The
-index knows the touched files, with one run per partition (new keys: a quarter more requests in the
-test). A file is one request, Spark adds nothing, and an interval's batches touch the same files.
-Cleaning is left out: some ten requests after a commit, and three for each file that it deletes.
+**Caveats**: it was fitted to local disks with simulated delays. Rows are as narrow as in the
+benchmark. The index knows the touched files, with one run per partition (new keys: a quarter more
+requests in the test). A file is one request, Spark adds nothing, and an interval's batches touch
+the same files. Cleaning is left out: some ten requests after a commit, and three for each file that
+it deletes.
 """
 
 from collections.abc import Mapping

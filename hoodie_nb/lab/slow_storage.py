@@ -36,7 +36,7 @@ class SlowStorage:
         self.inner, self.link, self.root = inner, link, inner.root
         self.list_folder, self.entry, self.remove = inner.list_folder, inner.entry, inner.remove
         self.make_folder, self.sync_folder = inner.make_folder, inner.sync_folder
-        self.file_names = inner.file_names
+        self.file_names, self.local_folder = inner.file_names, inner.local_folder
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
         """Return a local path after the delay of reading so many bytes; none for its name only."""
@@ -78,6 +78,11 @@ class LinkedFile(io.BufferedIOBase):
         """Flush the buffer."""
         if not self._file.closed:
             self._file.flush()
+
+    @property
+    def name(self) -> str:
+        """Return the local file's name."""
+        return self._file.name
 
     def fileno(self) -> int:
         """Return the file's descriptor."""

@@ -21,6 +21,7 @@ from hoodie_nb.lab.frame import Frame, Pictures
 from hoodie_nb.table.clean_records import earliest_time
 from hoodie_nb.table.file_groups import Commits, base_files, load_file_groups, table_folders
 from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.storage import is_remote
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 
@@ -28,7 +29,9 @@ def handle_of(table: Any) -> TableHandle:  # noqa: ANN401 -- a Table, a handle o
     """Return a separate handle of a table, so that a view does not affect other users."""
     if isinstance(table, str | os.PathLike):
         return open_table(table)
-    return open_table(getattr(table, "path", None) or table.storage.root)
+    handle = getattr(table, "_handle", table)
+    root: str = handle.storage.root
+    return open_table(handle.storage if is_remote(root) else root)
 
 
 def instant_facts(table: TableHandle, instant: Instant) -> InstantFacts:

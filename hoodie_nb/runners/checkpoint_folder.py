@@ -22,6 +22,7 @@ from pathlib import Path
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.local_storage import local_root
+from hoodie_nb.table.storage import is_remote
 
 _OFFSET = re.compile(r"(?:([^{:]+):)?(\{.*\})")
 
@@ -34,7 +35,7 @@ def checkpoint_folder(path: str | os.PathLike[str], table: str) -> str:
     """
     folder = local_root(path)
     ours, theirs = Path(folder).resolve(), Path(table).resolve()
-    if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
+    if not is_remote(table) and (ours.is_relative_to(theirs) or theirs.is_relative_to(ours)):
         raise InvalidConfig(
             f"checkpoint={os.fspath(path)!r} and the table at {table} overlap: choose a "
             "separate folder for the checkpoints"

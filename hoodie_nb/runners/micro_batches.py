@@ -92,7 +92,7 @@ class MicroBatches:
         """
         self._hold, self.checkpointing.let_finish = hold, hold.wait_until_unused
         drops = self._table.drops_metadata_table
-        table = open_table(self._table.storage.root, drops_metadata_table=drops)
+        table = open_table(self._table.storage, drops_metadata_table=drops)
         table.options = self._table.options
         coordinator, intake = WriteCoordinator(table, self._events), self.checkpointing.intake
         self.coordinators.append(coordinator)

@@ -126,7 +126,7 @@ def _in_order(plan: WritePlan, blobs: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield all rows sorted by partition, key and arrival, numbered by their position."""
     held: list[pa.Table] = []
     held_bytes, runs = 0, list[str]()
-    folder = plan.storage.fetch(plan.staged)
+    folder = plan.storage.local_folder(plan.staged)
     name = f"{folder}/{this_attempt().token}-{uuid.uuid4().hex[:12]}-sort"
     for rows in blobs:
         held.append(rows)

@@ -1,6 +1,7 @@
 """Reading with Spark: the file list comes from the timeline, and Spark's tasks read the files.
 
-A snapshot is read with Spark's own Parquet reader. Changes are computed by the functions of
+A snapshot is read with Spark's own Parquet reader, or on an object store, where Spark needs its own
+connector and credentials, by tasks that fetch the files. Changes are computed by the functions of
 `table.changes`: a task compares the two files of a file group; then the rows are shuffled by key,
 since a key may have moved to another file group.
 """
@@ -22,9 +23,11 @@ from hoodie_nb.table.changes import (
     net_changes,
     paths,
 )
+from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import slices_as_of
+from hoodie_nb.table.read import file_rows, slices_as_of
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.table.storage import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,13 +46,30 @@ def snapshot(
     """Return the snapshot as a DataFrame, Hudi's meta columns first."""
     slices = slices_as_of(table, as_of, partitions)  # reads the properties first
     schema = from_arrow_schema(stored_schema(table.schema), True)
-    files = [table.storage.fetch(s.path) for s in slices]
-    if not files:
+    if not len([*slices]):
         return spark.createDataFrame([], schema)
+    if is_remote(table.storage.root):
+        return _fetched(table, spark, [*slices])
+    files = [table.storage.fetch(s.path) for s in slices]
     modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # as written
     reader = spark.read.schema(schema).options(recursiveFileLookup="true", **modes)
     reader = reader.option("parquet.page.verify-checksum.enabled", "true")
     return reader.parquet(*(_uri(path) for path in files))
+
+
+def _fetched(table: TableHandle, spark: SparkSession, slices: Sequence[FileSlice]) -> DataFrame:
+    """Return the rows of files on an object store, which Spark's tasks fetch."""
+    storage, schema = table.storage, stored_schema(table.schema)
+
+    def read(batches: Batches) -> Batches:
+        for path in (row["path"] for batch in batches for row in batch.to_pylist()):
+            for rows in file_rows(storage.fetch(path), schema):
+                yield from rows.to_batches(_BATCH_ROWS)
+
+    sizes = sum(s.size_bytes for s in slices)
+    tasks = max(spark.sparkContext.defaultParallelism, sizes // _TASK_BYTES)
+    files = spark.createDataFrame([(s.path,) for s in slices], "path string")
+    return files.repartition(tasks).mapInArrow(read, from_arrow_schema(schema, True))
 
 
 def spark_changes(
@@ -62,16 +82,18 @@ def spark_changes(
     if not pairs:
         return spark.createDataFrame([], columns)
 
+    storage = table.storage
+
     def compare(batches: Batches) -> Batches:
         for pair in (row for batch in batches for row in batch.to_pylist()):
-            found = group_changes(pair["before"], pair["after"], schema)
+            found = group_changes(storage, pair["before"], pair["after"], schema)
             yield from found.to_batches(_BATCH_ROWS)
 
     def settle(batches: Batches) -> Batches:
         rows = (pa.Table.from_batches([batch]).cast(schema) for batch in batches)
         yield from net_changes(rows, schema).to_batches(_BATCH_ROWS)
 
-    files = spark.createDataFrame([paths(table, p) for p in pairs], "before string, after string")
+    files = spark.createDataFrame([paths(pair) for pair in pairs], "before string, after string")
     sizes = sum(s.size_bytes for pair in pairs for s in (pair.before, pair.after) if s)
     tasks = max(spark.sparkContext.defaultParallelism, sizes // _TASK_BYTES)
     compared = files.mapInArrow(compare, columns)

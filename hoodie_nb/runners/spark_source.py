@@ -5,6 +5,7 @@
 | `path` | both | the table's folder; `load(path)` sets it |
 | `as_of` | a read | the snapshot as of a moment |
 | `since`, `until` | a read | the changes between two moments, with `_change`, as `table.changes` |
+| `aws_…`, `google_…`, `azure_…` | both | the options of an object store, as `storage_options` |
 | `starting` | a stream | `"earliest"`: all rows first, as inserts; `"latest"`; or a moment |
 
 *Work flow*: Spark asks a Python process beside the driver for the columns, then for the pieces that
@@ -37,6 +38,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from hoodie_nb.errors import HoodieError, InvalidConfig
+from hoodie_nb.table.addresses import storage_at
 from hoodie_nb.table.base_file import stored_schema
 from hoodie_nb.table.changes import (
     changed_slices,
@@ -49,6 +51,7 @@ from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.read import file_rows, parse_time, slices_as_of
 from hoodie_nb.table.restore_plan import refuse_undone
 from hoodie_nb.table.span import settled_commits
+from hoodie_nb.table.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 NAME = "hoodie_nb"
 _TASK_BYTES = 16 << 20  # of base files
 _BATCH_ROWS = 10_000
+_STORE = ("aws_", "google_", "azure_")
 _READ, _CHANGES, _STREAM = {"as_of"}, {"since", "until"}, {"starting"}
 Batches = Iterator[pa.RecordBatch]
 Files = tuple[str | None, str | None]  # of a file group, before and after
@@ -73,6 +77,7 @@ class HudiSource(spark_api.DataSource):
     def schema(self) -> StructType:
         """Return the columns of a snapshot, or of changes."""
         given = {key.lower() for key in self.options}
+        given = {key for key in given if not key.startswith(_STORE)}
         wrong = given - {"path"} - _READ - _CHANGES - _STREAM
         kinds = [kind & given for kind in (_READ, _CHANGES, _STREAM) if kind & given]
         if wrong or len(kinds) > 1 or "path" not in given or kinds == [{"until"}]:
@@ -92,16 +97,20 @@ class HudiSource(spark_api.DataSource):
         columns = self._columns(schema)
         if "since" in self.options:
             since, until = self.options["since"], self.options.get("until")
-            return ChangesReader(self.options["path"], columns, since, until)
-        return SnapshotReader(self.options["path"], columns, self.options.get("as_of"))
+            return ChangesReader(self._storage(), columns, since, until)
+        return SnapshotReader(self._storage(), columns, self.options.get("as_of"))
 
     def streamReader(self, schema: StructType) -> ChangeStream:
         """Return the reader of a stream of changes."""
         starting = self.options.get("starting")
-        return ChangeStream(self.options["path"], self._columns(schema), starting)
+        return ChangeStream(self._storage(), self._columns(schema), starting)
+
+    def _storage(self) -> Storage:
+        given = {k.lower(): v for k, v in self.options.items() if k.lower().startswith(_STORE)}
+        return storage_at(self.options["path"], given)
 
     def _table(self) -> TableHandle:
-        table = open_table(self.options["path"])
+        table = open_table(self._storage())
         table.reload()
         return table
 
@@ -118,12 +127,12 @@ class HudiSource(spark_api.DataSource):
 class SnapshotReader(spark_api.DataSourceReader):
     """Reads the base files of a snapshot, a few in each task."""
 
-    def __init__(self, path: str, columns: pa.Schema, as_of: str | None) -> None:
-        self._path, self._columns, self._as_of = path, columns, as_of
+    def __init__(self, storage: Storage, columns: pa.Schema, as_of: str | None) -> None:
+        self._storage, self._columns, self._as_of = storage, columns, as_of
 
     def partitions(self) -> Sequence[spark_api.InputPartition]:
         """Return the files, in groups of some megabytes."""
-        table = open_table(self._path)
+        table = open_table(self._storage)
         tasks: list[list[str]] = []
         room = 0
         for piece in slices_as_of(table, self._as_of):
@@ -131,32 +140,33 @@ class SnapshotReader(spark_api.DataSourceReader):
             if room < 0:
                 tasks.append([])
                 room = _TASK_BYTES - piece.size_bytes
-            tasks[-1].append(table.storage.fetch(piece.path))
+            tasks[-1].append(piece.path)
         return [spark_api.InputPartition(task) for task in tasks]
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the rows of some files."""
         for path in partition.value or ():  # Spark makes a task without files, too
-            for rows in file_rows(path, self._columns):
+            for rows in file_rows(self._storage.fetch(path), self._columns):
                 yield from rows.to_batches(_BATCH_ROWS)
 
 
 class _Changes:
     """The files that changed in a span, a partition of the table in each task."""
 
-    def __init__(self, path: str, columns: pa.Schema) -> None:
-        self._path, self._columns = path, columns
-        self._whole = changes_schema(open_table(path))
+    def __init__(self, storage: Storage, columns: pa.Schema) -> None:
+        self._storage, self._columns = storage, columns
+        self._whole = changes_schema(open_table(storage))
 
     def _tasks(self, since: str | None, until: str | None) -> list[spark_api.InputPartition]:
-        table = open_table(self._path)
+        table = open_table(self._storage)
         found = changed_slices(table, since, until)
-        return [spark_api.InputPartition([paths(table, p) for p in pairs]) for pairs in found]
+        return [spark_api.InputPartition([paths(pair) for pair in pairs]) for pairs in found]
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the changes of one partition of the table."""
         pairs: Sequence[Files] = partition.value or ()
-        found = net_changes((group_changes(*pair, self._whole) for pair in pairs), self._whole)
+        groups = (group_changes(self._storage, *pair, self._whole) for pair in pairs)
+        found = net_changes(groups, self._whole)
         rows = found.select(self._columns.names).cast(self._columns)
         yield from rows.to_batches(_BATCH_ROWS)
 
@@ -164,8 +174,8 @@ class _Changes:
 class ChangesReader(_Changes, spark_api.DataSourceReader):
     """Reads the changes between two moments."""
 
-    def __init__(self, path: str, columns: pa.Schema, since: str, until: str | None) -> None:
-        super().__init__(path, columns)
+    def __init__(self, storage: Storage, columns: pa.Schema, since: str, until: str | None) -> None:
+        super().__init__(storage, columns)
         self._since, self._until = None if since == "earliest" else since, until
 
     def partitions(self) -> Sequence[spark_api.InputPartition]:
@@ -176,14 +186,14 @@ class ChangesReader(_Changes, spark_api.DataSourceReader):
 class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the changes since the previous offset; an offset is `{"instant": 17 digits}`."""
 
-    def __init__(self, path: str, columns: pa.Schema, starting: str | None) -> None:
-        super().__init__(path, columns)
+    def __init__(self, storage: Storage, columns: pa.Schema, starting: str | None) -> None:
+        super().__init__(storage, columns)
         self._starting = starting
         self._end: str | None = None
 
     def initialOffset(self) -> dict[str, str]:
         """Return the newest commit up to `starting`; "" is the start of the table."""
-        table = open_table(self._path)
+        table = open_table(self._storage)
         commits = settled_commits(table.timeline)
         if self._starting is None:
             raise InvalidConfig(
@@ -204,13 +214,13 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> dict[str, str]:
         """Return the newest commit that no open one precedes."""
         self._check(start["instant"])
-        newest = max(settled_commits(open_table(self._path).timeline), default="")
+        newest = max(settled_commits(open_table(self._storage).timeline), default="")
         newest = newest if self._end is None else min(newest, self._end)
         return {"instant": max(start["instant"], newest)}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read up to the newest commit of now."""
-        self._end = max(settled_commits(open_table(self._path).timeline), default="")
+        self._end = max(settled_commits(open_table(self._storage).timeline), default="")
 
     def partitions(
         self, start: Mapping[str, str], end: Mapping[str, str]
@@ -236,13 +246,13 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
         except HoodieError as error:
             raise type(error)(
                 f"the stream cannot continue from its offset {first or '(the start)'} of the table "
-                f"{self._path}: {error}. Or start it with a new checkpoint folder: "
+                f"{self._storage.root}: {error}. Or start it with a new checkpoint folder: "
                 "starting='earliest' gives all rows again, for an empty target; a commit of "
                 "`table.history()` skips the changes before it"
             ) from None
 
     def _refuse_undone(self, first: str) -> None:
-        table = open_table(self._path)
+        table = open_table(self._storage)
         refuse_undone(table, first, "offset")  # also of one that is older than the timeline
         listing = table.timeline.listing
         start = table.timeline.start(listing)

@@ -45,7 +45,7 @@ _FIELDS = {  # of an instant's record: by action, what its requested, inflight a
         "HoodieInflightReplaceMetadata",
         "hoodieReplaceCommitMetadata",
     ),
-    "clean": ("hoodieCleanerPlan", "", "hoodieCleanMetadata"),
+    "clean": ("hoodieCleanerPlan", "hoodieCleanerPlan", "hoodieCleanMetadata"),
     "rollback": ("", "", "hoodieRollbackMetadata"),
 }
 ARCHIVED = tuple(_FIELDS)  # the actions that can be archived

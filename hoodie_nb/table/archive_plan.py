@@ -75,11 +75,16 @@ def limits(table: TableHandle, listing: Listing) -> tuple[int, int]:
     return (retained, retained + most - least) if retained > least else (least, most)
 
 
-def plan_archive(table: TableHandle, prepared: Collection[str] = ()) -> ArchivePlan:
-    """Return what to archive now; `prepared` are times of instants that will be completed."""
+def plan_archive(
+    table: TableHandle, prepared: Collection[str] = (), *, least_only: bool = False
+) -> ArchivePlan:
+    """Return what to archive now; `prepared` are times of instants that will be completed.
+
+    With `least_only` the least number of commits stays, even if fewer than at most are there.
+    """
     listing = table.timeline.listing
     least, most = limits(table, listing)
-    plan = _listed(listing, table.options, least, most, prepared)
+    plan = _listed(listing, table.options, least, least if least_only else most, prepared)
     if not any(i.action in COMMITS for i in plan.instants):
         return plan
     seen = _Seen(table, listing, plan)

@@ -39,6 +39,8 @@ from hoodie_nb.table.base_file import read_rows, stored_schema
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, SEQNO
 from hoodie_nb.table.span import SlicePair, Span
+from hoodie_nb.table.storage import Storage
+from hoodie_nb.table.timeline import steadily
 
 CHANGE = "_change"
 _KEY = (PARTITION_PATH, RECORD_KEY)
@@ -55,7 +57,8 @@ def changes(table: TableHandle, since: object = None, until: object = None) -> p
     schema = changes_schema(table)
 
     def read(pairs: Sequence[SlicePair]) -> pa.Table:
-        return net_changes((group_changes(*paths(table, pair), schema) for pair in pairs), schema)
+        found = (group_changes(table.storage, *paths(pair), schema) for pair in pairs)
+        return net_changes(found, schema)
 
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         return pa.concat_tables([schema.empty_table(), *pool.map(read, partitions)])
@@ -64,15 +67,17 @@ def changes(table: TableHandle, since: object = None, until: object = None) -> p
 def changed_slices(table: TableHandle, since: object, until: object) -> list[list[SlicePair]]:
     """Return the slices to compare, partition by partition, on one listing of the timeline."""
     table.reload()  # another engine may have upgraded the table and its timeline
-    with table.timeline.listed_once():
-        return Span.of(table, since, until).pairs()
+
+    def pairs() -> list[list[SlicePair]]:
+        with table.timeline.listed_once():
+            return Span.of(table, since, until).pairs()
+
+    return steadily(pairs)
 
 
-def paths(table: TableHandle, pair: SlicePair) -> tuple[str | None, str | None]:
-    """Return the absolute paths of the two base files of a pair."""
-    before, after = (
-        None if s is None else table.storage.fetch(s.path) for s in (pair.before, pair.after)
-    )
+def paths(pair: SlicePair) -> tuple[str | None, str | None]:
+    """Return the paths of the two base files of a pair, relative to the table's root."""
+    before, after = (None if s is None else s.path for s in (pair.before, pair.after))
     return before, after
 
 
@@ -87,10 +92,15 @@ def changes_schema(table: TableHandle) -> pa.Schema:
     return stored.append(pa.field(CHANGE, pa.string()))
 
 
-def group_changes(before: str | None, after: str | None, schema: pa.Schema) -> pa.Table:
+def group_changes(
+    storage: Storage, before: str | None, after: str | None, schema: pa.Schema
+) -> pa.Table:
     """Return the changes between two base files of a file group (None: there was none)."""
     stored = schema.remove(schema.get_field_index(CHANGE))
-    old, new = (read_rows(p, stored) if p else stored.empty_table() for p in (before, after))
+    old, new = (
+        read_rows(storage.fetch(path), stored) if path else stored.empty_table()
+        for path in (before, after)
+    )
     return _compared(old, new)
 
 

@@ -17,7 +17,9 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, BinaryIO
 
 from hoodie_nb.errors import InvalidTable
@@ -113,9 +115,15 @@ class ChecksummedFile(io.BufferedIOBase):
             self._file.flush()
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make what was written durable; an object is durable when it is closed."""
         self.flush()
-        os.fsync(self._file.fileno())
+        with suppress(io.UnsupportedOperation):
+            os.fsync(self._file.fileno())
+
+    @property
+    def name(self) -> str:
+        """Return the path of the local file."""
+        return self._file.name
 
     def fileno(self) -> int:
         """Return the file's descriptor."""
@@ -125,6 +133,26 @@ class ChecksummedFile(io.BufferedIOBase):
         """Close the file."""
         self._file.close()
         super().close()
+
+    def abandon(self) -> None:
+        """Close the file after an error: an object does not come to exist."""
+        if not self.closed:
+            getattr(self._file, "abandon", self._file.close)()
+            super().close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def __del__(self) -> None:
+        self.abandon()
 
     def stored(self, path: str) -> StoredFile:
         """Return the file's description under its path."""

@@ -3,8 +3,6 @@
 *Fault tolerance*: an interrupted creation leaves no table, and can be repeated.
 """
 
-import os
-
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table import properties, property_file
@@ -58,8 +56,8 @@ def clear(storage: Storage, found: TableConfig) -> None:
 
 
 def _must_be_free(storage: Storage) -> None:
-    target = storage.fetch("")
-    if os.path.exists(target) and not os.path.isdir(target):
+    target, found = storage.root, storage.entry("")
+    if found is not None and not (found.is_folder or found.is_link):
         raise InvalidTable(f"{target} is a file, not a folder: choose another path")
     names = [e.name for e in storage.list_folder("")]
     inside = {e.name for e in storage.list_folder(META)}

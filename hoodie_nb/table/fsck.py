@@ -6,6 +6,7 @@ staged files; every partition has its metadata file; every footer index finds al
 no partition has duplicate keys. Nothing is changed: `Table.repair` fixes what a rewrite can fix.
 """
 
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import HoodieError, InvalidTable
+from hoodie_nb.table.addresses import Address
 from hoodie_nb.table.base_file import (
     Footer,
     open_base_file,
@@ -36,7 +38,7 @@ from hoodie_nb.table.lost import ACCEPT, trace, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.restore_plan import read_plan as read_restore
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, joined
-from hoodie_nb.table.timeline import COMMITS
+from hoodie_nb.table.timeline import COMMITS, steadily
 
 _ATTEMPTS = 3
 REPAIR = "call Table.open(path).repair()"
@@ -63,7 +65,7 @@ class Finding:
         return f"{self.what}: {self.fix}"
 
 
-def fsck(path: str | os.PathLike[str]) -> list[Finding]:
+def fsck(path: Address) -> list[Finding]:
     """Return all findings; empty if the table is clean.
 
     What a clean deletes meanwhile is not a finding: the check is repeated.
@@ -72,13 +74,17 @@ def fsck(path: str | os.PathLike[str]) -> list[Finding]:
         try:
             table = open_table(path)
             before = cleans(table)
-            found = [*_leftovers(table), *_files(table), *_keys(table)]
+            found = steadily(functools.partial(_findings, table))
             if not found or cleans(table) == before:
                 break
         except HoodieError as error:
             found = [Finding(str(error), "fix this first; no other check was possible")]
             break
     return found
+
+
+def _findings(table: TableHandle) -> list[Finding]:
+    return [*_leftovers(table), *_files(table), *_keys(table)]
 
 
 def _leftovers(table: TableHandle) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ commits on the timeline have changed, so a commit of another writer is never mis
 
 import functools
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -17,6 +16,7 @@ from hoodie_nb.clock import Clock, SystemClock, instant_time
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table import foreign, metadata_table, properties, property_file
+from hoodie_nb.table.addresses import Address, storage_at
 from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.clean_plan import Mark
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
@@ -30,7 +30,6 @@ from hoodie_nb.table.file_groups import (
     load_file_groups,
     table_folders,
 )
-from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.lost import lost_files, lost_message, note_written, refuse_archived_later
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.property_lines import text_of
@@ -225,17 +224,17 @@ class TableHandle:
 
 
 def open_table(
-    path: str | os.PathLike[str], clock: Clock | None = None, *, drops_metadata_table: bool = False
+    path: Address, clock: Clock | None = None, *, drops_metadata_table: bool = False
 ) -> TableHandle:
     """Open the table at `path`, or raise InvalidTable if there is none or of an unknown kind."""
-    storage = LocalStorage(path)
+    storage = storage_at(path)
     table = TableHandle(storage, clock or SystemClock(), properties.load(storage))
     table.drops_metadata_table = drops_metadata_table
     return table
 
 
 def create_table(
-    path: str | os.PathLike[str],
+    path: Address,
     config: TableConfig,
     *,
     options: Mapping[str, object] | None = None,
@@ -252,7 +251,7 @@ def create_table(
     if if_exists not in ("error", "open", "replace"):
         raise InvalidConfig(f"if_exists={if_exists!r}: choose 'error', 'open' or 'replace'")
     wanted = WriteOptions().updated(options or {})
-    storage, clock = LocalStorage(path), clock or SystemClock()
+    storage, clock = storage_at(path), clock or SystemClock()
     found = present(storage, config, if_exists)
     if found is None or if_exists == "replace":
         with holding(storage):

@@ -8,7 +8,7 @@
 
 No folder is reached through a link: not to write or delete, and not to list (see `beneath.py`).
 
-**Caveats**: one local file system only; addresses of object stores are refused.
+**Caveats**: one local file system only.
 """
 
 import errno
@@ -34,6 +34,7 @@ from hoodie_nb.table.beneath import (
     rename_new,
     same_content,
 )
+from hoodie_nb.table.fences import check_fence
 from hoodie_nb.table.storage import META, SCRATCH, Entry
 
 T = TypeVar("T")
@@ -57,14 +58,6 @@ def local_root(path: str | os.PathLike[str]) -> str:
     if text.startswith("~") and home == text:
         raise InvalidConfig(f"{text!r}: no such home folder (write ./~… for a folder of that name)")
     return str(Path(home).absolute())
-
-
-_fences: dict[str, Callable[[], None]] = {}
-
-
-def fence(root: str, check: Callable[[], None]) -> None:
-    """Run `check` before each change of the table at the real path `root`; it may raise."""
-    _fences[root] = check
 
 
 class LocalStorage:
@@ -113,20 +106,19 @@ class LocalStorage:
         """Return the absolute path; InvalidTable if `path` points outside the table."""
         return os.path.join(self.root, *self._parts(path))
 
+    def local_folder(self, path: str) -> str:
+        """Return the folder itself."""
+        return self.fetch(path)
+
     # --- changing -------------------------------------------------------------------------------
 
     @contextmanager
     def _parent(self, path: str, *, make: bool = False) -> Iterator[Place]:
         """Open the parent folder of `path`; every change of the table uses this function."""
         parts = self._parts(path)
-        self._check()
+        check_fence(self._real)
         with folder_beneath(self.root, parts[:-1], make=make) as folder:
             yield folder, parts[-1]
-
-    def _check(self) -> None:
-        check = _fences.get(self._real)
-        if check is not None:
-            check()
 
     def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
         """Create or replace a file atomically; FileExistsError if it must be `new` and exists."""
@@ -200,7 +192,7 @@ class LocalStorage:
     def make_folder(self, path: str) -> None:
         """Create the folder and its parents."""
         parts = self._parts(path)
-        self._check()
+        check_fence(self._real)
         with folder_beneath(self.root, parts, make=True):
             pass
 

@@ -29,6 +29,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.keys import partition_values
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import META_COLUMNS
+from hoodie_nb.table.timeline import steadily
 
 _BATCH_ROWS, _ATTEMPTS = 65_536, 10
 
@@ -72,6 +73,10 @@ def slices_as_of(
     table.reload()  # another engine may have upgraded the table and its timeline
     time17 = None if as_of is None else parse_time(as_of, table.config)
     paths = _paths(partitions)
+    return steadily(lambda: _listed(table, time17, paths))
+
+
+def _listed(table: TableHandle, time17: str | None, paths: list[str] | None) -> FileGroups:
     for _ in range(_ATTEMPTS):
         before = cleans(table)
         found = load_file_groups(table.storage, table.timeline, as_of=time17, partitions=paths)

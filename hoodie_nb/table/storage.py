@@ -7,8 +7,8 @@ a path that points outside the root is refused. The protocols rely on three guar
 - `publish`: a staged file appears under its final name, whole, and never replaces another file;
 - after `sync_folder` the names in a folder survive a power failure.
 
-`LocalStorage` is a folder on a local disk. The other implementations wrap one: `SlowStorage` adds
-the delays of an object store, and the tests have one whose operations fail.
+`LocalStorage` is a folder on a local disk, `ObjectStorage` one on an object store. The others wrap
+one: `SlowStorage` adds the delays of an object store, `FrailStorage` fails.
 """
 
 import errno
@@ -37,6 +37,12 @@ class Entry:
     size_bytes: int = 0
     modified_ms: int = 0
     is_link: bool = False
+    version: str = ""  # of an object
+
+
+def is_remote(root: str) -> bool:
+    """Whether a table's address is that of an object store."""
+    return "://" in root
 
 
 def joined(folder: str, name: str) -> str:
@@ -63,8 +69,14 @@ class Storage(Protocol):
     def fetch(self, path: str, size_bytes: int = 0) -> str:
         """Return the path of a local copy; `size_bytes` of it will be read (0: only its name)."""
 
+    def local_folder(self, path: str) -> str:
+        """Return a local folder for a task's own files: `path`, if the table is on a local disk."""
+
     def open_new(self, path: str) -> BinaryIO:
-        """Open a file for writing that must not exist yet, in a folder that exists."""
+        """Open a file for writing that must not exist yet, in a folder that exists.
+
+        FileExistsError is raised here, or when the file is closed.
+        """
 
     def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
         """Create or replace a file atomically, with its folders; `durable` syncs it.

@@ -19,8 +19,9 @@ as completed, as in Hudi. *Source:* HoodieActiveTimeline, ActiveTimelineV1 and V
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Clock, instant_ms, instant_time
@@ -29,6 +30,20 @@ from hoodie_nb.table.instant import COMMITS, LAYOUT_1, LAYOUT_2, Instant, Layout
 from hoodie_nb.table.storage import Storage, read_bytes
 
 __all__ = ["COMMITS", "Instant", "Listing", "State", "Timeline"]
+_ATTEMPTS = 10
+T = TypeVar("T")
+
+
+class ArchivedMeanwhile(FileNotFoundError):
+    """The file of an instant is gone: it was archived after it was listed, or it is lost."""
+
+
+def steadily(read: Callable[[], T]) -> T:
+    """Return what `read` returns; it is repeated if instants were archived meanwhile."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(ArchivedMeanwhile):
+            return read()
+    return read()
 
 
 class Timeline:
@@ -56,11 +71,25 @@ class Timeline:
         return self.layout.path(instant)
 
     def refresh(self) -> Listing:
-        """List the timeline again."""
+        """List the timeline again; once more if instants were archived meanwhile.
+
+        Archiving deletes the oldest commits first: if the first one is still there, none is missing
+        between others in what was listed.
+        """
         with self._lock:
-            self._known = self._known.of(self._storage.file_names(self.layout.folder))
+            for _ in range(_ATTEMPTS):
+                self._known = self._known.of(self._storage.file_names(self.layout.folder))
+                first = next(self._unsaved(self._known), None)
+                if first is None or self._storage.entry(self.path(first)) is not None:
+                    break
             self._stale = False
             return self._known
+
+    @staticmethod
+    def _unsaved(listing: Listing) -> Iterator[Instant]:
+        """Yield the commits that have no savepoint, oldest first."""
+        saved = {i.requested_time for i in listing.instants if i.action == "savepoint"}
+        return (i for i in listing.commits if i.requested_time not in saved)
 
     def listed_once(self) -> "_ListedOnce":
         """Reuse one listing in this block and thread: that of the first access, or of `refresh`."""
@@ -85,12 +114,13 @@ class Timeline:
     def completion_time(self, instant: Instant) -> str | None:
         """Return the completion time of an instant, in 17 digits; None if pending or gone.
 
-        In layout 1 it is the time of the completed file.
+        In layout 1 it is the time of the completed file; a store may cut it to seconds.
         """
         if instant.state is not State.COMPLETED or instant.completion_time:
             return instant.completion_time
         found = self._storage.entry(self.path(instant))
-        return None if found is None else _file_time(found.modified_ms)
+        time17 = None if found is None else _file_time(found.modified_ms)
+        return max(time17, instant.requested_time) if time17 and found and found.version else time17
 
     def completed(self, requested_time: str) -> Instant | None:
         """Return the completed commit of that time, by its file; None if there is none."""
@@ -122,10 +152,8 @@ class Timeline:
         `hoodie.archive.beyond.savepoint` is on (Hudi: getFirstNonSavepointCommit).
         """
         times = listing.commit_times
-        saved = {i.requested_time for i in listing.instants if i.action == "savepoint"}
-        if saved.isdisjoint(times[:1]) or not self.archived():
-            return min(times, default="")
-        return next((time17 for time17 in times if time17 not in saved), times[-1])
+        first = next((i.requested_time for i in self._unsaved(listing)), max(times, default=""))
+        return first if [first] == [*times[:1]] or self.archived() else min(times, default="")
 
     def pending(self) -> list[Instant]:
         """Return the instants of any action that have not completed, oldest first."""
@@ -236,8 +264,11 @@ class Timeline:
         self._storage.sync_folder(self.layout.folder)
 
     def read(self, instant: Instant) -> bytes:
-        """Return the content of the instant's file."""
-        return read_bytes(self._storage, self.path(instant))
+        """Return the content of the instant's file; ArchivedMeanwhile if it is gone."""
+        try:
+            return read_bytes(self._storage, self.path(instant))
+        except FileNotFoundError as error:
+            raise ArchivedMeanwhile(*error.args) from None
 
 
 class _ListedOnce:

@@ -239,8 +239,8 @@ class BucketWriter:
         runs = [read_run(path) for path in bucket.runs]
         if rest:
             runs.append(parts_of(rest[0], RUN_ROWS))
-        path = self._plan.storage.fetch(f"{self._plan.staged}/{self._name}-fold.arrow")
-        path = f"{path}{next(self._serial)}"
+        folder = self._plan.storage.local_folder(self._plan.staged)
+        path = f"{folder}/{self._name}-fold.arrow{next(self._serial)}"
         schema = self._plan.intake.keyed_schema
         with open(path, "xb") as sink, pa.ipc.new_file(sink, schema) as writer:
             if self._plan.intake.adds:
@@ -269,7 +269,7 @@ class BucketWriter:
                 kept = [*kept, rows] if size <= self._kept.limit_bytes // 4 else []
             writer.close()
             sink.flush()
-            failpoints.hit("writer.data", plan.storage.fetch(staged))
+            failpoints.hit("writer.data", sink.name)
             sink.sync()
         failpoints.hit("writer.data.post")
         if kept:

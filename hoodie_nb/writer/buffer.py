@@ -132,7 +132,7 @@ class WriteBuffer:
 
     def _flush(self, bucket: Bucket) -> None:
         """Spill the bucket's rows in the background; they count as buffered until then."""
-        folder = self._plan.storage.fetch(self._plan.staged)
+        folder = self._plan.storage.local_folder(self._plan.staged)
         path = f"{folder}/{self._name}-run{self._flushed}.arrow"
         self._flushed += 1
         rows, size = bucket.waiting, bucket.waiting_bytes

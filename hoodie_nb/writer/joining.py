@@ -32,7 +32,7 @@ def joined_rows(plan: WritePlan, pieces: Iterable[FileSlice], name: str) -> Iter
 
     Raises InvalidTable for a file that cannot be read, or that has a row without a key.
     """
-    folder = plan.storage.fetch(plan.staged)
+    folder = plan.storage.local_folder(plan.staged)
     runs, paths = list[Iterator[pa.Table]](), list[str]()
     try:
         for rows, is_last in _batches(plan, pieces):

@@ -59,7 +59,7 @@ class NewFile:
         """Write the footer and return the file, durable."""
         self._writer.close()
         self._sink.flush()
-        failpoints.hit("writer.data", self._plan.storage.fetch(self.staged))
+        failpoints.hit("writer.data", self._sink.name)
         self._sink.sync()
         self._sink.close()
         failpoints.hit("writer.data.post")
@@ -68,4 +68,4 @@ class NewFile:
     def abandon(self) -> None:
         """Close the file unfinished, after its task has failed."""
         self._writer.abandon()
-        self._sink.close()
+        self._sink.abandon()

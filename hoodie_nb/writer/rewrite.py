@@ -79,7 +79,7 @@ def write_group(
                 keys.add(after.column(RECORD_KEY), none)
         writer.close()
         sink.flush()
-        failpoints.hit("writer.data", plan.storage.fetch(staged))
+        failpoints.hit("writer.data", sink.name)
         sink.sync()
     failpoints.hit("writer.data.post")
     stored = sink.stored(staged)

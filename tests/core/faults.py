@@ -167,3 +167,7 @@ class FaultyStorage:
     def fetch(self, path: str, size_bytes: int = 0) -> str:
         """Return the path, which changes nothing."""
         return self.inner.fetch(path, size_bytes)
+
+    def local_folder(self, path: str) -> str:
+        """Return the folder, which changes nothing."""
+        return self.inner.local_folder(path)

@@ -25,6 +25,7 @@ from hoodie_nb.errors import HoodieError, InvalidConfig
 from hoodie_nb.runners.process_thread import Source
 from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table import properties
+from hoodie_nb.table.addresses import Address
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle, create_table
 from hoodie_nb.table.read import to_arrow
@@ -41,7 +42,7 @@ class History:
         self.traits, self.config = traits, config_of(traits.keys)
         self.model, self.rows = Model(keeps_all=traits.insert), Rows(traits.keys, self.random)
         self.clock, self.path = ManualClock(), folder / "table"
-        create_table(self.path, self.config, options=traits.options, clock=self.clock)
+        create_table(self.place(), self.config, options=traits.options, clock=self.clock)
         self.source, self.number = Source(), 0
         self.columns = self.sent = SCHEMA  # the table's columns, and those that the source sends
         self.unfinished: list[int] = []
@@ -58,8 +59,16 @@ class History:
 
     def handle(self) -> TableHandle:
         """Return a process's own table handle."""
-        storage = FaultyStorage(self.path, links=self.traits.links)
+        storage = self.faulty()
         return TableHandle(storage, self.clock, properties.load(storage))
+
+    def place(self) -> Address:
+        """Return the place of the table."""
+        return self.path
+
+    def faulty(self) -> FaultyStorage:
+        """Return a storage of one process, which can fail."""
+        return FaultyStorage(self.path, links=self.traits.links)
 
     def end_process(self) -> None:
         """Kill the process."""
@@ -203,12 +212,13 @@ class History:
         self._open(None)  # ends an interval, and completes what a lost success left
         self.look()
         assert self._seen[1] == self.model.snapshot(), "rows differ from the model"
-        left = [e for name in WORK for e in (self.path / OURS / name).glob("*")]
+        storage = self.handle().storage
+        left = [e for name in WORK for e in storage.list_folder(f"{OURS}/{name}")]
         assert (left, self.handle().timeline.pending()) == ([], [])
         assert set(self.columns.names) <= set(self.handle().schema.names), "a column is gone"
         self._check_changes()
         if not self.traits.insert:
-            assert [str(f) for f in fsck(self.path)] == []
+            assert [str(f) for f in fsck(self.place())] == []
             assert self.index_damaged or index_gaps(self.handle()) == []
 
     def _check_changes(self) -> None:

@@ -290,7 +290,8 @@ def test_fsck_of_a_folder_without_a_table_exits_with_1(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "command", ["", "demo", "doctor", "fsck", "history", "clean", "savepoint", "restore"]
+    "command",
+    ["", "demo", "doctor", "fsck", "history", "clean", "archive", "savepoint", "restore"],
 )
 def test_every_command_explains_itself(command, capsys):
     """`--help` describes each command and all its options."""
@@ -316,7 +317,17 @@ def test_an_error_is_one_line_and_exits_with_1(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "wrong",
-    [[], ["dance"], ["demo", "--days", "many"], ["fsck"], ["history"], ["clean"], ["restore", "t"]],
+    [
+        [],
+        ["dance"],
+        ["demo", "--days", "many"],
+        ["fsck"],
+        ["history"],
+        ["clean"],
+        ["archive"],
+        ["savepoint"],
+        ["restore", "t"],
+    ],
 )
 def test_an_unknown_command_exits_with_2(wrong, capsys):
     """For a typing error the usage is printed."""

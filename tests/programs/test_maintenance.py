@@ -57,6 +57,25 @@ def test_clean_takes_one_retention_only(table, capsys):
     assert "InvalidConfig" in capsys.readouterr().err and len(files(table)) == 4
 
 
+def test_a_dry_run_of_archive_lists_the_instants_and_keeps_them(table, capsys):
+    """What is listed is what is then archived, until the least number of commits stays."""
+    few = {"hoodie.keep.min.commits": 2, "hoodie.clean.commits.retained": 1}
+    keys = {"schema": table.schema, "record_key": "k", "if_exists": "open"}
+    table = hn.Table.create(table.path, options=few, **keys)
+    before = table.history()["requested_time"].tolist()
+    assert main(["archive", table.path, "--dry-run"]) == 0
+    *listed, summary = capsys.readouterr().out.splitlines()
+    assert (
+        listed == [f"{time} commit" for time in before[:2]] and "2 instants to archive" in summary
+    )
+    assert table.history()["requested_time"].tolist() == before
+    assert main(["archive", table.path]) == 0
+    assert f"2 instants archived, the timeline starts at {before[2]}" in capsys.readouterr().out
+    assert table.history()["requested_time"].tolist() == before[2:]
+    assert len(table.to_arrow()) == 5 and table.fsck() == []
+    assert table.archive().instants == () and before[2] in table.archive()._repr_html_()
+
+
 def test_savepoints_are_created_listed_and_deleted(table, capsys):
     """Each form of the command lists the savepoints that exist after it."""
     first, *_, last = table.history()["requested_time"]

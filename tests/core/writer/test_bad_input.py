@@ -433,7 +433,7 @@ NOT_MADE: dict[str, tuple[dict[str, Any], type[HoodieError], str]] = {
         InvalidConfig,
         "add a second key column",
     ),
-    "object store": ({"path": "s3://bucket/t"}, InvalidConfig, "only local paths"),
+    "unknown store": ({"path": "hdfs://bucket/t"}, InvalidConfig, "hdfs:// is not supported"),
     "empty path": ({"path": ""}, InvalidConfig, "empty"),
     "NUL in the path": ({"path": "a\0b"}, InvalidConfig, "NUL"),
     "unknown home": ({"path": "~nobody-of-this-name/t"}, InvalidConfig, "nobody-of-this-name"),

@@ -1,0 +1,204 @@
+"""The lock of a table on an object store: an object that names its holder, for a limited time.
+
+*On disk*: `.hoodie/.hoodie_nb/lock`, JSON: host, process, time, purpose, `lease_s`, and `released`
+once it is. It is created by a PUT that fails if it exists, and replaced by PUTs that fail unless it
+is still the version that was read; it is never deleted.
+
+*Work flow*: a thread replaces the object three times in a lease, which renews it. The holder may
+change the table only within its lease, less a margin, counted from before the request by a clock
+that also runs while the machine sleeps. A file that must not exist yet, as the completed file of a
+commit, is written only after a renewal in the last sixth of a lease.
+
+*Fault tolerance*: a lease that was not released may be taken when it has expired by the clock of
+the store, which dates every object: the clocks of the machines do not matter. If its holder was a
+process of this machine that has ended, it may be taken at once.
+
+**Caveats**: the store cannot check the lease with a write. A process that sleeps between its last
+check and a request for the rest of its lease (40 seconds of 60, at least) still sends that request.
+"""
+
+import json
+import math
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from hoodie_nb.commit.lock_file import PATH
+from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.table.storage import OURS, Storage
+
+if TYPE_CHECKING:
+    from hoodie_nb.table.object_requests import Version
+    from hoodie_nb.table.object_storage import ObjectStorage
+
+_CLOCK = f"{OURS}/clock"
+_SKEW_S = 2.0  # stores date objects in whole seconds
+_TRIES = 5
+
+
+class Lease:
+    """The table's lock, held until `close`; ConcurrentWriter if another process holds it."""
+
+    def __init__(
+        self, storage: Storage, purpose: str, register: Callable[["Lease"], None] = lambda _: None
+    ) -> None:
+        self._storage = cast("ObjectStorage", storage)
+        self._length_s, self.closed, self._lost = self._storage.lease_s, True, False
+        self._lock, self._ended, self._process = threading.Lock(), threading.Event(), os.getpid()
+        self._holder: dict[str, Any] = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            "purpose": purpose,
+            "process": _process(os.getpid()),
+            "lease_s": self._length_s,
+        }
+        self._sent_s, self._version = self._take()
+        self.closed = False
+        register(self)
+        renewal = threading.Thread(target=self._renew_often, name="table-lease", daemon=True)
+        renewal.start()
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self) -> tuple[float, str]:
+        storage = self._storage
+        for _ in range(_TRIES):
+            found, sent_s = storage.read_version(PATH), _now_s()
+            if found is not None:
+                self._refuse_if_held(found)
+            made = storage.replace(PATH, self._text(), None if found is None else found.version)
+            if made is not None:
+                return sent_s, made
+        raise ConcurrentWriter(
+            f"{storage.root} is being locked by several processes at the same time: try again"
+        )
+
+    def _text(self, *, released: bool = False) -> bytes:
+        values = {**self._holder, "renewal": uuid.uuid4().hex}
+        return json.dumps({**values, "released": True} if released else values).encode()
+
+    def _refuse_if_held(self, found: "Version") -> None:
+        holder = _parsed(found.content)
+        if holder.get("released") or _has_ended(holder.get("process")):
+            return
+        length_s = holder.get("lease_s")
+        length_s = length_s if isinstance(length_s, int | float) else self._length_s
+        age_s = (self._store_time() - found.modified).total_seconds()
+        left_s = length_s + _SKEW_S - age_s
+        if left_s > 0:
+            known = {n: holder[n] for n in ("host", "pid", "since", "purpose") if n in holder}
+            raise ConcurrentWriter(
+                f"{self._storage.root} is being written by another process "
+                f"({json.dumps(known)[:300]}): stop it, or wait until it ends; if it was killed, "
+                f"its lease ends in {math.ceil(left_s)} s"
+            )
+
+    def _store_time(self) -> datetime:
+        """Return the time of the store's clock."""
+        self._storage.replace(_CLOCK, self._text(), None)
+        there = self._storage.read_version(_CLOCK)
+        while there is not None:
+            made = self._storage.replace(_CLOCK, self._text(), there.version)
+            there = self._storage.read_version(_CLOCK)
+            if made is not None and there is not None:
+                return there.modified
+        return datetime.now(UTC)
+
+    def _renew_often(self) -> None:
+        while not self._ended.wait(self._length_s / 3 if self._fresh() else self._length_s / 20):
+            with suppress(Exception):  # a change of the table checks the lease
+                self._renew()
+
+    def _fresh(self) -> bool:
+        return _now_s() - self._sent_s < self._length_s / 2
+
+    def _renew(self) -> None:
+        with self._lock:
+            if self.closed or self._lost:
+                return
+            sent_s = _now_s()
+            made = self._storage.replace(PATH, self._text(), self._version)
+            if made is None:
+                self._lost = True
+            else:
+                self._sent_s, self._version = sent_s, made
+
+    def check(self, *, sure: bool = False) -> None:
+        """Raise ConcurrentWriter if the lease may be over; if `sure`, ask the store if need be."""
+        age_s = _now_s() - self._sent_s
+        if sure and age_s > self._length_s / 6:
+            self._renew()
+            age_s = _now_s() - self._sent_s
+        if self._lost or age_s > self._length_s * 5 / 6:
+            raise ConcurrentWriter(
+                f"the lease of this process on {self._storage.root} is over: it could not be "
+                "renewed in time, and another process may be writing, so this one stops; the next "
+                "write rolls back its uncommitted work. Write the data again"
+            )
+
+    def close(self) -> None:
+        """Release the lock; in a forked child, only drop it."""
+        if self.closed:
+            return
+        self.closed = True
+        self._ended.set()
+        if self._process == os.getpid():
+            with self._lock, suppress(Exception):  # else the lease expires
+                if not self._lost:
+                    self._storage.replace(PATH, self._text(released=True), self._version)
+
+
+def _now_s() -> float:
+    """Return a clock in seconds that also runs while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+        return found if isinstance(found, dict) else {}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _machine() -> str | None:
+    """Return what identifies this start of this machine, and its space of process ids."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return None
+
+
+def _process(pid: int) -> list[str] | None:
+    """Return what identifies a process of this machine: machine, id, start; None if unknown."""
+    machine, began = _machine(), _began(pid)
+    return None if machine is None or began is None else [machine, str(pid), began]
+
+
+def _began(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+            return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except (OSError, IndexError):
+        return None
+
+
+def _has_ended(process: object) -> bool:
+    """Whether it is certain that a process has ended: one of this machine that does not exist."""
+    if not (isinstance(process, list) and len(process) == 3 and process[0] == _machine()):
+        return False
+    pid = str(process[1])
+    return pid.isdigit() and os.path.isdir("/proc/self") and _began(int(pid)) != process[2]

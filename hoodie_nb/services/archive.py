@@ -1,0 +1,59 @@
+"""Archiving by hand: move all but the commits that stay anyway to the archive, or show which."""
+
+from dataclasses import dataclass
+
+from hoodie_nb.commit.archiving import archive as execute
+from hoodie_nb.commit.archiving import refuse_layout
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.display import card
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.archive_plan import plan_archive
+from hoodie_nb.table.handle import TableHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What was archived, or would be: instants as "time action", oldest first.
+
+    `start` is the first commit that stays on the timeline, `deleted` are base files of no commit
+    that readers would show afterwards. `kept_because` says what else keeps commits there.
+    """
+
+    instants: tuple[str, ...]
+    start: str
+    deleted: tuple[str, ...]
+    kept_because: str
+    done: bool
+
+    def __repr__(self) -> str:
+        verb = "archived" if self.done else "to archive"
+        since = f", the timeline starts at {self.start}" if self.start else ""
+        why = f", {self.kept_because}" if self.kept_because else ""
+        return f"<Archived: {len(self.instants):,} instants {verb}{since}{why}>"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "instants": len(self.instants),
+            "the timeline starts at": self.start or "its first commit",
+            "files of no commit": len(self.deleted),
+            "more commits stay because": self.kept_because or "nothing more is to be archived",
+        }
+        return card("archive" if self.done else "archive (plan)", facts)
+
+
+def archive(table: TableHandle, events: EventLog, *, dry_run: bool) -> Archived:
+    """Archive until `hoodie.keep.min.commits` commits stay, or return the plan."""
+    coordinator = WriteCoordinator(table, events)
+    if dry_run:
+        table.reload()
+    else:
+        settle(coordinator, events)
+        table.groups_to_write()  # refuses lost files: nobody would miss them afterwards
+    refuse_layout(table)
+    with table.timeline.listed_once():
+        plan = plan_archive(table, coordinator.prepared.instant_times(), least_only=True)
+        if not dry_run:
+            execute(table, plan, events.emit)
+    instants = tuple(f"{i.requested_time} {i.action}" for i in plan.instants)
+    return Archived(instants, plan.start, plan.orphans, plan.why, done=not dry_run)

@@ -1,0 +1,68 @@
+"""A file that is written to a local disk and sent to an object store when it is closed."""
+
+import io
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+
+class ObjectFile(io.BufferedIOBase):
+    """The local file `name`; closing it calls `send`, unless an error ends its `with` block.
+
+    A file that is abandoned, or that nobody closes, is not sent. It has no `fileno`: it is durable
+    when it is closed, and not before.
+    """
+
+    def __init__(self, name: str, send: Callable[[str], None]) -> None:
+        self.name, self._send = name, send
+        self._file = open(name, "xb")  # noqa: SIM115 -- closed with this file
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 -- any buffer
+        """Write bytes to the local file."""
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """Flush the local file."""
+        if not self._file.closed:
+            self._file.flush()
+
+    def close(self) -> None:
+        """Send the file, once."""
+        if self.closed:
+            return
+        self._file.close()
+        try:
+            self._send(self.name)
+        except BaseException:
+            self.abandon()
+            raise
+        super().close()
+
+    def abandon(self) -> None:
+        """Delete the local file; nothing is sent."""
+        if not self.closed:
+            self._file.close()
+            with suppress(FileNotFoundError):
+                os.unlink(self.name)
+            super().close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self.abandon()

@@ -1,0 +1,123 @@
+"""Requests to an object store: its client, and the calls that `ObjectStorage` repeats."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import obstore
+from obstore.store import from_url
+
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.table.storage import Entry
+
+SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+_CLIENT = {  # names of the HTTP client's options, as in other libraries of this kind
+    *("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"),
+    *("read_timeout", "root_certificate", "pool_idle_timeout", "default_headers"),
+}
+_RETRY = {"max_retries": 6}
+
+
+class Version(NamedTuple):
+    """An object's content, version and modification time by the store's clock."""
+
+    content: bytes
+    version: str
+    modified: datetime
+
+
+def object_root(address: str) -> str:
+    """Return the address of a table without a slash at its end; InvalidConfig if it has no key."""
+    scheme, _, rest = address.partition("://")
+    parts = PurePosixPath(rest).parts
+    if scheme not in SCHEMES:
+        raise InvalidConfig(f"{scheme}:// is not supported: choose from {', '.join(SCHEMES)}")
+    if len(parts) < 2 or {"", ".", ".."} & {*rest.rstrip("/").split("/")} or "@" in parts[0]:
+        raise InvalidConfig(
+            f"{scheme}:// needs a bucket and a path, as in {scheme}://bucket/warehouse/board; "
+            "credentials belong into storage_options"
+        )
+    return f"{scheme}://{'/'.join(parts)}"
+
+
+def client_of(root: str, options: Mapping[str, str]) -> Any:  # noqa: ANN401 -- of several kinds
+    """Return the client of the store; InvalidConfig names an option, never its value."""
+    config, client = {}, dict[str, Any]()
+    for name, value in options.items():
+        plain = re.sub("^(aws|google|azure)_", "", name)
+        if plain in _CLIENT:
+            client[plain] = str(value).lower() == "true" if plain.startswith("allow") else value
+        else:
+            config[name] = value
+    if root.startswith("s3") and not {"aws_copy_if_not_exists", "copy_if_not_exists"} & {*config}:
+        config["aws_copy_if_not_exists"] = "multipart"
+    try:
+        make: Any = from_url
+        return make(root, config=config, client_options=client, retry_config=_RETRY)
+    except Exception as error:
+        named = re.search(r"Configuration key: '(\w+)'", str(error))
+        which = f"the option {named[1]!r}" if named else f"one of {sorted(options)}"
+        raise InvalidConfig(f"storage_options: {which} is not one of {root}") from None
+
+
+def reason_of(error: Exception) -> str:
+    """Return what a failed request met, in our words: the client's text may have a signature."""
+    text = str(error)
+    status = re.search(r"status code: (\d{3})", text)
+    if status:
+        return f"status {status[1]}"
+    known = ("timed out", "timeout", "connection", "dns", "certificate", "HTTP")
+    found = [word for word in known if word.lower() in text.lower()]
+    return f"{found[0]} error" if found else type(error).__name__
+
+
+def entry_of(meta: Mapping[str, Any]) -> Entry:
+    """Return the entry of an object."""
+    name, changed = PurePosixPath(meta["path"]).name, meta["last_modified"]
+    return Entry(
+        name, False, meta["size"], int(changed.timestamp() * 1000), version=meta["e_tag"] or ""
+    )
+
+
+def first_below(store: Any, prefix: str) -> Any:  # noqa: ANN401
+    """Return an object in a folder; None if there is none."""
+    return next(iter(obstore.list(store, prefix or None, chunk_size=1)), None)
+
+
+def all_below(store: Any, prefix: str) -> list[str]:  # noqa: ANN401
+    """Return the names of all objects in a folder and its folders."""
+    return [meta["path"] for some in obstore.list(store, prefix) for meta in some]
+
+
+def delete(store: Any, _: str, keys: Iterable[str]) -> None:  # noqa: ANN401
+    """Delete objects that may exist."""
+    with suppress(FileNotFoundError):
+        obstore.delete(store, [*keys])
+
+
+def download(store: Any, key: str, local: str, options: Any) -> str:  # noqa: ANN401
+    """Copy an object to a local file; return its version."""
+    found = obstore.get(store, key, options=options)
+    with open(local, "wb") as file:
+        for piece in found.stream(min_chunk_size=1 << 20):
+            file.write(piece)
+    return str(found.meta["e_tag"])
+
+
+def digest_of(store: Any, key: str) -> bytes:  # noqa: ANN401
+    """Return the SHA-256 of an object's content."""
+    digest = hashlib.sha256()
+    for piece in obstore.get(store, key).stream():
+        digest.update(piece)
+    return digest.digest()
+
+
+def versioned(store: Any, key: str) -> Version:  # noqa: ANN401
+    """Return an object with its version."""
+    found = obstore.get(store, key)
+    meta = found.meta
+    return Version(bytes(found.bytes()), str(meta["e_tag"]), meta["last_modified"])

@@ -1,0 +1,273 @@
+"""A table's folder on an object store: S3, and by the same code Google's and Azure's.
+
+| method | requests |
+| --- | --- |
+| put(new=True), create_empty, small files | a PUT that fails if the name exists |
+| larger files | an upload in parts, from a local file; the object appears with the last request |
+| publish | a copy inside the store that fails if the name exists (S3: a copy in parts) |
+| fetch | a GET that returns nothing if the local copy is of the same version |
+| list_folder | a LIST per 1,000 names; folders are only parts of names |
+
+What was written is durable when the request returns, so `sync_folder` does nothing. A request that
+fails for a moment is repeated. The answer to a PUT may be lost, and its repetition then finds the
+name taken: objects therefore carry a random mark of their writer, and are compared.
+
+*Security*: the options, with the credentials, are only in memory and in what is sent to the tasks.
+They are in no file of the table, event, error or `repr`. Texts of the store's client are not passed
+on either: they have addresses, which may have a signature.
+
+**Caveats**: a store must support conditional requests (S3 since November 2024). An upload that was
+interrupted has no name but costs space: let a rule of the bucket delete those. Tried on an S3
+server; not on Google's or Azure's stores.
+"""
+
+import errno
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+
+import obstore
+from obstore import exceptions as of
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.fences import check_fence
+from hoodie_nb.table.local_copies import local_copies
+from hoodie_nb.table.object_file import ObjectFile
+from hoodie_nb.table.object_requests import (
+    Version,
+    all_below,
+    client_of,
+    delete,
+    digest_of,
+    download,
+    entry_of,
+    first_below,
+    object_root,
+    reason_of,
+    versioned,
+)
+from hoodie_nb.table.storage import META, Entry
+
+_TRIES, _PAUSE_S, _PART_BYTES = 4, 0.2, 8 << 20
+_MARK = "hoodienbwriter"
+
+
+class ObjectStorage:
+    """A table's folder on an object store; `options` are those of the store's client."""
+
+    def __init__(
+        self, root: str, options: Mapping[str, str] | None = None, *, lease_s: float = 60.0
+    ) -> None:
+        self.root, self.lease_s, self._options = object_root(root), lease_s, {**(options or {})}
+        self._store = client_of(self.root, self._options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.root, self._options, self.lease_s)
+
+    def __repr__(self) -> str:
+        return f"ObjectStorage({self.root!r})"
+
+    def _key(self, path: str) -> str:
+        parts = path.split("/") if path else []
+        if path.startswith("/") or {"", ".", ".."} & {*parts} or "\0" in path:
+            raise InvalidTable(f"path {path!r} points outside the table at {self.root}: refused")
+        return path
+
+    def _ask(self, call: Callable[..., Any], path: str, *args: object, **options: object) -> Any:  # noqa: ANN401
+        """Send a request; repeat it if the store or the network failed. OSError in the end."""
+        where = f"{self.root}/{path}"
+        for attempt in range(_TRIES):
+            try:
+                return call(self._store, path, *args, **options)
+            except (of.PermissionDeniedError, of.UnauthenticatedError):
+                raise _refused(where) from None
+            except (of.GenericError, of.JoinError) as error:
+                reason = reason_of(error)
+                if reason in ("status 401", "status 403"):  # of a service for credentials
+                    raise _refused(where) from None
+            except of.AlreadyExistsError:
+                raise FileExistsError(errno.EEXIST, "the object exists", where) from None
+            except FileNotFoundError:
+                raise FileNotFoundError(errno.ENOENT, "no such object or bucket", where) from None
+            time.sleep(_PAUSE_S * attempt)
+        raise OSError(errno.EIO, f"the store has failed {_TRIES} times ({reason})", where)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def list_folder(self, folder: str) -> list[Entry]:
+        """Return the entries of `folder` in order, [] if there are none."""
+        found = self._ask(obstore.list_with_delimiter, self._key(folder))
+        files = [entry_of(meta) for meta in found["objects"] if meta["path"] != folder]
+        names = {entry.name for entry in files}
+        folders = [PurePosixPath(path).name for path in found["common_prefixes"]]
+        files += [Entry(name, True) for name in folders if name not in names]
+        return sorted(files, key=lambda entry: entry.name)
+
+    def file_names(self, folder: str) -> list[str]:
+        """Return the names of the files in `folder`, in order, [] if there are none."""
+        return [entry.name for entry in self.list_folder(folder) if not entry.is_folder]
+
+    def entry(self, path: str) -> Entry | None:
+        """Return a file or folder; None if it does not exist."""
+        if path:
+            with suppress(FileNotFoundError):
+                return entry_of(self._ask(obstore.head, self._key(path)))
+        below = self._ask(first_below, self._key(path))
+        return Entry(PurePosixPath(path).name, True) if below else None
+
+    def fetch(self, path: str, size_bytes: int = 0) -> str:
+        """Return the path of a local copy of the object as it is now.
+
+        If there is no such object, the path of a file that does not exist.
+        """
+        copies, key = local_copies(), self._key(path)
+        known = copies.known(self.root, key)
+        options = {"if_none_match": known.version} if known else {}
+        local = copies.place(key)
+        try:
+            version = self._ask(download, key, local, options)
+        except of.NotModifiedError:
+            return cast(Any, known).path  # type: ignore[no-any-return]
+        except FileNotFoundError:
+            copies.forget(self.root, key)
+            return copies.missing(key)
+        return copies.add(self.root, key, version, local)
+
+    def local_folder(self, path: str) -> str:
+        """Return a local folder for temporary files; it is deleted when this process ends."""
+        return str(Path(local_copies().place(f"{self._key(path)}/x")).parent)
+
+    # --- changing -------------------------------------------------------------------------------
+
+    def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
+        """Create or replace an object; FileExistsError if it must be `new` and exists."""
+        key = self._key(path)
+        check_fence(self.root, new=new)
+        try:
+            if new:
+                self._create(key, content)
+            else:
+                self._ask(obstore.put, key, content, use_multipart=False)
+        except FileNotFoundError:
+            raise InvalidTable(
+                f"{self.root}/{path} cannot be written, because there is no such bucket: create "
+                "it, or check the address"
+            ) from None
+
+    def _create(self, key: str, content: bytes) -> str:
+        """Create an object and return its version; FileExistsError if another one exists."""
+        mark = {_MARK: uuid.uuid4().hex}
+        try:
+            made = self._ask(obstore.put, key, content, mode="create", attributes=mark)
+        except FileExistsError:  # ours, if the answer to an earlier attempt was lost
+            there = self._ask(obstore.get, key, options={"head": True})
+            if there.attributes.get(_MARK) != mark[_MARK]:
+                raise
+            made = there.meta
+        return str(made["e_tag"])
+
+    def open_new(self, path: str) -> BinaryIO:
+        """Open a local file that becomes the object when it is closed without an error.
+
+        Closing it raises FileExistsError if the object exists.
+        """
+        key = self._key(path)
+        check_fence(self.root)
+        return cast(BinaryIO, ObjectFile(local_copies().place(key), lambda f: self._send(key, f)))
+
+    def _send(self, key: str, local: str) -> None:
+        check_fence(self.root)
+        if Path(local).stat().st_size <= _PART_BYTES:
+            version = self._create(key, Path(local).read_bytes())
+        else:  # its name has a random part, so no other writer has the same
+            with suppress(FileNotFoundError):
+                self._ask(obstore.head, key)
+                raise FileExistsError(errno.EEXIST, "the object exists", f"{self.root}/{key}")
+            options = {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": 4}
+            version = self._ask(obstore.put, key, Path(local), **options)["e_tag"]
+        local_copies().add(self.root, key, str(version), local)
+
+    def publish(self, staged: str, target: str) -> None:
+        """Publish a staged file as `target`; an equal file there is fine, another is an error."""
+        source, key = self._key(staged), self._key(target)
+        check_fence(self.root)
+        try:
+            self._ask(obstore.copy, source, key, overwrite=False)
+        except FileExistsError:
+            if not self._same(source, key):
+                raise
+
+    def _same(self, one: str, other: str) -> bool:
+        """Whether two objects have the same content."""
+        sizes = {self._ask(obstore.head, key)["size"] for key in (one, other)}
+        if len(sizes) > 1:
+            return False
+        first, second = (self._ask(digest_of, key) for key in (one, other))
+        return bool(first == second)
+
+    def make_folder(self, path: str) -> None:
+        """Do nothing: a folder exists while an object is in it."""
+        self._key(path)
+        check_fence(self.root)
+
+    def sync_folder(self, path: str) -> None:
+        """Do nothing: an object is durable when it is visible."""
+
+    def remove(self, path: str, *, tree: bool = False) -> bool:
+        """Delete an object; False if it did not exist. With `tree`, all objects of a folder."""
+        key = self._key(path)
+        if tree and not path.startswith(f"{META}/"):
+            raise InvalidTable(f"{path!r} is not below {META}: not deleted")
+        check_fence(self.root)
+        if tree:
+            keys = self._ask(all_below, key)
+            for start in range(0, len(keys), 1000):
+                self._ask(delete, "", keys[start : start + 1000])
+            if keys:
+                return True
+        try:
+            self._ask(obstore.head, key)
+        except FileNotFoundError:
+            return False
+        self._ask(delete, "", [key])
+        local_copies().forget(self.root, key)
+        return True
+
+    # --- for the lock ---------------------------------------------------------------------------
+
+    def read_version(self, path: str) -> Version | None:
+        """Return an object and its version; None if it does not exist."""
+        try:
+            return cast(Version, self._ask(versioned, self._key(path)))
+        except FileNotFoundError:
+            return None
+
+    def replace(self, path: str, content: bytes, version: str | None) -> str | None:
+        """Replace that version of an object (None: create it); None if another one is there.
+
+        `content` must be unlike any other. Returns the new version.
+        """
+        key = self._key(path)
+        try:
+            if version is None:
+                return self._create(key, content)
+            return str(self._ask(obstore.put, key, content, mode={"e_tag": version})["e_tag"])
+        except FileExistsError:
+            return None
+        except of.PreconditionError:
+            there = self.read_version(path)  # ours, if the answer to an earlier attempt was lost
+            return there.version if there is not None and there.content == content else None
+
+
+def _refused(where: str) -> InvalidTable:
+    return InvalidTable(
+        f"{where}: the store refuses the request: check the credentials in storage_options or the "
+        "environment, and what they are allowed to do"
+    )
+
+
+def _restored(root: str, options: Mapping[str, str], lease_s: float) -> ObjectStorage:
+    return ObjectStorage(root, options, lease_s=lease_s)

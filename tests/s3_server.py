@@ -1,0 +1,166 @@
+"""An S3 server for tests: `ministack`, a process on the loopback interface, all in memory.
+
+It checks `If-None-Match` and `If-Match` of PUTs, uploads in parts and copies as S3 does. `Proxy` is
+in front of it where a test counts requests, or lets some fail.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+BUCKET, SECRET = "tables", "a-secret-that-is-nowhere"
+
+
+def options_of(endpoint: str) -> dict[str, str]:
+    """Return the storage options for an endpoint, with names that hudi-rs knows, too."""
+    return {
+        "aws_endpoint": endpoint,
+        "aws_access_key_id": "tester",
+        "aws_secret_access_key": SECRET,
+        "aws_region": "us-east-1",
+        "aws_allow_http": "true",
+    }
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class S3Server:
+    """A server with one bucket, as a context manager; `endpoint` is its address."""
+
+    def __enter__(self) -> S3Server:
+        port, self._folder = free_port(), tempfile.TemporaryDirectory()
+        self.endpoint = f"http://127.0.0.1:{port}"
+        settings = {"SERVICES": "s3", "GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1"}
+        settings |= {"TMPDIR": self._folder.name, "S3_DATA_DIR": self._folder.name}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ministack"],
+            env={**os.environ, **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert self._process.stdout is not None
+        lines = iter(self._process.stdout.readline, b"")
+        assert any(b"Running on" in line for line in lines), "the S3 server has not started"
+        threading.Thread(target=lambda: [*lines], daemon=True).start()
+        request = urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(request).close()
+        self.options = options_of(self.endpoint)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._folder.cleanup()
+
+    def new_root(self) -> str:
+        """Return the address of a folder that nothing is in."""
+        return f"s3://{BUCKET}/{uuid.uuid4().hex}/table"
+
+
+class Proxy:
+    """A proxy in front of a server: counts requests by kind, and lets some fail.
+
+    `fails(number, method, path)` returns None, or how the request fails: "before" (the connection
+    is closed, and the server has not received it), "after" (it has), "503", "503 after", "403" or
+    "slow" (the answer takes a while).
+    """
+
+    def __init__(self, server: S3Server) -> None:
+        self.counts: Counter[str] = Counter()
+        self.fails: Callable[[int, str, str], str | None] = lambda *_: None
+        self.fired: list[str] = []
+        self._lock, self._target = threading.Lock(), urlsplit(server.endpoint).netloc
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.options = options_of(f"http://127.0.0.1:{self._server.server_port}")
+
+    def __enter__(self) -> Proxy:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _verdict(self, method: str, path: str) -> str | None:
+        with self._lock:
+            number = self.counts.total()
+            kind = "LIST" if method == "GET" and "list-type" in path else method
+            self.counts[kind] += 1
+            how = self.fails(number, method, path)
+            self.fired += [f"{how}: {method} {path}"] if how else []
+            return how
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing."""
+
+            def forward(self) -> None:
+                length = int(self.headers.get("content-length") or 0)
+                body = self.rfile.read(length)
+                how = proxy._verdict(self.command, self.path)
+                if how in ("503", "403"):
+                    self.answer(int(how), {}, b"<Error><Code>SlowDown</Code></Error>")
+                elif how == "before":
+                    self.close_connection = True
+                else:
+                    found = proxy._forwarded(self.command, self.path, body, dict(self.headers))
+                    if how == "after":
+                        self.close_connection = True
+                    elif how == "503 after":
+                        self.answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
+                    else:
+                        self.answer(*found)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward
+
+            def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+                self.send_response(status)
+                for name, value in headers.items():
+                    if name.lower() not in ("transfer-encoding", "content-length", "connection"):
+                        self.send_header(name, value)
+                size = headers.get("content-length", len(body))
+                self.send_header(
+                    "content-length", str(size if self.command == "HEAD" else len(body))
+                )
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+        return Handler
+
+    def _forwarded(
+        self, method: str, path: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(self._target)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, content
+        finally:
+            connection.close()
