@@ -194,9 +194,13 @@ class History:
         keys = {identity(row) for row in rows}
         assert self.traits.insert or len(keys) == len(rows), "a key is duplicated"
         found = order(map(visible, rows))
-        if commits == self._seen[0]:
+        before = self._seen[0]
+        if commits[-1:] == before[-1:]:
             assert found == self._seen[1], "rows of an instant that has not completed"
-        assert commits[: len(self._seen[0])] == self._seen[0] or self.foreign
+        stay = tuple(
+            time17 for time17 in before if not self.traits.archived or time17 >= commits[0]
+        )
+        assert commits[: len(stay)] == stay or self.foreign
         self._seen = (commits, found)
         self.snapshots |= {commits[-1]: found} if commits else {}
 

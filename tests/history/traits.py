@@ -9,6 +9,7 @@
 | `links` | nine of eleven | without: a file system that has no hard links |
 | `narrow` | every other | the index's hashes cut to 8 bits, so that keys share them all the time |
 | `retained` | all but every fifth | after a commit files are cleaned: 1 to 4 commits are retained |
+| `archived` | two of seven | and archived: one or two more commits than these stay |
 | `clock` | every third | the clock is set back and forward by up to an hour |
 """
 
@@ -47,6 +48,7 @@ class Traits:
     clock: bool = False
     sizes: int = 0
     retained: int = 0
+    archived: bool = False
 
     @classmethod
     def of(cls, pipeline: str, seed: int) -> Traits:
@@ -64,13 +66,15 @@ class Traits:
             clock=seed % 3 == 1,
             sizes=seed % 3,
             retained=seed % 5,
+            archived=seed % 7 in (1, 4),
         )
 
     @property
     def options(self) -> dict[str, object]:
         """Return the table's write options."""
         retained = {"hoodie.clean.commits.retained": self.retained or 10}
-        return {**OPTIONS, **SIZES[self.sizes], **retained}
+        few = {"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2} if self.archived else {}
+        return {**OPTIONS, **SIZES[self.sizes], **retained, **few}
 
 
 def _interval(seed: int, *, long: bool) -> Interval | None:
