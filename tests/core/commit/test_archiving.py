@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import lives
 import pytest
 from archives import FEW, MAX, MIN, active, archived, plant, records
 from tables import Model, hudi_rows, timeline_names, without_meta
@@ -261,3 +262,15 @@ def test_a_time_before_archived_cleans_is_refused(tmp_path: Path) -> None:
         seen.append((active(never.path)[-1], without_meta(never.to_arrow())))
     assert archived(never.path)
     assert [(t, without_meta(never.to_arrow(as_of=t))) for t, _ in seen] == seen
+
+
+def test_a_replay_of_archived_batches_is_skipped(tmp_path: Path) -> None:
+    """A stream that starts over finds its batches in the table though their commits are gone."""
+    root = lives.make(tmp_path / "t", **FEW)
+    lives.live(lives.opened(root))
+    first, before = archived(root)[0], timeline_names(root)
+    assert first not in active(root)
+    events = lives.live(lives.opened(root))
+    assert len(events.records("batch_skipped")) == len(lives.BATCHES)
+    assert timeline_names(root) == before
+    assert hudi_rows(root) == lives.MODELS[-1]

@@ -289,7 +289,11 @@ ELSEWHERE = {
     "coord.seal.pre",
     "coord.seal.post",
     "coord.unseal.post",
-    *(name for name in failpoints.NAMES if name.startswith(("clean.", "savepoint.", "restore."))),
+    *(
+        n
+        for n in failpoints.NAMES
+        if n.startswith(("archive.", "clean.", "savepoint.", "restore."))
+    ),
 }
 TRIALS = [
     *((f"{name}=kill@2", "write") for name in KILLED_IN_A_COMMIT),
