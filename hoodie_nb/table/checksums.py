@@ -42,8 +42,8 @@ class StoredFile:
     size_bytes: int
     crc: int
 
-    def verify(self, storage: Storage, stake: str = LOST) -> None:
-        """Raise InvalidTable if the file is missing or has changed.
+    def verify(self, storage: Storage, stake: str = LOST, *, content: bool = True) -> None:
+        """Raise InvalidTable if the file is missing or has changed: its length, and its content.
 
         `stake` completes the message: which data are at risk, and what to do.
         """
@@ -51,7 +51,8 @@ class StoredFile:
         if entry is None:
             raise InvalidTable(f"{storage.root}/{self.path} is missing; {stake}")
         size = entry.size_bytes
-        found = crc_of(storage.fetch(self.path)) if size == self.size_bytes else None
+        compared = content and size == self.size_bytes
+        found = crc_of(storage.fetch(self.path)) if compared else self.crc
         if size != self.size_bytes:
             raise InvalidTable(
                 f"{storage.root}/{self.path} has {size} bytes where {self.size_bytes} were "

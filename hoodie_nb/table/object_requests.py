@@ -1,6 +1,7 @@
 """Requests to an object store: its client, and the calls that `ObjectStorage` repeats."""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -20,6 +21,31 @@ _CLIENT = {  # names of the HTTP client's options, as in other libraries of this
     *("read_timeout", "root_certificate", "pool_idle_timeout", "default_headers"),
 }
 _RETRY = {"max_retries": 6}
+
+
+_used, _forked = False, False
+
+
+def use_client() -> None:
+    """Raise InvalidConfig in a forked child of a process that has used a store.
+
+    The threads of the client are not in the child: its requests would wait forever.
+    """
+    global _used
+    if _forked:
+        raise InvalidConfig(
+            "this process was forked from one that has used an object store, and cannot use one: "
+            "start it with multiprocessing.get_context('spawn')"
+        )
+    _used = True
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = _used
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Version(NamedTuple):

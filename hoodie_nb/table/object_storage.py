@@ -47,6 +47,7 @@ from hoodie_nb.table.object_requests import (
     first_below,
     object_root,
     reason_of,
+    use_client,
     versioned,
 )
 from hoodie_nb.table.storage import META, Entry
@@ -79,6 +80,7 @@ class ObjectStorage:
     def _ask(self, call: Callable[..., Any], path: str, *args: object, **options: object) -> Any:  # noqa: ANN401
         """Send a request; repeat it if the store or the network failed. OSError in the end."""
         where = f"{self.root}/{path}"
+        use_client()
         for attempt in range(_TRIES):
             try:
                 return call(self._store, path, *args, **options)

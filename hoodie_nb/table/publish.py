@@ -18,18 +18,29 @@ base file names of the instant itself, inside the table, are ever returned.
 *Source:* RFC-24 "commit", HoodieTable.finalizeWrite, WriteMarkers, MarkerUtils, TransactionUtils.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import instant_ms
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import PARTITION_METADATA, BaseFileName
-from hoodie_nb.table.storage import META, SCRATCH, STAGED, Storage, create_empty, joined, read_bytes
+from hoodie_nb.table.storage import (
+    META,
+    SCRATCH,
+    STAGED,
+    Storage,
+    create_empty,
+    is_remote,
+    joined,
+    read_bytes,
+)
 from hoodie_nb.table.timeline import Instant, Timeline
 
+T = TypeVar("T")
 MARKERS = f"{META}/.temp"
 
 
@@ -49,16 +60,31 @@ def publish_commit(
     write_markers(storage, instant.requested_time, statuses)
     failpoints.hit("coord.markers.post")
     folders = sorted({status.partition_path for status in statuses})
-    for folder in folders:
-        mark_partition(storage, folder, instant.requested_time)
+    _each(storage, lambda folder: mark_partition(storage, folder, instant.requested_time), folders)
     failpoints.hit("coord.partition.post")
-    for status in statuses:
+
+    def publish(status: WriteStatus) -> None:
         failpoints.hit("coord.publish")
         storage.publish(status.staged_path, status.path)
+
+    _each(storage, publish, statuses)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(storage.sync_folder, folders))
     failpoints.hit("coord.publish.post")
     return timeline.complete(instant, content)
+
+
+def _each(storage: Storage, act: Callable[[T], object], items: Iterable[T]) -> None:
+    """Call `act` with each item; on an object store, where each call waits, with several at once.
+
+    The first error is raised when the calls that were begun have ended.
+    """
+    if not is_remote(storage.root):
+        for item in items:
+            act(item)
+        return
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(act, items))
 
 
 def mark_partition(storage: Storage, folder: str, instant_time: str) -> bool:
@@ -124,10 +150,10 @@ def write_markers(storage: Storage, instant_time: str, statuses: Iterable[WriteS
     folder = marker_folder(instant_time)
     storage.make_folder(folder)  # a redone instant may have no files
     folders = {META, MARKERS, folder}
-    for status in statuses:
-        path = f"{folder}/{status.marker}"
-        create_empty(storage, path)
-        for parent in PurePosixPath(status.marker).parents:
+    markers = [status.marker for status in statuses]
+    _each(storage, lambda marker: create_empty(storage, f"{folder}/{marker}"), markers)
+    for marker in markers:
+        for parent in PurePosixPath(marker).parents:
             folders.add(str(PurePosixPath(folder) / parent))
     for name in sorted(folders):
         storage.sync_folder(name)

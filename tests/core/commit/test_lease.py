@@ -19,7 +19,7 @@ from hoodie_nb import Table
 from hoodie_nb.commit.lease import Lease
 from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.commit.lock_file import PATH
-from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
 from hoodie_nb.table.object_storage import ObjectStorage
 
 ROWS = pa.Table.from_pylist([{"id": "a", "p": "x", "ts": 1, "v": 1}], schema=schema_of())
@@ -226,6 +226,23 @@ def test_two_tables_handles_of_a_process_write_in_turn(place: Place) -> None:
         hold.release()
     assert table.to_arrow().num_rows == 1
     assert SECRET not in json.dumps(holder(place.storage()))
+
+
+def test_a_forked_child_cannot_use_the_store(place: Place) -> None:
+    """The client's threads are not in the child: it gets an error instead of waiting forever."""
+    table = Table.create(
+        place.root, schema=schema_of(), record_key="id", storage_options=place.options
+    )
+    table.upsert(ROWS)
+    child = os.fork()
+    if child == 0:
+        try:
+            table.to_arrow()
+        except InvalidConfig as error:
+            os._exit(7 if "spawn" in str(error) else 8)
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert table.to_arrow().num_rows == 1
 
 
 def test_a_forked_child_drops_the_lease_and_does_not_release_it(place: Place) -> None:
