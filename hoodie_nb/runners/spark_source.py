@@ -38,7 +38,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from hoodie_nb.errors import HoodieError, InvalidConfig
-from hoodie_nb.table.addresses import storage_at
+from hoodie_nb.table.addresses import Address, storage_at
 from hoodie_nb.table.base_file import stored_schema
 from hoodie_nb.table.changes import (
     changed_slices,
@@ -127,8 +127,8 @@ class HudiSource(spark_api.DataSource):
 class SnapshotReader(spark_api.DataSourceReader):
     """Reads the base files of a snapshot, a few in each task."""
 
-    def __init__(self, storage: Storage, columns: pa.Schema, as_of: str | None) -> None:
-        self._storage, self._columns, self._as_of = storage, columns, as_of
+    def __init__(self, place: Address, columns: pa.Schema, as_of: str | None) -> None:
+        self._storage, self._columns, self._as_of = storage_at(place), columns, as_of
 
     def partitions(self) -> Sequence[spark_api.InputPartition]:
         """Return the files, in groups of some megabytes."""
@@ -153,9 +153,9 @@ class SnapshotReader(spark_api.DataSourceReader):
 class _Changes:
     """The files that changed in a span, a partition of the table in each task."""
 
-    def __init__(self, storage: Storage, columns: pa.Schema) -> None:
-        self._storage, self._columns = storage, columns
-        self._whole = changes_schema(open_table(storage))
+    def __init__(self, place: Address, columns: pa.Schema) -> None:
+        self._storage, self._columns = storage_at(place), columns
+        self._whole = changes_schema(open_table(self._storage))
 
     def _tasks(self, since: str | None, until: str | None) -> list[spark_api.InputPartition]:
         table = open_table(self._storage)
@@ -174,8 +174,8 @@ class _Changes:
 class ChangesReader(_Changes, spark_api.DataSourceReader):
     """Reads the changes between two moments."""
 
-    def __init__(self, storage: Storage, columns: pa.Schema, since: str, until: str | None) -> None:
-        super().__init__(storage, columns)
+    def __init__(self, place: Address, columns: pa.Schema, since: str, until: str | None) -> None:
+        super().__init__(place, columns)
         self._since, self._until = None if since == "earliest" else since, until
 
     def partitions(self) -> Sequence[spark_api.InputPartition]:
@@ -186,8 +186,8 @@ class ChangesReader(_Changes, spark_api.DataSourceReader):
 class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the changes since the previous offset; an offset is `{"instant": 17 digits}`."""
 
-    def __init__(self, storage: Storage, columns: pa.Schema, starting: str | None) -> None:
-        super().__init__(storage, columns)
+    def __init__(self, place: Address, columns: pa.Schema, starting: str | None) -> None:
+        super().__init__(place, columns)
         self._starting = starting
         self._end: str | None = None
 

@@ -209,7 +209,7 @@ def stream_of(table: hn.Table, starting: str) -> ChangeStream:
 def read(stream: ChangeStream, start: dict, end: dict) -> list:
     """Return the changes between two offsets."""
     batches = [b for task in stream.partitions(start, end) for b in stream.read(task)]
-    return pa.Table.from_batches(batches, changes_schema(open_table(stream._path))).to_pylist()
+    return pa.Table.from_batches(batches, changes_schema(open_table(stream._storage))).to_pylist()
 
 
 def test_offsets_are_completed_commits(table):
