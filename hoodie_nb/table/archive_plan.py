@@ -14,7 +14,8 @@ than all commits that stay: reads as of a commit compare with all later cleans.
 
 *Iron rule*: a base file that no commit names is hidden while its instant is not older than the
 timeline; every reader takes an older one for archived. Such files are deleted before the timeline
-begins later, unless there is a trace that their instant was completed.
+begins later, unless there is a trace that their instant was completed. What is not this table's
+(see `orphans`) is never deleted: the timeline then does not begin later than it.
 
 *Cost*: one look at the listing; partitions are listed only if there is something to archive.
 
@@ -24,7 +25,7 @@ begins later, unless there is a trace that their instant was completed.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,8 @@ from hoodie_nb.table.archive_log import archived_records
 from hoodie_nb.table.clean_plan import COMMITS_POLICY, Retention, earliest_to_retain
 from hoodie_nb.table.file_groups import BaseFileName, Commits
 from hoodie_nb.table.lost import trace
-from hoodie_nb.table.storage import joined
+from hoodie_nb.table.orphans import elsewhere, why_not_ours
+from hoodie_nb.table.storage import Entry, joined
 from hoodie_nb.table.timeline import COMMITS, Instant, Listing, State
 from hoodie_nb.table.walk import walk_folders
 
@@ -154,23 +156,39 @@ class _Seen:
     plan: ArchivePlan
     counted: dict[Group, list[str]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
+    foreign: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         commits = Commits.of(self.table.timeline, self.listing)
         for folder, entries in walk_folders(self.table.storage):
+            found: dict[str, str] = {}
             for entry in entries:
                 name = None if entry.is_folder else BaseFileName.parse(entry.name)
                 if name is not None and commits.count(name.instant_time):
                     self.counted.setdefault((folder, name.file_id), []).append(name.instant_time)
                 elif name is not None and name.instant_time < self.plan.start:
-                    self.unknown[joined(folder, entry.name)] = name.instant_time
+                    found[joined(folder, entry.name)] = name.instant_time
+            self._sort(folder, entries, commits, found)
+
+    def _sort(
+        self, folder: str, entries: Sequence[Entry], commits: Commits, found: Mapping[str, str]
+    ) -> None:
+        """Divide files of no commit into those of this table and others."""
+        storage = self.table.storage
+        whole = why_not_ours(storage, folder, entries, commits) if found else None
+        for path, time17 in found.items():
+            why = whole or elsewhere(storage, path)
+            if why is None:
+                self.unknown[path] = time17
+            else:
+                self.foreign.append((time17, f"{path} is in no commit, and {why}"))
 
     def blocked(self) -> tuple[str | None, str]:
         """Return the first commit that must stay, and why; None if all can be archived.
 
         Raises InvalidTable if a commit's file is lost: nobody would miss it afterwards.
         """
-        found = sorted([*self._replaced(), *self._ambiguous()])
+        found = sorted([*self._replaced(), *self._ambiguous(), *self._visible()])
         return found[0] if found else (None, "")
 
     def _archived(self) -> list[Instant]:
@@ -208,6 +226,17 @@ class _Seen:
         for (folder, file_id), times in self.counted.items():
             for time17 in {t for t in times if times.count(t) > 1} & archived:
                 yield time17, f"file group {joined(folder, file_id)} has two files of {time17}"
+
+    def _visible(self) -> Iterator[tuple[str, str]]:
+        """Yield the newest commit before the first file that is not this table's."""
+        if self.foreign:
+            time17, what = min(self.foreign)
+            saved = {i.requested_time for i in self.listing.instants if i.action == "savepoint"}
+            before = (t for t in self.listing.commit_times if t < time17 and t not in saved)
+            yield (
+                max(before, default=""),
+                f"{what}: readers would show its rows. Move it out of the table",
+            )
 
     def orphans(self, start: str) -> list[str]:
         """Return the files of no commit that would be older than the timeline.

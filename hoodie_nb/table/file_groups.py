@@ -164,7 +164,7 @@ def table_folders(
         if marked:
             yield Folder(path, entries, True, True)
         elif counts:
-            belongs = _rows_name_folder(storage, path, entries, commits)
+            belongs = rows_name_folder(storage, path, entries, commits)
             yield Folder(path, entries, False, belongs)
 
 
@@ -187,9 +187,10 @@ def base_files(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Ent
             yield entry, name
 
 
-def _rows_name_folder(
+def rows_name_folder(
     storage: Storage, folder: str, entries: Iterable[Entry], commits: Commits
 ) -> bool:
+    """Whether the rows of the base files that count, if there are any, name the folder."""
     for entry, _ in base_files(entries, commits):
         path = joined(folder, entry.name)
         row = first_row(storage.fetch(path), [PARTITION_PATH])

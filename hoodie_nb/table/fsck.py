@@ -39,6 +39,7 @@ from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.restore_plan import read_plan as read_restore
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, joined
 from hoodie_nb.table.timeline import COMMITS, steadily
+from hoodie_nb.table.walk import other_table
 
 _ATTEMPTS = 3
 REPAIR = "call Table.open(path).repair()"
@@ -149,6 +150,13 @@ def _revived(path: str, replaced: Mapping[tuple[str, str], str]) -> Iterator[Fin
 def _one_folder(
     table: TableHandle, folder: Folder, known: Commits, named: set[str]
 ) -> Iterator[Finding]:
+    other = other_table(table.storage, folder.path)
+    if other is not None:
+        yield Finding(
+            f"folder {folder.path!r} is part of another table, {other!r}",
+            "move that table out of this one: readers may show its rows here",
+        )
+        return
     if not folder.is_partition:
         yield Finding(
             f"folder {folder.path!r} has copies of base files of another partition",

@@ -27,6 +27,13 @@ def walk_folders(storage: Storage) -> Iterator[tuple[str, list[Entry]]]:
                 folders.append(path)
 
 
+def other_table(storage: Storage, folder: str) -> str | None:
+    """Return the folder of another table that `folder` is in; None if it is in this table."""
+    parts = folder.split("/") if folder else []
+    above = ("/".join(parts[: count + 1]) for count in range(len(parts)))
+    return next((path for path in above if storage.entry(joined(path, META))), None)
+
+
 def _must_not_lead_out(storage: Storage, path: str) -> None:
     target = Path(os.path.realpath(storage.fetch(path)))
     if target.is_dir() and not target.is_relative_to(os.path.realpath(storage.root)):

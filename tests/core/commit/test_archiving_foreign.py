@@ -1,0 +1,91 @@
+"""Archiving deletes files of no commit only in partitions of this table."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from archives import FEW, active, archived, plant
+from tables import Model, without_meta
+from test_archiving import rows, seen
+from test_clean_plan import make, upsert
+
+from hoodie_nb import Table
+from hoodie_nb.table.fsck import fsck
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the base files below a folder."""
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*.parquet")}
+
+
+def another(tmp_path: Path, table: Table, kind: str) -> Path:
+    """Put files of another table into the table's folder; return the folder of them."""
+    if kind == "a table":
+        other = make(Path(table.path, "sub/other"))
+        upsert(other, 1, [0, 1, 2])
+        return Path(other.path)
+    other = make(tmp_path / "other")
+    upsert(other, 1, [1, 3])
+    folder = Path(table.path, "backup/b")
+    shutil.copytree(Path(other.path, "b"), folder)
+    if kind == "a backup":
+        (folder / ".hoodie_partition_metadata").unlink()
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["a table", "a backup", "a backup with metadata"])
+def test_other_tables_and_backups_are_never_deleted(tmp_path: Path, kind: str) -> None:
+    """They survive, no reader shows them, and the event says what keeps the commits."""
+    table, model = make(tmp_path / "t", **FEW), Model()
+    for number in range(2):
+        upsert(table, number, [0, 1])
+        model.upsert(rows([0, 1], number))
+    orphan = plant(table.path, active(table.path)[0])
+    folder = another(tmp_path, table, kind)
+    before = files(folder)
+    for number in range(2, 52):
+        upsert(table, number, [0])
+        model.upsert(rows([0], number))
+    assert before and files(folder) == before
+    assert seen(table) == model.snapshot() == without_meta(Table.open(table.path).to_arrow())
+    assert archived(table.path) and not orphan.exists() and len(active(table.path)) > 45
+    (why,) = {e.values["why"] for e in table.events.records("archive_postponed")}
+    assert str(folder.relative_to(table.path)).partition("/")[0] in why
+    assert "Move it out of the table" in why
+    shutil.move(folder, tmp_path / "elsewhere")
+    table.archive()
+    assert (
+        len(active(table.path)) == 2 and seen(table) == model.snapshot() and fsck(table.path) == []
+    )
+
+
+def test_fsck_reports_another_table_in_the_folder(tmp_path: Path) -> None:
+    """Its files are not to be deleted: the remedy is to move that table."""
+    table = make(tmp_path / "t")
+    upsert(table, 0, [0])
+    another(tmp_path, table, "a table")
+    stray = plant(table.path, active(table.path)[0])
+    found = [str(finding) for finding in fsck(table.path)]
+    assert [f for f in found if "another table, 'sub/other': move that table out" in f]
+    assert [f for f in found if f"{stray.name} is in no commit: delete it" in f]
+    assert not [f for f in found if "sub/other" in f and "delete it" in f]
+
+
+def test_orphans_of_a_first_write_into_a_partition_are_deleted(tmp_path: Path) -> None:
+    """A job that died left a partition with its metadata file, and a file that is damaged."""
+    table, model = make(tmp_path / "t", **FEW), Model()
+    upsert(table, 0, [0])
+    model.upsert(rows([0], 0))
+    folder = Path(table.path, "b")
+    folder.mkdir()
+    shutil.copy(Path(table.path, "a/.hoodie_partition_metadata"), folder)
+    orphan = plant(table.path, active(table.path)[0])
+    damaged = folder / orphan.name
+    damaged.write_bytes(b"PAR1")
+    for number in range(1, 8):
+        upsert(table, number, [0])
+        model.upsert(rows([0], number))
+    assert not damaged.exists() and not orphan.exists()
+    assert archived(table.path) and seen(table) == model.snapshot() and fsck(table.path) == []
