@@ -24,6 +24,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table.archived_commits import ArchivedCommits
 from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.storage import OURS, Storage, read_bytes
 
@@ -63,8 +64,13 @@ class Entry:
 class ProgressRecords:
     """The progress records of one table."""
 
-    def __init__(self, storage: Storage, rules: KeptRules | None = None) -> None:
-        self._storage, self._rules = storage, rules or KeptRules(storage)
+    def __init__(
+        self,
+        storage: Storage,
+        rules: KeptRules | None = None,
+        archive: ArchivedCommits | None = None,
+    ) -> None:
+        self._storage, self._rules, self._archive = storage, rules or KeptRules(storage), archive
 
     def _read(self, query_id: str) -> dict[str, Any]:
         path = _path(query_id)
@@ -159,10 +165,20 @@ class ProgressRecords:
         """Whether a checkpoint is recorded and its instant, if it had one, is in the table.
 
         `known` are the completed instants; an instant removed by a restore is not among them. Those
-        before `start`, the timeline's, were archived.
+        before `start`, the timeline's, were archived unless the archive shows that they were not.
         """
         entry = self.find(checkpoint)
-        return entry is not None and _is_in(entry, known, start)
+        return entry is not None and self._is_in(entry, known, start)
+
+    def _is_in(self, entry: Entry, known: Collection[str], start: str) -> bool:
+        """Whether an entry's instant, if it has one, is completed or was archived.
+
+        If the archive cannot say it, the entry itself does: it was recorded after the commit.
+        """
+        time17 = entry.instant_time
+        if time17 is None or time17 in known:
+            return True
+        return time17 < start and not (self._archive and self._archive.lacks(time17))
 
     def check_position(
         self, last: Checkpoint, known: Collection[str], start: str, *, kept: bool = False
@@ -173,9 +189,11 @@ class ProgressRecords:
         """
         newest = {e.batch_id: e for e in self.entries(last.query_id)}  # of repeated ones
         before = [e for e in newest.values() if e.batch_id <= last.batch_id]
-        lost = any(not _is_in(e, known, start) for e in before)
+        lost = any(not self._is_in(e, known, start) for e in before)
         if lost or not (kept or self.contains(last, known, start)):
-            rewound = _rewound(last, newest, known, start)
+            rewound = _rewound(
+                last, [n for n, e in newest.items() if not self._is_in(e, known, start)], newest
+            )
             raise InvalidTable(
                 f"batch {last.batch_id} of query {last.query_id} is not in the table, but the "
                 f"checkpoint folder continues with batch {last.batch_id + 1}: one of them was "
@@ -189,7 +207,7 @@ class ProgressRecords:
 
         `known` and `start` are as in `contains`.
         """
-        entries = (e for e in self.entries(checkpoint.query_id) if _is_in(e, known, start))
+        entries = (e for e in self.entries(checkpoint.query_id) if self._is_in(e, known, start))
         newest = max((e.batch_id for e in entries), default=-1)
         if checkpoint.batch_id <= newest:
             raise InvalidConfig(
@@ -220,21 +238,13 @@ def _path(query_id: str) -> str:
     return f"{FOLDER}/{query_id}.json"
 
 
-def _rewound(
-    last: Checkpoint, newest: Mapping[int, Entry], known: Collection[str], start: str
-) -> str:
+def _rewound(last: Checkpoint, lost: Collection[int], recorded: Collection[int]) -> str:
     """Return how to take the checkpoint folder back to the last batch in the table."""
-    lost = min((n for n, e in newest.items() if not _is_in(e, known, start)), default=None)
-    held = max((n for n in newest if lost is None or n < lost), default=last.batch_id)
+    first = min(lost, default=None)
+    held = max((n for n in recorded if first is None or n < first), default=last.batch_id)
     if held >= last.batch_id:
         return ""
     return (
         " (in the checkpoint folder: delete the files in `offsets` and `commits` whose number is "
         f"above {held}, the last batch in the table)"
     )
-
-
-def _is_in(entry: Entry, known: Collection[str], start: str) -> bool:
-    """Whether an entry's instant, if it has one, is completed or was archived."""
-    time17 = entry.instant_time
-    return time17 is None or time17 in known or time17 < start

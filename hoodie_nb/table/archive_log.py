@@ -125,9 +125,15 @@ def append(storage: Storage, folder: str, records: Sequence[Record], batch: int)
 
 def _files(storage: Storage, folder: str) -> Iterator[tuple[int, str]]:
     for name in storage.file_names(folder):
-        match = _NAME.fullmatch(name)
-        if match is not None:
-            yield int(match[1]), f"{folder}/{name}"
+        number = log_number(name)
+        if number is not None:
+            yield number, f"{folder}/{name}"
+
+
+def log_number(name: str) -> int | None:
+    """Return the number of a log file, from 1; None if it is not the name of one."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:

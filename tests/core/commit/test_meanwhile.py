@@ -76,7 +76,7 @@ def archive_beyond_savepoint(one: Life) -> None:
     meta = one.path / ".hoodie"
     (meta / f"{first}.savepoint").touch()
     (meta / "archived").mkdir(exist_ok=True)
-    (meta / "archived/.commits_.archive.1_1-0-1").write_bytes(b"x")
+    (meta / "archived/.commits_.archive.1_1-0-1").write_bytes(b"")
     forget(one, *ours)
 
 

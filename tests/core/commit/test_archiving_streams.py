@@ -1,0 +1,116 @@
+"""Streams beside archiving: a batch that was undone is not taken for an archived one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import lives
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from archives import FEW, active, archived
+from tables import hudi_rows, without_meta
+
+from hoodie_nb import Table
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.archived_commits import ArchivedCommits
+from hoodie_nb.table.handle import open_table
+
+
+def undo(root: Path, time17: str) -> None:
+    """Undo a commit as another engine does: its files and its instant go."""
+    for file in [*Path(root, ".hoodie").glob(f"{time17}.*"), *root.glob(f"*/*_{time17}.parquet")]:
+        file.unlink()
+
+
+def write(root: Path, count: int, first: int = 0) -> None:
+    """Write batches that are not of the stream."""
+    for number in range(first, first + count):
+        Table.open(root).upsert([{"id": "z", "p": "par0", "ts": 1000 + number, "v": number}])
+
+
+def of_stream(root: Path) -> list[str]:
+    """Return the rows that the stream has written, as both readers see them."""
+    found = without_meta(Table.open(root).to_arrow())
+    assert hudi_rows(root) == found
+    return [row for row in found if "'z'" not in row]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_undone_batch_is_replayed_after_the_timeline_moved_on(
+    tmp_path: Path, number: int
+) -> None:
+    """The archive has no commit of it, so that the batch is not in the table: it is repeated."""
+    root = lives.make(tmp_path / "t", **FEW)
+    write(root, 1)
+    lives.live(lives.opened(root), number + 1)
+    undone = active(root)[-1]
+    undo(root, undone)
+    write(root, 12)
+    assert undone < active(root)[0] and undone not in archived(root)
+    events = lives.live(lives.opened(root), number + 1)
+    assert len(events.records("batch_skipped")) == number
+    assert of_stream(root) == lives.MODELS[number + 1]
+    lives.live(lives.opened(root))
+    write(root, 6, 20)
+    events = lives.live(lives.opened(root))
+    assert len(events.records("batch_skipped")) == len(lives.BATCHES)
+    assert of_stream(root) == lives.MODELS[-1]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_stream_whose_archive_was_cleared_goes_on(tmp_path: Path, kept: bool) -> None:
+    """Of commits that are older than the archive the stream's record says that they are in."""
+    root = lives.make(tmp_path / "t", **FEW)
+    lives.live(lives.opened(root), 4)
+    write(root, 12)
+    (log,) = Path(root, ".hoodie/archived").glob(".commits*")
+    log.rename(log.with_name("moved"))
+    if kept:
+        write(root, 6, 20)
+        assert archived(root)
+    events = lives.live(lives.opened(root))
+    assert len(events.records("batch_skipped")) == 4
+    assert of_stream(root) == lives.MODELS[-1]
+
+
+def test_a_damaged_archive_refuses_a_batch_that_it_may_have(tmp_path: Path) -> None:
+    """It is neither skipped nor repeated; the error names the file and the remedies."""
+    root = lives.make(tmp_path / "t", **FEW)
+    lives.live(lives.opened(root), 2)
+    undo(root, active(root)[-1])
+    write(root, 12)
+    (log,) = Path(root, ".hoodie/archived").glob(".commits*")
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-100])
+    with pytest.raises(InvalidTable, match=r"archive\.1.* cannot be read .* restore that file"):
+        lives.live(lives.opened(root), 2)
+    log.write_bytes(whole)
+    lives.live(lives.opened(root), 2)
+    assert of_stream(root) == lives.MODELS[2]
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_the_archive_of_layout_2_is_asked(tmp_path: Path, version: int) -> None:
+    """Java's Parquet files name the archived commits; a damaged one is an error."""
+    root = lives.make(tmp_path / "t", version)
+    folder = root / ".hoodie/timeline/history"
+    folder.mkdir(exist_ok=True)
+    times = [f"2026112107000000{n}" for n in range(5)]
+    actions = pa.table(
+        {"instantTime": times, "action": ["commit", "clean", *["replacecommit"] * 3]}
+    )
+    pq.write_table(actions, folder / f"{times[0]}_{times[4]}_0.parquet")
+    shutil.copy(root / ".hoodie/hoodie.properties", folder / "_version_")
+
+    def lacks(time17: str) -> bool:
+        table = open_table(root)
+        return ArchivedCommits(table.storage, table.timeline).lacks(time17)
+
+    assert [lacks(t) for t in times] == [False, True, False, False, False]
+    assert lacks("20261121070000009") and not lacks("20261120000000000")
+    (folder / f"{times[0]}_{times[4]}_1.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InvalidTable, match="restore that file from a backup"):
+        lacks(times[1])
+    assert not lacks(times[2])
