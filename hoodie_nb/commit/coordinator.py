@@ -34,7 +34,7 @@ from hoodie_nb.commit.prepared import (
     verify,
 )
 from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.commit.publishing import publish
+from hoodie_nb.commit.publishing import not_published, publish
 from hoodie_nb.commit.recovery import Recovery
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, InvalidTable, WriteFailed
 from hoodie_nb.index.job_keys import add_instant
@@ -211,7 +211,8 @@ class WriteCoordinator(Recovery):
                 prepared()
             return self.complete([result], intake)
         except BaseException as error:
-            if self.table.timeline.completed(result.instant_time) is None:
+            unknown = isinstance(error, CommitFailed) and not error.retryable
+            if not unknown and self.table.timeline.completed(result.instant_time) is None:
                 message = self._roll_back_failed(error, result)
                 if isinstance(error, CommitFailed):
                     raise CommitFailed(message, retryable=True) from error
@@ -257,8 +258,7 @@ class WriteCoordinator(Recovery):
             try:
                 done = publish(self.table, self._events, last.pending, statuses, content)
             except OSError as error:
-                why = f"instant {time17} was not applied: {error}"
-                raise CommitFailed(why, retryable=True) from error
+                raise not_published(self.table, time17, error) from error
             failpoints.hit("coord.commit.post")
         self._settle(done, records, statuses if whole else [])  # files hold all parts
         self._events.emit(

@@ -37,8 +37,9 @@ from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.lost import ACCEPT, trace, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.restore_plan import read_plan as read_restore
+from hoodie_nb.table.rollback import was_rolled_back
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, joined
-from hoodie_nb.table.timeline import COMMITS, steadily
+from hoodie_nb.table.timeline import COMMITS, Instant, State, steadily
 from hoodie_nb.table.walk import other_table
 
 _ATTEMPTS = 3
@@ -85,7 +86,21 @@ def fsck(path: Address) -> list[Finding]:
 
 
 def _findings(table: TableHandle) -> list[Finding]:
-    return [*_leftovers(table), *_files(table), *_keys(table)]
+    return [*_leftovers(table), *_late(table), *_files(table), *_keys(table)]
+
+
+def _late(table: TableHandle) -> Iterator[Finding]:
+    """Find completed files that were written after another process had rolled their commit back."""
+    listing = table.timeline.refresh()
+    for done in listing.commits:
+        begun = Instant(done.requested_time, done.action, State.REQUESTED)
+        alone = listing.layout.file_name(begun) not in listing.names
+        if alone and was_rolled_back(table.storage, table.timeline, done.requested_time):
+            yield Finding(
+                f"{table.timeline.path(done)} was written after the commit was rolled back: its "
+                "writer had lost the lock, and got an error",
+                "delete that file; the data of that commit must be written again",
+            )
 
 
 def _leftovers(table: TableHandle) -> Iterator[Finding]:

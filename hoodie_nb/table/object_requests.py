@@ -1,18 +1,21 @@
 """Requests to an object store: its client, and the calls that `ObjectStorage` repeats."""
 
+import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import obstore
+from obstore import exceptions as of
 from obstore.store import from_url
 
-from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.storage import Entry
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
@@ -20,7 +23,7 @@ _CLIENT = {  # names of the HTTP client's options, as in other libraries of this
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"),
     *("read_timeout", "root_certificate", "pool_idle_timeout", "default_headers"),
 }
-_RETRY = {"max_retries": 6}
+_RETRIES, _PAUSE_S, _LONGEST_S = 6, 0.1, 3.0
 
 
 _used, _forked = False, False
@@ -70,8 +73,11 @@ def object_root(address: str) -> str:
     return f"{scheme}://{'/'.join(parts)}"
 
 
-def client_of(root: str, options: Mapping[str, str]) -> Any:  # noqa: ANN401 -- of several kinds
-    """Return the client of the store; InvalidConfig names an option, never its value."""
+def client_of(root: str, options: Mapping[str, str], limit_s: float | None = None) -> Any:  # noqa: ANN401
+    """Return the client of the store; InvalidConfig names an option, never its value.
+
+    With `limit_s`, a request has failed after so long, and the client does not repeat it.
+    """
     config, client = {}, dict[str, Any]()
     for name, value in options.items():
         plain = re.sub("^(aws|google|azure)_", "", name)
@@ -81,9 +87,13 @@ def client_of(root: str, options: Mapping[str, str]) -> Any:  # noqa: ANN401 -- 
             config[name] = value
     if root.startswith("s3") and not {"aws_copy_if_not_exists", "copy_if_not_exists"} & {*config}:
         config["aws_copy_if_not_exists"] = "multipart"
+    retries = _RETRIES
+    if limit_s is not None:
+        client["timeout"], retries = timedelta(seconds=limit_s), 0
+    retry = {"max_retries": retries}
     try:
         make: Any = from_url
-        return make(root, config=config, client_options=client, retry_config=_RETRY)
+        return make(root, config=config, client_options=client, retry_config=retry)
     except Exception as error:
         named = re.search(r"Configuration key: '(\w+)'", str(error))
         which = f"the option {named[1]!r}" if named else f"one of {sorted(options)}"
@@ -99,6 +109,34 @@ def reason_of(error: Exception) -> str:
     known = ("timed out", "timeout", "connection", "dns", "certificate", "HTTP")
     found = [word for word in known if word.lower() in text.lower()]
     return f"{found[0]} error" if found else type(error).__name__
+
+
+def repeated(attempt: Callable[[], Any], where: str, tries: int) -> Any:  # noqa: ANN401
+    """Return what `attempt` returns; repeat it if the store or the network failed."""
+    use_client()
+    for number in range(tries):
+        if number:
+            time.sleep(min(_PAUSE_S * 2**number, _LONGEST_S))
+        try:
+            return attempt()
+        except (of.PermissionDeniedError, of.UnauthenticatedError):
+            raise _refused(where) from None
+        except (of.GenericError, of.JoinError) as error:
+            reason = reason_of(error)
+            if reason in ("status 401", "status 403"):  # of a service for credentials
+                raise _refused(where) from None
+        except of.AlreadyExistsError:
+            raise FileExistsError(errno.EEXIST, "the object exists", where) from None
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "no such object or bucket", where) from None
+    raise OSError(errno.EIO, f"the store has failed {tries} times ({reason})", where)
+
+
+def _refused(where: str) -> InvalidTable:
+    return InvalidTable(
+        f"{where}: the store refuses the request: check the credentials in storage_options or the "
+        "environment, and what they are allowed to do"
+    )
 
 
 def entry_of(meta: Mapping[str, Any]) -> Entry:

@@ -22,10 +22,10 @@ server; not on Google's or Azure's stores.
 """
 
 import errno
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -46,13 +46,12 @@ from hoodie_nb.table.object_requests import (
     entry_of,
     first_below,
     object_root,
-    reason_of,
-    use_client,
+    repeated,
     versioned,
 )
 from hoodie_nb.table.storage import META, Entry
 
-_TRIES, _PAUSE_S, _PART_BYTES = 4, 0.2, 8 << 20
+_TRIES, _CHANGES, _PART_BYTES = 4, 10, 8 << 20
 _MARK = "hoodienbwriter"
 
 
@@ -63,7 +62,8 @@ class ObjectStorage:
         self, root: str, options: Mapping[str, str] | None = None, *, lease_s: float = 60.0
     ) -> None:
         self.root, self.lease_s, self._options = object_root(root), lease_s, {**(options or {})}
-        self._store = client_of(self.root, self._options)
+        self._store = client_of(self.root, self._options)  # it repeats requests, too
+        self._timely = client_of(self.root, self._options, self.lease_s / 6)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.root, self._options, self.lease_s)
@@ -77,25 +77,38 @@ class ObjectStorage:
             raise InvalidTable(f"path {path!r} points outside the table at {self.root}: refused")
         return path
 
-    def _ask(self, call: Callable[..., Any], path: str, *args: object, **options: object) -> Any:  # noqa: ANN401
+    def _ask(
+        self,
+        call: Callable[..., Any],
+        path: str,
+        *args: object,
+        store: object = None,
+        **options: object,
+    ) -> Any:  # noqa: ANN401
         """Send a request; repeat it if the store or the network failed. OSError in the end."""
-        where = f"{self.root}/{path}"
-        use_client()
-        for attempt in range(_TRIES):
-            try:
-                return call(self._store, path, *args, **options)
-            except (of.PermissionDeniedError, of.UnauthenticatedError):
-                raise _refused(where) from None
-            except (of.GenericError, of.JoinError) as error:
-                reason = reason_of(error)
-                if reason in ("status 401", "status 403"):  # of a service for credentials
-                    raise _refused(where) from None
-            except of.AlreadyExistsError:
-                raise FileExistsError(errno.EEXIST, "the object exists", where) from None
-            except FileNotFoundError:
-                raise FileNotFoundError(errno.ENOENT, "no such object or bucket", where) from None
-            time.sleep(_PAUSE_S * attempt)
-        raise OSError(errno.EIO, f"the store has failed {_TRIES} times ({reason})", where)
+        send = partial(call, store or self._store, path, *args, **options)
+        return repeated(send, f"{self.root}/{path}", _TRIES)
+
+    def _change(
+        self,
+        call: Callable[..., Any],
+        path: str,
+        *args: object,
+        new: bool = False,
+        timely: bool = True,
+        **options: object,
+    ) -> Any:  # noqa: ANN401
+        """Like `_ask`, and check the fence before every attempt.
+
+        Each attempt ends within the lease that was checked, unless `timely` is false.
+        """
+        store = self._timely if timely else self._store
+
+        def attempt() -> Any:  # noqa: ANN401
+            check_fence(self.root, new=new)
+            return call(store, path, *args, **options)
+
+        return repeated(attempt, f"{self.root}/{path}", _CHANGES if timely else _TRIES)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -145,31 +158,39 @@ class ObjectStorage:
     # --- changing -------------------------------------------------------------------------------
 
     def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
-        """Create or replace an object; FileExistsError if it must be `new` and exists."""
+        """Create or replace an object; FileExistsError if it must be `new` and exists.
+
+        Raises ConcurrentWriter if the lease was over before the answer: a new object may exist.
+        """
         key = self._key(path)
-        check_fence(self.root, new=new)
         try:
             if new:
-                self._create(key, content)
+                self._create(key, content, partial(self._change, new=True))
+                check_fence(self.root, new=True)  # the lease was ours when the store received it
             else:
-                self._ask(obstore.put, key, content, use_multipart=False)
+                self._change(obstore.put, key, content, use_multipart=False)
         except FileNotFoundError:
             raise InvalidTable(
                 f"{self.root}/{path} cannot be written, because there is no such bucket: create "
                 "it, or check the address"
             ) from None
 
-    def _create(self, key: str, content: bytes) -> str:
+    def _create(self, key: str, content: bytes, send: Callable[..., Any]) -> str:
         """Create an object and return its version; FileExistsError if another one exists."""
         mark = {_MARK: uuid.uuid4().hex}
-        try:
-            made = self._ask(obstore.put, key, content, mode="create", attributes=mark)
-        except FileExistsError:  # ours, if the answer to an earlier attempt was lost
-            there = self._ask(obstore.get, key, options={"head": True})
-            if there.attributes.get(_MARK) != mark[_MARK]:
-                raise
-            made = there.meta
-        return str(made["e_tag"])
+        for _ in range(_TRIES):
+            try:
+                made = send(obstore.put, key, content, mode="create", attributes=mark)
+            except FileExistsError:  # ours, if the answer to an earlier attempt was lost
+                try:
+                    there = self._ask(obstore.get, key, options={"head": True})
+                except FileNotFoundError:  # the store refused one of two at the same time
+                    continue
+                if there.attributes.get(_MARK) != mark[_MARK]:
+                    raise
+                made = there.meta
+            return str(made["e_tag"])
+        raise OSError(errno.EIO, "the store has a conflict with no object", f"{self.root}/{key}")
 
     def open_new(self, path: str) -> BinaryIO:
         """Open a local file that becomes the object when it is closed without an error.
@@ -181,23 +202,24 @@ class ObjectStorage:
         return cast(BinaryIO, ObjectFile(local_copies().place(key), lambda f: self._send(key, f)))
 
     def _send(self, key: str, local: str) -> None:
-        check_fence(self.root)
         if Path(local).stat().st_size <= _PART_BYTES:
-            version = self._create(key, Path(local).read_bytes())
+            version = self._create(key, Path(local).read_bytes(), self._change)
         else:  # its name has a random part, so no other writer has the same
+            check_fence(self.root)
             with suppress(FileNotFoundError):
                 self._ask(obstore.head, key)
                 raise FileExistsError(errno.EEXIST, "the object exists", f"{self.root}/{key}")
-            options = {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": 4}
-            version = self._ask(obstore.put, key, Path(local), **options)["e_tag"]
+            options: dict[str, Any] = {"use_multipart": True, "max_concurrency": 4}
+            options |= {"timely": False, "chunk_size": _PART_BYTES}
+            made = self._change(obstore.put, key, Path(local), **options)
+            version = made["e_tag"]
         local_copies().add(self.root, key, str(version), local)
 
     def publish(self, staged: str, target: str) -> None:
         """Publish a staged file as `target`; an equal file there is fine, another is an error."""
         source, key = self._key(staged), self._key(target)
-        check_fence(self.root)
         try:
-            self._ask(obstore.copy, source, key, overwrite=False)
+            self._change(obstore.copy, source, key, overwrite=False, new=True)  # three requests
         except FileExistsError:
             if not self._same(source, key):
                 raise
@@ -227,14 +249,14 @@ class ObjectStorage:
         if tree:
             keys = self._ask(all_below, key)
             for start in range(0, len(keys), 1000):
-                self._ask(delete, "", keys[start : start + 1000])
+                self._change(delete, "", keys[start : start + 1000])
             if keys:
                 return True
         try:
             self._ask(obstore.head, key)
         except FileNotFoundError:
             return False
-        self._ask(delete, "", [key])
+        self._change(delete, "", [key])
         local_copies().forget(self.root, key)
         return True
 
@@ -252,23 +274,22 @@ class ObjectStorage:
 
         `content` must be unlike any other. Returns the new version.
         """
-        key = self._key(path)
-        try:
-            if version is None:
-                return self._create(key, content)
-            return str(self._ask(obstore.put, key, content, mode={"e_tag": version})["e_tag"])
-        except FileExistsError:
-            return None
-        except of.PreconditionError:
-            there = self.read_version(path)  # ours, if the answer to an earlier attempt was lost
-            return there.version if there is not None and there.content == content else None
-
-
-def _refused(where: str) -> InvalidTable:
-    return InvalidTable(
-        f"{where}: the store refuses the request: check the credentials in storage_options or the "
-        "environment, and what they are allowed to do"
-    )
+        key, send = self._key(path), partial(self._ask, store=self._timely)
+        if version is None:
+            try:
+                return self._create(key, content, send)
+            except FileExistsError:
+                return None
+        for _ in range(_TRIES):
+            try:
+                return str(send(obstore.put, key, content, mode={"e_tag": version})["e_tag"])
+            except (FileExistsError, of.PreconditionError):
+                there = self.read_version(path)  # ours, if the answer to an attempt was lost
+                if there is not None and there.content == content:
+                    return there.version
+                if there is None or there.version != version:
+                    return None  # else the store refused one of two at the same time: once more
+        return None
 
 
 def _restored(root: str, options: Mapping[str, str], lease_s: float) -> ObjectStorage:

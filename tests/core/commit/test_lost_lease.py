@@ -1,0 +1,85 @@
+"""A writer whose request is late: another process has its lock when the store receives it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from core.faulty_objects import end_holder
+from s3_server import Proxy, S3Server
+from tables import schema_of
+
+import hoodie_nb as hn
+from hoodie_nb.commit import lock
+from hoodie_nb.commit.lease import Lease
+from hoodie_nb.table.object_storage import ObjectStorage
+
+COMPLETED = re.compile(r"/\.hoodie/\d{17}\.commit(\?|$)")
+Rows = list[dict[str, object]]
+
+
+def rows(first: int, last: int, ts: int) -> Rows:
+    """Return rows of two partitions."""
+    return [{"id": f"k{i}", "p": f"par{i % 2}", "ts": ts, "v": ts} for i in range(first, last)]
+
+
+class Other:
+    """Another process that writes the table while a request of the first is on its way.
+
+    Its lock is in this process under another address of the same table.
+    """
+
+    def __init__(self, server: S3Server) -> None:
+        self.root, self.options, self.came = server.new_root(), server.options, 0
+
+    def writes(self) -> None:
+        """Take the lock, as if the first one's lease had expired, and write."""
+        self.came += 1
+        held = lock._tables[self.root].file
+        assert isinstance(held, Lease)
+        held._sent_s -= 61
+        storage = ObjectStorage(self.root, self.options)
+        end_holder(storage)
+        same = self.root.replace("s3://", "s3a://")
+        hn.Table.open(same, storage_options=self.options).upsert(rows(100, 104, 5))
+
+
+def trial(server: S3Server, how: str | None, wanted: Callable[[str, str], bool]) -> hn.Table:
+    """Let one request wait until another process has written; return the table of a new reader."""
+    other = Other(server)
+    with Proxy(server) as proxy:
+        table = hn.Table.create(
+            other.root, schema=schema_of(), record_key="id", partition_by="p", ordering="ts",
+            storage_options=proxy.options,
+        )  # fmt: skip
+        table.upsert(rows(0, 10, 1))
+
+        def fails(_: int, method: str, path: str) -> str | None:
+            if other.came or not wanted(method, path):
+                return None
+            other.writes()
+            return how
+
+        proxy.fails = fails
+        with pytest.raises((hn.CommitFailed, hn.ConcurrentWriter)) as caught:
+            table.upsert(rows(0, 20, 2))
+    assert other.came == 1
+    found = hn.Table.open(other.root, storage_options=server.options)
+    assert found.to_arrow().num_rows == 14, "the first one's write is not applied"
+    found.__dict__["error"] = caught.value
+    return found
+
+
+def test_a_request_that_was_lost_is_not_repeated_after_the_lease(s3_server: S3Server) -> None:
+    """The completed file is not sent again when another process has written meanwhile."""
+    trial_of = lambda method, path: method == "PUT" and bool(COMPLETED.search(path))  # noqa: E731
+    found = trial(s3_server, "before", trial_of)
+    assert len(found.history()) == 2
+    assert found.fsck() == []
+
+
+def test_a_completed_file_that_arrives_late_is_an_error(s3_server: S3Server) -> None:
+    """The write raises what is known, readers are right, and `fsck` names the file."""
+    found = trial(s3_server, None, lambda m, path: m == "PUT" and bool(COMPLETED.search(path)))
+    assert ["rolled back" in str(finding) for finding in found.fsck()] == [True]
