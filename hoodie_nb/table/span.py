@@ -4,7 +4,7 @@ The commits name the file groups that they wrote or replaced; no other partition
 also name the slice that each group had before; of one that was only replaced, earlier commits do.
 A slice that is no longer on disk (Hudi's cleaner removed it, or it was lost) is reported, never
 replaced by an older one. Commits that were archived are not read; a span that may contain one is
-refused.
+refused, unless it begins at the start and the snapshot at its end is whole.
 
 *Source:* HoodieWriteStat.prevCommit, HoodieReplaceCommitMetadata, IncrementalRelation.
 """
@@ -19,7 +19,7 @@ from hoodie_nb.table.avro_file import decode
 from hoodie_nb.table.clean_records import earliest_hint
 from hoodie_nb.table.file_groups import BaseFileName, FileGroups, FileSlice, load_file_groups
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import parse_time
+from hoodie_nb.table.read import parse_time, slices_as_of
 from hoodie_nb.table.restore_plan import refuse_undone
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
@@ -83,8 +83,8 @@ class Span:
         """Return the slices to compare, partition by partition."""
         commits = self.table.timeline.completed_commits()
         writes = self._writes(commits)
-        self._refuse_archived(commits, writes)
-        before, after = FileGroups(), self._slices(self.last, writes if self.first else None)
+        self._refuse_archived(writes)
+        before, after = FileGroups(), self._after(writes)
         if self.first:
             before = self._slices(self.first, writes)
         else:
@@ -123,6 +123,12 @@ class Span:
                 if name is not None:
                     yield (folder, name.file_id), stat
 
+    def _after(self, writes: Mapping[Group, object]) -> FileGroups:
+        """Return the slices at the end; InvalidConfig if those of archived commits are gone."""
+        if not self.first and self.table.timeline.archived():
+            return slices_as_of(self.table, self.last)
+        return self._slices(self.last, writes if self.first else None)
+
     def _slices(self, time17: str, writes: Mapping[Group, object] | None) -> FileGroups:
         folders = None if writes is None else sorted({folder for folder, _ in writes})
         storage, timeline = self.table.storage, self.table.timeline
@@ -139,13 +145,13 @@ class Span:
                     "them), or wait until it is completed or rolled back"
                 )
 
-    def _refuse_archived(self, commits: Sequence[Instant], writes: Mapping[Group, _Writes]) -> None:
+    def _refuse_archived(self, writes: Mapping[Group, _Writes]) -> None:
         """Raise InvalidConfig if commits of the span, or files as of its end, may be unknown."""
         timeline = self.table.timeline
         oldest = timeline.start(timeline.listing)
         if oldest and oldest <= self.first:
             return
-        if oldest and not self.first and commits[-1].requested_time <= self.last:
+        if oldest and not self.first and oldest <= self.last:
             return  # all rows are inserts
         earlier = any(w.before and "" < w.before[0] < oldest for w in writes.values())
         if earlier or timeline.archived():

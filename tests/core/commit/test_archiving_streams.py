@@ -11,10 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from archives import FEW, active, archived
 from tables import hudi_rows, without_meta
+from test_clean_plan import make, upsert
 
 from hoodie_nb import Table
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.runners.spark_source import ChangeStream
 from hoodie_nb.table.archived_commits import ArchivedCommits
+from hoodie_nb.table.changes import changes_schema
 from hoodie_nb.table.handle import open_table
 
 
@@ -114,3 +117,32 @@ def test_the_archive_of_layout_2_is_asked(tmp_path: Path, version: int) -> None:
     with pytest.raises(InvalidTable, match="restore that file from a backup"):
         lacks(times[1])
     assert not lacks(times[2])
+
+
+def inserted(stream: ChangeStream, end: dict[str, str]) -> list[str]:
+    """Return the rows that a stream reads from the start up to an offset."""
+    found = pa.Table.from_batches(
+        batch for part in stream.partitions({"instant": ""}, end) for batch in stream.read(part)
+    )
+    names = [name for name in found.column_names if not name.startswith("_")]
+    return sorted(map(str, found.select(names).to_pylist()))
+
+
+def test_a_first_batch_is_repeated_after_commits_were_archived(tmp_path: Path) -> None:
+    """A stream of changes repeats all rows as of its end, until a clean deletes files of them."""
+    table = make(tmp_path / "t", **FEW | {"hoodie.clean.commits.retained": 3})
+    for number in range(8):
+        upsert(table, number, [number % 3])
+    columns = changes_schema(open_table(table.path))
+    stream = ChangeStream(table.path, columns, "earliest")
+    assert archived(table.path) and stream.initialOffset() == {"instant": ""}
+    end = stream.latestOffset({"instant": ""}, None)
+    before = inserted(stream, end)
+    assert len(before) == 3
+    upsert(table, 50, [1])
+    upsert(table, 51, [1])
+    assert inserted(ChangeStream(table.path, columns, "earliest"), end) == before
+    for number in range(52, 60):
+        upsert(table, number, [1])
+    with pytest.raises(InvalidConfig, match="new checkpoint folder"):
+        inserted(stream, end)

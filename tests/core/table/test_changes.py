@@ -592,7 +592,9 @@ def test_a_span_with_archived_commits_is_refused(changing: Changing) -> None:
             changing.changes(since)
         assert f"give {times[2]} or a later time" in str(error.value)
     with pytest.raises(InvalidConfig, match="were archived"):
-        changing.changes(None, times[2])  # its files may have been cleaned
+        changing.changes(None, times[1])
+    inserts = [("insert", "a", "x", 2), *(("insert", f"k{n}", "x", n) for n in range(3))]
+    assert changing.changes(None, times[2]) == inserts
     assert changing.changes(times[2]) == [("insert", "k3", "x", 3), ("update", "a", "x", 3)]
     assert len(changing.changes(None)) == 5
     changing.upsert(("b", "y", 1))  # in a partition of its own
