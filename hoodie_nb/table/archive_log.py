@@ -10,8 +10,8 @@ The header maps 2 to the schema, the footer is empty, and the last number is the
 block. The content is <4: version 3> <4: records> and for each record <4: size> and its bytes. All
 numbers are big-endian.
 
-Blocks are added to the newest file until it has a megabyte. An instant that is in that file already
-is not added again: a crash may leave it on the timeline.
+Blocks are added to the newest file until it has a megabyte. An instant that is in the newest files
+already is not added again: a crash may leave it on the timeline.
 
 *Source:* HoodieLogFormatWriter, HoodieAvroDataBlock, MetadataConversionUtils.
 """
@@ -38,6 +38,7 @@ _NAME = re.compile(r"\.commits_\.archive\.(\d+)(?:_\d+-\d+-\d+)?")
 _BLOCK_VERSION, _CONTENT_VERSION, _DATA, _SCHEMA_KEY = 1, 3, 3, 2
 _LARGEST = 1 << 20
 Record = dict[str, Any]
+Identity = tuple[Any, ...]  # of a record: time, action and state
 _FIELDS = {  # of an instant's record: by action, what its requested, inflight and completed file is
     "commit": ("", "hoodieCommitMetadata", "hoodieCommitMetadata"),
     "replacecommit": (
@@ -105,15 +106,16 @@ def _content(content: bytes) -> Any:  # noqa: ANN401 -- a record of any schema
 def append(storage: Storage, folder: str, records: Sequence[Record], batch: int) -> str:
     """Add records to the archive durably, in blocks of `batch`; return the path of the file."""
     storage.make_folder(folder)
-    number, path = max(_files(storage, folder), default=(0, ""))
-    content, known = b"", set()
-    entry = storage.entry(path) if path else None
-    if entry is not None and entry.size_bytes < _LARGEST:
-        content = read_bytes(storage, path)
-        try:
-            known = {*map(_identity, read_blocks(content))}
-        except ValueError:  # another engine died while it wrote this file
-            content = b""
+    files = sorted(_files(storage, folder), reverse=True)
+    number, path = files[0] if files else (0, "")
+    content, known, wanted = b"", set[Identity](), {*map(_identity, records)}
+    for _, at in files:
+        found, whole = _identities(read := read_bytes(storage, at))
+        if at == path and whole and len(read) < _LARGEST:
+            content = read
+        known |= found
+        if whole and wanted.isdisjoint(found):
+            break  # what a crash has left is in the newest files
     new = [record for record in records if _identity(record) not in known]
     if not content:
         path = f"{folder}/.commits_.archive.{number + 1}_1-0-1"
@@ -121,6 +123,16 @@ def append(storage: Storage, folder: str, records: Sequence[Record], batch: int)
         blocks = (new[at : at + batch] for at in range(0, len(new), batch))
         storage.put(path, content + b"".join(map(_block, blocks)), new=not content)
     return path
+
+
+def _identities(content: bytes) -> tuple[set[Identity], bool]:
+    """Return what a file has, and whether it is whole: another engine may have died in it."""
+    found: set[Identity] = set()
+    try:
+        found.update(map(_identity, read_blocks(content)))
+    except ValueError:
+        return found, False
+    return found, True
 
 
 def _files(storage: Storage, folder: str) -> Iterator[tuple[int, str]]:
@@ -136,7 +148,7 @@ def log_number(name: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:
+def _identity(record: Mapping[str, Any]) -> Identity:
     return record["commitTime"], record["actionType"], record["actionState"]
 
 

@@ -34,7 +34,7 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.archive_log import archived_records
 from hoodie_nb.table.clean_plan import COMMITS_POLICY, Retention, earliest_to_retain
 from hoodie_nb.table.file_groups import BaseFileName, Commits
-from hoodie_nb.table.lost import trace
+from hoodie_nb.table.lost import traces
 from hoodie_nb.table.orphans import elsewhere, why_not_ours
 from hoodie_nb.table.storage import Entry, joined
 from hoodie_nb.table.timeline import COMMITS, Instant, Listing, State
@@ -244,9 +244,10 @@ class _Seen:
         Raises InvalidTable if their instant was completed, or may have been.
         """
         found = {path: time17 for path, time17 in self.unknown.items() if time17 < start}
+        known = traces(self.table, {*found.values()})
         completed = _archived_commits(self.table) if found else frozenset[str]()
         for path, time17 in sorted(found.items()):
-            why = trace(self.table, time17)
+            why = known.get(time17)
             if time17 in completed:
                 why = "it was archived, beyond a savepoint that is deleted"
             if why is not None:

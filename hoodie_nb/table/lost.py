@@ -26,8 +26,9 @@ HoodieTimelineArchiver, HoodieWriteStat.prevCommit, WriteMarkers.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,15 @@ def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]], groups: Fi
 
 def trace(table: TableHandle, time17: str) -> str | None:
     """Return the commit or record that shows that an instant was completed; None if none does."""
-    return next(_in_commits(table, time17), None) or next(_in_records(table, time17), None)
+    return traces(table, [time17]).get(time17)
+
+
+def traces(table: TableHandle, times: Collection[str]) -> dict[str, str]:
+    """Return of each instant that was completed what `trace` does; each commit is read once."""
+    found: dict[str, str] = {}
+    for time17, what in itertools.chain(_in_commits(table, times), _in_records(table, times)):
+        found.setdefault(time17, what)
+    return found
 
 
 def refuse_vanished(table: TableHandle, pending: Instant) -> None:
@@ -179,26 +188,29 @@ def refuse_archived_later(table: TableHandle) -> None:
             )
 
 
-def _in_commits(table: TableHandle, time17: str) -> Iterator[str]:
+def _in_commits(table: TableHandle, times: Collection[str]) -> Iterator[tuple[str, str]]:
+    oldest = min(times, default="9")
     for newer in table.timeline.completed_commits():
-        if newer.requested_time > time17:
+        if newer.requested_time > oldest:
             commit = table.commit_metadata(newer)
-            stats = (stat for stats in commit.stats.values() for stat in stats)
-            if any(stat.get("prevCommit") == time17 for stat in stats):
-                yield f"commit {newer.requested_time} builds on it"
-            if any(f'"{time17}"' in text for text in commit.extra.values()):
-                yield f"commit {newer.requested_time} names it"
+            built_on = {s.get("prevCommit") for stats in commit.stats.values() for s in stats}
+            for time17 in (t for t in times if t < newer.requested_time):
+                if time17 in built_on:
+                    yield time17, f"commit {newer.requested_time} builds on it"
+                if any(f'"{time17}"' in text for text in commit.extra.values()):
+                    yield time17, f"commit {newer.requested_time} names it"
 
 
-def _in_records(table: TableHandle, time17: str) -> Iterator[str]:
+def _in_records(table: TableHandle, times: Collection[str]) -> Iterator[tuple[str, str]]:
     for folder in _RECORDS:
         for entry in table.storage.list_folder(folder):
             path = f"{folder}/{entry.name}"
-            if entry.is_folder or entry.name.startswith(time17):  # its own prepared record
+            if entry.is_folder or not times:
                 continue
             with contextlib.suppress(FileNotFoundError):  # a writer may be running during `fsck`
-                if f'"{time17}"'.encode() in read_bytes(table.storage, path):
-                    yield f"{path} names it"
+                content = read_bytes(table.storage, path)
+                named = (t for t in times if not entry.name.startswith(t))  # its prepared record
+                yield from ((t, f"{path} names it") for t in named if f'"{t}"'.encode() in content)
 
 
 def _in_partitions(table: TableHandle, time17: str) -> Iterator[str]:

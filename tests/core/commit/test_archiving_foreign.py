@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from archives import FEW, active, archived, plant
@@ -12,7 +14,12 @@ from test_archiving import rows, seen
 from test_clean_plan import make, upsert
 
 from hoodie_nb import Table
+from hoodie_nb.table.archive_log import append, record_of
+from hoodie_nb.table.archive_plan import plan_archive
 from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.instant import Instant, State
+from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.table.storage import Storage
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -89,3 +96,49 @@ def test_orphans_of_a_first_write_into_a_partition_are_deleted(tmp_path: Path) -
         model.upsert(rows([0], number))
     assert not damaged.exists() and not orphan.exists()
     assert archived(table.path) and seen(table) == model.snapshot() and fsck(table.path) == []
+
+
+class Counted:
+    """A storage that counts how often each file of the timeline is read."""
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner, self.root = inner, inner.root
+        self.read: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def fetch(self, path: str) -> str:
+        """Return where a file can be read."""
+        self.read[path] += path.endswith(".commit")
+        return self._inner.fetch(path)
+
+
+def test_many_orphans_cost_one_pass_over_the_commits(tmp_path: Path) -> None:
+    """Each commit is read a few times, however many files of no commit there are."""
+    table = make(tmp_path / "t", **{"hoodie.archive.automatic": "false"})
+    for number in range(80):
+        upsert(table, number, [number % 5])
+    first = int(active(table.path)[0])
+    orphans = [plant(table.path, str(first + number)) for number in range(40)]
+    reader = Table.open(table.path)
+    handle = reader._handle
+    handle.storage = handle.timeline._storage = counted = Counted(handle.storage)
+    plan = plan_archive(handle)
+    assert {*plan.orphans} == {f"{file.parent.name}/{file.name}" for file in orphans}
+    assert len(counted.read) >= 79 and max(counted.read.values()) <= 3
+
+
+def test_what_a_crash_left_in_a_large_file_is_not_added_twice(tmp_path: Path) -> None:
+    """The newest files are asked whatever their size, also after a second crash."""
+    storage = LocalStorage(tmp_path)
+
+    def record(number: int, size: int = 0) -> dict[str, Any]:
+        text = f'{{"partitionToWriteStats": {{}}, "extraMetadata": {{"pad": "{"x" * size}"}}}}'
+        done = Instant(f"2026112107000000{number}", "commit", State.COMPLETED, None)
+        return record_of(done, text.encode(), "here")
+
+    for numbers in ([1, 2], [1, 2], [1, 2, 3], [1, 2, 3, 4]):
+        append(storage, ".hoodie/archived", [record(n, 700_000) for n in numbers], 10)
+    assert archived(tmp_path) == [f"2026112107000000{n}" for n in (1, 2, 3, 4)]
+    assert len({*tmp_path.glob(".hoodie/archived/.commits*")}) == 2
