@@ -119,8 +119,9 @@ def test_many_orphans_cost_one_pass_over_the_commits(tmp_path: Path) -> None:
     table = make(tmp_path / "t", **{"hoodie.archive.automatic": "false"})
     for number in range(80):
         upsert(table, number, [number % 5])
-    first = int(active(table.path)[0])
-    orphans = [plant(table.path, str(first + number)) for number in range(40)]
+    done = [int(time17) for time17 in active(table.path)]
+    free = [time for time in range(done[0], done[0] + 60) if time + 1 not in done][:40]
+    orphans = [plant(table.path, str(time)) for time in free]
     reader = Table.open(table.path)
     handle = reader._handle
     handle.storage = handle.timeline._storage = counted = Counted(handle.storage)
