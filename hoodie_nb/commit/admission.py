@@ -137,6 +137,13 @@ class Admission:
         if shape.index == "state":
             entries = self._coordinator.progress.entries(query_id)
             written = [e.instant_time for e in entries if e.instant_time is not None]
+            undone = next((time for time in written if time.startswith("undone")), None)
+            if undone:
+                raise InvalidTable(
+                    f"{self.table.storage.root}: batches of this query were {undone}, and the "
+                    "state of index='state' does not know where their keys are now: continue "
+                    "with index='bloom+state'"
+                )
             check_instants(shape.state_folder, written)
 
     def check_folders(self, partitions: Collection[str]) -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.restoring import restore as execute
 from hoodie_nb.display import card
+from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.settling import settle
@@ -61,6 +62,7 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
         table.reload()
     else:
         settle(coordinator, events)
+        _refuse_unsettled(coordinator)
     with table.timeline.listed_once():
         plan = plan_restore(table, commit_as_of(table, to))
         shown = _shown(table, plan)
@@ -69,6 +71,18 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
         done = execute(table, plan, events.emit)
     coordinator.catch_up()  # marks the undone checkpoints
     return Restored(shown.to, shown.commits, shown.files, shown.size_bytes, done.requested_time)
+
+
+def _refuse_unsettled(coordinator: WriteCoordinator) -> None:
+    """Raise WriteFailed if a checkpoint has a record left: it would be committed again later."""
+    coordinator.forget_records()
+    left = sorted({r.instant_time for r in coordinator.prepared.all()})
+    if left or coordinator.sealed.all():
+        raise WriteFailed(
+            f"{coordinator.table.storage.root}: a finished checkpoint "
+            f"({', '.join(left) or 'sealed'}) could not be settled (see the event "
+            "settling_postponed), so nothing was restored: try again"
+        )
 
 
 def _shown(table: TableHandle, plan: RestorePlan) -> Restored:

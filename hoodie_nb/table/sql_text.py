@@ -6,9 +6,10 @@
 | values | numbers, texts, TRUE, FALSE, NULL, DATE '...', TIMESTAMP '...' |
 | columns | by name, also in backticks, and fields of structs: place.city |
 
-A text or number takes the type of the column that it is compared with: `'2013-01-02'` is a date for
-a column of dates. The meaning is SQL's: what is compared with null is unknown, and unknown is not
-true. NaN is equal to nothing, as in Arrow.
+A text takes the type of the column that it is compared with: `'2013-01-02'` is a date for a column
+of dates. Numbers are exact: 0.1 is a decimal, unless it meets a column of floats. The meaning is
+SQL's: what is compared with null is unknown, and unknown is not true. But as in Arrow, NaN is equal
+to nothing, and neither less nor greater; in Spark it equals itself and is the greatest number.
 
 **Caveats**: all other syntax is refused by name; an expression of pyarrow.compute can say more.
 *Source:* Spark SQL's grammar, as sqlglot parses it.
@@ -16,6 +17,7 @@ true. NaN is equal to nothing, as in Arrow.
 
 import datetime as dt
 import operator
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -28,19 +30,19 @@ from sqlglot import exp
 from hoodie_nb.errors import InvalidConfig
 
 _EXAMPLE = "day >= '2013-01-02' AND delay IS NOT NULL"
-_BINARY: dict[type, Callable[[Any, Any], pc.Expression]] = {
-    exp.And: operator.and_,
-    exp.Or: operator.or_,
+_Two = dict[type, Callable[[Any, Any], pc.Expression]]
+_LOGICAL: _Two = {exp.And: operator.and_, exp.Or: operator.or_}
+_COMPARED: _Two = {
     exp.EQ: operator.eq,
     exp.NEQ: operator.ne,
     exp.LT: operator.lt,
     exp.LTE: operator.le,
     exp.GT: operator.gt,
     exp.GTE: operator.ge,
-    exp.Add: operator.add,
-    exp.Sub: operator.sub,
-    exp.Mul: operator.mul,
 }
+_COMPUTED: _Two = {exp.Add: operator.add, exp.Sub: operator.sub, exp.Mul: operator.mul}
+_BINARY = {**_LOGICAL, **_COMPARED, **_COMPUTED}
+_DOUBLE = pa.float64()
 _ARGUMENTS = {  # what this module knows of a node; one with more is refused, not misread
     exp.Paren: {"this"},
     exp.Not: {"this"},
@@ -56,7 +58,7 @@ _ARGUMENTS = {  # what this module knows of a node; one with more is refused, no
     exp.Cast: {"this", "to"},
     **{kind: {"this", "expression"} for kind in _BINARY},
 }
-_UNKNOWN = pa.null()
+_UNKNOWN, _DAY = pa.null(), re.compile(r"\d{4}-\d\d-\d\d")
 _TIMES = {"DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us"), "TIMESTAMPTZ": pa.timestamp("us")}
 
 
@@ -89,10 +91,10 @@ class _Reader:
     def read(self, node: Any, kind: pa.DataType = _UNKNOWN) -> pc.Expression:  # noqa: ANN401
         """Return a node as an expression; its literals get the type `kind`, if one is known."""
         self._check(node)
+        if type(node) in _LOGICAL:
+            return _LOGICAL[type(node)](self.read(node.this), self.read(node.expression))
         if type(node) in _BINARY:
-            kinds = (self._kind(node.this), self._kind(node.expression))
-            kind = next((found for found in kinds if found != _UNKNOWN), kind)
-            return _BINARY[type(node)](self.read(node.this, kind), self.read(node.expression, kind))
+            return _BINARY[type(node)](*self._sides(node, node.this, node.expression))
         match node:
             case exp.Paren():
                 return self.read(node.this, kind)
@@ -102,18 +104,32 @@ class _Reader:
                 return pc.field(*(part.name for part in node.parts))
             case exp.Is() if isinstance(node.expression, exp.Null):
                 return self.read(node.this).is_null()
-            case exp.In():
-                kind = self._kind(node.this)
-                values = [self.read(value, kind) for value in node.expressions]
-                return _any_of([self.read(node.this) == value for value in values])
+            case exp.Neg() if not isinstance(node.this, exp.Literal):
+                return pc.negate_checked(self.read(node.this, kind))
+            case exp.In() if node.expressions:
+                pairs = (self._sides(node, node.this, value) for value in node.expressions)
+                return _any_of([one == other for one, other in pairs])
             case exp.Between():
-                kind, value = self._kind(node.this), self.read(node.this)
-                low, high = (self.read(node.args[end], kind) for end in ("low", "high"))
-                return (value >= low) & (value <= high)
-            case exp.Like() if isinstance(node.expression, exp.Literal):
+                low, high = node.args["low"], node.args["high"]
+                value, least = self._sides(node, node.this, low)
+                same, most = self._sides(node, node.this, high)
+                return (value >= least) & (same <= most)
+            case exp.Like() if _is_pattern(node.expression):
                 found = pc.match_like(self.read(node.this), node.expression.name)
                 return ~found if node.args.get("negate") else found
         return pc.scalar(_value(node, kind))
+
+    def _sides(self, node: Any, one: Any, other: Any) -> list[pc.Expression]:  # noqa: ANN401
+        """Return two operands, of types that Arrow compares without a loss."""
+        if type(node) not in _COMPUTED and node.find(exp.Column) is None:
+            raise _NotSupported(f"{node.sql('spark')[:100]} compares two constants")
+        kinds = [self._kind(side) for side in (one, other)]
+        known = next((kind for kind in kinds if kind != _UNKNOWN), _UNKNOWN)
+        sides = [self.read(side, known) for side in (one, other)]
+        if not any(map(pa.types.is_floating, kinds)):
+            return sides
+        mixed = [pa.types.is_floating(k) or pa.types.is_integer(k) for k in kinds]
+        return [s.cast(_DOUBLE) if m else s for s, m in zip(sides, mixed, strict=True)]
 
     def _check(self, node: Any) -> None:  # noqa: ANN401
         given = {name for name, value in node.args.items() if value not in (None, False, [])}
@@ -165,14 +181,23 @@ def _value(node: Any, kind: pa.DataType) -> pa.Scalar:  # noqa: ANN401
     raise _NotSupported(f"{node.sql('spark')[:100]} is not supported in text")
 
 
+def _is_pattern(node: Any) -> bool:  # noqa: ANN401
+    """Whether a node is a text that does not end in the middle of an escape."""
+    if not (isinstance(node, exp.Literal) and node.is_string):
+        return False
+    return (len(node.name) - len(node.name.rstrip("\\"))) % 2 == 0
+
+
 def _number(text: str, kind: pa.DataType) -> pa.Scalar:
-    if pa.types.is_decimal(kind):
-        return pa.scalar(Decimal(text))
-    whole = text.removeprefix("-").isdigit()
-    return pa.scalar(int(text) if whole else float(text))
+    if pa.types.is_floating(kind):
+        return pa.scalar(float(text), _DOUBLE)
+    whole = text.removeprefix("-").isdigit() and pa.types.is_integer(kind)
+    return pa.scalar(int(text) if whole else Decimal(format(Decimal(text), "f")))
 
 
 def _moment(text: str, kind: pa.DataType) -> pa.Scalar:
+    if not _DAY.match(text):
+        raise _NotSupported(f"{text!r} is no date or time such as '2013-01-02'")
     if pa.types.is_date(kind):
         return pa.scalar(dt.date.fromisoformat(text), kind)
     moment = dt.datetime.fromisoformat(text)

@@ -120,6 +120,21 @@ def test_a_failure_anywhere_in_a_restore_leaves_a_state_of_the_past(
     assert True in planned and len(planned) > 20
 
 
+@pytest.mark.parametrize("how", ["error", "error_after", "before"])
+def test_a_failure_while_a_checkpoint_is_prepared_does_not_bring_it_back(
+    new_folder: Callable[[], Path], tmp_path: Path, how: str
+) -> None:
+    """The prepared checkpoint is settled first; if that is postponed, nothing is restored."""
+    source, last = make(new_folder() / "t"), len(BATCHES) - 1
+    live(opened(source), commit_on="checkpoint", notified=last)
+    assert commits(source) == len(COMMITS) - 2
+    planned = []
+    for root in trials(source, tmp_path, how, restore):
+        planned.append(is_planned(root))
+        check(root, planned=planned[-1])
+    assert True in planned and False in planned and len(planned) > 30
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_inside_the_completion_of_a_restore(
     finished: dict[int, Path], tmp_path: Path, point: str

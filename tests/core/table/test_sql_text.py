@@ -23,6 +23,8 @@ SCHEMA = pa.schema(
     [
         ("id", pa.string()),
         ("n", pa.int32()),
+        ("big", pa.int32()),
+        ("small", pa.float32()),
         ("f", pa.float64()),
         ("flag", pa.bool_()),
         ("day", pa.date32()),
@@ -48,14 +50,17 @@ def _row(number: int) -> dict[str, Any]:
         "place": {"city": "XYZ"[number % 3] + "%_a"[number % 3]},
     }
     kept = {name: v for k, (name, v) in enumerate(values.items()) if (number + k) % 3}
-    return {"id": f"k{number:02d}", **kept}
+    return {"id": f"k{number:02d}", "big": 20_000_000 * number, "small": number / 10, **kept}
 
 
 ROWS = pa.Table.from_pylist([_row(number) for number in range(42)], schema=SCHEMA)
 _COMPARE = st.sampled_from(["=", "<>", "!=", "<", "<=", ">", ">="])
 _VALUES = {
     "n": st.sampled_from(["0", "3", "-1", "2.5", "n + 1", "n * 2 - 3", "NULL"]),
-    "f": st.sampled_from(["0", "1.25", "-0.5", "1e1", "n", "f - 1"]),
+    "f": st.sampled_from(["0", "1.25", "-0.5", "1e1", "n", "f - 1", "0.1 + 0.2 * 2"]),
+    "n * 0.1": st.sampled_from(["0.3", "0.6", "money", "0.1 * 2"]),
+    "-big": st.sampled_from(["0.5", "-40000000.0", "n", "-20000000", "f * 2"]),
+    "small": st.sampled_from(["0.5", "1.5", "n", "big", "0.5 + 1"]),  # Spark: 0.1 is no float32
     "day": st.sampled_from(["'2026-01-03'", "DATE '2026-01-02'", "NULL"]),
     "moment": st.sampled_from(["'2026-01-03'", "'2026-01-02 05:00:00'", "TIMESTAMP '2026-01-04'"]),
     "zoned": st.sampled_from(["'2026-01-02T05:00:00+00:00'", "'2026-01-03T00:00:00Z'"]),
@@ -122,6 +127,13 @@ def test_a_condition_means_what_duckdb_says(judge: duckdb.DuckDBPyConnection, te
         "id ILIKE 'x'",
         "id LIKE 'x!_' ESCAPE '!'",
         "n IS TRUE",
+        "n IN ()",
+        "id LIKE 'x\\\\'",
+        "day = '20260102'",
+        "\"id\" = 'k01'",
+        "1 = 1",
+        "'a' IN ('a', 'b')",
+        "n BETWEEN 1 AND 2 = 'x'",
         "n / 2 = 1",
         "missing = 1",
         "place.street = 'x'",
