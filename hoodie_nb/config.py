@@ -22,8 +22,8 @@ KEEP_LATEST_FILE_VERSIONS |
 | keep_min | hoodie.keep.min.commits | 20 commits stay on the timeline; those that cleaning retains\
 , too |
 | keep_max | hoodie.keep.max.commits | 30 commits; with more of them the oldest are archived |
-| archive_beyond_savepoint | hoodie.archive.beyond.savepoint | false: from a savepoint on all \
-commits stay |
+| archive_beyond_savepoint | hoodie.archive.beyond.savepoint | false only: from a savepoint on \
+all commits stay |
 | archive_batch | hoodie.commits.archival.batch | 10 records in a block of the archive |
 """
 
@@ -87,6 +87,16 @@ def _flag(value: object, name: str) -> bool:
     return text == "true"
 
 
+def _not_beyond(value: object, name: str) -> bool:
+    if _flag(value, name):
+        raise InvalidConfig(
+            f"{name}={value!r} is not supported: readers such as hudi-rs hide the rows of commits "
+            "that were archived after a savepoint. Leave it out; delete savepoints that are no "
+            "longer needed, and archiving goes on"
+        )
+    return False
+
+
 def _policy(value: object, name: str) -> str:
     if (policy := str(value).upper()) not in CLEAN_POLICIES:
         raise InvalidConfig(f"{name}={value!r}: choose {', '.join(CLEAN_POLICIES)}")
@@ -146,7 +156,7 @@ class WriteOptions:
     archive_automatic: bool = _option("hoodie.archive.automatic", True, _flag)
     keep_min: int = _option("hoodie.keep.min.commits", 20, _retained)
     keep_max: int = _option("hoodie.keep.max.commits", 30, _retained)
-    archive_beyond_savepoint: bool = _option("hoodie.archive.beyond.savepoint", False, _flag)
+    archive_beyond_savepoint: bool = _option("hoodie.archive.beyond.savepoint", False, _not_beyond)
     archive_batch: int = _option("hoodie.commits.archival.batch", 10, _retained)
 
     def updated(self, options: Mapping[str, object]) -> "WriteOptions":

@@ -4,7 +4,7 @@
 oldest are archived until `hoodie.keep.min.commits` are there; both are raised if the cleaner
 retains more. A commit stays
 
-- from the first savepoint on (with `hoodie.archive.beyond.savepoint` only those of savepoints);
+- from the first savepoint on (`hoodie.archive.beyond.savepoint` is refused: see `config`);
 - from the newest commit before an unfinished action on;
 - if it replaced file groups that still have files: they would reappear;
 - if it decides which of two files of one group and instant counts.
@@ -29,7 +29,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.archive_log import archived_records
 from hoodie_nb.table.clean_plan import COMMITS_POLICY, Retention, earliest_to_retain
@@ -86,7 +85,7 @@ def plan_archive(
     """
     listing = table.timeline.listing
     least, most = limits(table, listing)
-    plan = _listed(listing, table.options, least, least if least_only else most, prepared)
+    plan = _listed(listing, least, least if least_only else most, prepared)
     if not any(i.action in COMMITS for i in plan.instants):
         return plan
     seen = _Seen(table, listing, plan)
@@ -97,9 +96,7 @@ def plan_archive(
     return replace(plan, orphans=tuple(seen.orphans(plan.start)))
 
 
-def _listed(
-    listing: Listing, options: WriteOptions, least: int, most: int, prepared: Collection[str]
-) -> ArchivePlan:
+def _listed(listing: Listing, least: int, most: int, prepared: Collection[str]) -> ArchivePlan:
     """Return what to archive by the timeline alone."""
     if any(i.action == "restore" for i in listing.pending):
         return ArchivePlan()
@@ -107,14 +104,12 @@ def _listed(
     times = [i.requested_time for i in listing.pending if i.action not in _HARMLESS]
     open_since = min([*times, *prepared], default=None)
     commits = list(listing.commits)
-    chosen = (
-        commits if options.archive_beyond_savepoint else _before(commits, min(saved, default=None))
-    )
+    chosen = _before(commits, min(saved, default=None))
     if open_since is not None:
         before = _before(commits, open_since)
         chosen = _before(chosen, before[-1].requested_time if before else open_since)
     surplus = len(commits) - least if len(commits) > most else 0
-    chosen = [i for i in chosen if i.requested_time not in saved][:surplus]
+    chosen = chosen[:surplus]
     plan = _with_start(ArchivePlan(tuple(chosen)), listing)
     rollbacks = _surplus(listing, "rollback", least, most, open_since)
     cleans = _surplus(listing, "clean", least, most, plan.start)
@@ -137,9 +132,7 @@ def _surplus(
 def _with_start(plan: ArchivePlan, listing: Listing) -> ArchivePlan:
     """Return the plan with the start of the timeline after it; cleans from then on stay."""
     gone = {i.requested_time for i in plan.instants if i.action in COMMITS}
-    saved = {i.requested_time for i in listing.instants if i.action == "savepoint"}
-    stay = [time17 for time17 in listing.commit_times if time17 not in gone]
-    start = next((time17 for time17 in stay if time17 not in saved), (stay or [""])[-1])
+    start = next((time17 for time17 in listing.commit_times if time17 not in gone), "")
     kept = [i for i in plan.instants if i.action != "clean" or i.requested_time < start]
     return replace(plan, instants=tuple(kept), start=start)
 

@@ -164,3 +164,9 @@ class Listing:
     def instants(self) -> list[Instant]:
         """Return the instants, oldest first."""
         return list(self.latest.values())
+
+    @property
+    def unsaved(self) -> Instant | None:
+        """Return the oldest commit that has no savepoint."""
+        saved = {i.requested_time for i in self.latest.values() if i.action == "savepoint"}
+        return next((i for i in self.commits if i.requested_time not in saved), None)

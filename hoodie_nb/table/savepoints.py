@@ -70,11 +70,11 @@ def saved(table: TableHandle) -> list[Instant]:
 def archived_later(table: TableHandle, time17: str) -> str | None:
     """Return a base file of a commit that was archived although a savepoint is older, or None.
 
-    Hudi can do that (`hoodie.archive.beyond.savepoint`). The savepoint's commit is the first one on
-    the timeline then, but also if all archived ones are older: only the files show it.
+    Hudi can do that (`hoodie.archive.beyond.savepoint`). Raises InvalidTable if it is not known, as
+    the archive cannot be read.
     """
     commits = Commits.of(table.timeline)
-    if commits.start <= time17:
+    if max(commits.start, commits.unsure) <= time17:
         return None
     for folder in table_folders(table.storage, commits):
         for name in filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries)):

@@ -13,19 +13,20 @@ A listing reads one name per file, so a long timeline is listed only where recen
 engine matter. `listed_once` is for the steps in between: inside it the first listing is reused,
 updated with the changes of this process.
 
-**Caveats**: the archived timeline is not read; an instant older than the first active one counts
-as completed, as in Hudi. *Source:* HoodieActiveTimeline, ActiveTimelineV1 and V2.
+**Caveats**: an instant older than the first active one counts as completed, as in Hudi; the archive
+is read only if that has a savepoint. *Source:* HoodieActiveTimeline, ActiveTimelineV1 and V2.
 """
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Clock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.archived import Archive, Start
 from hoodie_nb.table.instant import COMMITS, LAYOUT_1, LAYOUT_2, Instant, Layout, Listing, State
 from hoodie_nb.table.storage import Storage, read_bytes
 
@@ -53,6 +54,7 @@ class Timeline:
         self._storage = storage
         self._clock = clock
         self._known, self._stale = Listing(layout=layout), True
+        self._archive, self._begins = Archive(storage), (Listing(), Start())
         self._lock, self._scope = threading.Lock(), threading.local()
 
     @property
@@ -79,17 +81,11 @@ class Timeline:
         with self._lock:
             for _ in range(_ATTEMPTS):
                 self._known = self._known.of(self._storage.file_names(self.layout.folder))
-                first = next(self._unsaved(self._known), None)
+                first = self._known.unsaved
                 if first is None or self._storage.entry(self.path(first)) is not None:
                     break
             self._stale = False
             return self._known
-
-    @staticmethod
-    def _unsaved(listing: Listing) -> Iterator[Instant]:
-        """Yield the commits that have no savepoint, oldest first."""
-        saved = {i.requested_time for i in listing.instants if i.action == "savepoint"}
-        return (i for i in listing.commits if i.requested_time not in saved)
 
     def listed_once(self) -> "_ListedOnce":
         """Reuse one listing in this block and thread: that of the first access, or of `refresh`."""
@@ -142,18 +138,29 @@ class Timeline:
 
     def archived(self) -> bool:
         """Return whether instants were archived, by any engine and also before an upgrade."""
-        folders = {self.layout.archive, LAYOUT_1.archive, LAYOUT_2.archive}
-        return any(map(self._storage.file_names, sorted(folders)))
+        return any(map(self._storage.file_names, sorted(self._archives)))
+
+    @property
+    def _archives(self) -> set[str]:
+        return {self.layout.archive, LAYOUT_1.archive, LAYOUT_2.archive}
 
     def start(self, listing: Listing) -> str:
-        """Return the time of the commit from which on none was archived; empty if there is none.
+        """Return the time of the commit from which on none was archived; empty if there is none."""
+        return self.begins(listing).time17
 
-        The commits of savepoints stay while newer ones are archived, if Hudi's option
-        `hoodie.archive.beyond.savepoint` is on (Hudi: getFirstNonSavepointCommit).
+    def begins(self, listing: Listing) -> Start:
+        """Return the start of a listing's timeline: usually its first commit.
+
+        The archive is asked again when instants have left the timeline: it has them before.
         """
-        times = listing.commit_times
-        first = next((i.requested_time for i in self._unsaved(listing)), max(times, default=""))
-        return first if [first] == [*times[:1]] or self.archived() else min(times, default="")
+        times, unsaved = listing.commit_times, listing.unsaved
+        if not times or unsaved is listing.commits[0]:
+            return Start(*times[:1])
+        known, start = self._begins
+        if known is not listing or start.why:
+            start = self._archive.start(self._archives, times, unsaved)
+            self._begins = listing, start
+        return start
 
     def pending(self) -> list[Instant]:
         """Return the instants of any action that have not completed, oldest first."""

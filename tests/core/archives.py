@@ -12,6 +12,10 @@ from typing import Any
 import fastavro
 from tables import timeline_names
 
+from hoodie_nb.table.archive_log import append, record_of
+from hoodie_nb.table.instant import Instant, State
+from hoodie_nb.table.local_storage import LocalStorage
+
 MIN, MAX = "hoodie.keep.min.commits", "hoodie.keep.max.commits"
 FEW = {"hoodie.clean.commits.retained": 1, MIN: 2, MAX: 3}
 
@@ -59,3 +63,17 @@ def plant(root: Path | str, after: str) -> Path:
     source = min(Path(root).glob("*/*.parquet"))
     name = f"00000000-0000-0000-0000-000000000000-0_0-0-0_{int(after) + 1}.parquet"
     return shutil.copy(source, source.with_name(name))
+
+
+def log_elsewhere(root: Path | str, *times: str, folder: str = "archived") -> None:
+    """Add completed commits to the archive, as another engine; they stay on the timeline."""
+    done = (Instant(time17, "commit", State.COMPLETED) for time17 in times)
+    append(LocalStorage(str(root)), f".hoodie/{folder}", [record_of(i, b"", "") for i in done], 10)
+
+
+def archive_elsewhere(root: Path | str, *times: str) -> None:
+    """Archive commits, as another engine does beyond a savepoint."""
+    log_elsewhere(root, *times)
+    for name in timeline_names(root):
+        if name[:17] in times and "savepoint" not in name:
+            Path(root, ".hoodie", name).unlink()

@@ -132,19 +132,11 @@ def test_a_savepoint_stops_the_archiving(tmp_path: Path) -> None:
     assert table.fsck() == []
 
 
-def test_commits_after_a_savepoint_are_archived_if_this_is_asked_for(tmp_path: Path) -> None:
-    """With `hoodie.archive.beyond.savepoint` only the savepoint's commit stays of the old ones."""
-    table = make(tmp_path / "t", **FEW, **{"hoodie.archive.beyond.savepoint": True})
-    for number in range(2):
-        upsert(table, number, [0, 1])
-    saved, before = active(table.path)[1], seen(table)
-    save(table, saved)
-    for number in range(2, 9):
-        upsert(table, number, [0, 1])
-        assert without_meta(table.to_arrow()) == without_meta(Table.open(table.path).to_arrow())
-    assert active(table.path)[0] == saved and len(active(table.path)) <= 4
-    assert without_meta(table.to_arrow(as_of=saved)) == before
-    assert table.fsck() == []
+def test_commits_after_a_savepoint_are_never_archived(tmp_path: Path) -> None:
+    """Other readers would hide their rows: the option of Hudi is refused, and the error says so."""
+    with pytest.raises(InvalidConfig, match=r"beyond\.savepoint=True is not .* hide the rows"):
+        make(tmp_path / "t", **{"hoodie.archive.beyond.savepoint": True})
+    make(tmp_path / "t", **{"hoodie.archive.beyond.savepoint": "false"})
 
 
 def save(table: Table, time17: str) -> None:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from archives import log_elsewhere
 from core.writes import run_checkpoint
 from test_journal import OURS, SCHEMA, Life, committed, forget, life, rows, upsert_elsewhere
 
@@ -75,8 +76,7 @@ def archive_beyond_savepoint(one: Life) -> None:
     first, *ours, _ = committed(one)
     meta = one.path / ".hoodie"
     (meta / f"{first}.savepoint").touch()
-    (meta / "archived").mkdir(exist_ok=True)
-    (meta / "archived/.commits_.archive.1_1-0-1").write_bytes(b"")
+    log_elsewhere(one.path, *ours)
     forget(one, *ours)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from archives import archive_elsewhere
 from index_truth import index_gaps, plan_of
 from lives import opened
 from tables import (
@@ -303,12 +304,7 @@ def test_commits_archived_beyond_a_savepoint_are_not_guessed(tmp_path: Path) -> 
     table = grown(tmp_path / "t", 5)
     first, second, third, *_ = times(table)
     table.savepoint(first)
-    meta = Path(table.path, ".hoodie")
-    (meta / "archived").mkdir(exist_ok=True)
-    (meta / "archived/.commits_.archive.1_1-0-1").write_bytes(b"")
-    for name in timeline_names(table.path):
-        if name[:17] in (second, third):
-            (meta / name).unlink()
+    archive_elsewhere(table.path, second, third)
     table = Table.open(table.path)
     with pytest.raises(InvalidConfig, match=rf"archived beyond its savepoint \(.*{second}"):
         table.restore(first, dry_run=True)

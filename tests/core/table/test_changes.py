@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archives import log_elsewhere
 from replay import check_replay, listed
 from tables import canonical, edited_elsewhere, timeline_folder, upgrade
 
@@ -117,9 +118,12 @@ class Changing:
         """Archive the oldest commits, or those after the first `skip`, as another engine."""
         folder = self.path / ".hoodie" / name
         folder.mkdir(exist_ok=True)
-        for time17 in self.times[skip:count]:
+        known = self.times
+        for time17 in known[skip:count]:
             for file in Path(timeline_folder(self.path)).glob(f"{time17}[._]*"):
                 file.rename(folder / file.name)
+        if skip:
+            log_elsewhere(self.path, *known[skip:count])
 
 
 @pytest.fixture
