@@ -36,14 +36,14 @@ CPU_S = {  # of one core: per commit, per commit before it, per row and file gro
     "file_group": 0.00926,
 }
 _COMMIT = {  # per commit, per file group (its writer, the coordinator), partition, further writer
-    "GET": (14, 2, 2, 1, 4),
-    "HEAD": (9, 2, 1, 1, 1),
+    "GET": (14, 2, 1, 1, 4),
+    "HEAD": (15, 2, 1, 1, 1),
     "LIST": (16, 0, 0, 0, 0),
     "PUT": (6, 2, 1, 0, 0),
     "COPY": (0, 0, 1, 0, 0),
     "DELETE": (4, 0, 0, 0, 0),
 }
-_SEAL = {"GET": 5.5, "HEAD": 3, "LIST": 4, "PUT": 2, "DELETE": 2}  # and GET of each waiting seal
+_SEAL = {"GET": 5.5, "HEAD": 5, "LIST": 4, "PUT": 2, "DELETE": 2}  # and GET of each waiting seal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

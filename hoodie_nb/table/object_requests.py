@@ -62,6 +62,12 @@ class Version(NamedTuple):
 def object_root(address: str) -> str:
     """Return the address of a table without a slash at its end; InvalidConfig if it has no key."""
     scheme, _, rest = address.partition("://")
+    odd = next((c for c in address if c in "#?%\\" or not c.isprintable()), None)
+    if odd is not None:  # the client would read another address, and what follows ? may be secret
+        raise InvalidConfig(
+            f"the address {address.partition(odd)[0]!r}… has the character {odd!r}: a table's "
+            "address has no # ? % \\ or control characters; credentials belong into storage_options"
+        )
     parts = PurePosixPath(rest).parts
     if scheme not in SCHEMES:
         raise InvalidConfig(f"{scheme}:// is not supported: choose from {', '.join(SCHEMES)}")

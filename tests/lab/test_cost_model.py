@@ -88,13 +88,13 @@ def test_the_requests_of_an_interval_are_those_counted(tmp_path, interval):
 
 
 def test_new_keys_add_few_requests(tmp_path):
-    """If a batch has new keys, too, the prediction of sixteen commits is right within a quarter."""
+    """If a batch has new keys, too, the prediction of sixteen commits is right within 30 %."""
     table, counted = counted_table(tmp_path / "t", 4, 1, {})
     old = np.arange(4 * FILE_ROWS)
     run(LocalJob(table), 1, 16, lambda n: (np.append(old, 1000 * n + np.arange(8)), 4))
     predicted = requests_of(workload(4, 1))
     assert counted["COPY"] == 16 * predicted["COPY"]  # they are added to the files that exist
-    assert counted.total() / 16 == pytest.approx(sum(predicted.values()), rel=0.25)
+    assert counted.total() / 16 == pytest.approx(sum(predicted.values()), rel=0.3)
 
 
 def test_a_further_writer_adds_the_predicted_requests(tmp_path):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from s3_server import S3Server
 
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table.addresses import storage_at
 from hoodie_nb.table.local_copies import local_copies
 from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.object_storage import ObjectStorage
@@ -219,3 +220,13 @@ def test_a_missing_bucket_is_named() -> None:
         with pytest.raises(InvalidConfig) as caught:
             ObjectStorage(address, {})
         assert "secret" not in str(caught.value).replace("storage_options", "")
+
+
+@pytest.mark.parametrize(
+    "odd", ["#", "?sig=hidden", "%2e%2e/x", "\\..\\x", "\n", "\t", "\x7f", "\0"]
+)
+def test_an_address_that_clients_read_differently_is_refused(odd: str) -> None:
+    """Such an address could be that of another table; what follows the character is not shown."""
+    with pytest.raises(InvalidConfig, match="has the character") as caught:
+        storage_at(f"s3://bucket/warehouse/board{odd}")
+    assert "hidden" not in str(caught.value)
