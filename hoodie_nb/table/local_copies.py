@@ -6,7 +6,8 @@ that makes a folder: each holds a `flock` on a file in its own.
 
 *On disk*: `hoodie_nb-objects-*/<number>/<path in the table>`, so that the file's name is the
 object's. Above `_LIMIT_BYTES` the copies that were not asked for lately are deleted; the newest
-`_KEPT` stay, because a caller may be about to open them.
+`_KEPT` stay, because a caller may be about to open them. So do those of earlier versions for
+`_YOUNG_S` seconds.
 """
 
 import atexit
@@ -16,7 +17,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +44,7 @@ class LocalCopies:
         self._held = os.open(f"{self.folder}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._found: OrderedDict[tuple[str, str], Copy] = OrderedDict()
+        self._superseded: deque[Copy] = deque()
         self._number = 0
         atexit.register(self.close)
         _sweep(Path(self.folder))
@@ -78,13 +80,16 @@ class LocalCopies:
         """Remember a copy, and delete old ones if there are too many; return its file name."""
         copy = Copy(version, local, os.path.getsize(local), time.monotonic())
         with self._lock:
-            self._found.pop((root, path), None)  # a reader may have it open: the file stays
+            if (root, path) in self._found:  # a reader may be about to open it
+                self._superseded.append(self._found.pop((root, path)))
             self._found[root, path] = copy
+            while self._superseded and copy.used_s - self._superseded[0].used_s > _YOUNG_S:
+                self.discard(self._superseded.popleft().path)
             total = sum(copy.size_bytes for copy in self._found.values())
             old = [*self._found.items()][:-_KEPT]
             for key, other in old:
                 if total > _LIMIT_BYTES and copy.used_s - other.used_s > _YOUNG_S:
-                    self._delete(other)
+                    self.discard(other.path)
                     del self._found[key]
                     total -= other.size_bytes
         return local
@@ -94,11 +99,15 @@ class LocalCopies:
         with self._lock:
             found = self._found.pop((root, path), None)
         if found is not None:
-            self._delete(found)
+            self.discard(found.path)
 
-    def _delete(self, copy: Copy) -> None:
+    def discard(self, local: str) -> None:
+        """Delete a file of `place`, if it was made, and its folders."""
         with suppress(OSError):
-            os.unlink(copy.path)
+            os.unlink(local)
+        with suppress(OSError):
+            while (local := os.path.dirname(local)) != self.folder:
+                os.rmdir(local)
 
 
 _ours: list[LocalCopies] = []

@@ -145,8 +145,12 @@ class ObjectStorage:
         try:
             version = self._ask(download, key, local, options)
         except of.NotModifiedError:
+            copies.discard(local)
             return cast(Any, known).path  # type: ignore[no-any-return]
-        except FileNotFoundError:
+        except BaseException as error:
+            copies.discard(local)
+            if not isinstance(error, FileNotFoundError):
+                raise
             copies.forget(self.root, key)
             return copies.missing(key)
         return copies.add(self.root, key, version, local)

@@ -199,6 +199,23 @@ def test_an_open_file_outlives_its_object(storage: Storage) -> None:
         assert file.read() == b"one"
 
 
+def test_fetching_leaves_one_copy_of_each_object(s3_server: S3Server) -> None:
+    """What is unchanged, missing or removed leaves no file and no folder among the copies."""
+    storage = ObjectStorage(s3_server.new_root(), s3_server.options)
+    storage.put("a/b", b"1")
+    storage.fetch("a/b")
+    folder = Path(local_copies().folder)
+    before = sorted(folder.rglob("*"))
+    for _ in range(3):
+        assert storage.fetch("a/b") == storage.fetch("a/b")
+        assert not Path(storage.fetch("a/c")).exists()
+    assert sorted(folder.rglob("*")) == before
+    storage.put("a/c", b"2")
+    storage.fetch("a/c")
+    storage.remove("a/c")
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_an_abandoned_upload_leaves_nothing(s3_server: S3Server) -> None:
     """If an error ends the block, or nobody closes the file, no object and no local file remain."""
     storage = ObjectStorage(s3_server.new_root(), s3_server.options)
