@@ -194,6 +194,10 @@ class Unreadable(LocalStorage):
             raise PermissionError(path)
         return super().fetch(path, size_bytes)
 
+    def entry(self, path: str) -> Entry | None:
+        """Return the entry: its folder may be listed."""
+        return LocalStorage(self.root).entry(path)
+
 
 def test_a_commit_that_cannot_be_read_is_not_torn(tmp_path: Path) -> None:
     """It is named and not deleted, even if its content is prepared."""
