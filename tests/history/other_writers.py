@@ -16,11 +16,13 @@ from history.model import DELETED, identity
 from history.rows import SCHEMA, crafted, table_of
 
 from hoodie_nb import failpoints
+from hoodie_nb.commit.archiving import archive
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.table.archive_plan import ArchivePlan
 from hoodie_nb.table.avro_file import encode
 from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.rollback import _METADATA, _metadata, roll_back
@@ -105,14 +107,11 @@ def archives(history: History) -> None:
         history.complete()
     history.end_process()
     commit(history)
-    timeline = history.handle().timeline
-    pending = [i.requested_time for i in timeline.pending()]
-    done = [i.requested_time for i in timeline.completed_commits()]
-    gone = [time17 for time17 in done[:-1] if time17 < min(pending, default="9")]
-    archive = history.path / ".hoodie/archived"
-    archive.mkdir(exist_ok=True)
-    for file in [f for f in (history.path / ".hoodie").iterdir() if f.name[:17] in gone]:
-        file.rename(archive / file.name)
+    handle = history.handle()
+    pending = [i.requested_time for i in handle.timeline.pending()]
+    done = handle.timeline.completed_commits()
+    gone = [i for i in done[:-1] if i.requested_time < min(pending, default="9")]
+    archive(handle, ArchivePlan(tuple(gone)), EventLog().emit)
     history.start()
 
 
