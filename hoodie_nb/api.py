@@ -18,6 +18,7 @@ from hoodie_nb.commit.lock import writing
 from hoodie_nb.definition import (
     arrow_schema_of,
     check_columns,
+    check_global,
     check_supported,
     merge_mode_of,
     names_of,
@@ -60,6 +61,7 @@ class Table(TableReads, TableMaintenance):
     | ordering | of two rows with one key the greater value wins; None: the newer arrival |
     | merge_mode | "event_time" (default with `ordering`), "commit_time", "partial" (null: keep) |
     | table_version | 6 (all engines), 8 or 9 (Hudi 1.x); an existing table keeps its own |
+    | global_index | True: a key is in one partition of the table (docs/global-keys.md) |
     | if_exists | "error", "open" (it must agree; `options` are changed) or "replace" |
     | hive_style, url_encode | folders `column=value`; special characters as `%2F` |
     | options | file sizes, codec, bloom filter, cleaning: see `hoodie_nb.config` |
@@ -99,7 +101,6 @@ class Table(TableReads, TableMaintenance):
         `schema`: pyarrow, Spark StructType or DDL text (needs a running Spark session); see `Table`
         for the other arguments. Raises InvalidConfig, InvalidInput, InvalidTable.
         """
-        check_supported(global_index=global_index)
         given, keys = arrow_schema_of(schema), names_of(record_key)
         stored, mode = storable(given), merge_mode_of(merge_mode, ordering)
         refuse_not_null(given, keys[0] if len(keys) == 1 else None)
@@ -111,6 +112,7 @@ class Table(TableReads, TableMaintenance):
             hive_style=hive_style,
             url_encode=url_encode,
             merge_mode=mode,
+            global_keys=global_index and bool(names_of(partition_by)),
             schema=stored,
             version=version_of(table_version, mode),
         )
@@ -154,7 +156,6 @@ class Table(TableReads, TableMaintenance):
         """Return text and HTML without the path: a shared notebook should not reveal it."""
         config, groups = self._handle.config, self._handle.file_groups()
         commits = len(self._handle.timeline.completed_commits())
-        size = sum(piece.size_bytes for piece in groups)
         facts: dict[str, object] = {
             "record key": ", ".join(config.record_key),
             "partitioned by": ", ".join(config.partition_by) or "nothing",
@@ -162,7 +163,7 @@ class Table(TableReads, TableMaintenance):
             "columns": len(self.schema),
             "commits": commits,
             "file groups": sum(1 for _ in groups),
-            "bytes": size,
+            "bytes": sum(piece.size_bytes for piece in groups),
         }
         listed = ", ".join(f"{k} {v}" for k, v in facts.items())
         title = f"Table {config.name}"
@@ -233,8 +234,7 @@ class Table(TableReads, TableMaintenance):
             raise InvalidConfig("delete: give either rows or keys, or where=")
         if where is not None:
             return self._change(where, None, wait)
-        rows = rows_of_keys(data, self._handle.config)
-        return self._write(rows, "delete", on_bad_record, wait)
+        return self._write(rows_of_keys(data, self._handle.config), "delete", on_bad_record, wait)
 
     def update(
         self,
@@ -271,6 +271,7 @@ class Table(TableReads, TableMaintenance):
         handle = self._handle
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
+            check_global(handle, operation, data)
             if hasattr(data, "sparkSession"):
                 return self._write_dataframe(data, operation)
             return write_arrow(handle, data, operation, self.events)

@@ -10,9 +10,12 @@ import pyarrow as pa
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.table.addresses import folder_name
+from hoodie_nb.table.commits import OVERWRITES
+from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.keys import check_key_types
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import ordering_objection
+from hoodie_nb.writer.global_keys import refuse_global
 from hoodie_nb.writer.pipelines import PIPELINES
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ _NOT_YET = {
     "placement": ("executors", "driver", "auto"),
     "on_bad_record": ("fail",),
     "quarantine": (None,),
-    "global_index": (False,),
 }
 
 
@@ -76,11 +78,28 @@ def check_columns(config: TableConfig) -> None:
             "one key column with several partition columns is not supported: Hudi's versions "
             "disagree about the key's text (HUDI-7001); add a second key column or partition by one"
         )
+    if config.global_keys and config.merge_mode == "partial":
+        raise InvalidConfig(
+            'global_index=True with merge_mode="partial" is not supported: choose "event_time" or '
+            '"commit_time"'
+        )
     check_key_types(config, config.schema)
     if config.ordering is not None:
         objection = ordering_objection(config.ordering, config.schema)
         if objection:
             raise InvalidConfig(f"{objection}: choose another column")
+
+
+def check_global(table: TableHandle, operation: str, data: object) -> None:
+    """Raise InvalidConfig for a write that cannot keep each key in one partition of the table."""
+    if hasattr(data, "sparkSession"):
+        refuse_global(table.config, "a Spark DataFrame", "give an Arrow table, df.toArrow()")
+    if operation == OVERWRITES["partitions"]:
+        what = "insert_overwrite of partitions"
+        refuse_global(table.config, what, 'use scope="table", or upsert')
+    if operation == "bulk_insert" and any(table.file_groups()):
+        what = "bulk_insert into a table with rows"
+        refuse_global(table.config, what, "use insert, which looks keys up, or upsert")
 
 
 def version_of(table_version: int, merge_mode: str) -> str:

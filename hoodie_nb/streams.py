@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb.commit.sealing import Interval
@@ -32,6 +33,8 @@ from hoodie_nb.runners.checkpoint_folder import checkpoint_folder
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.runners.triggers import seconds, trigger_options
 from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.writer.global_keys import refuse_global
 from hoodie_nb.writer.pipelines import PIPELINES
 
 if TYPE_CHECKING:
@@ -91,7 +94,8 @@ def write_stream(
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
     )
-    return Job(stream, _stream_handle(table, batch_size, task_max_size, options), settings)
+    handle = _stream_handle(table, batch_size, task_max_size, options)
+    return Job(stream, handle, _kept_global(settings, handle.config))
 
 
 def _stream_handle(
@@ -148,6 +152,25 @@ def _check_placement(placement: str, pipeline: str, index: str | None) -> None:
         raise InvalidConfig(
             f"placement='driver' needs pipeline='direct', 'step2' or 'step3', not {pipeline!r}"
         )
+
+
+def _kept_global(settings: StreamSettings, config: TableConfig) -> StreamSettings:
+    """Return settings that keep each key in one partition of the table, if its keys are global.
+
+    Raises InvalidConfig if they cannot: only this process can move keys.
+    """
+    if not config.global_keys:
+        return settings
+    if settings.placement == "executors":
+        refuse_global(config, "placement='executors'", "use placement='driver' or 'auto'")
+    if settings.operation == "insert":
+        refuse_global(config, "a stream with operation='insert'", "use operation='upsert'")
+    if settings.index == "state":
+        refuse_global(config, "index='state'", "use index='bloom+state' or 'bloom'")
+    if settings.interval is not None:
+        refuse_global(config, "commit_interval", "leave it out")
+    _check_placement("driver", settings.pipeline, settings.index)
+    return replace(settings, placement="driver")
 
 
 def _check_sealing(

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.operators import assign, write
+from hoodie_nb.runners.operators import assign, index_of, write
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import SEQ
+from hoodie_nb.writer.global_keys import relocated
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.merge_rule import first_of_run
@@ -64,6 +65,7 @@ def write_in_process(
     keyed: pa.Table, plan: WritePlan, events: EventLog, kept: KeptFiles | None = None
 ) -> list[WriteStatus]:
     """Assign and write keyed rows that are sorted, onto `kept` files; return the statuses."""
+    keyed = relocated(keyed, plan, index_of(plan))
     if plan.record_bytes is None:
         plan = replace(plan, record_bytes=record_bytes_of(keyed))
     assigned = assign(plan, _pieces(keyed), 0, events.emit)

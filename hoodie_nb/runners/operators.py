@@ -76,7 +76,7 @@ def assign(
 ) -> Iterator[pa.Table]:
     """Run one FileIdAssigner task over sorted keyed rows; `recent` if only each piece is sorted."""
     waiting = Waiting(emit, "FileIdAssigner", task)
-    index = _index(plan)
+    index = index_of(plan)
     if recent:
         index = RecentIndex(index)
     yield from FileIdAssigner(plan, index, task, emit).assign(waiting.on(pieces))
@@ -91,7 +91,7 @@ def route(
 ) -> Iterator[tuple[int, pa.Table]]:
     """Run one KeyRouter task over keyed rows: yield rows for a task, with the known file ids."""
     waiting = Waiting(emit, "KeyRouter", task)
-    index = _index(plan, strict=True)
+    index = index_of(plan, strict=True)
     router = KeyRouter(plan, index)
     for piece in waiting.on(pieces):
         yield from router.route(piece)
@@ -114,7 +114,8 @@ def assign_routed(
     yield from FileIdAssigner(plan, Routed(), task, emit).assign(all_pieces)
 
 
-def _index(plan: WritePlan, *, strict: bool = False) -> Index:
+def index_of(plan: WritePlan, *, strict: bool = False) -> Index:
+    """Return the index of one task."""
     if plan.index == "state":
         return StateIndex(plan.state_folder, plan.groups.replaced, plan.groups.moved)
     return BloomIndex(plan) if plan.index == "bloom" else BloomStateIndex(plan, strict=strict)

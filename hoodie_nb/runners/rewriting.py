@@ -37,6 +37,7 @@ from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.columns import OP, SEQ, STORE, is_delete
 from hoodie_nb.writer.composing import composed
+from hoodie_nb.writer.global_keys import own_partitions
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import fitted, load_rows
@@ -140,7 +141,8 @@ def _unwritten(storage: Storage, intake: Intake, records: Sequence[Prepared]) ->
     for record in records:
         for _, statuses in itertools.groupby(record.statuses, key=lambda status: status.part):
             files = filter(None, (status.staged_deletes for status in statuses))
-            yield _in_order([keyed.empty_table(), *(load_rows(storage, f, keyed) for f in files)])
+            parts = (own_partitions(load_rows(storage, f, keyed), intake) for f in files)
+            yield _in_order([keyed.empty_table(), *parts])
 
 
 def _winners(storage: Storage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:

@@ -36,6 +36,7 @@ from hoodie_nb.runners.process_thread import ProcessThread, Source
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.writer.global_keys import refuse_global
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
 from hoodie_nb.writer.runs import partitions_of, save_run
@@ -62,6 +63,7 @@ class LocalJob:
         interval: Interval | None = None,
         keeps_seals: bool = False,
     ) -> None:
+        refuse_global(table.config, "LocalJob", "use Table.upsert")
         shape = pipeline_named(pipeline)
         if (index or shape.index) == "state" and not state_folder:
             raise InvalidConfig("index='state' needs state_folder, the folder for the job's keys")

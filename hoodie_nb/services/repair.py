@@ -6,14 +6,16 @@ each file that has a losing row of a duplicated key. All other rows stay unchang
 meta columns. With `accept_loss`, a file group whose newest file is lost continues with the rows of
 the previous file, or with none.
 
-*Semantics*: of the rows of one key in a partition, the one with the greatest ordering value is
-kept; of equal ones, the one committed last. A table with unique keys loses no row.
+*Semantics*: of the rows of one key in a partition (in the table, if its keys are global), the one
+with the greatest ordering value is kept; of equal ones, the one committed last. A table with unique
+keys loses no row.
 
 *Fault tolerance*: like any write: it recovers the table first, and a crash rolls it back.
 
-**Caveats**: the keys of one partition are in memory at a time.
+**Caveats**: the keys of one partition (of the table, if they are global) are in memory at a time.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -70,14 +72,15 @@ def repair(
 
 def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator[WriteStatus]:
     number = 0
-    for partition in sorted(plan.groups.slices):
-        pieces = [piece for _, piece in sorted(plan.groups.partition(partition).items())]
-        keys = {piece.file_id: read_keys(plan.storage.fetch(piece.path)) for piece in pieces}
+    whole = plan.intake.config.global_keys
+    for _, each in itertools.groupby(plan.groups, lambda s: "" if whole else s.partition_path):
+        pieces = list(each)
+        keys = {piece.path: read_keys(plan.storage.fetch(piece.path)) for piece in pieces}
         losers = _losers(plan, pieces, keys) if deduplicate else {}
         for piece in pieces:
-            group, gone = (partition, piece.file_id), losers.get(piece.file_id, _NONE)
+            group, gone = (piece.partition_path, piece.file_id), losers.get(piece.path, _NONE)
             footer = read_footer(open_base_file(plan.storage.fetch(piece.path)))
-            if len(gone) or group in lost or index_objection(footer, keys[piece.file_id]):
+            if len(gone) or group in lost or index_objection(footer, keys[piece.path]):
                 yield _rewrite(plan, piece, number, gone)
                 number += 1
     for partition, file_id in sorted(lost):
@@ -90,8 +93,8 @@ def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator
 def _losers(
     plan: WritePlan, pieces: list[FileSlice], keys: Mapping[str, pa.Array]
 ) -> dict[str, Rows]:
-    """Return by file id the positions of rows that lose against another row of their key."""
-    together = pa.concat_arrays([keys[piece.file_id] for piece in pieces])
+    """Return by path the positions of rows that lose against another row of their key."""
+    together = pa.concat_arrays([keys[piece.path] for piece in pieces])
     codes = together.dictionary_encode().indices.to_numpy()
     doubled = np.flatnonzero(np.bincount(codes, minlength=1)[codes] > 1)
     if len(doubled) == 0:
@@ -101,9 +104,9 @@ def _losers(
     rows = rows.sort_by([(COMMIT_TIME, "ascending"), (_ROW, "ascending")])
     rows = rows.append_column(SEQ, pa.array(np.arange(rows.num_rows)))
     lost = np.setdiff1d(doubled, WholeRow(plan.intake.ordering).fold(rows).column(_ROW).to_numpy())
-    begins = np.cumsum([0, *(len(keys[piece.file_id]) for piece in pieces)])
+    begins = np.cumsum([0, *(len(keys[piece.path]) for piece in pieces)])
     return {
-        piece.file_id: lost[(lost >= begin) & (lost < end)] - begin
+        piece.path: lost[(lost >= begin) & (lost < end)] - begin
         for piece, begin, end in zip(pieces, begins[:-1], begins[1:], strict=True)
     }
 

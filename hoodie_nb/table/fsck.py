@@ -3,7 +3,8 @@
 Checks: every base file of the snapshot exists with the size and row count in its commit; every file
 in a partition is named by a completed commit; there are no pending instants, leftover markers or
 staged files; every partition has its metadata file; every footer index finds all keys of its file;
-no partition has duplicate keys. Nothing is changed: `Table.repair` fixes what a rewrite can fix.
+no partition has duplicate keys (the table, if its keys are global). Nothing is changed:
+`Table.repair` fixes what a rewrite can fix.
 """
 
 import functools
@@ -259,15 +260,16 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
             readable = os.access(local, os.R_OK)
             yield Finding(str(error), _RESTORE if readable else "let this user read it")
             continue
-        seen.setdefault(piece.partition_path, []).append(keys)
+        place = "the table" if table.config.global_keys else f"partition {piece.partition_path!r}"
+        seen.setdefault(place, []).append(keys)
         objection = index_objection(footer, keys)
         if objection:
             yield Finding(f"{piece.path}: {objection}, so an upsert would duplicate them", REPAIR)
-    for partition, parts in seen.items():
+    for place, parts in seen.items():
         keys = pa.concat_arrays(parts)
         doubled = len(keys) - len(pc.unique(keys))
         if doubled:
-            yield Finding(f"partition {partition!r} has {doubled} duplicate keys", DEDUPLICATE)
+            yield Finding(f"{place} has {doubled} duplicate keys", DEDUPLICATE)
 
 
 def index_objection(footer: Footer, keys: pa.Array) -> str | None:

@@ -26,6 +26,7 @@ from hoodie_nb.table.storage import META, Storage, read_bytes
 
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 KEYGEN = "org.apache.hudi.keygen."
+INDEX = "hoodie.index.type"  # not read by Hudi's readers; its Spark writer takes it as an option
 PAYLOAD = "org.apache.hudi.common.model."
 _READ = {  # allowed values for reading the table like its own engine
     "hoodie.table.type": ("COPY_ON_WRITE",),
@@ -40,7 +41,7 @@ _READ = {  # allowed values for reading the table like its own engine
 _WRITTEN = {  # allowed values for writing it
     "hoodie.table.cdc.enabled": ("false",),
     "hoodie.table.partial.update.mode": (),
-    "hoodie.index.type": ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE", "INMEMORY"),
+    INDEX: ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE", "INMEMORY"),
     "hoodie.datasource.write.slash.separated.date.partitioning": ("false",),
     "hoodie.record.merge.mode": ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"),
     "hoodie.compaction.payload.class": (
@@ -70,6 +71,7 @@ class TableConfig:
     hive_style: bool = False
     url_encode: bool = False
     merge_mode: str = "commit_time"
+    global_keys: bool = False  # a key is in one partition of the table, not of each
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     metadata_partitions: str = ""
     version: str = "6"
@@ -134,6 +136,7 @@ class TableConfig:
             hive_style=_true(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_true(values, "hoodie.datasource.write.partitionpath.urlencode"),
             merge_mode="partial" if partial else by_order,
+            global_keys=_global(values),
             schema=parse_avro(avro, where) if avro else pa.schema([]),
             metadata_partitions=",".join(filter(None, map(values.get, _METADATA))),
             version=version,
@@ -147,6 +150,8 @@ def _other_merger(values: dict[str, str], config: TableConfig) -> str | None:
     more = [key for key in values if key.startswith("hoodie.record.merge.property.")]
     if more:
         return f"has {more[0]}={values[more[0]]}, a merge rule of its own"
+    if config.global_keys and config.merge_mode == "partial":
+        return f"has {INDEX}={values[INDEX]} with partial updates"
     if values.get("hoodie.record.merge.mode") != "CUSTOM":
         return None
     strategy = values.get("hoodie.record.merge.strategy.id", "")
@@ -157,6 +162,12 @@ def _other_merger(values: dict[str, str], config: TableConfig) -> str | None:
 
 def _split(names: str) -> tuple[str, ...]:
     return tuple(name.split(":")[0] for name in names.split(",") if name)
+
+
+def _global(values: dict[str, str]) -> bool:
+    """Whether keys are unique in the whole table; without partitions they always are."""
+    kind, partitions = values.get(INDEX, ""), values.get("hoodie.table.partition.fields")
+    return kind.startswith("GLOBAL_") and bool(partitions)
 
 
 def _true(values: dict[str, str], name: str) -> bool:

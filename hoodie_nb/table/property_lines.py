@@ -8,7 +8,7 @@ import json
 import zlib
 
 from hoodie_nb.table.avro_schema import to_avro
-from hoodie_nb.table.properties import KEYGEN, PAYLOAD, TableConfig
+from hoodie_nb.table.properties import INDEX, KEYGEN, PAYLOAD, TableConfig
 from hoodie_nb.table.property_file import escape
 
 _GENERATORS = {"NON_PARTITION": "Nonpartitioned", "SIMPLE": "Simple", "COMPLEX": "Complex"}
@@ -41,6 +41,7 @@ def text_of(config: TableConfig, saved_at: str) -> str:
         "hoodie.partition.metafile.use.base.format": "false",
         "hoodie.table.timeline.timezone": "UTC",
         "hoodie.table.keygenerator.type": config.keygen,
+        INDEX: "GLOBAL_BLOOM" if config.global_keys else "",
         **(_of_version_6(config) if config.version == "6" else _of_version_8_or_9(config)),
         "hoodie.table.create.schema": json.dumps(
             to_avro(config.schema, config.name), separators=(",", ":")

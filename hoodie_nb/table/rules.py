@@ -25,7 +25,7 @@ from hoodie_nb.table.property_file import PATH as PROPERTIES
 from hoodie_nb.table.storage import OURS, Storage, read_bytes
 
 PATH = f"{OURS}/rules.json"
-ID = "table_id"
+ID, _GLOBAL = "table_id", "global_keys"
 _FIX = f"delete it to accept {PROPERTIES} as it is"
 
 
@@ -38,6 +38,7 @@ def rules_of(config: TableConfig) -> dict[str, Any]:
         "merge_mode": config.merge_mode,
         "hive_style": config.hive_style,
         "url_encode": config.url_encode,
+        _GLOBAL: config.global_keys,
     }
 
 
@@ -92,8 +93,8 @@ class KeptRules:
 
     def refuse_other(self, config: TableConfig) -> None:
         """Raise InvalidTable if the properties differ from the stored rules, if there are any."""
-        kept = self._kept
-        found = rules_of(config) if kept else {}
+        kept = {_GLOBAL: False, **self._kept}  # records of older versions do not name it
+        found = rules_of(config) if self._kept else {}
         other = [
             f"{k}={found[k]!r} (it was {kept.get(k)!r})" for k in found if found[k] != kept.get(k)
         ]

@@ -33,7 +33,7 @@ from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.schema import RECORD_KEY
 from hoodie_nb.table.storage import joined
 from hoodie_nb.writer.buffer import OPEN_FILES, RUN_ROWS, Bucket, WriteBuffer, read_run
-from hoodie_nb.writer.columns import is_delete
+from hoodie_nb.writer.columns import MOVED, OP, is_delete
 from hoodie_nb.writer.folding import fold_runs
 from hoodie_nb.writer.index_port import KeysOf, WrittenKeys
 from hoodie_nb.writer.kept_files import KeptFiles
@@ -215,7 +215,8 @@ class BucketWriter:
         """
         if self._plan.intake.composed:
             return None
-        kept = is_delete(merge.incoming) | merge.rule.fills
+        moved = merge.incoming.column(OP).to_numpy() == MOVED  # a redo looks keys up again
+        kept = is_delete(merge.incoming) & ~moved | merge.rule.fills
         for rows in merge.late:
             kept[rows] = True
         if not kept.any():

@@ -8,7 +8,7 @@ columns, cast. All invalid input is detected here, before anything is written.
 | --- | --- | --- |
 | `_hoodie_record_key`, `_hoodie_partition_path` | string | as in the base file |
 | `_hoodie_nb_seq` | int64 | order of arrival within the batch |
-| `_hoodie_nb_op` | int8 | 0 store, 1 delete (if not older), 2 delete, 3 store always |
+| `_hoodie_nb_op` | int8 | 0 store, 1 delete (if not older), 2 delete, 3 store always, 4 moved |
 | `_hoodie_nb_threshold` | as the ordering | composed rows only (see `composing`) |
 
 *Source:* HoodieKey, RowDataToHoodieFunction, Hudi's `_hoodie_is_deleted`.

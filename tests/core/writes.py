@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,13 @@ def run_checkpoint(
     return None if work is None else work.instant
 
 
-def commit_elsewhere(path: str | Path, rows: pa.Table) -> None:
-    """Commit rows as another engine does: the table gets their columns, our index does not know."""
+def commit_elsewhere(path: str | Path, rows: pa.Table, **changed: Any) -> None:
+    """Commit rows as another engine does: the table gets their columns, our index does not know.
+
+    `changed` are properties of the table that it does not follow.
+    """
     handle, events = open_table(path), EventLog()
-    intake = Intake(handle.config, rows.schema)
+    intake = Intake(replace(handle.config, **changed), rows.schema)
     keyed = keyed_in_order(rows, intake)
     write_and_commit(
         WriteCoordinator(handle, events),
