@@ -177,7 +177,8 @@ class Table(TableReads, TableMaintenance):
         """Insert or update rows by record key; None (which is no `since`) if `data` has no rows.
 
         `wait`: how long to wait for another process that writes the table, in seconds or as "30
-        seconds" (None: not at all), before ConcurrentWriter is raised. The same for all writes.
+        seconds" (None: not at all), before ConcurrentWriter is raised. `on_bad_record="quarantine"`
+        puts rows that cannot be stored aside, see `quarantine`. Both are the same for all writes.
         """
         return self._write(data, "upsert", on_bad_record, wait)
 
@@ -268,15 +269,15 @@ class Table(TableReads, TableMaintenance):
         wait: Wait,
     ) -> Commit | None:
         check_supported(on_bad_record=on_bad_record)
-        handle = self._handle
+        handle, keep = self._handle, on_bad_record == "quarantine"
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
             check_global(handle, operation, data)
             if hasattr(data, "sparkSession"):
-                return self._write_dataframe(data, operation)
-            return write_arrow(handle, data, operation, self.events)
+                return self._write_dataframe(data, operation, keep)
+            return write_arrow(handle, data, operation, self.events, quarantines=keep)
 
-    def _write_dataframe(self, data: DataFrame, operation: str) -> Commit | None:
+    def _write_dataframe(self, data: DataFrame, operation: str, keep: bool) -> Commit | None:
         from hoodie_nb.runners.interrupts import cancel_on_interrupt
         from hoodie_nb.runners.spark import arrow_schema, receiver, write_on_spark
         from hoodie_nb.session import require_classic
@@ -285,7 +286,7 @@ class Table(TableReads, TableMaintenance):
         if data.isStreaming:
             raise InvalidConfig("the DataFrame is a stream: use hn.write_stream")
         handle = self._handle
-        intake = Intake(handle.config, handle.schema, operation)
+        intake = Intake(handle.config, handle.schema, operation, quarantines=keep)
         intake.check(arrow_schema(data))
         coordinator = WriteCoordinator(handle, self.events)
         settle(coordinator, self.events)
@@ -296,5 +297,5 @@ class Table(TableReads, TableMaintenance):
             coordinator.committing(intake, shape) as work,
             cancel_on_interrupt(data.sparkSession.sparkContext),
         ):
-            work.statuses = write_on_spark(data, work.plan, live)
+            write_on_spark(data, work, live)
         return completed(handle, work.instant)

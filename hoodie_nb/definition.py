@@ -27,7 +27,7 @@ _NOT_YET = {
     "operation": ("upsert", "insert", "delete"),
     "commit_on": ("checkpoint", "write"),
     "placement": ("executors", "driver", "auto"),
-    "on_bad_record": ("fail",),
+    "on_bad_record": ("fail", "quarantine"),
     "quarantine": (None,),
 }
 

@@ -20,6 +20,7 @@ seconds), seconds |
 | `instant_prepared` | instant, checkpoint (its number within the instant, from 0) |
 | `instant_committed` | instant, checkpoints, files, rows (in the files), inserts, updates, \
 deletes, bytes, seconds; sent again when a completed instant is settled again |
+| `rows_quarantined` (right before `instant_committed`) | instant, rows (that it refused) |
 | `instant_rolled_back` | instant, published (whether files were published) |
 | `partition_metadata_restored` (the file had been deleted) | partition |
 | `instant_redone` | instant, as_instant |
@@ -79,7 +80,7 @@ _log = logging.getLogger("hoodie_nb")
 _log.addHandler(logging.NullHandler())  # else Python prints warnings if nobody logs
 _AREAS = {
     "job": re.compile(r"job_|batch_|checkpoint_|backlog_|fault_"),
-    "commit": re.compile(r"instant_|commit_|settling_|partition_"),
+    "commit": re.compile(r"instant_|commit_|settling_|partition_|rows_"),
     "index": re.compile(r"index_"),
     "writer": re.compile(r"operator_|bucket_|buffer_|file_|task_|eager_"),
     "service": re.compile(r""),

@@ -69,6 +69,8 @@ NAMES: tuple[str, ...] = (
     "writer.flush",
     "writer.data",
     "writer.data.post",
+    "quarantine.data.post",
+    "quarantine.publish.post",
     "stream.batch.post",
 )
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.table.changes import changes
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.quarantine import refused_rows
 from hoodie_nb.table.read import Scan, slices_as_of
 from hoodie_nb.table.timeline import steadily
 
@@ -113,6 +114,15 @@ class TableReads:
 
         require_classic(spark)
         return spark_changes(self._handle, spark, since, until)
+
+    def quarantine(self) -> pa.Table:
+        """Return the rows that writes with `on_bad_record="quarantine"` refused, oldest first.
+
+        Columns: `row` (JSON text), `column` and `reason` of its refusal, `query_id` and `batch_id`
+        of a stream, `found_at`, `commit` (see `hoodie_nb.table.quarantine`).
+        """
+        self._handle.reload()
+        return steadily(lambda: refused_rows(self._handle))
 
     def timeline(self) -> pd.DataFrame:
         """Return the active timeline, one row per instant, oldest first."""

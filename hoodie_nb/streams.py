@@ -14,7 +14,9 @@
 | batch_size, task_max_size | "32 MB", "256 MB": a bucket's or task's buffer before it is flushed |
 | checkpoint_timeout | None; "5 minutes": a batch that takes longer is cancelled and runs again |
 | max_restarts | 3: how often in a row a failed batch is run again |
-| on_bad_record, quarantine | "fail", None: other values are not supported yet |
+| on_bad_record | "fail": a row that cannot be stored ends the job; "quarantine": it is put aside |
+| | with the reason (see `Table.quarantine`), and counted in the commit; not with "current" |
+| quarantine | None: refused rows are in the table's folder, the only place that is supported |
 | options | file sizes, codec, bloom filter: see `hoodie_nb.config` |
 """
 
@@ -75,8 +77,8 @@ def write_stream(
     from hoodie_nb.runners.job import Job
 
     check_supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
-    check_supported(on_bad_record=on_bad_record, quarantine=quarantine)
     _check_placement(placement, pipeline, index)
+    _check_quarantine(on_bad_record, quarantine, pipeline)
     _check_sealing(commit_interval, operation, commit_on, index)
     _check_stream(stream, table)
     _check_counts(write_tasks=(write_tasks, 1), max_restarts=(max_restarts, 0))
@@ -93,6 +95,7 @@ def write_stream(
         checkpoint_timeout_s=timeout,
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
+        on_bad_record=on_bad_record,
     )
     handle = _stream_handle(table, batch_size, task_max_size, options)
     return Job(stream, handle, _kept_global(settings, handle.config))
@@ -171,6 +174,16 @@ def _kept_global(settings: StreamSettings, config: TableConfig) -> StreamSetting
         refuse_global(config, "commit_interval", "leave it out")
     _check_placement("driver", settings.pipeline, settings.index)
     return replace(settings, placement="driver")
+
+
+def _check_quarantine(on_bad_record: str, quarantine: str | None, pipeline: str) -> None:
+    """Raise InvalidConfig for a pipeline that checks its rows before it has an instant."""
+    check_supported(on_bad_record=on_bad_record, quarantine=quarantine)
+    if on_bad_record == "quarantine" and PIPELINES[pipeline].serial_instant:
+        raise InvalidConfig(
+            f"on_bad_record='quarantine' is not possible with pipeline={pipeline!r}, whose tasks "
+            "check rows before there is an instant: use 'step1', 'step2', 'step3' or 'direct'"
+        )
 
 
 def _check_sealing(

@@ -154,9 +154,15 @@ class Admission:
             refuse_colliding_folders(self.table.storage, known, partitions)
 
 
-def intake_of(coordinator: WriteCoordinator, operation: str, query_id: str | None) -> Intake:
+def intake_of(
+    coordinator: WriteCoordinator,
+    operation: str,
+    query_id: str | None,
+    *,
+    quarantines: bool = False,
+) -> Intake:
     """Return a query's intake; a resumed query may lack columns that were added since."""
     table = coordinator.table
     began_with = None if query_id is None else coordinator.progress.columns(query_id)
     gained = frozenset(table.schema.names).difference(began_with or table.schema.names)
-    return Intake(table.config, table.schema, operation, optional=gained)
+    return Intake(table.config, table.schema, operation, optional=gained, quarantines=quarantines)

@@ -102,21 +102,23 @@ class Checkpointing(Admission):
         folder: str,
         runs: Sequence[StoredFile],
         partitions: Collection[str],
+        quarantined: Sequence[StoredFile] = (),
     ) -> None:
-        """Make a checkpoint's records durable: the runs in a folder from `new_folder`.
+        """Make a checkpoint's records durable: its files in a folder from `new_folder`.
 
         Rows are refused here (InvalidInput), since they cannot be at the end of the interval.
         """
         storage = self.table.storage
         self._crash("crash_after_files")
         self.check_folders(partitions)
-        if not runs:
+        if not runs and not quarantined:
             storage.remove(folder, tree=True)
         else:
             storage.sync_folder(folder)
         self._coordinator.notes.take_mark()  # a commit since the last recovery has changed it
         now, prepared = self.table.clock.now_ms(), self._prepared()
-        self._sealed.add(checkpoint, runs, now, prepared, partitions=sorted(partitions))
+        paths = sorted(partitions)
+        self._sealed.add(checkpoint, runs, now, prepared, partitions=paths, quarantined=quarantined)
         size = sum(run.size_bytes for run in runs)
         values = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
         self._events.emit("checkpoint_sealed", **values)
@@ -155,12 +157,14 @@ class Checkpointing(Admission):
     def _apply(self, records: list[Sealed]) -> Instant | None:
         coordinator = self._coordinator
         checkpoints = tuple(record.checkpoint for record in records)
-        if not any(record.runs for record in records):
+        refused = tuple(file for record in records for file in record.quarantined)
+        if not refused and not any(record.runs for record in records):
             coordinator.progress.record(checkpoints, None)
             self._sealed.remove(checkpoints)
             return None
         result = self._rewriter.write_sealed(coordinator, self.intake, self._events, records)
-        coordinator.prepare(replace(result, checkpoints=checkpoints, from_seals=True))
+        result = replace(result, checkpoints=checkpoints, from_seals=True, quarantined=refused)
+        coordinator.prepare(result)
         return self.commit_prepared()
 
     # --- a checkpoint ----------------------------------------------------------------------------

@@ -33,8 +33,8 @@ from hoodie_nb.commit.prepared import (
     refuse_other_instants,
     verify,
 )
-from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.commit.publishing import not_published, publish
+from hoodie_nb.commit.progress import Checkpoint, quarantine_of
+from hoodie_nb.commit.publishing import emit_committed, not_published, publish
 from hoodie_nb.commit.recovery import Recovery
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, InvalidTable, WriteFailed
 from hoodie_nb.index.job_keys import add_instant
@@ -43,6 +43,7 @@ from hoodie_nb.index.upkeep import learn
 from hoodie_nb.table.commits import WriteStatus, action_of
 from hoodie_nb.table.keys import refuse_colliding_folders
 from hoodie_nb.table.publish import staged_folder, staged_of, sweep
+from hoodie_nb.table.quarantine import COUNT_KEY
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
@@ -73,6 +74,7 @@ class WriteCoordinator(Recovery):
         intake: Intake,
         shape: Shape,
         records: Sequence[Prepared] = (),
+        checkpoint: Checkpoint | None = None,
     ) -> WritePlan:
         """Return the plan for the writers of this instant, and create its staging folder.
 
@@ -106,6 +108,7 @@ class WriteCoordinator(Recovery):
             manifest=newest_manifest(table.storage),
             ordinal=len(records),
             layout=table.timeline.layout,
+            quarantine=quarantine_of(intake, staged, table.clock, checkpoint),
         )
 
     @contextlib.contextmanager
@@ -129,7 +132,7 @@ class WriteCoordinator(Recovery):
                 instant = Instant(records[0].instant_time, "commit", State.INFLIGHT)
             elif not shape.pipeline.serial_instant:
                 instant = self.begin(action=action_of(intake.operation))
-            work = Writing(self.plan(instant, intake, shape, records))
+            work = Writing(self.plan(instant, intake, shape, records, checkpoint))
             yield work
             instant = instant or next(iter(self._own()), None)
             work.result = self._reported(work, instant, checkpoint, keep_empty)
@@ -154,7 +157,8 @@ class WriteCoordinator(Recovery):
         refuse_colliding_folders(plan.storage, {**groups.slices, **plan.groups.slices}, paths)
         failpoints.hit("coord.statuses.pre")
         replaced = work.replaced or replaced_groups(groups, plan.intake.operation, statuses)
-        keep = keep_empty or bool(replaced) or any(s.file_name for s in statuses)
+        keep = keep_empty or bool(replaced or work.quarantined)
+        keep = keep or any(s.file_name for s in statuses)
         if instant is not None and (keep or self._missed(statuses, plan)):
             add_instant(plan, instant.requested_time)
             return Prepared(
@@ -165,6 +169,7 @@ class WriteCoordinator(Recovery):
                 plan.groups.instants,
                 tuple(statuses),
                 replaced=replaced,
+                quarantined=tuple(work.quarantined),
             )
         if instant is not None and not plan.ordinal:
             self.table.timeline.remove(instant)
@@ -254,25 +259,17 @@ class WriteCoordinator(Recovery):
         done = done or self.table.timeline.completed(time17)
         whole = done is None or self.notes.ends_with(time17, records)
         if done is None:
-            content = completed_file(self.table, last, statuses, self.notes.of(records, intake))
+            notes = self.notes.of(records, intake)
+            content = completed_file(self.table, last, statuses, notes)
             try:
-                done = publish(self.table, self._events, last.pending, statuses, content)
+                done = publish(self.table, self._events, records, statuses, content)
             except OSError as error:
                 raise not_published(self.table, time17, error) from error
             failpoints.hit("coord.commit.post")
+            if COUNT_KEY in notes:
+                self._events.emit("rows_quarantined", instant=time17, rows=int(notes[COUNT_KEY]))
         self._settle(done, records, statuses if whole else [])  # files hold all parts
-        self._events.emit(
-            "instant_committed",
-            instant=time17,
-            checkpoints=len(checkpoints_of(records)),
-            files=len(statuses),
-            rows=sum(s.rows for s in statuses),
-            inserts=sum(s.inserts for s in statuses),
-            updates=sum(s.updates for s in statuses),
-            deletes=sum(s.deletes for s in statuses),
-            bytes=sum(s.bytes_written for s in statuses),
-            seconds=round(time.perf_counter() - began, 6),
-        )
+        emit_committed(self._events, records, statuses, time.perf_counter() - began)
         return done
 
     def _settle(

@@ -1,7 +1,8 @@
 """Notes: the additional metadata in every commit of this library.
 
 *On disk*, in the commit's `extraMetadata`: the schema; `_hoodie_nb_progress`, the newest checkpoint
-of every query; `_hoodie_nb_last_arrival`, the number of the last applied sealed checkpoint.
+of every query; `_hoodie_nb_last_arrival`, the number of the last applied sealed checkpoint;
+`_hoodie_nb_quarantined`, how many rows were refused, if any.
 
 *Semantics*: the newest of our commits on the timeline counts, even if other engines have committed
 since. A restore of the table restores its notes too.
@@ -14,9 +15,11 @@ from collections.abc import Sequence
 
 from hoodie_nb.commit.prepared import Prepared, PreparedRecords, checkpoints_of
 from hoodie_nb.commit.progress import EXTRA_KEY, Checkpoint, ProgressRecords, held_by
+from hoodie_nb.commit.publishing import quarantined
 from hoodie_nb.commit.sealing import MARK_KEY, SealedRecords
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.quarantine import COUNT_KEY, count_rows
 from hoodie_nb.writer.intake import Intake
 
 
@@ -88,7 +91,9 @@ class CommitNotes:
         self.take_mark()
         schema = to_avro(intake.schema, intake.config.name)
         sealed = checkpoints_of(record for record in records if record.from_seals)
+        refused = count_rows(self._table.storage, quarantined(records))
         return {
+            **({COUNT_KEY: str(refused)} if refused else {}),
             "schema": json.dumps(schema, separators=(",", ":")),
             EXTRA_KEY: self._progress.carried(checkpoints_of(records), time17),
             MARK_KEY: self._sealed.mark_with(sealed),

@@ -29,7 +29,7 @@ from typing import Any
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.record_folder import RecordFolder
 from hoodie_nb.errors import InvalidTable, WriteFailed
-from hoodie_nb.table.checksums import LOST
+from hoodie_nb.table.checksums import LOST, StoredFile
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus, action_of
 from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.handle import TableHandle
@@ -51,7 +51,8 @@ class Prepared:
 
     `from_seals`: its rows are those of sealed checkpoints, whose runs still exist. `undone`: a redo
     has removed its instant from the timeline, or is about to. `replaced` are the file groups, by
-    partition path, that a replacecommit removes from the table.
+    partition path, that a replacecommit removes from the table; `quarantined` the staged files of
+    refused rows.
     """
 
     instant_time: str
@@ -64,6 +65,7 @@ class Prepared:
     from_seals: bool = False
     undone: bool = False
     replaced: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    quarantined: tuple[StoredFile, ...] = ()
 
     @property
     def pending(self) -> Instant:
@@ -81,6 +83,7 @@ class Prepared:
         raw["checkpoints"] = tuple(Checkpoint(**c) for c in raw["checkpoints"])
         raw["base"] = tuple(raw["base"])
         raw["statuses"] = tuple(WriteStatus(**s) for s in raw["statuses"])
+        raw["quarantined"] = tuple(StoredFile(**f) for f in raw.get("quarantined", ()))
         return cls(**raw)
 
 
@@ -94,6 +97,7 @@ class Writing:
     plan: WritePlan
     statuses: Sequence[WriteStatus] = ()
     replaced: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    quarantined: Sequence[StoredFile] = ()
     result: Prepared | None = None
     instant: Instant | None = None
 
@@ -132,6 +136,7 @@ class PreparedRecords:
     def put(self, record: Prepared) -> None:
         """Save a record durably; FileExistsError if there is one with that instant and ordinal."""
         staged = [path for s in record.statuses for path in (s.staged_path, s.deleted_path) if path]
+        staged += [file.path for file in record.quarantined]
         for folder in sorted({str(PurePosixPath(path).parent) for path in staged}):
             self._storage.sync_folder(folder)  # make the names of the record's files durable
         self._storage.sync_folder(STAGED)

@@ -23,10 +23,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from hoodie_nb.clock import Clock
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.archived_commits import ArchivedCommits
 from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.storage import OURS, Storage, read_bytes
+from hoodie_nb.writer.bad_rows import Quarantine
+from hoodie_nb.writer.intake import Intake
 
 FOLDER = f"{OURS}/progress"
 EXTRA_KEY = "_hoodie_nb_progress"
@@ -59,6 +62,17 @@ class Entry:
     def checkpoint(self, query_id: str) -> Checkpoint:
         """Return the checkpoint's identity."""
         return Checkpoint(query_id, self.batch_id, self.fingerprint)
+
+
+def quarantine_of(
+    intake: Intake, staged: str, clock: Clock, checkpoint: Checkpoint | None
+) -> Quarantine | None:
+    """Return where a write stages the rows that it refuses; None if they make it fail."""
+    if not intake.quarantines:
+        return None
+    if checkpoint is None:
+        return Quarantine(staged, clock.now_ms())
+    return Quarantine(staged, clock.now_ms(), checkpoint.query_id, checkpoint.batch_id)
 
 
 class ProgressRecords:

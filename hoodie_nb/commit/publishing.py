@@ -4,29 +4,44 @@ A single disk error should not cause a complete rewrite. The steps are idempoten
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 
-from hoodie_nb.commit.prepared import drop_torn
+from hoodie_nb.commit.prepared import Prepared, checkpoints_of, drop_torn
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError
 from hoodie_nb.events import EventLog
+from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import publish_commit
+from hoodie_nb.table.quarantine import publish_refused
 from hoodie_nb.table.timeline import Instant, State
 
 _RETRIES = 3
 
 
+def quarantined(records: Iterable[Prepared]) -> tuple[StoredFile, ...]:
+    """Return the staged files of the rows that checkpoints refused, in order."""
+    return tuple(file for record in records for file in record.quarantined)
+
+
+def folder_of(file: StoredFile) -> str:
+    """Return which staging folder has a file: the instant in its name, also if that was redone."""
+    return PurePosixPath(file.path).parent.name.partition("-")[0]
+
+
 def publish(
     table: TableHandle,
     events: EventLog,
-    instant: Instant,
+    records: Sequence[Prepared],
     statuses: Sequence[WriteStatus],
     content: bytes,
 ) -> Instant:
     """Publish an instant's files and write its completed file; the last attempt's error counts."""
+    instant = records[-1].pending
     for attempt in range(_RETRIES + 1):
         try:
+            publish_refused(table.storage, instant.requested_time, quarantined(records))
             return publish_commit(table.storage, table.timeline, instant, statuses, content)
         except ConcurrentWriter as error:
             if table.timeline.completed(instant.requested_time) is None:
@@ -44,6 +59,24 @@ def publish(
             events.emit("commit_retried", instant=instant.requested_time, why=str(error))
             table.clock.sleep(0.5 * 2**attempt)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def emit_committed(
+    events: EventLog, records: Sequence[Prepared], statuses: Sequence[WriteStatus], seconds: float
+) -> None:
+    """Report what the commit of these records wrote."""
+    events.emit(
+        "instant_committed",
+        instant=records[0].instant_time,
+        checkpoints=len(checkpoints_of(records)),
+        files=len(statuses),
+        rows=sum(s.rows for s in statuses),
+        inserts=sum(s.inserts for s in statuses),
+        updates=sum(s.updates for s in statuses),
+        deletes=sum(s.deletes for s in statuses),
+        bytes=sum(s.bytes_written for s in statuses),
+        seconds=round(seconds, 6),
+    )
 
 
 def not_published(table: TableHandle, instant_time: str, error: OSError) -> CommitFailed:

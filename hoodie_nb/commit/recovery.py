@@ -17,6 +17,7 @@ from hoodie_nb.commit.lock import in_use
 from hoodie_nb.commit.notes import CommitNotes
 from hoodie_nb.commit.prepared import Prepared, PreparedRecords
 from hoodie_nb.commit.progress import ProgressRecords
+from hoodie_nb.commit.publishing import folder_of, quarantined
 from hoodie_nb.commit.restoring import finish_restores
 from hoodie_nb.commit.savepoints import drop_pending_savepoints
 from hoodie_nb.commit.sealing import SealedRecords
@@ -102,7 +103,8 @@ class Recovery:
         swept = table.is_swept()
         if not used and not swept:  # else temporary files in use would be deleted too
             others = (pending.requested_time for pending in table.timeline.pending())
-            sweep_all(table.storage, keep={*kept, *others, *sealed})
+            refused = {folder_of(file) for file in quarantined(self.prepared.all())}
+            sweep_all(table.storage, keep={*kept, *others, *sealed, *refused})
 
     def _abandoned(self, kept: Collection[str]) -> list[Instant]:
         pending = self.table.timeline.pending()

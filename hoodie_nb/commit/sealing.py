@@ -54,7 +54,7 @@ class Interval:
 class Sealed:
     """One sealed checkpoint: its identity, its runs, its arrival number, the previous one.
 
-    `partitions` are the partition paths of its rows.
+    `partitions` are the partition paths of its rows, `quarantined` files of refused rows.
     """
 
     checkpoint: Checkpoint
@@ -63,6 +63,7 @@ class Sealed:
     arrival: int = 0
     after: Checkpoint | None = None
     partitions: tuple[str, ...] = ()
+    quarantined: tuple[StoredFile, ...] = ()
 
     @property
     def path(self) -> str:
@@ -71,8 +72,8 @@ class Sealed:
 
     @property
     def folders(self) -> set[str]:
-        """Return the names of the staging folders with its runs."""
-        return {PurePosixPath(run.path).parent.name for run in self.runs}
+        """Return the names of the staging folders with its files."""
+        return {PurePosixPath(file.path).parent.name for file in (*self.runs, *self.quarantined)}
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> "Sealed":
@@ -85,6 +86,7 @@ class Sealed:
             int(raw["arrival"]),
             None if before is None else Checkpoint(**before),
             tuple(raw.get("partitions", ())),  # older versions have none
+            tuple(StoredFile(**file) for file in raw.get("quarantined", ())),
         )
 
 
@@ -120,6 +122,7 @@ class SealedRecords:
         applied: Collection[Checkpoint] = (),
         *,
         partitions: Iterable[str] = (),
+        quarantined: Iterable[StoredFile] = (),
     ) -> None:
         """Seal a checkpoint durably, as the last one; `applied` records are ignored."""
         failpoints.hit("coord.seal.pre")
@@ -127,7 +130,8 @@ class SealedRecords:
         arrival = max([self.applied, *(s.arrival for s in present)]) + 1
         before = [s.checkpoint for s in present if s.checkpoint not in applied]
         last = before[-1] if before else None
-        record = Sealed(checkpoint, tuple(runs), now_ms, arrival, last, tuple(partitions))
+        files = tuple(runs), tuple(quarantined)
+        record = Sealed(checkpoint, files[0], now_ms, arrival, last, tuple(partitions), files[1])
         self._storage.sync_folder(STAGED)
         self._records.put(record)
         failpoints.hit("coord.seal.post")

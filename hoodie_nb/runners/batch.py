@@ -5,18 +5,23 @@ from dataclasses import dataclass, fields
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.in_process import keyed_in_order, saved, write_in_process
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.commits import OVERWRITES, CommitMetadata
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.quarantine import COUNT_KEY
 from hoodie_nb.table.timeline import Instant
+from hoodie_nb.writer.bad_rows import BadRows
 from hoodie_nb.writer.input import arrow_rows
 from hoodie_nb.writer.intake import Intake
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A completed commit: times of 17 digits, counts in rows, bytes of the files it wrote."""
+    """A completed commit: times of 17 digits, counts in rows, bytes of the files it wrote.
+
+    `quarantined`: how many rows it refused (see `Table.quarantine`).
+    """
 
     requested_time: str
     completion_time: str
@@ -26,6 +31,7 @@ class Commit:
     deletes: int
     bytes_written: int
     files: int
+    quarantined: int = 0
 
     @classmethod
     def of(cls, table: TableHandle, instant: Instant) -> "Commit":
@@ -40,6 +46,7 @@ class Commit:
             deletes=metadata.total("numDeletes"),
             bytes_written=metadata.total("totalWriteBytes"),
             files=len(metadata.paths),
+            quarantined=int(metadata.extra.get(COUNT_KEY, 0)),
         )
 
     def _repr_html_(self) -> str:
@@ -53,17 +60,24 @@ def completed(table: TableHandle, instant: Instant | None) -> Commit | None:
 
 
 def write_arrow(
-    table: TableHandle, data: object, operation: str, events: EventLog
+    table: TableHandle,
+    data: object,
+    operation: str,
+    events: EventLog,
+    *,
+    quarantines: bool = False,
 ) -> Commit | None:
     """Write rows of a kind that `input` knows in this process; None if nothing was written."""
-    intake = Intake(table.config, table.schema, operation)
-    rows = arrow_rows(data, table.schema, intake.check)
+    intake = Intake(table.config, table.schema, operation, quarantines=quarantines)
+    bad = BadRows() if quarantines else None
+    rows = arrow_rows(data, table.schema, intake.check, bad)
     intake.check_names(rows.schema)
-    keyed = keyed_in_order(rows, intake)
-    if keyed.num_rows == 0 and operation != OVERWRITES["table"]:
+    keyed = keyed_in_order(rows, intake, bad=bad)
+    if keyed.num_rows == 0 and not bad and operation != OVERWRITES["table"]:
         return None
     coordinator = WriteCoordinator(table, events)
     settle(coordinator, events)
     with coordinator.committing(intake) as work:
+        work.quarantined = saved(bad, work.plan)
         work.statuses = write_in_process(keyed, work.plan, events)
     return completed(table, work.instant)

@@ -15,15 +15,17 @@ import pyarrow as pa
 
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.operators import assign, index_of, write
+from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.writer.bad_rows import BadRows, RefusedRows
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.global_keys import relocated
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.merge_rule import first_of_run
 from hoodie_nb.writer.ordering import sort_order
-from hoodie_nb.writer.plan import TaskAttempt, WritePlan
+from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
 from hoodie_nb.writer.profile import record_bytes_of
 from hoodie_nb.writer.taking import parts_of, take_rows
 
@@ -31,14 +33,24 @@ _PIECE_ROWS, _FEW_ROWS = 131_072, 8_192
 THREADS = min(4, os.cpu_count() or 2)
 
 
-def keyed_in_order(rows: pa.Table, intake: Intake, arrived: int = 0) -> pa.Table:
+def keyed_in_order(
+    rows: pa.Table, intake: Intake, arrived: int = 0, bad: RefusedRows | None = None
+) -> pa.Table:
     """Return keyed rows sorted by partition, key and arrival (InvalidInput for bad values).
 
-    `arrived` is the number of earlier rows of the checkpoint.
+    `arrived` is the number of earlier rows of the checkpoint; `bad` takes the rows that are refused
+    instead.
     """
     sequence = np.arange(arrived, arrived + rows.num_rows, dtype=np.int64)
-    keyed = intake.keyed(rows, pa.array(sequence))
+    keyed = intake.keyed(rows, pa.array(sequence), bad)
     return in_order(keyed)
+
+
+def saved(bad: BadRows | None, plan: WritePlan | SealPlan) -> list[StoredFile]:
+    """Stage the rows that a write refused; return their file, if there are any."""
+    if bad is None or plan.quarantine is None:
+        return []
+    return bad.saved(plan.storage, plan.quarantine)
 
 
 def in_order(keyed: pa.Table) -> pa.Table:

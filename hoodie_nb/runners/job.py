@@ -48,7 +48,9 @@ class Job(WatchedQuery):
         rows = sum(values["inserts"] + values["updates"] for values in commits.values())
         state = "running" if self.active else "failed" if self._error else "stopped"
         batch = "no batch yet" if self._last_batch < 0 else f"batch {self._last_batch}"
-        return f"{state}: {len(commits)} commits, {rows:,} rows written, {batch}"
+        refused = sum(e.values["rows"] for e in self._events.records("rows_quarantined"))
+        aside = f", {refused:,} in quarantine" if refused else ""
+        return f"{state}: {len(commits)} commits, {rows:,} rows written{aside}, {batch}"
 
     @property
     def freshness(self) -> float:

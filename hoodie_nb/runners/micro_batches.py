@@ -23,11 +23,11 @@ from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import JobHold
-from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.commit.progress import Checkpoint, quarantine_of
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
-from hoodie_nb.runners.in_process import write_in_process
+from hoodie_nb.runners.in_process import saved, write_in_process
 from hoodie_nb.runners.rewriting import Background
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.runners.settling import IN_PROCESS, settle
@@ -37,6 +37,7 @@ from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.timeline import Instant
+from hoodie_nb.writer.bad_rows import BadRows
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
 from hoodie_nb.writer.plan import SealPlan
@@ -64,7 +65,13 @@ class MicroBatches:
         self.folder = CheckpointFolder(settings.checkpoint)
         self.coordinator = WriteCoordinator(table, events)
         self.coordinators = [self.coordinator]
-        intake = intake_of(self.coordinator, settings.operation, self.folder.query_id())
+        self._quarantines = settings.on_bad_record == "quarantine"
+        intake = intake_of(
+            self.coordinator,
+            settings.operation,
+            self.folder.query_id(),
+            quarantines=self._quarantines,
+        )
         given = arrow_schema(stream)
         intake.check(given)
         shape = Shape(
@@ -171,26 +178,32 @@ class MicroBatches:
         folder = self.checkpointing.sealing(checkpoint, previous)
         if folder is None:
             return
-        plan = SealPlan(self._table.storage, self.checkpointing.intake, folder, self.tasks)
+        intake, clock = self.checkpointing.intake, self._table.clock
+        quarantine = quarantine_of(intake, folder, clock, checkpoint)
+        plan = SealPlan(self._table.storage, intake, folder, self.tasks, quarantine)
         kill = self.checkpointing.fault_fires("kill_writer")
         pause = self._hold.paused if self._hold else contextlib.nullcontext
         with pause(PurePosixPath(folder).name):
-            runs, partitions = self._runs(batch, files, plan, kill=kill)
+            sealed = self._runs(batch, files, plan, kill=kill)
         with self._table.timeline.listed_once():
             if self._hold is not None:
                 self.checkpointing.take_over()  # the other thread may have applied what was sealed
-            self.checkpointing.keep(checkpoint, folder, runs, partitions)
+            self.checkpointing.keep(checkpoint, folder, *sealed)
         self.oldest_ms = self.checkpointing.oldest_ms()
 
     def _runs(
         self, batch: DataFrame, files: list[str], plan: SealPlan, *, kill: bool
-    ) -> tuple[list[StoredFile], Collection[str]]:
-        """Save a checkpoint's keyed rows as runs; return them and their partition paths."""
+    ) -> tuple[list[StoredFile], Collection[str], list[StoredFile]]:
+        """Save a checkpoint's keyed rows as runs; return them as `Checkpointing.keep` takes them.
+
+        These are the runs, the partition paths of their rows, and the files of refused rows.
+        """
         with self._unless_too_large():
             if self._runs_here(batch):
-                keyed = collected(batch, plan.intake, files)
+                bad = self._bad_rows()
+                keyed = collected(batch, plan.intake, files, bad)
                 self._go_on(kill)
-                return seal_here(keyed, plan)
+                return seal_here(keyed, plan, bad)
         return seal_on_spark(batch, plan, files, kill=kill)
 
     def _written(
@@ -202,8 +215,11 @@ class MicroBatches:
         with self.checkpointing.running(checkpoint, previous) as work:
             if work is not None:
                 kill = self.checkpointing.fault_fires("kill_writer")
-                work.statuses = write_on_spark(batch, work.plan, self._live, files=files, kill=kill)
+                write_on_spark(batch, work, self._live, files=files, kill=kill)
         return None if work is None else work.instant
+
+    def _bad_rows(self) -> BadRows | None:
+        return BadRows() if self._quarantines else None
 
     @contextlib.contextmanager
     def _unless_too_large(self) -> Iterator[None]:
@@ -218,16 +234,18 @@ class MicroBatches:
         self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
     ) -> Instant | None:
         keyed: list[pa.Table] = []
+        bad = self._bad_rows()
 
         def has_rows() -> bool:
-            keyed.append(collected(batch, self.checkpointing.intake, files))
-            return bool(keyed[0].num_rows)
+            keyed.append(collected(batch, self.checkpointing.intake, files, bad))
+            return bool(keyed[0].num_rows or bad)
 
         steps = self.checkpointing.running(checkpoint, previous, tasks=1, has_rows=has_rows)
         with steps as work:
             if work is not None:
                 self._go_on(self.checkpointing.fault_fires("kill_writer"))
                 rows, kept = keyed.pop(), self._kept
+                work.quarantined = saved(bad, work.plan)
                 work.statuses = write_in_process(rows, work.plan, self._events, kept)
                 self._go_on()
         return None if work is None else work.instant

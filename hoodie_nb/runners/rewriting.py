@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from hoodie_nb import failpoints
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared, checkpoints_of, merged
+from hoodie_nb.commit.publishing import quarantined
 from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
@@ -104,7 +105,7 @@ def redo(
     operation = "insert" if last.operation == "insert" else "upsert"
     intake = replace(intake, operation=operation)
     parts = [*_unwritten(storage, intake, records)]
-    if not intake.rule.fills:  # else all rows of the instant are staged unchanged
+    if not intake.rule.fills or not parts:  # else all rows of the instant are staged unchanged
         parts.append(_winners(storage, intake, records))
     for pending in coordinator.pending(old):
         coordinator.prepared.note_undone(records[0])
@@ -129,6 +130,7 @@ def redo(
         statuses=tuple(status for record in new for status in record.statuses),
         checkpoints=tuple(checkpoints_of(records)),
         replaces=old,
+        quarantined=quarantined(records),
     )
     failpoints.hit("coord.redo.pre")
     coordinator.prepared.put(together)

@@ -21,3 +21,4 @@ class StreamSettings:
     checkpoint_timeout_s: float | None = None
     max_restarts: int = 3
     interval: Interval | None = None
+    on_bad_record: str = "fail"

@@ -24,6 +24,7 @@ import json
 import re
 import sys
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
@@ -34,6 +35,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from hoodie_nb.commit.prepared import Writing
 from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.run import DamagedRun
@@ -55,8 +57,8 @@ from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.assigner import assigned_schema
+from hoodie_nb.writer.bad_rows import files_of_tasks
 from hoodie_nb.writer.columns import SEQ, TASK
-from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import SealPlan, WritePlan
 
 if TYPE_CHECKING:
@@ -110,25 +112,34 @@ def stop_started(stream: DataFrame, query_id: Callable[[], str | None], within_s
 
 def write_on_spark(
     batch: DataFrame,
-    plan: WritePlan,
+    work: Writing,
     live: Receiver,
     *,
     files: Sequence[str] = (),
     kill: bool = False,
-) -> list[WriteStatus]:
-    """Run the plan's pipeline over a DataFrame as Spark tasks; return the write statuses.
+) -> None:
+    """Run the pipeline of `work.plan` over a DataFrame as Spark tasks, which report to `work`.
 
     `files`: the files that the rows come from, oldest first, if there are several.
     `kill` is an injected fault: writer tasks die in the middle of their first attempt. If the tasks
     of `direct` find the index damaged, the batch runs again without its state.
     """
-    handled = sys.exception()
+    handled, plan = sys.exception(), work.plan
     try:
-        return _statuses(batch, plan, live, files, kill)
+        work.statuses = _statuses(batch, plan, live, files, kill)
+        work.quarantined = _quarantined(plan)
+        return
     except Exception as error:
         if DamagedRun.__name__ not in str(error) or not plan.manifest:
             raise_translated(error, handled)
-    return write_on_spark(batch, replace(plan, manifest=""), live, files=files, kill=kill)
+    quarantine = plan.quarantine and replace(plan.quarantine, run=uuid.uuid4().hex)
+    work.plan = replace(plan, manifest="", quarantine=quarantine)
+    write_on_spark(batch, work, live, files=files, kill=kill)
+
+
+def _quarantined(plan: WritePlan | SealPlan) -> list[StoredFile]:
+    """Return the files of the rows that the tasks of a job have refused."""
+    return files_of_tasks(plan.storage, plan.quarantine) if plan.quarantine else []
 
 
 def _statuses(
@@ -152,33 +163,34 @@ def _statuses(
 
 def seal_on_spark(
     batch: DataFrame, plan: SealPlan, files: Sequence[str] = (), *, kill: bool = False
-) -> tuple[list[StoredFile], set[str]]:
+) -> tuple[list[StoredFile], set[str], list[StoredFile]]:
     """Write a DataFrame's records as sorted runs, without index or buckets.
 
-    Returns the runs, and the partition paths of their rows.
+    Returns the runs, the partition paths of their rows, and the files of refused rows.
     """
-    keyed = _in_order(_keyed(batch, plan.intake, files).repartition(plan.tasks, *_BY_KEY))
+    keyed = _in_order(_keyed(batch, plan, files).repartition(plan.tasks, *_BY_KEY))
     handled = sys.exception()
     try:
         sealed = keyed.mapInArrow(seal_task(plan, kill), OUTPUT).collect()
     except Exception as error:
         raise_translated(error, handled)
     runs = [StoredFile(**json.loads(row.payload)) for row in sealed if row.kind == "run"]
-    return runs, {row.payload for row in sealed if row.kind == "partition"}
+    partitions = {row.payload for row in sealed if row.kind == "partition"}
+    return runs, partitions, _quarantined(plan)
 
 
-def _keyed(batch: DataFrame, intake: Intake, files: Sequence[str]) -> DataFrame:
+def _keyed(batch: DataFrame, plan: WritePlan | SealPlan, files: Sequence[str]) -> DataFrame:
     """Return a batch as keyed rows, numbered in order of arrival."""
     rows = placed(batch, files)
-    schema = pa.schema([*intake.keyed_schema, *PLACE_FIELDS * (PATH in rows.columns)])
-    return rows.mapInArrow(key_task(intake, files), from_arrow_schema(schema, True))
+    schema = pa.schema([*plan.intake.keyed_schema, *PLACE_FIELDS * (PATH in rows.columns)])
+    return rows.mapInArrow(key_task(plan, files), from_arrow_schema(schema, True))
 
 
 def _stages(batch: DataFrame, plan: WritePlan, files: Sequence[str], channel: Channel) -> DataFrame:
     """Return the output of the plan's pipeline for a batch: statuses and events."""
     if plan.pipeline.routed:
         return written_directly(placed(batch, files), plan, files, channel)
-    keyed = _keyed(batch, plan.intake, files)
+    keyed = _keyed(batch, plan, files)
     by_file = plan.pipeline.shuffle == "file id"
     return (_assigned_then_written if by_file else _written_by_partition)(keyed, plan, channel)
 

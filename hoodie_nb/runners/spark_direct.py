@@ -66,7 +66,7 @@ def _route_task(
 ) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         output = TaskOutput(channel)
-        chunks = _chunks(keyed_pieces(batches, plan.intake, files))
+        chunks = _chunks(keyed_pieces(batches, plan, files))
         for number, rows in route(plan, chunks, this_attempt().task, output.emit):
             for part in _blob_sized(rows):
                 columns = [pa.array([number], pa.int32()), pa.array([_blob(part)], pa.binary())]

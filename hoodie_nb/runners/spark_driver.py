@@ -26,10 +26,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.runners.in_process import in_order
+from hoodie_nb.runners.in_process import in_order, saved
 from hoodie_nb.runners.spark import raise_translated
 from hoodie_nb.runners.spark_files import BLOCK, PATH, placed, places
 from hoodie_nb.table.checksums import StoredFile
+from hoodie_nb.writer.bad_rows import BadRows, RefusedRows
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import SealPlan
 from hoodie_nb.writer.runs import partitions_of, save_run
@@ -57,11 +58,14 @@ def runs_here(placement: str, batch: DataFrame, task_max_bytes: int) -> bool:
     return int(str(estimate)) <= task_max_bytes * AUTO_SHARE
 
 
-def collected(batch: DataFrame, intake: Intake, files: Sequence[str]) -> pa.Table:
+def collected(
+    batch: DataFrame, intake: Intake, files: Sequence[str], bad: RefusedRows | None = None
+) -> pa.Table:
     """Return a micro-batch as keyed rows, sorted by partition, key and arrival.
 
     `files` are the files that the rows come from, oldest first, if there are several. Raises
-    InvalidInput for invalid rows, TooLarge if the batch is too large for the driver.
+    InvalidInput for invalid rows, unless `bad` takes them, and TooLarge if the batch is too large
+    for the driver.
     """
     handled = sys.exception()
     try:
@@ -76,15 +80,18 @@ def collected(batch: DataFrame, intake: Intake, files: Sequence[str]) -> pa.Tabl
     in_files = PATH in rows.column_names
     arrival = _by_file(rows, files) if in_files else np.arange(rows.num_rows)
     plain = rows.drop_columns([PATH, BLOCK]) if in_files else rows
-    return in_order(intake.keyed(plain, pa.array(arrival, pa.int64())))
+    return in_order(intake.keyed(plain, pa.array(arrival, pa.int64()), bad))
 
 
-def seal_here(keyed: pa.Table, plan: SealPlan) -> tuple[list[StoredFile], set[str]]:
-    """Save keyed rows in order as one run; return it and their partition paths."""
+def seal_here(
+    keyed: pa.Table, plan: SealPlan, bad: BadRows | None = None
+) -> tuple[list[StoredFile], set[str], list[StoredFile]]:
+    """Save keyed rows in order as one run; return it, their partition paths, and refused rows."""
+    refused = saved(bad, plan)
     if keyed.num_rows == 0:
-        return [], set()
+        return [], set(), refused
     run = save_run(plan.storage, f"{plan.folder}/0-0-0.arrow", keyed, plan.intake.rule)
-    return [run], {*partitions_of(keyed)}
+    return [run], {*partitions_of(keyed)}, refused
 
 
 def _by_file(rows: pa.Table, files: Sequence[str]) -> Numbers:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from hoodie_nb.commit.instants import generate_instant, with_instant
@@ -25,6 +26,7 @@ from hoodie_nb.runners.operators import Waiting, assign, assign_and_write, write
 from hoodie_nb.runners.spark_files import BLOCK, PATH, PLACE_FIELDS, places
 from hoodie_nb.runners.task_events import Sender, as_text
 from hoodie_nb.writer.assigner import assigned_schema
+from hoodie_nb.writer.bad_rows import BadRowsFile
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
@@ -48,29 +50,41 @@ class Channel:
     kill: bool
 
 
-def key_task(intake: Intake, files: Sequence[str]) -> Callable[[Batches], Batches]:
+def key_task(plan: WritePlan | SealPlan, files: Sequence[str]) -> Callable[[Batches], Batches]:
     """Return the task that creates keyed rows, with their position in the file if needed."""
 
     def task(batches: Batches) -> Batches:
-        for keyed in keyed_pieces(batches, intake, files):
+        for keyed in keyed_pieces(batches, plan, files):
             yield from keyed.to_batches()
 
     return task
 
 
-def keyed_pieces(batches: Batches, intake: Intake, files: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield keyed rows, numbered in order of arrival, with their position in the file if needed."""
-    start = this_attempt().task << 33  # as Spark's monotonically_increasing_id
+def keyed_pieces(
+    batches: Batches, plan: WritePlan | SealPlan, files: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yield keyed rows, numbered in order of arrival, with their position in the file if needed.
+
+    Rows that are refused are staged, if the plan says so.
+    """
+    intake, bad, mine = plan.intake, None, this_attempt()
+    if plan.quarantine is not None:
+        bad = BadRowsFile(plan.storage, plan.quarantine, mine.token)
+    start = mine.task << 33  # as Spark's monotonically_increasing_id
     for piece in pieces_of(batches):
         own = [n for n in (PATH, BLOCK) if n in piece.column_names]
         plain = piece.drop_columns(own)
         sequence = np.arange(start, start + piece.num_rows, dtype=np.int64)
-        start += piece.num_rows
-        keyed = intake.keyed(plain, pa.array(sequence))
+        keyed = intake.keyed(plain, pa.array(sequence), bad)
         if own:
-            columns = [*keyed.columns, *places(piece, files)]
+            kept = piece.take(pc.subtract(keyed.column(SEQ), start))
+            columns = [*keyed.columns, *places(kept, files)]
             keyed = pa.table(columns, pa.schema([*keyed.schema, *PLACE_FIELDS]))
-        yield keyed
+        start += piece.num_rows
+        if keyed.num_rows:
+            yield keyed
+    if bad is not None:
+        bad.close()
 
 
 def seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:

@@ -29,6 +29,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Collection
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -45,7 +46,16 @@ _DATES = (datetime.date.min, datetime.date.max)
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _LONGEST = 65_536  # bytes; a filter hashes a key once per hash function
 _DEEPEST = 3_000  # bytes of 4,096; the table's folder and the names of files come on top
+_PATH = "cannot be a partition path: it "
 _KEY_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.date32(), pa.bool_())
+
+
+class Refusal(NamedTuple):
+    """The rows for which an InvalidInput was raised: a mask, the column, and why (or whys)."""
+
+    bad: pa.Array
+    column: str
+    why: str | pa.Array
 
 
 def check_key_types(config: TableConfig, schema: pa.Schema) -> None:
@@ -124,7 +134,7 @@ def partition_paths(rows: pa.Table, config: TableConfig) -> pa.Array:
     if len(parts) == 1:
         return parts[0]
     paths = _one_array(pc.binary_join_element_wise(*parts, "/"))
-    why = f"cannot be a partition path: it is longer than {_DEEPEST:,} bytes"
+    why = f"{_PATH}is longer than {_DEEPEST:,} bytes"
     _refuse(
         paths, pc.greater(pc.binary_length(paths), _DEEPEST), ", ".join(config.partition_by), why
     )
@@ -138,8 +148,8 @@ def _partition_part(column: pa.ChunkedArray, name: str, config: TableConfig) -> 
     reasons = [_objection(value, config, name) for value in values]
     first = next(filter(None, reasons), None)
     if first is not None:
-        bad = pa.array([reason is not None for reason in reasons]).take(encoded.indices)
-        _refuse(text, bad, name, f"cannot be a partition path: it {first}")
+        whys = pa.array([r and _PATH + r for r in reasons], pa.string()).take(encoded.indices)
+        _refuse(text, whys.is_valid(), name, _PATH + first, whys)
     paths = [_part_text(value, config, name) for value in values]
     return pa.array(paths, pa.string()).take(encoded.indices)
 
@@ -201,15 +211,19 @@ def _objection(value: str, config: TableConfig, name: str) -> str | None:
     return None
 
 
-def _refuse(values: pa.Array, bad: pa.Array, column: str, why: str) -> None:
+def _refuse(
+    values: pa.Array, bad: pa.Array, column: str, why: str, whys: pa.Array | None = None
+) -> None:
     count = pc.sum(bad).as_py() or 0
     if count:
         first = pc.unique(values.filter(bad)).to_pylist()[:5]
         shown = ", ".join(repr(value)[:80] for value in first)
-        raise InvalidInput(
+        error = InvalidInput(
             f"column {column!r} {why} in {count} row{'s' * (count > 1)}, e.g. {shown}: "
             "fix or filter these rows; nothing of the batch was written"
         )
+        error.refusal = Refusal(bad, column, why if whys is None else whys)
+        raise error
 
 
 def _text(column: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:

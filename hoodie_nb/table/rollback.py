@@ -23,6 +23,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.publish import is_data_file, marked_files, marker_folder, sweep
+from hoodie_nb.table.quarantine import withdraw_refused
 from hoodie_nb.table.storage import Storage, joined, read_bytes
 from hoodie_nb.table.timeline import Instant, State, Timeline
 
@@ -46,6 +47,7 @@ def roll_back(
         failpoints.hit("rollback.plan.post")
         _finish(storage, timeline, rollback, instant, paths)
     else:
+        withdraw_refused(storage, instant.requested_time)
         timeline.remove(instant)
     if keep_staged:
         storage.remove(marker_folder(instant.requested_time), tree=True)
@@ -136,6 +138,7 @@ def _finish(
         failpoints.hit("restore.withdrawn.post")
     for path in files:
         storage.remove(path)
+    withdraw_refused(storage, instant.requested_time)
     for folder in set(map(_folder, files)):
         if storage.entry(folder):
             storage.sync_folder(folder)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -26,17 +27,24 @@ from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.table.conversion import NOT_ARROW, fitted
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import IS_DELETED
-from hoodie_nb.writer.objects import from_objects
+from hoodie_nb.writer.bad_rows import RefusedRows
+from hoodie_nb.writer.objects import from_objects, unfit_objects
 
 _KEYS = (list, tuple, set, frozenset, pa.Array, pa.ChunkedArray, pd.Series, pd.Index)
 Check = Callable[[pa.Schema], None]
 
 
-def arrow_rows(data: Any, schema: pa.Schema, check: Check) -> pa.Table:  # noqa: ANN401
+def arrow_rows(
+    data: Any,  # noqa: ANN401
+    schema: pa.Schema,
+    check: Check,
+    bad: RefusedRows | None = None,
+) -> pa.Table:
     """Return `data` as an Arrow table for a table of `schema`.
 
     `check` refuses the columns of a stream before it is read. Raises InvalidInput for a value that
     does not fit, with its row, and InvalidConfig if `data` has no rows of a kind that is known.
+    With `bad`, Python objects that do not fit go there, and other values are left to the intake.
     """
     known = {**{f.name: f.type for f in schema}, IS_DELETED: pa.bool_()}
     if isinstance(data, pa.Table):
@@ -44,13 +52,13 @@ def arrow_rows(data: Any, schema: pa.Schema, check: Check) -> pa.Table:  # noqa:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, pd.DataFrame):
-        return _from_pandas(data, known)
+        return _from_pandas(data, known, bad)
     if hasattr(data, "__arrow_c_stream__"):
-        return _from_stream(_reader(data), known, check)
+        return _from_stream(_reader(data), known if bad is None else None, check)
     if isinstance(data, list | tuple) and not data:
         return schema.empty_table()
     if isinstance(data, Sequence) and all(map(Mapping.__instancecheck__, data)):
-        return _from_dicts(data, known)
+        return _from_dicts(data, known, bad)
     raise InvalidConfig(
         f"cannot write a {type(data).__name__}: give a Spark DataFrame, a pyarrow.Table or a "
         "pandas DataFrame, a list of dicts, or an object with __arrow_c_stream__ (Polars, "
@@ -89,9 +97,12 @@ def _reader(data: Any) -> pa.RecordBatchReader:  # noqa: ANN401
 
 
 def _from_stream(
-    reader: pa.RecordBatchReader, known: Mapping[str, pa.DataType], check: Check
+    reader: pa.RecordBatchReader, known: Mapping[str, pa.DataType] | None, check: Check
 ) -> pa.Table:
+    """Return all rows, converted to the `known` types, or as they are."""
     check(reader.schema)
+    if known is None:
+        return reader.read_all()
     fields = [f.with_type(known.get(f.name, f.type)) for f in reader.schema]
     batches, row = [], 0
     for batch in reader:
@@ -104,20 +115,46 @@ def _from_stream(
     return pa.Table.from_batches(batches, pa.schema(fields))
 
 
-def _from_dicts(data: Sequence[Mapping[str, Any]], known: Mapping[str, pa.DataType]) -> pa.Table:
+def _from_dicts(
+    data: Sequence[Mapping[str, Any]], known: Mapping[str, pa.DataType], bad: RefusedRows | None
+) -> pa.Table:
     """Return dicts as rows; a name that some of them lack is null there."""
     names = list(dict.fromkeys(itertools.chain.from_iterable(data)))
     columns = {str(n): list(map(methodcaller("get", n), data)) for n in names}
-    return _from_pandas(pd.DataFrame(columns, dtype=object), known)
+    return _from_pandas(pd.DataFrame(columns, dtype=object), known, bad)
 
 
-def _from_pandas(data: pd.DataFrame, known: Mapping[str, pa.DataType]) -> pa.Table:
+def _from_pandas(
+    data: pd.DataFrame, known: Mapping[str, pa.DataType], bad: RefusedRows | None
+) -> pa.Table:
     """Return a DataFrame as Arrow, without its index, or raise InvalidInput naming a column."""
     twice = sorted({str(name) for name in data.columns[data.columns.duplicated()]})
     if twice:
         raise InvalidInput(f"columns {twice} have the same name: rename or drop one")
     names = list(map(str, data.columns))
-    return pa.table({n: _of_series(data.iloc[:, i], n, known) for i, n in enumerate(names)})
+    columns = {n: data.iloc[:, i] for i, n in enumerate(names)}
+    try:
+        return pa.table({n: _of_series(values, n, known) for n, values in columns.items()})
+    except InvalidInput:
+        rows = {} if bad is None else _unfit(columns, known)
+        if bad is None or not rows:
+            raise
+    given = data.iloc[[*rows]].astype(object)
+    records = given.where(given.notna(), None).to_dict("records")
+    bad.add(records, [name for name, _ in rows.values()], [why for _, why in rows.values()])
+    return _from_pandas(data.iloc[np.delete(np.arange(len(data)), [*rows])], known, bad)
+
+
+def _unfit(
+    columns: Mapping[str, pd.Series], known: Mapping[str, pa.DataType]
+) -> dict[int, tuple[str, str]]:
+    """Return the rows with Python objects that do not fit, with their first column and why."""
+    found: dict[int, tuple[str, str]] = {}
+    for name, values in columns.items():
+        if values.dtype == object and name in known:
+            for row, why in unfit_objects(values, known[name]).items():
+                found.setdefault(row, (name, why))
+    return dict(sorted(found.items()))
 
 
 def _of_series(values: pd.Series, name: str, known: Mapping[str, pa.DataType]) -> pa.Array:

@@ -16,13 +16,14 @@ columns, cast. All invalid input is detected here, before anything is written.
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidInput, InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
-from hoodie_nb.table.conversion import convertible, fitted
-from hoodie_nb.table.keys import check_key_types, partition_paths, record_keys
+from hoodie_nb.table.conversion import convertible, fitted, unfit_rows
+from hoodie_nb.table.keys import Refusal, check_key_types, partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import (
     IS_DELETED,
@@ -31,6 +32,7 @@ from hoodie_nb.table.schema import (
     check_stored_names,
     ordering_objection,
 )
+from hoodie_nb.writer.bad_rows import RefusedRows
 from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP, SEQ, STORE, THRESHOLD
 from hoodie_nb.writer.merge_rule import MergeRule, Partial, WholeRow
 
@@ -47,6 +49,7 @@ class Intake:
     """The requirements on a batch, for one table and operation.
 
     `optional` columns may be missing: the table may have gained them after the query started.
+    `quarantines`: rows with bad values do not fail the batch, see `keyed`.
     """
 
     config: TableConfig
@@ -54,6 +57,7 @@ class Intake:
     operation: str = "upsert"
     composed: bool = False
     optional: frozenset[str] = frozenset()
+    quarantines: bool = False
 
     @property
     def rule(self) -> MergeRule:
@@ -141,8 +145,39 @@ class Intake:
                 "allowed except in keys)"
             )
 
-    def keyed(self, rows: pa.Table, sequence: pa.Array) -> pa.Table:
-        """Return keyed rows for `rows` (user columns), or raise InvalidInput naming bad values."""
+    def keyed(self, rows: pa.Table, sequence: pa.Array, bad: RefusedRows | None = None) -> pa.Table:
+        """Return keyed rows for `rows` (user columns), or raise InvalidInput naming bad values.
+
+        With `bad`, rows that can be named go there, and the others are keyed.
+        """
+        while True:
+            try:
+                return self._keyed(rows, sequence)
+            except InvalidInput as error:
+                found = [] if bad is None else self._refused(rows, error)
+                if bad is None or not found:
+                    raise
+            numbers, columns, reasons = zip(*found, strict=True)
+            bad.add(rows.take(pa.array(numbers)), [*columns], [*reasons])
+            good = np.ones(rows.num_rows, dtype=bool)
+            good[list(numbers)] = False
+            rows, sequence = rows.filter(pa.array(good)), sequence.filter(pa.array(good))
+
+    def _refused(self, rows: pa.Table, error: InvalidInput) -> list[tuple[int, str, str]]:
+        """Return the bad rows for one of which an error was raised: number, column, reason."""
+        if isinstance(error.refusal, Refusal):
+            bad, column, why = error.refusal
+            numbers = np.flatnonzero(np.asarray(bad)).tolist()
+            whys = [why] * len(numbers) if isinstance(why, str) else why.filter(bad).to_pylist()
+            return [(n, column, reason) for n, reason in zip(numbers, whys, strict=True)]
+        first: dict[int, tuple[str, str]] = {}
+        for name, kind in self._known.items():
+            if name in rows.column_names:
+                for number, why in unfit_rows(rows.column(name), kind).items():
+                    first.setdefault(number, (name, why))
+        return [(number, *found) for number, found in sorted(first.items())]
+
+    def _keyed(self, rows: pa.Table, sequence: pa.Array) -> pa.Table:
         cast = _cast(rows, self.schema)
         keys = record_keys(cast, self.config)
         place = cast.schema.get_field_index(self.config.record_key[0])

@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidInput
-from hoodie_nb.table.conversion import NOT_ARROW, Unfit, converted, first_failure
+from hoodie_nb.table.conversion import NOT_ARROW, Unfit, converted, failures, first_failure
 
 Objects = npt.NDArray[np.object_]
 _KINDS: dict[str, tuple[type, ...]] = {  # the first that fits counts
@@ -48,6 +48,13 @@ def from_objects(
     except NOT_ARROW:
         row = first_failure(lambda a, b: _array(cells[:b], kind), len(cells))
         raise _refused(cells, row, name, kind, first_row) from None
+
+
+def unfit_objects(values: pd.Series, kind: pa.DataType) -> dict[int, str]:
+    """Return the rows of Python values that do not fit `kind`, and why."""
+    cells = values.to_numpy()
+    found = failures(lambda a, b: _array(cells[a:b], kind), len(cells))
+    return {row: f"does not fit {kind}: {why}" for row, why in found.items()}
 
 
 def _refused(

@@ -15,6 +15,7 @@ from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.file_groups import FileGroups
 from hoodie_nb.table.instant import LAYOUT_1, Layout
 from hoodie_nb.table.storage import Storage
+from hoodie_nb.writer.bad_rows import Quarantine
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
 
@@ -28,7 +29,7 @@ class WritePlan:
     `record_bytes` is the average size of a stored row, None if it is not known; `staged` is the
     folder for this run's files, which only the driver creates and deletes. `index` is "bloom+state"
     (using `manifest`), "bloom", or "state" (kept in `state_folder`); `ordinal` is the number of
-    earlier checkpoints of the instant.
+    earlier checkpoints of the instant; `quarantine`, where tasks put rows that they refuse.
     """
 
     storage: Storage
@@ -45,6 +46,7 @@ class WritePlan:
     manifest: str = ""
     ordinal: int = 0
     layout: Layout = LAYOUT_1
+    quarantine: Quarantine | None = None
 
     def base_file(
         self,
@@ -79,6 +81,7 @@ class SealPlan:
     intake: Intake
     folder: str
     tasks: int
+    quarantine: Quarantine | None = None
 
 
 @dataclass(frozen=True, slots=True)

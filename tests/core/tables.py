@@ -24,6 +24,7 @@ from hoodie_nb.table.schema import META_COLUMNS
 
 Row = Mapping[str, Any]
 LOCK = ".hoodie/.hoodie_nb/lock"
+QUARANTINE = ".hoodie/.hoodie_nb/quarantine/"
 
 
 def rank(value: Any) -> tuple[Any, ...]:
@@ -120,8 +121,9 @@ def tree(root: str | Path) -> dict[str, bytes | None]:
 
 
 def data_files(root: str | Path) -> set[str]:
-    """Return the paths of all Parquet files of a table."""
-    return {path for path in tree(root) if path.endswith(".parquet")}
+    """Return the paths of all Parquet files of a table, those of refused rows aside."""
+    found = (path for path in tree(root) if path.endswith(".parquet"))
+    return {path for path in found if not path.startswith(QUARANTINE)}
 
 
 def timeline_folder(root: str | Path) -> Path:

@@ -32,7 +32,7 @@ def test_one_file_id_in_two_partitions_is_two_buckets_on_spark(spark, tmp_path, 
     with contextlib.closing(receiver(data, events)) as live:
         intake, shape = Intake(table.config, table.schema), Shape(PIPELINES[pipeline], tasks=1)
         with WriteCoordinator(table, events).committing(intake, shape) as work:
-            work.statuses = write_on_spark(data, work.plan, live)
+            write_on_spark(data, work, live)
     held = {}
     for piece in hn.Table.open(path).file_groups().itertuples():
         file = pq.ParquetFile(path / piece.partition_path / piece.file_name)
