@@ -261,13 +261,7 @@ class Table(TableReads, TableMaintenance):
         """Hold the table for one write."""
         return writing(self._handle.storage, 0.0 if wait is None else seconds(wait, "wait"))
 
-    def _write(
-        self,
-        data: Any,  # noqa: ANN401
-        operation: str,
-        on_bad_record: str,
-        wait: Wait,
-    ) -> Commit | None:
+    def _write(self, data: Data, operation: str, on_bad_record: str, wait: Wait) -> Commit | None:
         check_supported(on_bad_record=on_bad_record)
         handle, keep = self._handle, on_bad_record == "quarantine"
         with self._writing(wait), handle.timeline.listed_once():

@@ -159,6 +159,20 @@ def test_every_write_takes_the_option(tmp_path: Path, operation: str) -> None:
     ]
 
 
+def test_a_row_with_a_global_key_moves_past_bad_rows(tmp_path: Path) -> None:
+    """In a table whose keys are global, good rows move their keys and bad rows do nothing."""
+    table, rng = made(tmp_path, global_index=True), random.Random(1)
+    first = {**row_of(rng, 1), "id": "k", "p": "p0"}
+    table.upsert([first])
+    bad = [{**first, "p": "..", "ts": 100}, {**first, "id": ""}]
+    commit = table.upsert([{**first, "p": "p1", "ts": 99}, *bad], on_bad_record="quarantine")
+    assert commit is not None and commit.quarantined == 2
+    again = table.upsert(bad, on_bad_record="quarantine")
+    assert again is not None and again.quarantined == 2
+    assert table.to_arrow(["p", "ts"]).to_pylist() == [{"p": "p1", "ts": 99}]
+    assert len(hudi_rows(table.path)) == 1 and table.fsck() == []
+
+
 def test_a_batch_without_rows_still_makes_no_commit(tmp_path: Path) -> None:
     """An empty batch has nothing to put aside; a table without quarantine has an empty one."""
     table = made(tmp_path)
