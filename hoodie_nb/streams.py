@@ -82,7 +82,6 @@ def write_stream(
     _check_sealing(commit_interval, operation, commit_on, index)
     _check_stream(stream, table)
     _check_counts(write_tasks=(write_tasks, 1), max_restarts=(max_restarts, 0))
-    timeout = None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
     settings = StreamSettings(
         checkpoint=checkpoint_folder(checkpoint, table.path),
         operation=operation,
@@ -92,7 +91,7 @@ def write_stream(
         pipeline=pipeline,
         placement=placement,
         index=index or ("bloom+state" if commit_interval else PIPELINES[pipeline].index),
-        checkpoint_timeout_s=timeout,
+        checkpoint_timeout_s=_timeout(checkpoint_timeout),
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
         on_bad_record=on_bad_record,
@@ -199,6 +198,10 @@ def _check_sealing(
             "commit_interval with index='state' would duplicate keys: sealed rows never reach that "
             "index; choose another index"
         )
+
+
+def _timeout(value: float | str | None) -> float | None:
+    return None if value is None else seconds(value, "timeout")
 
 
 def _interval(value: int | str | None) -> Interval | None:
