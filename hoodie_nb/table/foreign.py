@@ -59,7 +59,7 @@ def _other_index(storage: Storage, groups: FileGroups) -> str | None:
 
 def _other_depth(config: TableConfig, groups: FileGroups) -> str | None:
     for path in groups.slices:
-        if len(path.split("/")) * bool(path) != len(config.partition_by):
+        if len(path.split("/")) * bool(path) != config.levels:
             columns = ", ".join(config.partition_by) or "none"
             return (
                 f"has partition {path!r}, whose levels do not match the partition columns {columns}"

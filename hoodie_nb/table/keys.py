@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | no partition column | the value; several columns: `a:1,b:2` | `""` |
 | one key, one partition column (SIMPLE) | the value | the value, or `column=value` in Hive style |
+| the same, made of a time (TIMESTAMP) | the value | the time in a format: `time_partitions` |
 | otherwise (COMPLEX) | `a:1,b:2`, also for one key column | values joined by `/` |
 
 A null or empty partition value becomes `__HIVE_DEFAULT_PARTITION__`, a null or empty value in a
@@ -77,6 +78,16 @@ def check_key_types(config: TableConfig, schema: pa.Schema) -> None:
                 f"column {column!r} has type {kind}, whose text differs between engines: use "
                 "string, int, long, date or boolean for record keys and partition paths"
             )
+        if (
+            config.times is not None
+            and column in config.partition_by
+            and not config.times.fits(kind)
+        ):
+            raise InvalidTable(
+                f"column {column!r} has type {kind}, but the partition paths are made of times in "
+                f"{'texts' if config.times.given else 'numbers'}: write the table with the engine "
+                "that created it"
+            )
 
 
 def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
@@ -142,10 +153,17 @@ def partition_paths(rows: pa.Table, config: TableConfig) -> pa.Array:
 
 
 def _partition_part(column: pa.ChunkedArray, name: str, config: TableConfig) -> pa.Array:
-    text = pc.fill_null(_text(column, name), "")
+    if config.times is None:
+        text = pc.fill_null(_text(column, name), "")
+    else:
+        given = _one_array(column)
+        text, none = config.times.texts(given)
+        why = f"{_PATH}is not a time from year 1 to 9999"
+        why += f" in the format {config.times.given}" * bool(config.times.given)
+        _refuse(given, none, name, why)
     encoded = text.dictionary_encode()
     values = encoded.dictionary.to_pylist()
-    reasons = [_objection(value, config, name) for value in values]
+    reasons = [] if config.times else [_objection(value, config, name) for value in values]
     first = next(filter(None, reasons), None)
     if first is not None:
         whys = pa.array([r and _PATH + r for r in reasons], pa.string()).take(encoded.indices)
@@ -167,6 +185,7 @@ def partition_values(path: str, config: TableConfig, schema: pa.Schema) -> dict[
     """
     parts = path.split("/")
     known = {*config.partition_by} <= {*schema.names} and not config.unwritable
+    known = known and config.times is None
     if not known or len(parts) != len(config.partition_by):
         return {}
     found = zip(config.partition_by, parts, strict=True)

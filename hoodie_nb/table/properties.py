@@ -6,10 +6,11 @@
 properties have nothing that Hudi does not know.
 
 **Caveats**: table versions 6, 8 and 9; one ordering column; composite keys need Hudi's COMPLEX
-form. A table with other keys or another merge mode can be read but not written. *Source:*
-HoodieTableConfig.
+form; times in partition paths: see `time_partitions`. A table with other keys or another merge mode
+can be read but not written. *Source:* HoodieTableConfig.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.instant import LAYOUT_1, LAYOUT_2, Layout
 from hoodie_nb.table.property_file import checksum, parse_properties, read_text
 from hoodie_nb.table.storage import META, Storage, read_bytes
+from hoodie_nb.table.time_partitions import PREFIX, TimePartition, Untold
 
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 KEYGEN = "org.apache.hudi.keygen."
@@ -57,7 +59,7 @@ _METADATA = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitio
 _LAYOUTS = {"6": LAYOUT_1, "8": LAYOUT_2, "9": LAYOUT_2}  # by table version
 _ARCHIVES = {1: "hoodie.archivelog.folder", 2: "hoodie.timeline.history.path"}  # by layout
 _BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"  # the strategy that asks the payload class
-_OTHER_LAYOUT = ("hoodie.bucket.index.", "hoodie.keygen.timebased.")  # any property below them
+_OTHER_LAYOUT = ("hoodie.bucket.index.", "hoodie.keygen.")  # any property below them
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class TableConfig:
     version: str = "6"
     archive: str = field(default="", compare=False)  # the name of its folder; empty: Hudi's default
     local_time: bool = False  # instants are in the zone of the machine, not in UTC
+    times: TimePartition | None = None  # partition paths are made of times
     unwritable: str = ""  # the reason if a write would damage the table
 
     @property
@@ -88,11 +91,17 @@ class TableConfig:
 
     @property
     def keygen(self) -> str:
-        """Return Hudi's key generator: NON_PARTITION, SIMPLE or COMPLEX."""
+        """Return Hudi's key generator: NON_PARTITION, SIMPLE, TIMESTAMP or COMPLEX."""
         if not self.partition_by:
             return "NON_PARTITION"
         single = len(self.record_key) == 1 and len(self.partition_by) == 1
-        return "SIMPLE" if single else "COMPLEX"
+        return ("SIMPLE" if self.times is None else "TIMESTAMP") if single else "COMPLEX"
+
+    @property
+    def levels(self) -> int:
+        """Return how many folders a partition path has."""
+        made = self.times is not None and not self.url_encode
+        return self.times.levels if self.times and made else len(self.partition_by)
 
     @property
     def composite_key(self) -> bool:
@@ -141,6 +150,7 @@ class TableConfig:
             metadata_partitions=",".join(filter(None, map(values.get, _METADATA))),
             version=version,
             local_time=_zone(values) != "UTC",
+            times=_times(values),
             archive=values.get(_ARCHIVES[_LAYOUTS[version].number], "").strip("/"),
         )
 
@@ -168,6 +178,12 @@ def _global(values: dict[str, str]) -> bool:
     """Whether keys are unique in the whole table; without partitions they always are."""
     kind, partitions = values.get(INDEX, ""), values.get("hoodie.table.partition.fields")
     return kind.startswith("GLOBAL_") and bool(partitions)
+
+
+def _times(values: dict[str, str]) -> TimePartition | None:
+    with contextlib.suppress(Untold):  # such a table is not written
+        return TimePartition.of(values)
+    return None
 
 
 def _true(values: dict[str, str], name: str) -> bool:
@@ -206,13 +222,20 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
     """Return why the table's own record keys may have a different text than ours."""
     if not config.record_key:
         return "names no hoodie.table.recordkey.fields: its keys are generated"
-    other = [key for key in values if key.startswith(_OTHER_LAYOUT)]
+    try:
+        TimePartition.of(values)
+    except Untold as error:
+        return f"{error}: where its rows are is not known, or not supported"
+    other = [k for k in values if k.startswith(_OTHER_LAYOUT) and not k.startswith(PREFIX)]
     if other:
         return f"has {other[0]}={values[other[0]]}: its rows are laid out differently"
     generator = values.get("hoodie.table.keygenerator.class", "")
     short = generator.removeprefix(KEYGEN).removesuffix("KeyGenerator").removesuffix("Avro")
+    short = short.removesuffix("Based")
     kind = values.get("hoodie.table.keygenerator.type", "").removesuffix("_AVRO")
     of_class = {"NONPARTITIONED": "NON_PARTITION"}.get(short.upper(), short.upper())
+    if config.times is not None and (kind or of_class) != "TIMESTAMP":
+        return f"has {PREFIX}output.dateformat and another key generator ({kind or generator})"
     if kind and kind != config.keygen:
         return f"has hoodie.table.keygenerator.type={kind}; supported is {config.keygen}"
     if of_class and of_class != config.keygen and (not kind or generator.startswith(KEYGEN)):

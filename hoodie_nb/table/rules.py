@@ -16,6 +16,7 @@ deleted. A copy of a whole table has the same id. Records of older versions have
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from hoodie_nb.errors import InvalidTable
@@ -39,6 +40,7 @@ def rules_of(config: TableConfig) -> dict[str, Any]:
         "hive_style": config.hive_style,
         "url_encode": config.url_encode,
         _GLOBAL: config.global_keys,
+        "times": None if config.times is None else asdict(config.times),
     }
 
 

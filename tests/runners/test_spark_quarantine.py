@@ -41,13 +41,14 @@ KINDS = {  # what is wrong → changed values, the column that is named, a part 
 class Input:
     """Files of random rows, and what they must become."""
 
-    def __init__(self, folder, seed, files=5):
+    def __init__(self, folder, seed, files=5, sizes=()):
         self.folder, self.good, self.bad = folder, {}, Counter()
         self.number, rng = 0, random.Random(seed)
         folder.mkdir()
-        for number in range(files):
-            share = (0.2, 1.0, 0.0, 0.5)[number % 4]
-            rows = [self._row(rng, share) for _ in range(rng.randrange(20, 60))]
+        for number in range(len(sizes) or files):
+            share = 0.3 if sizes else (0.2, 1.0, 0.0, 0.5)[number % 4]
+            count = sizes[number] if sizes else rng.randrange(20, 60)
+            rows = [self._row(rng, share) for _ in range(count)]
             path = folder / f"{number}.parquet"
             pq.write_table(pa.Table.from_pylist(rows, schema=GIVEN), path)
             os.utime(path, (number, number))
@@ -97,10 +98,10 @@ class Input:
         assert table._handle.storage.list_folder(STAGED) == []
 
 
-def stream_of(spark, folder):
-    """Return the files of a folder as a stream, one file in each micro-batch."""
+def stream_of(spark, folder, files=1):
+    """Return the files of a folder as a stream, so many of them in a micro-batch."""
     ddl = "raw binary, p string, ts long, n long"
-    source = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1)
+    source = spark.readStream.schema(ddl).option("maxFilesPerTrigger", files)
     return source.parquet(str(folder)).selectExpr(*COLUMNS)
 
 
@@ -171,6 +172,25 @@ def test_a_batch_from_spark_goes_on_past_bad_rows(spark, tmp_path):
         table.upsert(source.batch(spark))
     commit = table.upsert(source.batch(spark), on_bad_record="quarantine")
     assert commit.quarantined == source.bad.total()
+    source.check(table)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"pipeline": "step3"}, {"pipeline": "direct"}, {"placement": "driver"}]
+)
+def test_the_newest_file_wins_next_to_bad_rows(spark, tmp_path, settings):
+    """Several files in a micro-batch, of which Spark reads the largest first, in order of age.
+
+    A bad row before another row changes neither its file nor its position.
+    """
+    source = Input(tmp_path / "in", repr(settings), sizes=(400, 100, 200, 50))
+    table = hn.Table.create(
+        tmp_path / "t", schema=SCHEMA, record_key="id", partition_by="p", options={}
+    )
+    stream = stream_of(spark, source.folder, files=10)
+    job = started(stream, table, tmp_path, write_tasks=2, **settings)
+    job.wait(200)
+    assert len(job.events.records("batch_ended")) == 1
     source.check(table)
 
 

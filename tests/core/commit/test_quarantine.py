@@ -46,6 +46,7 @@ _KEYS = [pa.field("id", pa.string()), pa.field("p", pa.string()), pa.field("ts",
 GIVEN = pa.schema([*_KEYS, ("n", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])
 STORED = pa.schema([*_KEYS, ("n", pa.int32())])
 MODES = ("write", "checkpoint", "interval")
+INTERVALS = {"interval": 2, "alone": 1}
 QUERY = "query-1"
 Rows = list[dict[str, object]]
 
@@ -101,18 +102,16 @@ def live(table: TableHandle, mode: str, batches: int = len(BATCHES)) -> EventLog
     job = _Life(table, mode)
     for number in range(batches):
         job.run(number)
-        if mode != "held":
-            job.checkpointing.notify(number)
-    if mode != "held":
-        job.checkpointing.complete()
+        job.checkpointing.notify(number)
+    job.checkpointing.complete()
     return job.events
 
 
 class _Life:
-    """A writer process; with "held" nothing is committed before the next checkpoint."""
+    """A writer process."""
 
     def __init__(self, table: TableHandle, mode: str) -> None:
-        self.table, self.events, self.seals = table, EventLog(), mode == "interval"
+        self.table, self.events, self.seals = table, EventLog(), mode in INTERVALS
         coordinator = WriteCoordinator(table, self.events)
         settle(coordinator, self.events, sealing=QUERY if self.seals else None)
         intake = Intake(table.config, table.schema, quarantines=True)
@@ -123,7 +122,7 @@ class _Life:
             self.events,
             IN_PROCESS,
             commit_on="write" if mode == "write" else "checkpoint",
-            interval=Interval(checkpoints=2) if self.seals else None,
+            interval=Interval(checkpoints=INTERVALS[mode]) if self.seals else None,
         )
 
     def run(self, number: int) -> None:
@@ -235,10 +234,18 @@ def test_a_batch_call_applies_good_and_bad_rows_or_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["before", "after"])
-def test_a_redone_instant_keeps_its_refused_rows(tmp_path: Path, how: str) -> None:
-    """Another engine commits before the notification; the rewrite may fail at any operation."""
+@pytest.mark.parametrize("is_open", [False, True], ids=["one", "several"])
+def test_a_redone_instant_keeps_its_refused_rows(tmp_path: Path, how: str, is_open: bool) -> None:
+    """Another engine commits before the notification; the rewrite may fail at any operation.
+
+    The instant has one checkpoint, of bad rows only, or several, whose notifications are lost.
+    """
     made = make(tmp_path / "t")
-    live(opened(made), "held", 3)  # the third has only bad rows, and is not committed
+    job = _Life(opened(made), "checkpoint")
+    for number in range(3):
+        job.run(number)
+        if is_open:
+            job.checkpointing.hold_open(number)
     other = pa.Table.from_pylist([{"id": "o", "p": "par0", "ts": 1, "n": 1}], schema=STORED)
     commit_elsewhere(made, other)
     model = Model()
@@ -262,6 +269,14 @@ def test_an_open_instant_collects_refused_rows(tmp_path: Path) -> None:
     live(opened(root), "checkpoint")
     assert_finished(root)
     assert Table.open(root).history()["quarantined"].tolist()[0] == sum(map(len, BAD[:4]))
+
+
+def test_an_interval_of_only_bad_rows_is_applied(tmp_path: Path) -> None:
+    """A sealed checkpoint without good rows is a commit, not an empty checkpoint."""
+    root = make(tmp_path / "t")
+    live(opened(root), "alone")
+    assert_finished(root)
+    assert Table.open(root).history()["quarantined"].tolist() == [len(bad) for bad in BAD]
 
 
 def test_the_commit_and_the_events_count_refused_rows(tmp_path: Path) -> None:
