@@ -198,3 +198,29 @@ def test_columns_of_another_type_are_refused(tmp_path: Path) -> None:
     table = made(tmp_path / "t", NUMBERS, pa.string())
     with pytest.raises(InvalidTable, match=r"column 't' has type string.*times in numbers"):
         table.upsert([{"id": "a", "t": "1", "ts": 1}])
+
+
+def test_fine_units_are_cut_towards_zero() -> None:
+    """A microsecond before 1970 is in its first millisecond, as Java computes it."""
+    own = NUMBERS | {"timestamp.type": "EPOCHMICROSECONDS", "output.dateformat": "yyyy HH"}
+    texts, _ = of(own).texts(pa.array([-1, -999, -1000, 0], pa.int64()))
+    assert texts.to_pylist() == ["1970 00", "1970 00", "1969 23", "1970 00"]
+
+
+def test_a_format_without_its_key_generator_is_refused(tmp_path: Path) -> None:
+    """The formats alone do not say that the paths are made by them."""
+    table = made(tmp_path / "t", NUMBERS, pa.int64())
+    with open(tmp_path / "t/.hoodie/hoodie.properties", "a") as file:
+        file.write("hoodie.table.keygenerator.type=\nhoodie.table.keygenerator.class=\n")
+    with pytest.raises(InvalidTable, match="another key generator"):
+        table.upsert([{"id": "a", "t": 1, "ts": 1}])
+
+
+def test_a_damaged_format_is_noticed(tmp_path: Path) -> None:
+    """The format is kept a second time at the first write: another one would move the rows."""
+    table = made(tmp_path / "t", NUMBERS, pa.int64())
+    table.upsert([{"id": "a", "t": 0, "ts": 1}])  # 1970/01/01, the same in both formats
+    path = tmp_path / "t/.hoodie/hoodie.properties"
+    path.write_text(path.read_text().replace("yyyy/MM/dd", "yyyy/dd/MM"))
+    with pytest.raises(InvalidTable, match=r"times=.*a line is damaged or lost"):
+        Table.open(tmp_path / "t").upsert([{"id": "a", "t": 0, "ts": 2}])
