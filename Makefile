@@ -8,7 +8,7 @@ PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 
-.PHONY: help demo test lab check slow histories matrix spark-histories damage kills oracle browser bench measure lowest constraints render clean
+.PHONY: help demo test lab check slow histories matrix services spark-histories damage kills oracle browser bench measure lowest constraints render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -36,6 +36,9 @@ histories: .venv/.test ## a thousand random histories of each pipeline (ARGS=50 
 
 matrix: .venv/.test ## 200 random tables: versions, keys, types, rules, new columns (ARGS=40 for fewer)
 	$(PY) tests/run_matrix.py $(or $(ARGS),200)
+
+services: .venv/.test ## 100 random histories of services and crashes inside them (ARGS=20 for fewer)
+	$(PY) tests/run_services.py $(or $(ARGS),100)
 
 spark-histories: .venv/.test ## 200 random histories on real Spark (ARGS=20 for fewer)
 	$(PY) tests/spark_histories.py $(or $(ARGS),200)

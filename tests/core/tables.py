@@ -214,6 +214,8 @@ def pending_names(root: str | Path) -> list[str]:
         action, _, state = rest.partition(".")
         if rest == "inflight":
             action, state = "commit", "inflight"
+        if action == "clustering":  # so it is called until it has completed, in layout 2
+            action = "replacecommit"
         (begun if state else done).add(f"{time} {action}")
     return sorted(begun - done)
 
