@@ -99,12 +99,19 @@ class JavaServices(JudgedHistory):
         self.call("archive_commits", path=str(self.path), **given)
 
     def java_cluster(self, table: Table) -> None:
-        """Let Java merge small files by clustering, which changes no row."""
+        """Let Java merge small files by clustering, which changes no row.
+
+        It does so beside a pending commit of a writer that died, which Java then refuses to roll
+        back ("Found commits after time"), whoever that writer was. Our next write does it.
+        """
         given = {"op": "scheduleAndExecute", "options": _FILES_ONLY}
         self.write(
             lambda model: None,
             lambda: self.call("run_clustering", path=str(self.path), **given),
         )
+        if self.dirty:
+            self.recover(table)
+            self.dirty = False
 
 
 def seeds() -> list[int]:

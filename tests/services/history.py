@@ -8,38 +8,26 @@ has recovered the table, nothing is pending, `fsck` finds nothing, and the index
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pyarrow as pa
-from core.faults import Crash, Fault, FaultyStorage
-from core.tables import (
-    Model,
-    hudi_rows,
-    pending_names,
-    schema_of,
-    timeline_names,
-    without_meta,
-)
-from index_truth import index_gaps
-from services.shape import Shape, points
+from core.faults import Crash, Fault
+from core.tables import Model, pending_names
+from services.judged import SCHEMA, JudgedTable, storage_of
+from services.shape import points
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.clock import SystemClock
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table import properties
-from hoodie_nb.table.handle import TableHandle
 
-SCHEMA = schema_of()
 KEYS = 30
 Row = dict[str, Any]
 _RECOVERING = ("upsert", "insert", "delete", "overwrite", "compact", "clean", "archive", "recover")
 
 
-class ServiceHistory:
+class ServiceHistory(JudgedTable):
     """A table, its model, and the model after each of its commits."""
 
     weights: ClassVar[dict[str, int]] = {
@@ -48,33 +36,12 @@ class ServiceHistory:
     }
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.draw, self.number = random.Random(f"services {seed}"), 0
-        self.shape = Shape.of(seed, self.draw)
-        self.path = folder / f"t{seed}"
-        Table.create(
-            self.path,
-            schema=SCHEMA,
-            record_key="id",
-            partition_by="p" if self.shape.partitioned else None,
-            ordering=self.shape.ordering,
-            hive_style=self.shape.hive_style,
-            table_version=self.shape.version,
-            options=self.shape.options,
-        )
-        self.tables = [self.opened(), self.opened()]
-        self.model, self.states = Model(ordering=self.shape.ordering), dict[str, Model]()
-        self.saved = set[str]()
+        super().__init__(folder, seed)
+        self.number = 0
         self.operations: list[str] = []
         self.counts, self.crashes = Counter[str](), Counter[str]()
-        self.dirty = False  # a crash has left work to recover
-        self.between: list[list[str]] = []  # a pending restore: what readers may see
         self.upsert(self.tables[0])
         self.look()
-
-    def opened(self) -> Table:
-        """Return the table as a new process has it open."""
-        storage = FaultyStorage(self.path)
-        return Table(TableHandle(storage, SystemClock(), properties.load(storage)))
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -148,10 +115,6 @@ class ServiceHistory:
         for time17 in new:
             self.model, self.states[time17] = after, after.copy()
 
-    def commits(self) -> set[str]:
-        """Return the times of the completed commits, by the names on the timeline."""
-        return {n[:17] for n in timeline_names(self.path) if n.endswith(("commit",))}
-
     def upsert(self, table: Table) -> None:
         """Write rows of any keys."""
         rows = self.rows(self.some())
@@ -223,10 +186,6 @@ class ServiceHistory:
             self.saved &= self.savepoints() | (self.saved - {time17})
         assert self.savepoints() == self.saved
 
-    def savepoints(self) -> set[str]:
-        """Return the times of the completed savepoints, by the names on the timeline."""
-        return {n[:17] for n in timeline_names(self.path) if n.endswith(".savepoint")}
-
     def restore(self, table: Table) -> None:
         """Restore to a commit, unless that is refused, which the model confirms."""
         to = self.draw.choice(sorted(self.states)[-6:])
@@ -250,61 +209,12 @@ class ServiceHistory:
         self.states = {t: state for t, state in self.states.items() if t <= to}
         self.model = self.states[to].copy()
 
-    def restores(self) -> set[str]:
-        """Return the times of the restores on the timeline, in any state."""
-        return {n[:17] for n in timeline_names(self.path) if ".restore" in n}
-
-    def gone(self, time17: str) -> tuple[str, ...]:
-        """Return the reasons why a commit may be refused that is too old."""
-        archived = time17 < min(self.commits())
-        unknown = "it is not known whether all files"  # a clean was archived
-        return ("cleaned away", unknown, *["not a completed commit"] * archived)
-
-    # --- what must hold ---------------------------------------------------------------------------
-
-    def look(self) -> None:
-        """Compare both readers with the model; if nothing is to be recovered, the rest, too."""
-        seen = [without_meta(table.to_arrow()) for table in self.tables]
-        seen.append(hudi_rows(self.path))
-        allowed = self.between or [self.model.snapshot()]
-        assert seen[0] == seen[1] == seen[2], f"readers differ: {seen}"
-        assert seen[0] in allowed, f"{seen[0]} instead of {allowed}"
-        if not self.between:
-            self.look_back()
-        if not self.dirty:
-            self.look_at_rest()
-
-    def look_back(self) -> None:
-        """Compare a few earlier commits with the model, if they can still be read."""
-        table = self.draw.choice(self.tables)
-        for time17 in self.draw.sample(sorted(self.states), min(3, len(self.states))):
-            try:
-                rows = without_meta(table.to_arrow(as_of=time17))
-            except InvalidConfig as error:
-                assert any(text in str(error) for text in self.gone(time17)), error
-                assert time17 not in self.saved
-                continue
-            wanted = self.states[time17].snapshot()
-            assert rows == wanted == hudi_rows(self.path, time17), f"as of {time17}"
-
-    def look_at_rest(self) -> None:
-        """Nothing is pending, no file is lost, stray or wrong, and the index finds all keys."""
-        pending = pending_names(self.path)
-        assert pending == [], f"pending: {pending}"
-        assert [str(finding) for finding in self.tables[0].fsck()] == []
-        assert index_gaps(self.tables[1]._handle) == []
-
     def finish(self) -> None:
         """Recover, look, and write once more."""
         for name in ("recover", "upsert"):
             getattr(self, name)(self.tables[0])
             self.dirty, self.between = False, []
             self.look()
-
-
-def storage_of(table: Table) -> FaultyStorage:
-    """Return the storage of a table's process."""
-    return cast(FaultyStorage, table._handle.storage)
 
 
 def die(table: Table) -> None:
