@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     _add_savepoint(commands.add_parser("savepoint", help="keep a snapshot from being cleaned"))
     _add_compact(commands.add_parser("compact", help="merge small files into larger ones"))
     _add_restore(commands.add_parser("restore", help="undo all commits after one"))
+    _add_rollback(commands.add_parser("rollback", help="undo the newest commit"))
     return root
 
 
@@ -178,6 +179,14 @@ def _add_restore(restore: argparse.ArgumentParser) -> None:
     restore.set_defaults(run=_restore)
 
 
+def _add_rollback(rollback: argparse.ArgumentParser) -> None:
+    rollback.description = "Undo the newest commit and delete its files. Stop all writers first."
+    rollback.add_argument("path", metavar="PATH", help="the table's folder")
+    rollback.add_argument("--commit", metavar="INSTANT", help="it must be the newest (default)")
+    rollback.add_argument("--dry-run", action="store_true", help="list the files, change nothing")
+    rollback.set_defaults(run=_rollback)
+
+
 def _demo(args: Arguments) -> int:
     from hoodie_nb.programs.demo import DemoSettings, run
 
@@ -262,6 +271,16 @@ def _restore(args: Arguments) -> int:
     restored = Table.open(args.path).restore(args.to, dry_run=args.dry_run)
     print(restored.table().to_string(index=False))
     print(restored)
+    return 0
+
+
+def _rollback(args: Arguments) -> int:
+    from hoodie_nb.api import Table
+
+    undone = Table.open(args.path).rollback(args.commit, dry_run=args.dry_run)
+    if args.dry_run:
+        print(*undone.files, sep="\n")
+    print(undone)
     return 0
 
 

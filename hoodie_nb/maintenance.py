@@ -19,6 +19,7 @@ from hoodie_nb.services.clean import Cleaned, clean
 from hoodie_nb.services.compact import Compacted, compact
 from hoodie_nb.services.repair import repair
 from hoodie_nb.services.restore import Restored
+from hoodie_nb.services.rollback import RolledBack, rollback
 from hoodie_nb.table.fsck import Finding, fsck
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.savepoints import Savepoint, savepoints
@@ -127,6 +128,18 @@ class TableMaintenance:
             return restore.restore(self._handle, self.events, to, dry_run=True)
         with writing(self._handle.storage, alone=True):
             return restore.restore(self._handle, self.events, to, dry_run=False)
+
+    def rollback(self, commit: Moment | Savepoint = None, *, dry_run: bool = False) -> RolledBack:
+        """Undo the newest commit and delete its files; with `dry_run` only return the plan.
+
+        `commit`: as in `savepoint` (None: the newest). Streams are refused as after `restore`.
+        Raises InvalidConfig if it is not the newest one, has a savepoint, only merged files, or if
+        files of the commit before it were cleaned away; ConcurrentWriter while a job runs.
+        """
+        if dry_run:
+            return rollback(self._handle, self.events, commit, dry_run=True)
+        with writing(self._handle.storage, alone=True):
+            return rollback(self._handle, self.events, commit, dry_run=False)
 
     def fsck(self) -> list[Finding]:
         """Return the problems of the table, each with its fix; empty means clean."""

@@ -29,7 +29,7 @@ from hoodie_nb.table.lost import refuse_vanished
 from hoodie_nb.table.publish import sweep_all
 from hoodie_nb.table.restore_plan import restores, undone_by
 from hoodie_nb.table.rollback import finish_rollbacks, planned_rollbacks, roll_back
-from hoodie_nb.table.timeline import COMMITS, Instant
+from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 
 class Recovery:
@@ -69,15 +69,21 @@ class Recovery:
 
     def _finish_restores(self) -> None:
         """Complete pending restores, and mark the checkpoints that restores have undone."""
-        table, found = self.table, {i.requested_time for i in restores(self.table)} - self._restored
+        table = self.table
         if any(pending.action == "restore" for pending in table.timeline.pending()):
             refuse_unwritable(table)
             table.drop_metadata_table()
             finish_restores(table, self._events.emit)
-        for restore in restores(table) if found else ():
-            undone = dict.fromkeys(undone_by(table, restore), restore.requested_time)
-            self.progress.note_undone(undone)
-        self._restored |= found
+        self._note_undone()
+
+    def _note_undone(self) -> None:
+        for restore in restores(self.table):
+            done = restore.state is State.COMPLETED
+            if done and restore.requested_time not in self._restored:
+                undone = dict.fromkeys(undone_by(self.table, restore), restore.requested_time)
+                if undone:
+                    self.progress.note_undone(undone)
+                self._restored.add(restore.requested_time)
 
     def recover(self) -> None:
         """Recover the table: afterwards only prepared and sealed work is pending or staged."""
@@ -124,6 +130,7 @@ class Recovery:
         """Complete all pending rollbacks."""
         for undone in finish_rollbacks(self.table.storage, self.table.timeline):
             self._events.emit("instant_rolled_back", instant=undone.requested_time)
+        self._note_undone()
 
     def roll_back(self, instant: Instant, *, keep_staged: bool = False) -> None:
         """Roll back a pending commit; `keep_staged` keeps its files to apply them again."""

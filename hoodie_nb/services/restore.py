@@ -62,7 +62,7 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
         table.reload()
     else:
         settle(coordinator, events)
-        _refuse_unsettled(coordinator)
+        refuse_unsettled(coordinator)
     with table.timeline.listed_once():
         plan = plan_restore(table, commit_as_of(table, to))
         shown = _shown(table, plan)
@@ -73,7 +73,7 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
     return Restored(shown.to, shown.commits, shown.files, shown.size_bytes, done.requested_time)
 
 
-def _refuse_unsettled(coordinator: WriteCoordinator) -> None:
+def refuse_unsettled(coordinator: WriteCoordinator) -> None:
     """Raise WriteFailed if a checkpoint has a record left: it would be committed again later."""
     coordinator.forget_records()
     left = sorted({r.instant_time for r in coordinator.prepared.all()})
@@ -81,7 +81,7 @@ def _refuse_unsettled(coordinator: WriteCoordinator) -> None:
         raise WriteFailed(
             f"{coordinator.table.storage.root}: a finished checkpoint "
             f"({', '.join(left) or 'sealed'}) could not be settled (see the event "
-            "settling_postponed), so nothing was restored: try again"
+            "settling_postponed), so nothing was undone: try again"
         )
 
 

@@ -3,8 +3,10 @@
 *On disk*: Avro's object container file. The schemas are in `avro/`, one file per record type.
 """
 
+import contextlib
 import io
 import json
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
@@ -19,11 +21,22 @@ def load_schema(name: str) -> Any:  # noqa: ANN401 -- fastavro's schema
     return fastavro.parse_schema(json.loads(text))
 
 
-def encode(schema: Any, record: dict[str, Any]) -> bytes:  # noqa: ANN401 -- fastavro's schema
-    """Return the file of a record; `decode` is the inverse."""
+def encode(
+    schema: Any,  # noqa: ANN401 -- fastavro's schema
+    record: dict[str, Any],
+    notes: dict[str, str] | None = None,
+) -> bytes:
+    """Return the file of a record, with notes in its header; `decode` is the inverse."""
     out = io.BytesIO()
-    fastavro.writer(out, schema, [record])
+    fastavro.writer(out, schema, [record], metadata=notes)
     return out.getvalue()
+
+
+def notes_of(content: bytes) -> Mapping[str, str]:
+    """Return the notes in the header of a file; none if it cannot be read."""
+    with contextlib.suppress(Exception):  # broken Avro raises many kinds of errors
+        return dict(fastavro.reader(io.BytesIO(content)).metadata)
+    return {}
 
 
 def decode(content: bytes) -> Any:  # noqa: ANN401 -- a record of any schema

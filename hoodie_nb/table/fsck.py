@@ -38,7 +38,7 @@ from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.lost import ACCEPT, trace, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.restore_plan import read_plan as read_restore
-from hoodie_nb.table.rollback import was_rolled_back
+from hoodie_nb.table.rollback import undone_by_hand, was_rolled_back
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State, steadily
 from hoodie_nb.table.walk import other_table
@@ -108,8 +108,11 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"{REPAIR}, unless a write is running"
     pending = table.timeline.pending()
     restoring = any(instant.action == "restore" for instant in pending)
+    rollbacks = (instant for instant in pending if instant.action == "rollback")
+    undone = {undone_by_hand(table.storage, table.timeline, rollback) for rollback in rollbacks}
     for instant in pending:
-        commit = instant.action in COMMITS and not restoring
+        known = restoring or instant.requested_time in undone
+        commit = instant.action in COMMITS and not known
         lost = vanished(table, instant) if commit else None
         own = instant.action in ("commit", "rollback", "clean", "savepoint", "restore")
         fix = next_write if own or is_overwrite(table.timeline, instant) else _THEIRS

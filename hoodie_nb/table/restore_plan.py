@@ -10,7 +10,7 @@ no longer on the timeline, so the plans are all that is known about them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.file_groups import BaseFileName, Commits, table_folders
 from hoodie_nb.table.lost import lost_files
 from hoodie_nb.table.read import slices_as_of
+from hoodie_nb.table.rollback import undone_by_hand
 from hoodie_nb.table.savepoints import archived_later, saved
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State
@@ -150,12 +151,21 @@ def read_plan(table: TableHandle, restore: Instant) -> RestorePlan:
 
 
 def restores(table: TableHandle) -> list[Instant]:
-    """Return the restores on the timeline, oldest first."""
-    return [i for i in table.timeline.listing.instants if i.action == ACTION]
+    """Return the restores and rollbacks on the timeline, oldest first."""
+    return [i for i in table.timeline.listing.instants if i.action in (ACTION, "rollback")]
 
 
 def undone_by(table: TableHandle, restore: Instant) -> frozenset[str]:
-    """Return the times of the commits that a restore undid, or will undo."""
+    """Return the times of the completed commits that were undone, or will be.
+
+    A rollback of a commit that had failed has undone nothing that anyone has read.
+    """
+    if restore.action == "rollback":
+        known, at = table.rollbacks, restore.requested_time
+        if at not in known:
+            time17 = undone_by_hand(table.storage, table.timeline, restore)
+            known[at] = frozenset([time17] if time17 else [])
+        return known[at]
     try:
         return frozenset(read_plan(table, restore).times)
     except (InvalidTable, ConcurrentWriter):
@@ -171,16 +181,12 @@ def refuse_undone(table: TableHandle, time17: str, option: str) -> None:
 
     Who has read up to that time has seen rows that are no longer in the table.
     """
-    for restore, undone in _undone(table):
-        before = sorted(t for t in undone if t <= time17)
-        if before and time17 < restore:
+    for restore in (i for i in restores(table) if time17 < i.requested_time):
+        before = sorted(t for t in undone_by(table, restore) if t <= time17)
+        if before:
+            until = restore.requested_time
             raise InvalidConfig(
                 f"as of `{option}` {time17} {table.storage.root} had commit {before[0]}, which "
-                f"restore {restore} has undone, so what was read up to then is no state of this "
-                f"table. Read it again, and continue with {restore} as `since`"
+                f"{restore.action} {until} has undone, so what was read up to then is no state of "
+                f"this table. Read it again, and continue with {until} as `since`"
             )
-
-
-def _undone(table: TableHandle) -> Iterator[tuple[str, frozenset[str]]]:
-    for restore in restores(table):
-        yield restore.requested_time, undone_by(table, restore)

@@ -3,7 +3,8 @@
 *Work flow*: plan (`R.rollback.requested`, Avro) → `R.rollback.inflight` → delete the data files
 that the markers name → remove T from the timeline → `R.rollback` (Avro) → delete the markers. An
 instant that published nothing is only removed from the timeline. A restore rolls completed commits
-back, too: it deletes their completed file before their files.
+back, too, and so does `Table.rollback`: the completed file is deleted before the files. The plan of
+the latter has a note in its header, so that it can be completed without a restore.
 
 *Fault tolerance*: a crash at any point leaves either T with its markers (rolled back again) or a
 pending rollback with its plan, which `finish_rollbacks` completes; both are idempotent, in this
@@ -21,12 +22,13 @@ from typing import Any, NamedTuple
 
 from hoodie_nb import failpoints
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
-from hoodie_nb.table.avro_file import decode, encode, load_schema
+from hoodie_nb.table.avro_file import decode, encode, load_schema, notes_of
 from hoodie_nb.table.publish import is_data_file, marked_files, marker_folder, sweep
 from hoodie_nb.table.quarantine import withdraw_refused
 from hoodie_nb.table.storage import Storage, joined, read_bytes
-from hoodie_nb.table.timeline import Instant, State, Timeline
+from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
+_BY_HAND = "hoodie_nb.completed"  # the note: the commit was completed when this was planned
 _PLAN, _METADATA = load_schema("HoodieRollbackPlan"), load_schema("HoodieRollbackMetadata")
 
 
@@ -56,10 +58,18 @@ def roll_back(
     return bool(paths)
 
 
-def undo(storage: Storage, timeline: Timeline, instant: Instant, files: Sequence[str]) -> None:
-    """Roll back a commit for a restore, completed or not, with all these base files.
+def undo(
+    storage: Storage,
+    timeline: Timeline,
+    instant: Instant,
+    files: Sequence[str],
+    *,
+    by_hand: bool = False,
+) -> Instant | None:
+    """Roll back a commit, completed or not, with all these base files; return the rollback.
 
-    Idempotent: nothing is done if the instant is no longer on the timeline.
+    Idempotent: nothing is done if the instant is no longer on the timeline. What is not `by_hand`
+    is part of a restore, which completes it after a crash.
     """
     pending = [(r, _read_plan(storage, timeline, r)) for r in _pending(timeline)]
     mine = [(r, plan) for r, plan in pending if _same(plan.instant, instant)]
@@ -68,11 +78,14 @@ def undo(storage: Storage, timeline: Timeline, instant: Instant, files: Sequence
         files = sorted({*files, *plan.files})
     elif any(_same(known, instant) for known in timeline.listing.instants):
         files = sorted({*files, *marked_files(storage, instant.requested_time)})
-        rollback = timeline.request("rollback", encode(_PLAN, _plan(storage, instant, files)))
+        notes = {_BY_HAND: "true"} if by_hand else None
+        content = encode(_PLAN, _plan(storage, instant, files), notes)
+        rollback = timeline.request("rollback", content)
         failpoints.hit("restore.rollback.post")
     else:
-        return
+        return None
     _finish(storage, timeline, rollback, instant, files, completed=True)
+    return rollback
 
 
 def _same(one: Instant, other: Instant) -> bool:
@@ -80,29 +93,38 @@ def _same(one: Instant, other: Instant) -> bool:
 
 
 class RollbackPlan(NamedTuple):
-    """The instant that a pending rollback undoes, and the files that it deletes."""
+    """The instant that a rollback undoes, the files that it deletes, and whether by hand."""
 
     instant: Instant
     files: list[str]
+    by_hand: bool
 
 
 def finish_rollbacks(storage: Storage, timeline: Timeline) -> list[Instant]:
     """Complete all pending rollbacks; return the instants that they rolled back."""
     undone = []
     for rollback in _pending(timeline):
-        plan = _planned(storage, timeline, rollback)
-        _finish(storage, timeline, rollback, plan.instant, plan.files)
+        plan = planned(storage, timeline, rollback)
+        _finish(storage, timeline, rollback, plan.instant, plan.files, completed=plan.by_hand)
         undone.append(plan.instant)
     return undone
 
 
 def planned_rollbacks(storage: Storage, timeline: Timeline) -> list[RollbackPlan]:
     """Return the plans of all pending rollbacks; raise if one cannot be completed."""
-    return [_planned(storage, timeline, rollback) for rollback in _pending(timeline)]
+    return [planned(storage, timeline, rollback) for rollback in _pending(timeline)]
 
 
 def _pending(timeline: Timeline) -> list[Instant]:
     return [instant for instant in timeline.pending() if instant.action == "rollback"]
+
+
+def undone_by_hand(storage: Storage, timeline: Timeline, rollback: Instant) -> str | None:
+    """Return the time of the completed commit that a rollback undid, or will; None of others."""
+    with suppress(OSError, InvalidTable, ConcurrentWriter):
+        plan = _read_plan(storage, timeline, rollback)
+        return plan.instant.requested_time if plan.by_hand else None
+    return None
 
 
 def was_rolled_back(storage: Storage, timeline: Timeline, requested_time: str) -> bool:
@@ -194,20 +216,31 @@ def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict
     }
 
 
-def _planned(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
+def planned(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
+    """Return the plan of a pending rollback; InvalidTable if it cannot be completed here."""
     plan = _read_plan(storage, timeline, rollback)
     if timeline_has_completed(timeline, plan.instant):
-        raise InvalidTable(
-            f"rollback {rollback.requested_time} is pending for the completed instant "
-            f"{plan.instant.requested_time}: let the engine that started it finish it"
-        )
+        time17 = plan.instant.requested_time
+        newest = timeline.listing.commits[-1].requested_time
+        if not plan.by_hand:
+            raise InvalidTable(
+                f"rollback {rollback.requested_time} is pending for the completed instant "
+                f"{time17}: let the engine that started it finish it"
+            )
+        if newest != time17:
+            raise InvalidTable(
+                f"rollback {rollback.requested_time} of {storage.root} is pending, and commit "
+                f"{newest} was written after {time17}, which it was to undo: nothing is undone yet."
+                " Delete the rollback's .requested and .inflight files"
+            )
     return plan
 
 
 def _read_plan(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
     path = timeline.path(Instant(rollback.requested_time, "rollback", State.REQUESTED))
     try:
-        raw = decode(read_bytes(storage, path))
+        content = read_bytes(storage, path)
+        raw, notes = decode(content), notes_of(content)
         target = raw["instantToRollback"]
         instant = Instant(target["commitTime"], target["action"], State.INFLIGHT)
         if instant.action == "clustering":
@@ -231,6 +264,5 @@ def _read_plan(storage: Storage, timeline: Timeline, rollback: Instant) -> Rollb
         ) from None
     paths = {joined(partition, name) for partition, name in named}
     paths |= set(marked_files(storage, instant.requested_time))
-    return RollbackPlan(
-        instant, sorted(path for path in paths if is_data_file(path, instant.requested_time))
-    )
+    files = sorted(path for path in paths if is_data_file(path, instant.requested_time))
+    return RollbackPlan(instant, files, _BY_HAND in notes and instant.action in COMMITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,24 @@ def test_java_does_not_write_while_our_restore_is_pending(judge: Judge, tmp_path
     with pytest.raises(JavaError, match="pending restore in active timeline"):
         judge.write(table.path, now.upsert(range(9), 9), OPTIONS[6])
     goes_on(judge, Table.open(table.path), then, 6)
+
+
+@versions
+@pytest.mark.parametrize("point", ["", "restore.rollback.post", "restore.withdrawn.post"])
+def test_java_goes_on_after_our_rollback(
+    judge: Judge, tmp_path: Path, version: int, point: str
+) -> None:
+    """Java reads and writes a table whose newest commit we have undone, or begun to undo."""
+    table, _, model = grown(judge, tmp_path / "t", version)
+    table.upsert(model.upsert(range(9), 6))
+    newest = table.history()["requested_time"].iloc[-1]
+    failpoints.arm(f"{point}=raise:EIO" if point else "")
+    try:
+        with pytest.raises(OSError, match="Input/output") if point else nullcontext():
+            table.rollback()
+    finally:
+        failpoints.arm("")
+    assert java(judge, table) == ours(table) == rust(table)
+    judge.write(table.path, model.upsert(range(9), 7), OPTIONS[version] | TWO)
+    assert newest not in set(table.timeline()["requested_time"])
+    check(judge, Table.open(table.path), model)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 from core.faults import Crash, Fault
-from core.tables import Model, pending_names
+from core.tables import Model, commit_content, pending_names, timeline_folder, timeline_names
 from services.judged import SCHEMA, JudgedTable, storage_of
 from services.shape import points
 
@@ -32,7 +32,7 @@ class ServiceHistory(JudgedTable):
 
     weights: ClassVar[dict[str, int]] = {
         **{"upsert": 6, "insert": 1, "delete": 2, "overwrite": 1, "compact": 3, "clean": 2},
-        **{"save": 2, "unsave": 1, "restore": 3},
+        **{"save": 2, "unsave": 1, "restore": 3, "rollback": 2},
     }
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -51,6 +51,7 @@ class ServiceHistory(JudgedTable):
         if self.shape.version == 6:
             names["archive"] = 2
         name = self.draw.choices(list(names), list(names.values()))[0]
+        name = name if self.states else "upsert"  # its first commit was undone
         self.take("recover" if self.between else name)
         self.look()
 
@@ -185,6 +186,45 @@ class ServiceHistory(JudgedTable):
         except Crash:
             self.saved &= self.savepoints() | (self.saved - {time17})
         assert self.savepoints() == self.saved
+
+    def rollback(self, table: Table) -> None:
+        """Undo the newest commit, unless that is refused; the model says why it may be."""
+        newest, before = max(self.commits()), self.rollbacks()
+        try:
+            plan = table.rollback(dry_run=True)
+            done = table.rollback()
+            assert (plan.commit, plan.files) == (done.commit, done.files)
+            assert done.commit.requested_time == newest
+            self.counts["undone"] += 1
+        except Crash:
+            if newest not in self.undoing(before):
+                return
+            self.dirty, held = True, {*self.states} - {newest}
+            self.between = [self.states[t].snapshot() for t in sorted(self.states)[-2:]]
+            if not held:
+                self.between.append([])
+        except InvalidConfig as error:
+            reasons = ("changed no row", "has a savepoint", "was pending", "archived")
+            assert any(text in str(error) for text in (*reasons, *self.gone(newest))), error
+            return
+        self.states.pop(newest)
+        last = self.states[max(self.states)] if self.states else Model()
+        self.model = last.copy()
+        self.model.ordering = self.shape.ordering
+
+    def undoing(self, before: set[str]) -> set[str]:
+        """Return the commits that rollbacks by hand since then undo, by their plans."""
+        found = set()
+        for name in timeline_names(self.path):
+            if name.endswith(".rollback.requested") and name[:17] not in before:
+                file = timeline_folder(self.path) / name
+                if b"hoodie_nb.completed" in file.read_bytes():
+                    found.add(commit_content(file)["instantToRollback"]["commitTime"])
+        return found
+
+    def rollbacks(self) -> set[str]:
+        """Return the times of the rollbacks on the timeline, in any state."""
+        return {n[:17] for n in timeline_names(self.path) if ".rollback" in n}
 
     def restore(self, table: Table) -> None:
         """Restore to a commit, unless that is refused, which the model confirms."""

@@ -17,6 +17,7 @@ _SERVICES = {
     "archive": ("archive.",),
     "save": ("savepoint.inflight", "savepoint.completed"),
     "unsave": ("savepoint.deleted",),
+    "rollback": ("restore.rollback", "restore.withdrawn", "rollback."),
     "restore": ("restore.", "rollback.files", "rollback.instant", "rollback.completed"),
 }
 

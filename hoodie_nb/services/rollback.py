@@ -1,0 +1,108 @@
+"""Rolling back by hand: undo the newest commit, or show what that deletes.
+
+*Work flow*, under the table's lock: recover the table and commit what is prepared; plan; one
+rollback instant (`table/rollback.py`), which deletes the completed file before the commit's files.
+
+*Fault tolerance*: a pending rollback is completed by the next writer, of this library or Java.
+
+*Source:* BaseRollbackActionExecutor, CopyOnWriteRollbackActionExecutor.
+"""
+
+from dataclasses import dataclass
+
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.display import card
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.batch import Commit
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.services.restore import refuse_unsettled
+from hoodie_nb.table.commits import CLUSTER
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.restore_plan import files_of, plan_restore
+from hoodie_nb.table.rollback import planned_rollbacks, undo
+from hoodie_nb.table.savepoints import commit_as_of, saved
+from hoodie_nb.table.timeline import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The commit that a rollback has undone, or would undo, its files and their bytes.
+
+    `requested_time` is that of its instant: None if it was a plan only.
+    """
+
+    commit: Commit
+    files: tuple[str, ...]
+    size_bytes: int
+    requested_time: str | None = None
+
+    def __repr__(self) -> str:
+        done = ("undone", "deleted") if self.requested_time else ("to undo", "to delete")
+        return (
+            f"<RolledBack: {self.commit.operation} {self.commit.requested_time} {done[0]}, "
+            f"{len(self.files):,} files {done[1]}, {self.size_bytes:,} bytes>"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {"commit": self.commit.requested_time, "operation": self.commit.operation}
+        facts |= {"files": f"{len(self.files):,}", "bytes": f"{self.size_bytes:,}"}
+        return card(f"rollback {self.requested_time or '(plan)'}", facts)
+
+
+def rollback(table: TableHandle, events: EventLog, commit: object, *, dry_run: bool) -> RolledBack:
+    """Undo a commit (None: the newest), which must be the newest one, or return the plan."""
+    table.reload()
+    begun = [plan.instant for plan in planned_rollbacks(table.storage, table.timeline)]
+    wanted = commit_as_of(table, commit)
+    coordinator = WriteCoordinator(table, events)
+    if not dry_run:
+        settle(coordinator, events)
+        refuse_unsettled(coordinator)
+        if begun and commit is None:
+            raise InvalidConfig(
+                f"a rollback of {begun[0].requested_time} was pending on {table.storage.root}, and "
+                "is completed now: call again to undo another commit"
+            )
+    with table.timeline.listed_once():
+        _refuse(table, wanted)
+        files = sorted(files_of(table, [wanted.requested_time])[wanted.requested_time])
+        found = filter(None, map(table.storage.entry, files))
+        size_bytes = sum(entry.size_bytes for entry in found)
+        plan = RolledBack(Commit.of(table, wanted), tuple(files), size_bytes)
+        if dry_run:
+            return plan
+        done = undo(table.storage, table.timeline, wanted, files, by_hand=True)
+    assert done is not None
+    events.emit("commit_undone", instant=wanted.requested_time, files=len(files))
+    coordinator.catch_up()  # marks the undone checkpoints
+    return RolledBack(plan.commit, plan.files, size_bytes, done.requested_time)
+
+
+def _refuse(table: TableHandle, wanted: Instant) -> None:
+    """Raise InvalidConfig if a commit cannot be undone alone; InvalidTable if files are lost."""
+    root, time17 = table.storage.root, wanted.requested_time
+    commits = table.timeline.listing.commits
+    if all(commit.requested_time != time17 for commit in commits):
+        raise InvalidConfig(f"{time17} is not a completed commit of {root} any more")
+    if commits[-1].requested_time != time17:
+        raise InvalidConfig(
+            f"{time17} is not the newest commit of {root}, which is "
+            f"{commits[-1].requested_time}: Table.restore undoes all commits after one"
+        )
+    if any(instant.requested_time == time17 for instant in saved(table)):
+        raise InvalidConfig(
+            f"{time17} of {root} has a savepoint: delete it with Table.delete_savepoint first"
+        )
+    if table.commit_metadata(wanted).operation.lower() == CLUSTER.lower():
+        raise InvalidConfig(
+            f"{time17} of {root} merged files and changed no row: to undo an earlier commit with "
+            "it, call Table.restore"
+        )
+    if len(commits) > 1:
+        plan_restore(table, commits[-2])  # refuses cleaned and lost files
+    elif table.timeline.archived():
+        raise InvalidConfig(
+            f"the commits of {root} before {time17} were archived, so it is not known which files "
+            "were visible then: delete or overwrite its rows instead"
+        )
