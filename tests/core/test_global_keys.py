@@ -8,15 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from replay import check_replay
 from tables import hudi_rows, schema_of, without_meta
-from writes import commit_elsewhere
+from writes import commit_elsewhere, run_checkpoint, write_and_commit
 
 from hoodie_nb import InvalidConfig, InvalidInput, InvalidTable, Table
+from hoodie_nb.commit.checkpointing import Checkpointing
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.events import EventLog
 from hoodie_nb.index import file_keys
+from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.runners.rfc_job import LocalJob
+from hoodie_nb.runners.settling import IN_PROCESS
 from hoodie_nb.table.handle import open_table
+from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 
 Row = dict[str, Any]
 SETTINGS = {"schema": schema_of(), "record_key": "id", "partition_by": "p", "ordering": "ts"}
@@ -239,3 +248,32 @@ def test_compaction_restore_and_savepoints_keep_a_move_whole(table: Table) -> No
     table.compact_small_files()
     table.upsert([row("k", "A", 6), row("b", "A", 5)])
     assert places(table) == {"k": [("A", 6)], "other": [("A", 5)], "b": [("B", 6)]}
+
+
+def test_a_late_row_is_decided_again_on_a_changed_table(table: Table) -> None:
+    """It lost when its checkpoint was prepared; the stored row is deleted then: it is in B, not A.
+
+    A row that had moved the key from A then moves it from C, where another writer has put it.
+    """
+    handle, events = open_table(table.path), EventLog()
+    intake, coordinator = Intake(handle.config, schema_of()), WriteCoordinator(handle, events)
+    protocol = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS)
+    batch = pa.Table.from_pylist([row("k", "B", 4), row("other", "B", 8)], schema=schema_of())
+    keyed = keyed_in_order(batch, intake)
+    checkpoint = Checkpoint("q", 0, "f" * 64)
+    run_checkpoint(protocol, checkpoint, None, lambda plan: write_in_process(keyed, plan, events))
+    schema = schema_of().append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    other = [row("k", "A", 9, _hoodie_is_deleted=True), row("other", "C", 7)]
+    elsewhere = open_table(table.path)
+    theirs = keyed_in_order(pa.Table.from_pylist(other, schema=schema), intake)
+    write_and_commit(
+        WriteCoordinator(elsewhere, events),
+        intake,
+        lambda plan: write_in_process(theirs, plan, events),
+        Shape(index="bloom"),
+    )
+    protocol.complete()
+    assert len(events.records("instant_redone")) == 1
+    assert places(table) == {"k": [("B", 4)], "other": [("B", 8)]}
+    (kept,) = table.to_arrow(partitions=["B"]).filter(pc.field("id") == "k").to_pylist()
+    assert kept["_hoodie_partition_path"] == "B" and table.fsck() == []
