@@ -292,7 +292,7 @@ ELSEWHERE = {
     *(
         n
         for n in failpoints.NAMES
-        if n.startswith(("archive.", "clean.", "savepoint.", "restore."))
+        if n.startswith(("archive.", "clean.", "savepoint.", "restore.", "quarantine."))
     ),
 }
 TRIALS = [
