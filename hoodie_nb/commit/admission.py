@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared, checkpoints_of
-from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.commit.progress import UNDONE, Checkpoint
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.job_keys import check_instants
@@ -137,7 +137,7 @@ class Admission:
         if shape.index == "state":
             entries = self._coordinator.progress.entries(query_id)
             written = [e.instant_time for e in entries if e.instant_time is not None]
-            undone = next((time for time in written if time.startswith("undone")), None)
+            undone = next((time for time in written if time.startswith(UNDONE)), None)
             if undone:
                 raise InvalidTable(
                     f"{self.table.storage.root}: batches of this query were {undone}, and the "

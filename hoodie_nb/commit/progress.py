@@ -25,7 +25,7 @@ from typing import Any
 
 from hoodie_nb.clock import Clock
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.archived_commits import ArchivedCommits
+from hoodie_nb.table.archived import Archive
 from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.storage import OURS, Storage, read_bytes
 from hoodie_nb.writer.bad_rows import Quarantine
@@ -33,6 +33,7 @@ from hoodie_nb.writer.intake import Intake
 
 FOLDER = f"{OURS}/progress"
 EXTRA_KEY = "_hoodie_nb_progress"
+UNDONE = "undone by "
 _KEPT = 100
 _QUERY = re.compile(r"[\w-]+")
 _FIX = (
@@ -82,7 +83,7 @@ class ProgressRecords:
         self,
         storage: Storage,
         rules: KeptRules | None = None,
-        archive: ArchivedCommits | None = None,
+        archive: Archive | None = None,
     ) -> None:
         self._storage, self._rules, self._archive = storage, rules or KeptRules(storage), archive
 
@@ -138,7 +139,7 @@ class ProgressRecords:
                 [
                     batch,
                     fingerprint,
-                    f"undone by {undone[instant]}" if instant in undone else instant,
+                    f"{UNDONE}{undone[instant]}" if instant in undone else instant,
                 ]
                 for batch, fingerprint, instant in raw.get("checkpoints", ())
             ]

@@ -22,7 +22,6 @@ from hoodie_nb.commit.restoring import finish_restores
 from hoodie_nb.commit.savepoints import drop_pending_savepoints
 from hoodie_nb.commit.sealing import SealedRecords
 from hoodie_nb.events import EventLog
-from hoodie_nb.table.archived_commits import ArchivedCommits
 from hoodie_nb.table.foreign import refuse_other_engines, refuse_unwritable
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import refuse_vanished
@@ -37,9 +36,7 @@ class Recovery:
 
     def __init__(self, table: TableHandle, events: EventLog) -> None:
         self.table = table
-        self.progress = ProgressRecords(
-            table.storage, table.rules, ArchivedCommits(table.storage, table.timeline)
-        )
+        self.progress = ProgressRecords(table.storage, table.rules, table.timeline.archive)
         self.prepared = PreparedRecords(table.storage, table.rules)
         self.sealed = SealedRecords(table.storage, table.rules)
         self._events = events

@@ -30,7 +30,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.archive_log import archived_records
 from hoodie_nb.table.clean_plan import COMMITS_POLICY, Retention, earliest_to_retain
 from hoodie_nb.table.file_groups import BaseFileName, Commits
 from hoodie_nb.table.lost import traces
@@ -253,13 +252,10 @@ class _Seen:
 
 def _archived_commits(table: TableHandle) -> frozenset[str]:
     """Return the times of the archived commits."""
-    layout = table.timeline.layout
-    try:
-        records = archived_records(table.storage, layout.archive)
-        done = [r for r in records if r["actionState"] in (None, State.COMPLETED.upper())]
-    except ValueError as error:
+    found, damage = table.timeline.archive.commits()
+    if damage:
         raise InvalidTable(
-            f"{table.storage.root}/{layout.archive} cannot be read ({error}), so it is not known "
-            "whether files of no commit can be deleted: restore it from a backup, or delete them"
-        ) from None
-    return frozenset(r["commitTime"] for r in done if r["actionType"] in COMMITS)
+            f"{damage}, so it is not known whether files of no commit can be deleted: restore it "
+            "from a backup, or delete them"
+        )
+    return found

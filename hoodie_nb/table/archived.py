@@ -1,27 +1,36 @@
-"""Which commits have left the timeline for the archive: where a timeline begins depends on it.
+"""What the archive of a table says: which commits have left the timeline for it.
 
-Hudi's `hoodie.archive.beyond.savepoint` archives commits after that of a savepoint. Only then the
-first commit on the timeline, a saved one, is not the one from which on none was archived. The
-archive is read only if the first commit has a savepoint, and each file of it once.
+Two things depend on it. A timeline begins later than its first commit if that has a savepoint and
+commits after it were archived (Hudi: `hoodie.archive.beyond.savepoint`). And a commit that is older
+than the timeline was archived, or it was undone before, by a rollback or a restore of any engine: a
+stream must not skip a batch that is gone.
 
-*On disk*: layout 1: see `archive_log`; layout 2: `<min>_<max>_<level>.parquet`, with the oldest and
-the newest time in it. *Source:* HoodieTimeline.getFirstNonSavepointCommit, LSMTimeline.
+*On disk*: the log files of layout 1 (`archive_log`), and the Parquet files of layout 2, named
+`<min>_<max>_<level>.parquet` by the oldest and the newest time in them, of which two columns are
+read; both, as a table may have been upgraded. A file is read once, and only if it is asked for.
+
+**Caveats**: others may have cleared an archive, so it denies only commits that are newer than its
+oldest one: the very first commit of a table is not missed. *Source:*
+HoodieTimeline.getFirstNonSavepointCommit, LSMTimeline.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hoodie_nb.table.archive_log import log_number, read_blocks
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.archive_log import Record, log_number, read_blocks
 from hoodie_nb.table.instant import COMMITS, Instant, State
 from hoodie_nb.table.storage import Entry, Storage, read_bytes
 
-_HISTORY = re.compile(r"\d+_(\d+)_\d+\.parquet")
+_HISTORY = re.compile(r"\d{14,17}_(\d{14,17})_\d+\.parquet")
 _ATTEMPTS = 10
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,64 +45,110 @@ class Start:
     why: str = ""
 
 
+class _Part(NamedTuple):
+    """The completed commits in a file of the archive; `damage` says why it may have others."""
+
+    commits: frozenset[str]
+    damage: str = ""
+
+
 class Archive:
-    """The archive of one table, in its folders."""
+    """The archive of one table, in the folders that `folders` returns."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._known: dict[tuple[str, Entry], tuple[frozenset[str], str]] = {}
+    def __init__(self, storage: Storage, folders: Callable[[], Collection[str]]) -> None:
+        self._storage, self._folders = storage, folders
+        self._known: dict[tuple[str, Entry], _Part] = {}
+        self._possible: set[str] = set()
 
-    def start(
-        self, folders: Collection[str], times: Sequence[str], unsaved: Instant | None
-    ) -> Start:
+    def start(self, times: Sequence[str], unsaved: Instant | None) -> Start:
         """Return the start of a timeline whose first commit has a savepoint.
 
         `times` are those of its commits, `unsaved` the first without a savepoint.
         """
-        found, why = self._gone(folders, times)
-        newest = max(found, default="")
-        first = times[0]
+        parts = self._steadily(lambda: [*self._parts(times[0])])
+        gone = frozenset[str]().union(*(part.commits for part in parts)).difference(times)
+        why = next((part.damage for part in parts if part.damage), "")
+        newest, first = max(gone, default=""), times[0]
         if newest > first:  # if it is the newest of all, the start is to come
             first = next((t for t in times if t > newest), f"{int(newest) + 1:017}")
         until = unsaved.requested_time if unsaved else "9" * 17
         return Start(first, until if why else "", why)
 
-    def _gone(self, folders: Collection[str], times: Sequence[str]) -> tuple[set[str], str]:
-        """Return the archived commits that are not on the timeline, and what is damaged."""
+    def lacks(self, time17: str) -> bool:
+        """Whether the archive shows that no commit of that time was archived.
+
+        Raises InvalidTable if it may be in a file that cannot be read.
+        """
+        if time17 in self._possible or any(time17 in p.commits for p in self._known.values()):
+            return False
+        return self._steadily(lambda: self._denies(time17))
+
+    def _denies(self, time17: str) -> bool:
+        damage, reaches = "", False
+        for part in self._parts():
+            if time17 in part.commits:
+                return False
+            reaches |= any(known < time17 for known in part.commits)
+            damage = part.damage or damage
+        if damage:
+            raise InvalidTable(
+                f"{damage}, so it is not known whether commit {time17} was archived or undone: "
+                "restore that file from a backup, or start the stream with a new checkpoint "
+                "folder (repeated upserts converge)"
+            )
+        if not reaches:
+            self._possible.add(time17)
+        return reaches
+
+    def commits(self) -> tuple[frozenset[str], str]:
+        """Return the archived commits, and what is damaged if there may be more."""
+        parts = self._steadily(lambda: [*self._parts()])
+        why = next((part.damage for part in parts if part.damage), "")
+        return frozenset[str]().union(*(part.commits for part in parts)), why
+
+    def _parts(self, after: str = "") -> Iterator[_Part]:
+        """Yield the archive's files, newest first; of layout 2 those with times after `after`."""
+        for folder in sorted(self._folders()):
+            found = list[tuple[int, str, Entry]]()
+            for entry in self._storage.list_folder(folder):
+                number, history = log_number(entry.name), _HISTORY.fullmatch(entry.name)
+                if number or (history and history[1] > after):
+                    found.append((number or 0, f"{folder}/{entry.name}", entry))
+            for _, path, entry in sorted(found, key=lambda each: each[:2], reverse=True):
+                if (path, entry) not in self._known:
+                    self._known[path, entry] = self._read(path)
+                yield self._known[path, entry]
+
+    def _steadily(self, look: Callable[[], T]) -> T:
+        """Return what `look` returns; again if an engine has merged files of the archive."""
         for attempt in range(_ATTEMPTS):
             try:
-                return self._look(folders, times)
-            except FileNotFoundError:  # an engine has merged files of the archive
+                return look()
+            except FileNotFoundError:
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError
 
-    def _look(self, folders: Collection[str], times: Sequence[str]) -> tuple[set[str], str]:
-        found, why = set[str](), ""
-        for folder in sorted(folders):
-            for entry in self._storage.list_folder(folder):
-                path, history = f"{folder}/{entry.name}", _HISTORY.fullmatch(entry.name)
-                if not (log_number(entry.name) or (history and history[1] > times[0])):
-                    continue
-                if (path, entry) not in self._known:
-                    self._known[path, entry] = self._read(path)
-                archived, damage = self._known[path, entry]
-                found |= archived
-                why = why or damage
-        return found.difference(times), why
-
-    def _read(self, path: str) -> tuple[frozenset[str], str]:
-        """Return the commits in a file of the archive, and what is wrong with it."""
-        content, found = read_bytes(self._storage, path), set[str]()
+    def _read(self, path: str) -> _Part:
+        times = set[str]()
         try:
             if path.endswith(".parquet"):
-                table = pq.read_table(pa.BufferReader(content), columns=["instantTime", "action"])
-                found = {*table.filter(pc.field("action").isin(COMMITS))["instantTime"].to_pylist()}
+                local = self._storage.fetch(path)
+                found = pq.read_table(local, columns=["instantTime", "action"])
+                kept = found.filter(pc.field("action").isin(COMMITS))
+                times.update(kept["instantTime"].to_pylist())
             else:
-                for record in read_blocks(content):  # also those before a damaged one
-                    done = record["actionState"] in (None, State.COMPLETED.upper())
-                    if done and record["actionType"] in COMMITS:
-                        found.add(record["commitTime"])
-        except (ValueError, LookupError, OSError) as error:
-            return frozenset(found), f"{self._storage.root}/{path} cannot be read ({error!s:.200})"
-        return frozenset(found), ""
+                for record in read_blocks(read_bytes(self._storage, path)):
+                    if _is_commit(record):  # also those before a damaged one
+                        times.add(record["commitTime"])
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+            where = f"{self._storage.root}/{path}"
+            return _Part(frozenset(times), f"{where} cannot be read ({error!s:.200})")
+        return _Part(frozenset(times))
+
+
+def _is_commit(record: Record) -> bool:
+    done = record["actionState"] in (None, State.COMPLETED.upper())
+    return done and record["actionType"] in COMMITS

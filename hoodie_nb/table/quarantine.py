@@ -29,7 +29,6 @@ import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.archived_commits import ArchivedCommits
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.storage import OURS, Storage
@@ -83,11 +82,11 @@ def refused_rows(table: TableHandle) -> pa.Table:
     """
     storage, timeline = table.storage, table.timeline
     names = [name for name in storage.file_names(FOLDER) if _NAME.fullmatch(name)]
-    listing, archive = timeline.refresh(), ArchivedCommits(storage, timeline)
+    listing = timeline.refresh()
     start, parts = timeline.start(listing), []
     for name in sorted(names):
         time17 = name.partition("_")[0]
-        archived = time17 < start and not archive.lacks(time17)
+        archived = time17 < start and not timeline.archive.lacks(time17)
         if archived or time17 in listing.commit_times:
             rows = _read(storage, f"{FOLDER}/{name}")
             parts.append(rows.append_column("commit", pa.repeat(time17, rows.num_rows)))

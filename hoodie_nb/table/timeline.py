@@ -54,7 +54,7 @@ class Timeline:
         self._storage = storage
         self._clock = clock
         self._known, self._stale = Listing(layout=layout), True
-        self._archive, self._begins = Archive(storage), (Listing(), Start())
+        self.archive, self._begins = Archive(storage, self._archives), (Listing(), Start())
         self._lock, self._scope = threading.Lock(), threading.local()
 
     @property
@@ -138,9 +138,8 @@ class Timeline:
 
     def archived(self) -> bool:
         """Return whether instants were archived, by any engine and also before an upgrade."""
-        return any(map(self._storage.file_names, sorted(self._archives)))
+        return any(map(self._storage.file_names, sorted(self._archives())))
 
-    @property
     def _archives(self) -> set[str]:
         return {self.layout.archive, LAYOUT_1.archive, LAYOUT_2.archive}
 
@@ -158,7 +157,7 @@ class Timeline:
             return Start(*times[:1])
         known, start = self._begins
         if known is not listing or start.why:
-            start = self._archive.start(self._archives, times, unsaved)
+            start = self.archive.start(times, unsaved)
             self._begins = listing, start
         return start
 

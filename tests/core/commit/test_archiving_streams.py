@@ -16,7 +16,6 @@ from test_clean_plan import make, upsert
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.runners.spark_source import ChangeStream
-from hoodie_nb.table.archived_commits import ArchivedCommits
 from hoodie_nb.table.changes import changes_schema
 from hoodie_nb.table.handle import open_table
 
@@ -108,8 +107,7 @@ def test_the_archive_of_layout_2_is_asked(tmp_path: Path, version: int) -> None:
     shutil.copy(root / ".hoodie/hoodie.properties", folder / "_version_")
 
     def lacks(time17: str) -> bool:
-        table = open_table(root)
-        return ArchivedCommits(table.storage, table.timeline).lacks(time17)
+        return open_table(root).timeline.archive.lacks(time17)
 
     assert [lacks(t) for t in times] == [False, True, False, False, False]
     assert lacks("20261121070000009") and not lacks("20261120000000000")
