@@ -48,14 +48,20 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser("demo", help="stream a month of flights into a table and check it")
     )
     _add_doctor(commands.add_parser("doctor", help="report what is installed or missing"))
-    _add_fsck(commands.add_parser("fsck", help="report problems in a table and their fixes"))
-    _add_history(commands.add_parser("history", help="list a table's commits"))
-    _add_clean(commands.add_parser("clean", help="delete files that no retained snapshot reads"))
-    _add_archive(commands.add_parser("archive", help="archive old instants of the timeline"))
-    _add_savepoint(commands.add_parser("savepoint", help="keep a snapshot from being cleaned"))
-    _add_compact(commands.add_parser("compact", help="merge small files into larger ones"))
-    _add_restore(commands.add_parser("restore", help="undo all commits after one"))
-    _add_rollback(commands.add_parser("rollback", help="undo the newest commit"))
+
+    def of_table(name: str, summary: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=summary)
+        command.add_argument("path", metavar="PATH", help="the table's folder")
+        return command
+
+    _add_fsck(of_table("fsck", "report problems in a table and their fixes"))
+    _add_history(of_table("history", "list a table's commits"))
+    _add_clean(of_table("clean", "delete files that no retained snapshot reads"))
+    _add_archive(of_table("archive", "archive old instants of the timeline"))
+    _add_savepoint(of_table("savepoint", "keep a snapshot from being cleaned"))
+    _add_compact(of_table("compact", "merge small files into larger ones"))
+    _add_restore(of_table("restore", "undo all commits after one"))
+    _add_rollback(of_table("rollback", "undo the newest commit"))
     return root
 
 
@@ -63,6 +69,10 @@ def _version() -> str:
     from hoodie_nb import __version__
 
     return f"hoodie_nb {__version__}"
+
+
+def _add_dry_run(command: argparse.ArgumentParser, summary: str) -> None:
+    command.add_argument("--dry-run", action="store_true", help=summary)
 
 
 def _add_demo(demo: argparse.ArgumentParser) -> None:
@@ -112,13 +122,11 @@ def _add_doctor(doctor: argparse.ArgumentParser) -> None:
 
 def _add_fsck(fsck: argparse.ArgumentParser) -> None:
     fsck.description = "Report problems in a table and how to fix them; change nothing."
-    fsck.add_argument("path", metavar="PATH", help="the table's folder")
     fsck.set_defaults(run=_fsck)
 
 
 def _add_history(history: argparse.ArgumentParser) -> None:
     history.description = "List the commits of a table with what they wrote, oldest first."
-    history.add_argument("path", metavar="PATH", help="the table's folder")
     history.add_argument(
         "--last", type=int, default=20, metavar="N", help="only the last N commits (default: 20)"
     )
@@ -130,8 +138,7 @@ def _add_clean(clean: argparse.ArgumentParser) -> None:
         "Delete the base files that no retained snapshot reads. Without a number the table's own "
         "options decide what is retained, as after each commit."
     )
-    clean.add_argument("path", metavar="PATH", help="the table's folder")
-    clean.add_argument("--dry-run", action="store_true", help="list the files, delete nothing")
+    _add_dry_run(clean, "list the files, delete nothing")
     kept = clean.add_mutually_exclusive_group()
     kept.add_argument("--commits", type=int, metavar="N", help="retain the last N commits")
     kept.add_argument("--hours", type=int, metavar="N", help="retain the commits of N hours")
@@ -141,7 +148,6 @@ def _add_clean(clean: argparse.ArgumentParser) -> None:
 
 def _add_savepoint(savepoint: argparse.ArgumentParser) -> None:
     savepoint.description = "Keep the snapshot as of a commit until its savepoint is deleted."
-    savepoint.add_argument("path", metavar="PATH", help="the table's folder")
     which = savepoint.add_mutually_exclusive_group()
     which.add_argument("--commit", metavar="INSTANT", help="the commit (default: the newest)")
     which.add_argument("--delete", metavar="INSTANT", help="delete the savepoint of this commit")
@@ -155,8 +161,7 @@ def _add_compact(compact: argparse.ArgumentParser) -> None:
         "Merge the small base files of each partition into larger ones, in one instant. The old "
         "files stay until they are cleaned."
     )
-    compact.add_argument("path", metavar="PATH", help="the table's folder")
-    compact.add_argument("--dry-run", action="store_true", help="show the plan, change nothing")
+    _add_dry_run(compact, "show the plan, change nothing")
     compact.set_defaults(run=_compact)
 
 
@@ -164,8 +169,7 @@ def _add_archive(archive: argparse.ArgumentParser) -> None:
     archive.description = (
         "Move the oldest instants to the archive, until hoodie.keep.min.commits commits stay."
     )
-    archive.add_argument("path", metavar="PATH", help="the table's folder")
-    archive.add_argument("--dry-run", action="store_true", help="list the instants, change nothing")
+    _add_dry_run(archive, "list the instants, change nothing")
     archive.set_defaults(run=_archive)
 
 
@@ -173,17 +177,15 @@ def _add_restore(restore: argparse.ArgumentParser) -> None:
     restore.description = (
         "Undo all commits after one, newest first, and delete their files. Stop all writers first."
     )
-    restore.add_argument("path", metavar="PATH", help="the table's folder")
     restore.add_argument("--to", metavar="INSTANT", required=True, help="the last commit to keep")
-    restore.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
+    _add_dry_run(restore, "print the plan, change nothing")
     restore.set_defaults(run=_restore)
 
 
 def _add_rollback(rollback: argparse.ArgumentParser) -> None:
     rollback.description = "Undo the newest commit and delete its files. Stop all writers first."
-    rollback.add_argument("path", metavar="PATH", help="the table's folder")
     rollback.add_argument("--commit", metavar="INSTANT", help="it must be the newest (default)")
-    rollback.add_argument("--dry-run", action="store_true", help="list the files, change nothing")
+    _add_dry_run(rollback, "list the files, change nothing")
     rollback.set_defaults(run=_rollback)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, fields
 from typing import Any
 
@@ -65,10 +66,8 @@ class TableMaintenance:
         Raises InvalidConfig if several are given.
         """
         given: dict[str, Any] = {"commits": commits, "hours": hours, "versions": versions}
-        if dry_run:
-            return clean(self._handle, self.events, dry_run=True, **given)
-        with writing(self._handle.storage):
-            return clean(self._handle, self.events, dry_run=False, **given)
+        with self._locked(dry_run):
+            return clean(self._handle, self.events, dry_run=dry_run, **given)
 
     def archive(self, *, dry_run: bool = False) -> Archived:
         """Archive old instants of the timeline; with `dry_run` only return the plan.
@@ -76,10 +75,8 @@ class TableMaintenance:
         `hoodie.keep.min.commits` commits stay, and those that cleaning, a savepoint or unfinished
         work needs. Raises InvalidConfig for tables of versions 8 and 9.
         """
-        if dry_run:
-            return archive(self._handle, self.events, dry_run=True)
-        with writing(self._handle.storage):
-            return archive(self._handle, self.events, dry_run=False)
+        with self._locked(dry_run):
+            return archive(self._handle, self.events, dry_run=dry_run)
 
     def savepoint(
         self, commit: Moment | Savepoint = None, *, comment: str = "", user: str = ""
@@ -111,11 +108,8 @@ class TableMaintenance:
         With `dry_run` only return the plan. `partitions`: their paths (None: all). Rows keep their
         commit times, so `changes` reports none. The old files stay until they are cleaned.
         """
-        given: dict[str, Any] = {"partitions": partitions, "dry_run": dry_run}
-        if dry_run:
-            return compact(self._handle, self.events, **given)
-        with writing(self._handle.storage):
-            return compact(self._handle, self.events, **given)
+        with self._locked(dry_run):
+            return compact(self._handle, self.events, partitions=partitions, dry_run=dry_run)
 
     def restore(self, to: Moment | Savepoint, *, dry_run: bool = False) -> Restored:
         """Undo all commits after `to` and delete their files; with `dry_run` only return the plan.
@@ -124,10 +118,8 @@ class TableMaintenance:
         with the way to continue. Raises InvalidConfig if there is no such commit, nothing after it,
         a savepoint after it, or if its files were cleaned away; ConcurrentWriter while a job runs.
         """
-        if dry_run:
-            return restore.restore(self._handle, self.events, to, dry_run=True)
-        with writing(self._handle.storage, alone=True):
-            return restore.restore(self._handle, self.events, to, dry_run=False)
+        with self._locked(dry_run, alone=True):
+            return restore.restore(self._handle, self.events, to, dry_run=dry_run)
 
     def rollback(self, commit: Moment | Savepoint = None, *, dry_run: bool = False) -> RolledBack:
         """Undo the newest commit and delete its files; with `dry_run` only return the plan.
@@ -136,11 +128,13 @@ class TableMaintenance:
         Raises InvalidConfig if it is not the newest one, has a savepoint, only merged files, or if
         files of the commit before it were cleaned away; ConcurrentWriter while a job runs.
         """
-        if dry_run:
-            return rollback(self._handle, self.events, commit, dry_run=True)
-        with writing(self._handle.storage, alone=True):
-            return rollback(self._handle, self.events, commit, dry_run=False)
+        with self._locked(dry_run, alone=True):
+            return rollback(self._handle, self.events, commit, dry_run=dry_run)
 
     def fsck(self) -> list[Finding]:
         """Return the problems of the table, each with its fix; empty means clean."""
         return fsck(self._handle.storage)
+
+    def _locked(self, dry_run: bool, *, alone: bool = False) -> AbstractContextManager[object]:
+        """Return the table's lock for a service; a plan alone needs none."""
+        return nullcontext() if dry_run else writing(self._handle.storage, alone=alone)

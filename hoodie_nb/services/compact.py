@@ -20,7 +20,7 @@ nothing is changed).
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
@@ -66,7 +66,7 @@ class Compacted:
     requested_time: str | None = None
 
     @classmethod
-    def of(cls, plan: Sequence[SmallFiles], requested_time: str | None = None) -> "Compacted":
+    def of(cls, plan: Sequence[SmallFiles]) -> "Compacted":
         """Return the summary of a plan."""
         merges: dict[str, list[SmallFiles]] = {}
         for small in plan:
@@ -80,7 +80,7 @@ class Compacted:
             )
             for path, its in merges.items()
         )
-        return cls(tuple(found), requested_time)
+        return cls(tuple(found))
 
     @property
     def files(self) -> int:
@@ -132,20 +132,21 @@ def compact(
             chosen = slices_as_of(table, None, partitions).slices
             slices = {path: groups.partition(path) for path in chosen}
         plan = plan_compaction(table.storage, slices, table.options)
+        planned = Compacted.of(plan)
         if dry_run or not plan:
-            return Compacted.of(plan)
-        return Compacted.of(plan, _execute(coordinator, events, plan))
+            return planned
+        return replace(planned, requested_time=_execute(coordinator, events, plan, planned))
 
 
 def _execute(
-    coordinator: WriteCoordinator, events: EventLog, plan: Sequence[SmallFiles]
+    coordinator: WriteCoordinator, events: EventLog, plan: Sequence[SmallFiles], planned: Compacted
 ) -> str | None:
     """Write and commit the new files; return the time of the instant."""
     began, table = time.perf_counter(), coordinator.table
     facts = {
-        "files": sum(len(small.pieces) for small in plan),
-        "bytes": sum(small.size_bytes for small in plan),
-        "new_files": len(plan),
+        "files": planned.files,
+        "bytes": planned.size_bytes,
+        "new_files": planned.new_files,
     }
     events.emit("compaction_planned", **facts)
     intake = Intake(table.config, table.schema, CLUSTER)

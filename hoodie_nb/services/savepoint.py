@@ -6,7 +6,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import parse_time
-from hoodie_nb.table.savepoints import Savepoint, savepoints
+from hoodie_nb.table.savepoints import Savepoint, read_savepoint
 
 
 def create(
@@ -15,8 +15,8 @@ def create(
     """Create a savepoint of a commit (None: the newest), after committing what is prepared."""
     settle(WriteCoordinator(table, events), events)
     given = {"comment": comment, "user": user}
-    time17 = actions.create_savepoint(table, moment, events.emit, **given).requested_time
-    return next(found for found in savepoints(table) if found.requested_time == time17)
+    done = actions.create_savepoint(table, moment, events.emit, **given)
+    return read_savepoint(table, done)
 
 
 def delete(table: TableHandle, events: EventLog, moment: object) -> None:

@@ -19,11 +19,10 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.table.storage import FileToFinish, Storage
 
 _RECORD = re.compile(rb'\{"crc32": "([0-9a-f]{8})", "record": (.*)\}', re.DOTALL)
 _PIECE = 1 << 20
@@ -74,17 +73,13 @@ def crc_of(path: str) -> int:
     return crc
 
 
-class ChecksummedFile(io.BufferedIOBase):
+class ChecksummedFile(FileToFinish):
     """A file being written, with the length and CRC-32 of the bytes so far."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.size_bytes = self.crc = 0
         self._held: bytearray | None = None
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
 
     def tell(self) -> int:
         """Return the bytes written so far, also those that are held."""
@@ -140,17 +135,6 @@ class ChecksummedFile(io.BufferedIOBase):
         if not self.closed:
             getattr(self._file, "abandon", self._file.close)()
             super().close()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()
 
     def __del__(self) -> None:
         self.abandon()

@@ -1,14 +1,14 @@
 """A file that is written to a local disk and sent to an object store when it is closed."""
 
-import io
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
+from hoodie_nb.table.storage import FileToFinish
 
-class ObjectFile(io.BufferedIOBase):
+
+class ObjectFile(FileToFinish):
     """The local file `name`; closing it calls `send`, unless an error ends its `with` block.
 
     A file that is abandoned, or that nobody closes, is not sent. It has no `fileno`: it is durable
@@ -18,10 +18,6 @@ class ObjectFile(io.BufferedIOBase):
     def __init__(self, name: str, send: Callable[[str], None]) -> None:
         self.name, self._send = name, send
         self._file = open(name, "xb")  # noqa: SIM115 -- closed with this file
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
 
     def write(self, data: Any) -> int:  # noqa: ANN401 -- any buffer
         """Write bytes to the local file."""
@@ -51,17 +47,6 @@ class ObjectFile(io.BufferedIOBase):
             with suppress(FileNotFoundError):
                 os.unlink(self.name)
             super().close()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):

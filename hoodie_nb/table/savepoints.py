@@ -58,7 +58,7 @@ def encode_savepoint(groups: FileGroups, *, comment: str, user: str, now_ms: int
 
 def savepoints(table: TableHandle) -> list[Savepoint]:
     """Return the completed savepoints, oldest first; InvalidTable if one cannot be read."""
-    return [_parsed(table, instant) for instant in saved(table)]
+    return [read_savepoint(table, instant) for instant in saved(table)]
 
 
 def saved(table: TableHandle) -> list[Instant]:
@@ -84,7 +84,8 @@ def archived_later(table: TableHandle, time17: str) -> str | None:
     return None
 
 
-def _parsed(table: TableHandle, instant: Instant) -> Savepoint:
+def read_savepoint(table: TableHandle, instant: Instant) -> Savepoint:
+    """Return the savepoint of a completed instant; InvalidTable if it cannot be read."""
     try:
         raw = decode(table.timeline.read(instant))
         return Savepoint(

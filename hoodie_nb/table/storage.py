@@ -12,9 +12,11 @@ one: `SlowStorage` adds the delays of an object store, `FrailStorage` fails.
 """
 
 import errno
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import BinaryIO, Protocol
 
 from hoodie_nb.errors import InvalidTable
@@ -48,6 +50,29 @@ def is_remote(root: str) -> bool:
 def joined(folder: str, name: str) -> str:
     """Return the path of a name in a folder; the folder `""` is the root."""
     return f"{folder}/{name}" if folder else name
+
+
+class FileToFinish(io.BufferedIOBase):
+    """A file that is written completely or not at all: an error in its `with` block abandons it."""
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def abandon(self) -> None:
+        """Close the file without finishing it; nothing if it is closed."""
+        raise NotImplementedError
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
 
 
 class Storage(Protocol):
