@@ -8,10 +8,16 @@ all; `MODELS[n]` is the table after `n` batches.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from faults import Crash, Fault, FaultyStorage
 from tables import (
     Model,
@@ -27,7 +33,7 @@ from tables import (
     without_meta,
 )
 
-from hoodie_nb import Table
+from hoodie_nb import Table, failpoints
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
@@ -106,6 +112,35 @@ def fails_at(root: Path, at: int, how: str, change: Callable[[Table], object]) -
     except (Crash, HoodieError, KeyboardInterrupt):  # the trial's result
         assert storage.fired is not None
     return storage.fired is not None
+
+
+@contextmanager
+def dying_at(point: str) -> Iterator[None]:
+    """Let what the `with` block runs die at a failpoint, and check that it did."""
+    failpoints.call(point, _die)
+    try:
+        with pytest.raises(Crash):
+            yield
+    finally:
+        failpoints.arm("")
+
+
+def _die() -> None:
+    raise Crash("at a failpoint")
+
+
+def kill_at(point: str, program: str, root: Path) -> None:
+    """Run a program on a table in a process that SIGKILL ends at a failpoint; it sees `tests`."""
+    here = Path(__file__).parent
+    path = [Path(failpoints.__file__).parents[1], here, here / "commit"]
+    armed = {"HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(root)],
+        env={**os.environ, **armed, "PYTHONPATH": os.pathsep.join(map(str, path))},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
 
 
 def live(

@@ -72,3 +72,14 @@ def check(judge: Judge, table: Table, model: Model) -> None:
     seen = agree(judge, table, rust_too=not model.layout.local_times)
     assert seen == model.cells()
     assert table.fsck() == []
+
+
+def agree_on_the_past(judge: Judge, table: Table) -> list[int]:
+    """Assert that all readers see the same as of each commit; return the numbers of rows."""
+    counts = []
+    for as_of in table.history()["requested_time"]:
+        seen = ours(table, as_of)
+        assert java(judge, table, as_of) == seen
+        assert rust(table, as_of) == seen
+        counts.append(len(seen))
+    return counts

@@ -10,7 +10,7 @@ from hoodie_nb import Table
 
 from .client import BLOOM, TIDY, Judge
 from .crashes import die_at, files_of, pending
-from .readers import agree, check, java, ours, rust
+from .readers import agree, agree_on_the_past, check, java, ours, rust
 from .tables import LAYOUTS, Layout, Model, words
 
 pytestmark = pytest.mark.oracle
@@ -61,10 +61,7 @@ def test_java_follows_our_compactions(
     check(judge, table, model)
     judge.write(table.path, model.upsert(range(3, 9), 6), options)
     check(judge, table, model)
-    for as_of in table.history()["requested_time"]:
-        seen = ours(table, as_of)
-        assert java(judge, table, as_of) == seen
-        assert rust(table, as_of) == seen
+    agree_on_the_past(judge, table)
 
 
 @pytest.mark.parametrize("version", ["6", "9"])

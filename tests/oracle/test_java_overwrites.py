@@ -10,7 +10,7 @@ from hoodie_nb import Table
 
 from .client import BLOOM, TIDY, Judge
 from .crashes import die_at, files_of, pending
-from .readers import agree, check, java, ours, rust
+from .readers import agree, agree_on_the_past, check
 from .tables import LAYOUTS, Layout, Model, rows, words
 
 pytestmark = pytest.mark.oracle
@@ -49,10 +49,7 @@ def test_java_follows_our_overwrites(judge: Judge, tmp_path: Path, version: str,
     check(judge, table, model)
     judge.write(table.path, model.upsert(range(3, 9), 2), options)
     check(judge, table, model)
-    for as_of in table.history()["requested_time"]:
-        seen = ours(table, as_of)
-        assert java(judge, table, as_of) == seen
-        assert rust(table, as_of) == seen
+    agree_on_the_past(judge, table)
 
 
 @pytest.mark.parametrize("version", ["6", "9"])

@@ -11,7 +11,7 @@ from hoodie_nb import InvalidTable, Table
 
 from .client import BROKEN, OPERATION, TIDY, JavaError, Judge
 from .crashes import die_at, files_of, pending
-from .readers import agree, check, java, ours, rust
+from .readers import agree, agree_on_the_past, check
 from .tables import LAYOUTS, Layout, Model, rows, words
 
 pytestmark = pytest.mark.oracle
@@ -76,13 +76,7 @@ def test_the_past_is_the_same_for_all_readers(judge: Judge, tmp_path: Path) -> N
     table.upsert(model.upsert(range(30, 50), 3))
     judge.write(table.path, model.upsert(range(45, 60), 4), FILES_ONLY)
     table.delete(model.delete(range(10)))
-    counts = []
-    for as_of in table.history()["requested_time"]:
-        seen = ours(table, as_of)
-        assert java(judge, table, as_of) == seen
-        assert rust(table, as_of) == seen
-        counts.append(len(seen))
-    assert counts == [40, 50, 60, 50]
+    assert agree_on_the_past(judge, table) == [40, 50, 60, 50]
 
 
 def test_java_cleans_archives_and_replaces_and_we_continue(judge: Judge, tmp_path: Path) -> None:

@@ -11,18 +11,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from archives import FEW, active, archived, plant
 from faults import Crash, Fault, FaultyStorage
-from lives import BATCHES, COMMITS, MODELS, live, make, opened
+from lives import BATCHES, COMMITS, MODELS, dying_at, kill_at, live, make, opened
 from tables import hudi_rows, pending_names, without_meta
 
 from hoodie_nb import Table, failpoints
@@ -118,12 +114,8 @@ def test_a_second_failure_during_the_archiving(prepared: Path, tmp_path: Path) -
     for point in POINTS:
         source = tmp_path / point
         shutil.copytree(prepared, source)
-        failpoints.call(point, _die)
-        try:
-            with pytest.raises(Crash):
-                live(opened(source))
-        finally:
-            failpoints.arm("")
+        with dying_at(point):
+            live(opened(source))
         for at in range(1, 40, 6):
             root = tmp_path / f"{point}-{at}"
             shutil.copytree(source, root)
@@ -136,16 +128,11 @@ def test_a_second_failure_during_the_archiving(prepared: Path, tmp_path: Path) -
     assert doubled == 7 * len(POINTS)
 
 
-def _die() -> None:
-    raise Crash("at a failpoint")
-
-
 CHILD = """
 import sys
-sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
 from lives import live, opened
-live(opened(Path(sys.argv[3])))
+live(opened(Path(sys.argv[1])))
 """
 
 
@@ -156,14 +143,7 @@ def test_a_process_that_is_killed_in_an_archiving(
 ) -> None:
     """SIGKILL in an archiving: readers see all commits, and a new process gives the model."""
     root = Path(shutil.copytree(prepared, tmp_path / "t"))
-    folders = [str(Path(file).parents[1]) for file in (failpoints.__file__, __file__)]
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, *folders, str(root)],
-        env={**os.environ, "HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    kill_at(point, CHILD, root)
     check(root)
     live(opened(root))
     check_end(root)

@@ -11,11 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +25,8 @@ from lives import (
     assert_finished,
     assert_whole_prefix,
     commits,
+    dying_at,
+    kill_at,
     live,
     make,
     opened,
@@ -129,12 +127,8 @@ def test_a_crash_inside_the_completion_of_a_clean(
     for point in POINTS[:-1]:
         source = tmp_path / point
         shutil.copytree(prepared[6, 4], source)
-        failpoints.call(point, _die)
-        try:
-            with pytest.raises(Crash):
-                live(opened(source))
-        finally:
-            failpoints.arm("")
+        with dying_at(point):
+            live(opened(source))
         for root in trials(source, tmp_path / f"{point}-again", 3, "before", every=2):
             check_retained(root)
             live(opened(root))
@@ -143,16 +137,11 @@ def test_a_crash_inside_the_completion_of_a_clean(
     assert doubled > 5
 
 
-def _die() -> None:
-    raise Crash("at a failpoint")
-
-
 CHILD = """
 import sys
-sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
 from lives import live, opened
-live(opened(Path(sys.argv[3])))
+live(opened(Path(sys.argv[1])))
 """
 
 
@@ -161,14 +150,7 @@ live(opened(Path(sys.argv[3])))
 def test_a_process_that_is_killed_in_a_clean(tmp_path: Path, point: str) -> None:
     """SIGKILL in a clean: the retained snapshots are whole, and a new process gives the model."""
     root = make(tmp_path / "t", **ONE)
-    folders = [str(Path(file).parents[1]) for file in (failpoints.__file__, __file__)]
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, *folders, str(root)],
-        env={**os.environ, "HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    kill_at(point, CHILD, root)
     check_retained(root)
     before = data_files(root)
     live(opened(root))

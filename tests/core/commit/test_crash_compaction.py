@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lives import assert_at_rest, fails_at
+from lives import assert_at_rest, fails_at, kill_at
 from tables import hudi_rows, pending_names, upgrade, without_meta
 
 from hoodie_nb import Table, failpoints
@@ -98,13 +94,7 @@ def test_a_process_that_is_killed_in_a_compaction(tmp_path: Path, point: str) ->
     """SIGKILL at any step: the rows are the same, the next write recovers and knows all keys."""
     root = table_of(tmp_path)
     rows, times = rows_of(root), times_of(root)
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(root)],
-        env={**os.environ, "HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    kill_at(point, CHILD, root)
     assert rows_of(root) == rows
     assert times_of(root) == times
     Table.open(root).upsert(ROWS)

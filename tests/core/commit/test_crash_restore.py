@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults import Crash
 from lives import (
     BATCHES,
     COMMITS,
@@ -27,8 +22,10 @@ from lives import (
     assert_finished,
     assert_whole_prefix,
     commits,
+    dying_at,
     fails_at,
     fingerprint,
+    kill_at,
     live,
     make,
     opened,
@@ -142,12 +139,8 @@ def test_a_crash_inside_the_completion_of_a_restore(
     """A second process that dies while it completes the restore of the first one harms nothing."""
     source, tried = tmp_path / "source", 0
     shutil.copytree(finished[6], source)
-    failpoints.call(point, _die)
-    try:
-        with pytest.raises(Crash):
-            restore(Table(opened(source)))
-    finally:
-        failpoints.arm("")
+    with dying_at(point):
+        restore(Table(opened(source)))
     for root in trials(source, tmp_path, "before", lambda table: recover_with(table)):
         check(root, planned=True)
         tried += 1
@@ -159,18 +152,13 @@ def recover_with(table: Table) -> None:
     settle(WriteCoordinator(table._handle, EventLog()), EventLog())
 
 
-def _die() -> None:
-    raise Crash("at a failpoint")
-
-
 CHILD = """
 import sys
-sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
 from lives import opened
 from test_crash_restore import restore
 from hoodie_nb import Table
-restore(Table(opened(Path(sys.argv[3]))))
+restore(Table(opened(Path(sys.argv[1]))))
 """
 
 
@@ -182,13 +170,5 @@ def test_a_process_that_is_killed_in_a_restore(
     """SIGKILL in a restore: the next process completes it."""
     root = tmp_path / "t"
     shutil.copytree(finished[6], root)
-    here = Path(__file__)
-    path = [str(here.parents[1]), str(here.parent)]
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, *path, str(root)],
-        env={**os.environ, "HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    kill_at(point, CHILD, root)
     check(root, planned=True)

@@ -22,14 +22,12 @@ from tables import (
 )
 from test_clean_plan import make, upsert
 from test_lock import held_elsewhere
-from test_savepoints import times
+from test_savepoints import TWO, times
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.commit.lock import JobHold
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
 from hoodie_nb.index.lookup import BloomStateIndex
-
-TWO = {"hoodie.clean.commits.retained": 2}
 
 
 def grown(path: Path, commits: int = 4, version: int = 6, **options: object) -> Table:
