@@ -112,7 +112,7 @@ class Table(TableReads, TableMaintenance):
             hive_style=hive_style,
             url_encode=url_encode,
             merge_mode=mode,
-            global_keys=global_index and bool(names_of(partition_by)),
+            global_keys=bool(global_index) and bool(names_of(partition_by)),
             schema=stored,
             version=version_of(table_version, mode),
         )

@@ -19,7 +19,8 @@ the commit, a redo computes it again from the rows: late rows and deletes are st
 **Caveats**: a key that is new in its partition is looked up in each partition of the table, and
 the key column of each file that may have a known key is read: hashes may be shared, and a state
 index still has keys that were deleted or moved. A key that another engine has stored in two
-partitions stays there until a row moves it, or `repair`. *Source:* HoodieGlobalBloomIndex with
+partitions stays there until a row moves it, or `repair`; copies in one partition of which only some
+are newer than a row that moves are refused. *Source:* HoodieGlobalBloomIndex with
 `hoodie.bloom.index.update.partition.path`, which compares no ordering values (Hudi's issue 8203).
 """
 
@@ -32,7 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.errors import InvalidConfig, InvalidInput
+from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable
 from hoodie_nb.table.base_file import iterate_rows, open_base_file
 from hoodie_nb.table.keys import partition_paths
 from hoodie_nb.table.properties import TableConfig
@@ -124,19 +125,46 @@ class _Lookup:
         homes = partitions.take(pa.array(away))
         for partition in sorted(self._plan.groups.slices):
             others = pc.not_equal(homes, partition).to_numpy(zero_copy_only=False)
-            yield from self._stored(partition, away[others], self._plan.intake.ordering)
+            found = list(self._stored(partition, away[others], self._plan.intake.ordering))
+            if found:
+                yield self._verdict(partition, found)
+
+    def _verdict(self, partition: str, hits: list[_Hits]) -> _Hits:
+        """Return each row once; refuse one that beats some copies of its key, and not others."""
+        rows, at = np.unique(np.concatenate([hit.rows for hit in hits]), return_inverse=True)
+        wins = np.concatenate([hit.wins for hit in hits])
+        won, copies = np.bincount(at, weights=wins), np.bincount(at)
+        mixed = np.flatnonzero((won > 0) & (won < copies))
+        if len(mixed):
+            key = self._keys[int(rows[mixed[0]])].as_py()
+            raise InvalidTable(
+                f"{self._plan.storage.root}: partition {partition!r} has key {key!r} more than "
+                "once, with older and newer ordering values than the new row, which cannot move "
+                "them: call Table.open(path).repair(deduplicate=True)"
+            )
+        return _Hits(partition, rows, won > 0)
 
     def _stored(self, partition: str, rows: Rows, ordering: str | None) -> Iterator[_Hits]:
-        """Yield those of the rows whose key the partition has, file by file."""
+        """Yield those of the rows whose key the partition has, file by file.
+
+        With `ordering` in each of the files that has it, else in one.
+        """
         slices = self._plan.groups.partition(partition)
         if not slices or not len(rows):
             return
         keys = self._keys.take(pa.array(rows))
-        found = self._index.locate(partition, keys).dictionary_encode()
-        groups = found.indices.fill_null(-1).to_numpy()
-        for number, file_id in enumerate(found.dictionary.to_pylist()):
+        found = self._index.locate(partition, keys)
+        where = np.flatnonzero(found.is_valid())
+        ids = found.drop_null()
+        if ordering and len(where):
+            known = keys.take(pa.array(where))
+            at, others = self._index.copies(partition, known, ids)
+            where = np.concatenate([where, where[at]])
+            ids = pa.concat_arrays([ids, pa.array(others, ids.type)])
+        files = ids.dictionary_encode()
+        for number, file_id in enumerate(files.dictionary.to_pylist()):
             piece = slices[file_id]
-            mine = np.flatnonzero(groups == number)
+            mine = where[files.indices.to_numpy() == number]
             path = self._plan.storage.fetch(piece.path, piece.size_bytes)
             for at, stored in _matches(path, keys.take(pa.array(mine)), self._columns(ordering)):
                 hit = rows[mine[at]]

@@ -277,3 +277,28 @@ def test_a_late_row_is_decided_again_on_a_changed_table(table: Table) -> None:
     assert places(table) == {"k": [("B", 4)], "other": [("B", 8)]}
     (kept,) = table.to_arrow(partitions=["B"]).filter(pc.field("id") == "k").to_pylist()
     assert kept["_hoodie_partition_path"] == "B" and table.fsck() == []
+
+
+@pytest.mark.parametrize("small", [0, 104_857_600])
+@pytest.mark.parametrize("orders", [(7, 5), (5, 7), (9, 8, 7), (4, 5)])
+def test_copies_in_one_partition_move_together_or_are_refused(
+    tmp_path: Path, orders: tuple[int, ...], small: int
+) -> None:
+    """Another engine inserts copies: a row that only some of them are newer than is refused."""
+    options = {"hoodie.parquet.small.file.limit": small}
+    made = Table.create(tmp_path / "t", global_index=True, options=options, **SETTINGS)
+    for ts in orders:
+        copy = pa.Table.from_pylist([row("k", "A", ts)], schema=schema_of())
+        commit_elsewhere(made.path, copy, "insert", global_keys=False)
+    before = places(made)
+    assert sorted(before["k"]) == sorted(("A", ts) for ts in orders)
+    batch = [row("k", "B", 6)]
+    if min(orders) <= 6 < max(orders):
+        with pytest.raises(InvalidTable, match=r"'A' has key 'k' more than once.*deduplicate=True"):
+            made.upsert(batch)
+        assert places(made) == before
+        made.repair(deduplicate=True)
+    made.upsert(batch)
+    found = places(made)["k"]
+    assert found == ([("B", 6)] if max(orders) <= 6 else found) and max(t for _, t in found) >= 6
+    assert {p for p, _ in found} == ({"B"} if max(orders) <= 6 else {"A"})

@@ -53,13 +53,15 @@ def run_checkpoint(
     return None if work is None else work.instant
 
 
-def commit_elsewhere(path: str | Path, rows: pa.Table, **changed: Any) -> None:
+def commit_elsewhere(
+    path: str | Path, rows: pa.Table, operation: str = "upsert", **changed: Any
+) -> None:
     """Commit rows as another engine does: the table gets their columns, our index does not know.
 
     `changed` are properties of the table that it does not follow.
     """
     handle, events = open_table(path), EventLog()
-    intake = Intake(replace(handle.config, **changed), rows.schema)
+    intake = Intake(replace(handle.config, **changed), rows.schema, operation)
     keyed = keyed_in_order(rows, intake)
     write_and_commit(
         WriteCoordinator(handle, events),
