@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
-from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.errors import HoodieError, InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.settling import settle
@@ -75,7 +75,10 @@ def rollback(table: TableHandle, events: EventLog, commit: object, *, dry_run: b
         done = undo(table.storage, table.timeline, wanted, files, by_hand=True)
     assert done is not None
     events.emit("commit_undone", instant=wanted.requested_time, files=len(files))
-    coordinator.catch_up()  # marks the undone checkpoints
+    try:
+        coordinator.catch_up()  # marks the undone checkpoints
+    except (OSError, HoodieError) as error:  # the commit is undone; the next writer goes on
+        events.emit("settling_postponed", instant=wanted.requested_time, why=str(error))
     return RolledBack(plan.commit, plan.files, size_bytes, done.requested_time)
 
 

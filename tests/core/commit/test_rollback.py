@@ -22,7 +22,14 @@ from lives import (
     make,
     opened,
 )
-from tables import commit_content, hudi_rows, timeline_folder, timeline_names, without_meta
+from tables import (
+    commit_content,
+    hudi_rows,
+    pending_names,
+    timeline_folder,
+    timeline_names,
+    without_meta,
+)
 from test_crash_restore import recover
 from test_restore import grown
 from test_savepoints import times
@@ -149,6 +156,21 @@ def test_a_pending_rollback_is_not_followed_by_another_one(tmp_path: Path, point
     with pytest.raises(InvalidConfig, match=r"was pending .* call again"):
         table.rollback()
     assert times(table)[-1] == third and table.fsck() == []
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_an_error_after_a_rollback_is_complete_is_none(tmp_path: Path, version: int) -> None:
+    """The commit is undone, so the call returns: if it raised, a second one would undo another."""
+    table = grown(tmp_path / "t", version=version)
+    *kept, newest = times(table)
+    failpoints.arm("rollback.completed.post=raise:EIO")
+    try:
+        assert table.rollback().commit.requested_time == newest
+    finally:
+        failpoints.arm("")
+    assert times(table) == kept
+    table.upsert([{"id": "k0", "p": "a", "ts": 9}])
+    assert table.fsck() == [] and pending_names(table.path) == []
 
 
 def test_a_pending_rollback_below_a_newer_commit_is_refused(tmp_path: Path) -> None:
