@@ -156,7 +156,9 @@ class WriteCoordinator(Recovery):
         groups, paths = self.table.cached_file_groups, {s.partition_path for s in statuses}
         refuse_colliding_folders(plan.storage, {**groups.slices, **plan.groups.slices}, paths)
         failpoints.hit("coord.statuses.pre")
-        replaced = work.replaced or replaced_groups(groups, plan.intake.operation, statuses)
+        replaced = work.replaced or replaced_groups(
+            groups, plan.intake.operation, statuses, refused=bool(work.quarantined)
+        )
         keep = keep_empty or bool(replaced or work.quarantined)
         keep = keep or any(s.file_name for s in statuses)
         if instant is not None and (keep or self._missed(statuses, plan)):

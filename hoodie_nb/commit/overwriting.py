@@ -14,6 +14,7 @@ no plan that another engine could continue, and is rolled back like a commit.
 from collections.abc import Mapping, Sequence
 
 from hoodie_nb.commit.prepared import Prepared
+from hoodie_nb.errors import InvalidInput
 from hoodie_nb.table.commits import OVERWRITES, WriteStatus, action_of, encode_commit
 from hoodie_nb.table.file_groups import FileGroups
 from hoodie_nb.table.handle import TableHandle
@@ -30,13 +31,21 @@ def groups_to_keep(groups: FileGroups, operation: str) -> FileGroups:
 
 
 def replaced_groups(
-    groups: FileGroups, operation: str, statuses: Sequence[WriteStatus]
+    groups: FileGroups, operation: str, statuses: Sequence[WriteStatus], *, refused: bool
 ) -> dict[str, list[str]]:
-    """Return the file groups that the result of an overwrite replaces, by partition path."""
+    """Return the file groups that the result of an overwrite replaces, by partition path.
+
+    Raises InvalidInput if it would empty the table because all of its rows were refused.
+    """
     if operation not in OVERWRITES.values():
         return {}
     written = {status.partition_path for status in statuses}
     paths = groups.slices if operation == OVERWRITES["table"] else written & groups.slices.keys()
+    if refused and paths and not statuses:
+        raise InvalidInput(
+            "all rows of the overwrite are bad: nothing was written, and the table keeps its rows. "
+            "Use on_bad_record='fail' to see why, or give no rows to empty the table"
+        )
     return {path: sorted(groups.slices[path]) for path in sorted(paths)}
 
 

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidInput
+from hoodie_nb.table.row_search import NOT_ARROW, failures, first_failure, part_of
 
-NOT_ARROW = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _is = pa.types
 
 
@@ -60,45 +60,13 @@ def fitted(
         return _checked(column, kind)
     except NOT_ARROW as error:
         whole = error
-        row = first_failure(lambda a, b: _checked(column.slice(a, b - a), kind), len(column))
-    raise _refused(column.slice(row, 1), name, kind, first_row + row, whole)
-
-
-def first_failure(attempt: Callable[[int, int], object], rows: int) -> int:
-    """Return the first row for which `attempt(begin, end)` raises, if it does for all `rows`."""
-    begin, end = 0, rows
-    while end - begin > 1:
-        middle = (begin + end) // 2
-        try:
-            attempt(begin, middle)
-            begin = middle
-        except NOT_ARROW:
-            end = middle
-    return begin
-
-
-def failures(attempt: Callable[[int, int], object], rows: int) -> dict[int, str]:
-    """Return why `attempt(row, row + 1)` raises, by row; rows together are attempted first.
-
-    **Caveats**: for n rows that fail, up to 2 n log(rows) attempts.
-    """
-    found, todo = {}, [(0, rows)] * bool(rows)
-    while todo:
-        begin, end = todo.pop()
-        try:
-            attempt(begin, end)
-        except NOT_ARROW as error:
-            middle = (begin + end) // 2
-            if end - begin == 1:
-                found[begin] = str(error)[:200]
-            else:
-                todo += [(middle, end), (begin, middle)]
-    return found
+        row = first_failure(lambda a, b: _checked(part_of(column, a, b), kind), len(column))
+    raise _refused(part_of(column, row, row + 1), name, kind, first_row + row, whole)
 
 
 def unfit_rows(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> dict[int, str]:
     """Return the rows of a column that do not fit `kind`, and why."""
-    found = failures(lambda a, b: _checked(column.slice(a, b - a), kind), len(column))
+    found = failures(lambda a, b: _checked(part_of(column, a, b), kind), len(column))
     return {row: f"does not fit {kind}: {why}" for row, why in found.items()}
 
 

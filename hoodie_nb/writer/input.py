@@ -24,8 +24,9 @@ import pandas as pd
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput
-from hoodie_nb.table.conversion import NOT_ARROW, fitted
+from hoodie_nb.table.conversion import fitted
 from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.row_search import NOT_ARROW
 from hoodie_nb.table.schema import IS_DELETED
 from hoodie_nb.writer.bad_rows import RefusedRows
 from hoodie_nb.writer.objects import from_objects, unfit_objects

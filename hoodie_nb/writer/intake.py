@@ -25,6 +25,7 @@ from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.conversion import convertible, fitted, unfit_rows
 from hoodie_nb.table.keys import Refusal, check_key_types, partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.row_search import plain
 from hoodie_nb.table.schema import (
     IS_DELETED,
     PARTITION_PATH,
@@ -158,9 +159,10 @@ class Intake:
                 if bad is None or not found:
                     raise
             numbers, columns, reasons = zip(*found, strict=True)
-            bad.add(rows.take(pa.array(numbers)), [*columns], [*reasons])
+            rows = pa.table([*map(plain, rows.columns)], names=rows.column_names)
             good = np.ones(rows.num_rows, dtype=bool)
             good[list(numbers)] = False
+            bad.add(rows.filter(pa.array(~good)), [*columns], [*reasons])
             rows, sequence = rows.filter(pa.array(good)), sequence.filter(pa.array(good))
 
     def _refused(self, rows: pa.Table, error: InvalidInput) -> list[tuple[int, str, str]]:

@@ -20,7 +20,8 @@ import pandas as pd
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidInput
-from hoodie_nb.table.conversion import NOT_ARROW, Unfit, converted, failures, first_failure
+from hoodie_nb.table.conversion import Unfit, converted
+from hoodie_nb.table.row_search import NOT_ARROW, failures, first_failure
 
 Objects = npt.NDArray[np.object_]
 _KINDS: dict[str, tuple[type, ...]] = {  # the first that fits counts

@@ -7,12 +7,14 @@ import json
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -87,11 +89,11 @@ def given_as(kind: str, rows: list[dict[str, Any]]) -> Any:
     table = pa.Table.from_pylist(
         rows, schema=pa.schema([f.with_type(GIVEN.get(f.name, f.type)) for f in SCHEMA])
     )
-    return (
-        table
-        if kind == "arrow"
-        else pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=7))
-    )
+    if kind == "polars":
+        return pl.from_arrow(table)
+    if kind == "reader":
+        return pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=7))
+    return table
 
 
 def stored(row: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def stored(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "day": row["day"].date(), "price": row["price"].quantize(Decimal("0.01"))}
 
 
-@pytest.mark.parametrize("kind", ["dicts", "pandas", "arrow", "reader"])
+@pytest.mark.parametrize("kind", ["dicts", "pandas", "arrow", "reader", "polars"])
 def test_random_batches_are_divided_like_the_model(tmp_path: Path, kind: str) -> None:
     """Good rows are those of a dict, for hudi-rs too; each bad row is in quarantine, with why."""
     table, model, expected = made(tmp_path), Model(), Counter[tuple[str, str, str]]()
@@ -300,3 +302,57 @@ def test_composite_keys_are_put_aside_by_their_rules(tmp_path: Path) -> None:
     ):
         assert column == wanted and part in why
     assert sorted(table.to_arrow()["b"].to_pylist()) == ["2", "4"]
+
+
+def bad_text() -> pa.Array:
+    """Return two texts, of which the second is not UTF-8."""
+    offsets = pa.array([0, 1, 3], pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"a\xffb")])
+
+
+NESTED: dict[str, tuple[pa.DataType, Callable[[pa.Array], pa.Array]]] = {
+    "list": (
+        pa.list_(pa.string()),
+        lambda text: pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), text),
+    ),
+    "struct": (
+        pa.struct({"a": pa.string()}),
+        lambda text: pa.StructArray.from_arrays([text], ["a"]),
+    ),
+    "map": (
+        pa.map_(pa.string(), pa.string()),
+        lambda text: pa.MapArray.from_arrays([0, 1, 2], ["x", "y"], text),
+    ),
+    "dictionary": (
+        pa.string(),
+        lambda text: pa.DictionaryArray.from_arrays([0, 1], text, safe=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_bad_text_in_a_nested_value_is_bad_in_its_row_only(tmp_path: Path, kind: str) -> None:
+    """The good row beside it is written; without quarantine the error names the second row."""
+    stored_type, nest = NESTED[kind]
+    schema = pa.schema([("id", pa.string()), ("v", stored_type)])
+    table = Table.create(tmp_path / "t", schema=schema, record_key="id")
+    rows = pa.table({"id": ["good", "bad"], "v": nest(bad_text())})
+    with pytest.raises(InvalidInput, match=r"column 'v' .*row 1 \(from 0\)"):
+        table.upsert(rows)
+    commit = table.upsert(rows, on_bad_record="quarantine")
+    assert commit is not None and (commit.inserts, commit.quarantined) == (1, 1)
+    (kept,), (refused,) = table.to_arrow().to_pylist(), table.quarantine().to_pylist()
+    assert kept["id"] == "good" and json.loads(refused["row"])["id"] == "bad"
+
+
+def test_an_overwrite_of_the_table_with_only_bad_rows_is_refused(tmp_path: Path) -> None:
+    """A broken input does not empty the table; no rows at all do, as before."""
+    table = made(tmp_path)
+    table.upsert([row_of(random.Random(1), 1)])
+    before = without_meta(table.to_arrow())
+    bad = [{**row_of(random.Random(2), 2), "id": None}]
+    with pytest.raises(InvalidInput, match="all rows of the overwrite are bad"):
+        table.insert_overwrite(bad, scope="table", on_bad_record="quarantine")
+    assert without_meta(table.to_arrow()) == before == hudi_rows(table.path)
+    assert table.quarantine().num_rows == 0 and table.fsck() == []
+    assert without_meta(Table.open(table.path).to_arrow()) == before
