@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from core.tables import hudi_table, without_meta
+from index_truth import plan_of
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from spark_source import FolderSource
@@ -18,7 +19,6 @@ from hoodie_nb.errors import InvalidInput
 from hoodie_nb.runners.spark import _keyed
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.writer.columns import SEQ
-from hoodie_nb.writer.intake import Intake
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -273,6 +273,6 @@ def test_rows_are_numbered_in_the_order_in_which_they_come(spark, tmp_path):
     rows = spark.range(40, numPartitions=4).selectExpr(
         "string(id) AS id", "'p' AS p", "1L AS ts", "id AS v"
     )
-    keyed = _keyed(rows, Intake(table.config, table.schema), ()).collect()
+    keyed = _keyed(rows, plan_of(table), ()).collect()
     numbers = [row[SEQ] for row in sorted(keyed, key=lambda row: row["v"])]
     assert numbers == sorted(set(numbers))
