@@ -225,13 +225,17 @@ started(stream, hn.Table.open(folder / "t"), folder, **settings).wait(200)
 """
 
 
+POINTS = ["quarantine.publish.post@2", "coord.statuses.pre@2", "coord.commit.post", "seal"]
+WAYS = [{}, {"placement": "driver"}, {"commit_interval": 2}, {"commit_interval": "auto"}]
+KILLS = [  # each point and each way is in `make kills`, all pairs are in `make slow`
+    pytest.param(point, way, marks=[] if (at + number) % 4 == 3 else pytest.mark.slow)
+    for at, point in enumerate(POINTS)
+    for number, way in enumerate(WAYS)
+]
+
+
 @pytest.mark.kills
-@pytest.mark.parametrize(
-    "settings", [{}, {"placement": "driver"}, {"commit_interval": 2}, {"commit_interval": "auto"}]
-)
-@pytest.mark.parametrize(
-    "point", ["quarantine.publish.post@2", "coord.statuses.pre@2", "coord.commit.post", "seal"]
-)
+@pytest.mark.parametrize(("point", "settings"), KILLS)
 def test_a_killed_stream_keeps_each_bad_row_once(tmp_path, point, settings):
     """`kill -9` of the driver while it stages, publishes or commits; a new process goes on."""
     name, _, hit = point.partition("@")
