@@ -209,7 +209,8 @@ def _fsck(args: Arguments) -> int:
 
     findings = fsck(args.path)
     for finding in findings:
-        print(f"- {finding.what}\n  fix: {finding.fix}")
+        print(f"- {finding.what}\n  at stake: {finding.at_stake} ({finding.code})")
+        print(f"  fix: {finding.fix}")
     print(f"{args.path}: {counted(len(findings), 'finding') if findings else 'clean'}")
     return 1 if findings else 0
 

@@ -21,7 +21,8 @@ from hoodie_nb.services.compact import Compacted, compact
 from hoodie_nb.services.repair import repair
 from hoodie_nb.services.restore import Restored
 from hoodie_nb.services.rollback import RolledBack, rollback
-from hoodie_nb.table.fsck import Finding, fsck
+from hoodie_nb.table.findings import Finding
+from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.savepoints import Savepoint, savepoints
 
@@ -126,13 +127,14 @@ class TableMaintenance:
 
         `commit`: as in `savepoint` (None: the newest). Streams are refused as after `restore`.
         Raises InvalidConfig if it is not the newest one, has a savepoint, only merged files, or if
-        files of the commit before it were cleaned away; ConcurrentWriter while a job runs.
+        files of the commit before it were cleaned away; ConcurrentWriter while a job runs;
+        WriteFailed after an I/O error, with the call to repeat.
         """
         with self._locked(dry_run, alone=True):
             return rollback(self._handle, self.events, commit, dry_run=dry_run)
 
     def fsck(self) -> list[Finding]:
-        """Return the problems of the table, each with its fix; empty means clean."""
+        """Return the problems of the table, each with its code and its fix; empty means clean."""
         return fsck(self._handle.storage)
 
     def _locked(self, dry_run: bool, *, alone: bool = False) -> AbstractContextManager[object]:

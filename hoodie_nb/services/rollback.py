@@ -8,11 +8,12 @@ rollback instant (`table/rollback.py`), which deletes the completed file before 
 *Source:* BaseRollbackActionExecutor, CopyOnWriteRollbackActionExecutor.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
-from hoodie_nb.errors import HoodieError, InvalidConfig
+from hoodie_nb.errors import HoodieError, InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.settling import settle
@@ -55,31 +56,50 @@ def rollback(table: TableHandle, events: EventLog, commit: object, *, dry_run: b
     table.reload()
     begun = [plan.instant for plan in planned_rollbacks(table.storage, table.timeline)]
     wanted = commit_as_of(table, commit)
-    coordinator = WriteCoordinator(table, events)
-    if not dry_run:
-        settle(coordinator, events)
-        refuse_unsettled(coordinator)
-        if begun and commit is None:
-            raise InvalidConfig(
-                f"a rollback of {begun[0].requested_time} was pending on {table.storage.root}, and "
-                "is completed now: call again to undo another commit"
-            )
+    if dry_run:
+        return _plan(table, wanted)
+    try:
+        return _undone(table, events, wanted, begun if commit is None else [])
+    except OSError as error:
+        time17 = (begun if commit is None and begun else [wanted])[0].requested_time
+        raise WriteFailed(
+            f"the rollback of {time17} on {table.storage.root} failed ({error}): call "
+            f'table.rollback("{time17}") when the cause is fixed. It undoes no other commit; if '
+            f"it says that {time17} is not a completed commit, that one is undone"
+        ) from error
+
+
+def _plan(table: TableHandle, wanted: Instant) -> RolledBack:
+    """Return what the rollback of a commit deletes, or raise if it cannot be undone alone."""
     with table.timeline.listed_once():
         _refuse(table, wanted)
         files = sorted(files_of(table, [wanted.requested_time])[wanted.requested_time])
         found = filter(None, map(table.storage.entry, files))
         size_bytes = sum(entry.size_bytes for entry in found)
-        plan = RolledBack(Commit.of(table, wanted), tuple(files), size_bytes)
-        if dry_run:
-            return plan
-        done = undo(table.storage, table.timeline, wanted, files, by_hand=True)
+        return RolledBack(Commit.of(table, wanted), tuple(files), size_bytes)
+
+
+def _undone(
+    table: TableHandle, events: EventLog, wanted: Instant, begun: Sequence[Instant]
+) -> RolledBack:
+    coordinator = WriteCoordinator(table, events)
+    settle(coordinator, events)
+    refuse_unsettled(coordinator)
+    if begun:
+        raise InvalidConfig(
+            f"a rollback of {begun[0].requested_time} was pending on {table.storage.root}, and "
+            "is completed now: call again to undo another commit"
+        )
+    with table.timeline.listed_once():
+        plan = _plan(table, wanted)
+        done = undo(table.storage, table.timeline, wanted, plan.files, by_hand=True)
     assert done is not None
-    events.emit("commit_undone", instant=wanted.requested_time, files=len(files))
+    events.emit("commit_undone", instant=wanted.requested_time, files=len(plan.files))
     try:
         coordinator.catch_up()  # marks the undone checkpoints
     except (OSError, HoodieError) as error:  # the commit is undone; the next writer goes on
         events.emit("settling_postponed", instant=wanted.requested_time, why=str(error))
-    return RolledBack(plan.commit, plan.files, size_bytes, done.requested_time)
+    return replace(plan, requested_time=done.requested_time)
 
 
 def _refuse(table: TableHandle, wanted: Instant) -> None:

@@ -10,7 +10,6 @@ no partition has duplicate keys (the table, if its keys are global). Nothing is 
 import functools
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,47 +24,24 @@ from hoodie_nb.table.base_file import (
     verify_pages,
 )
 from hoodie_nb.table.clean_records import cleans, read_plan
-from hoodie_nb.table.file_groups import (
-    PARTITION_METADATA,
-    BaseFileName,
-    Commits,
-    Folder,
-    table_folders,
-)
+from hoodie_nb.table.file_groups import BaseFileName, Commits
+from hoodie_nb.table.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
+from hoodie_nb.table.folder_findings import folder_findings
 from hoodie_nb.table.foreign import is_overwrite
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.key_range import KeyRange
-from hoodie_nb.table.lost import ACCEPT, trace, vanished
+from hoodie_nb.table.lost import ACCEPT, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.restore_plan import read_plan as read_restore
 from hoodie_nb.table.rollback import undone_by_hand, was_rolled_back
-from hoodie_nb.table.storage import META, SCRATCH, STAGED, joined
+from hoodie_nb.table.storage import META, SCRATCH, STAGED
 from hoodie_nb.table.timeline import COMMITS, Instant, State, steadily
-from hoodie_nb.table.walk import other_table
 
 _ATTEMPTS = 3
-REPAIR = "call Table.open(path).repair()"
-DEDUPLICATE = (
-    "call Table.open(path).repair(deduplicate=True), which keeps the row with the greatest "
-    "ordering value of each key, else the newest"
-)
-_RESTORE = f"restore it from a backup; without one its rows are lost: delete it, then {ACCEPT}"
-_THEIRS = "let the engine that planned it complete or cancel it"
+_THEIRS = ("let the engine that planned it complete or cancel it", "foreign-pending-instant")
 _DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
-_DELETE = "delete it: readers may show its rows"
 _PLANS = {"clean": read_plan, "restore": read_restore}
 InCommit = tuple[int | None, int | None]  # the bytes and rows of a file in its commit
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A problem of a table, and how to fix it."""
-
-    what: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.fix}"
 
 
 def fsck(path: Address) -> list[Finding]:
@@ -81,7 +57,11 @@ def fsck(path: Address) -> list[Finding]:
             if not found or cleans(table) == before:
                 break
         except HoodieError as error:
-            found = [Finding(str(error), "fix this first; no other check was possible")]
+            found = [
+                Finding(
+                    str(error), "fix this first; no other check was possible", "unreadable-table"
+                )
+            ]
             break
     return found
 
@@ -101,6 +81,7 @@ def _late(table: TableHandle) -> Iterator[Finding]:
                 f"{table.timeline.path(done)} was written after the commit was rolled back: its "
                 "writer had lost the lock, and got an error",
                 "delete that file; the data of that commit must be written again",
+                "late-completed-file",
             )
 
 
@@ -115,18 +96,23 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
         commit = instant.action in COMMITS and not known
         lost = vanished(table, instant) if commit else None
         own = instant.action in ("commit", "rollback", "clean", "savepoint", "restore")
-        fix = next_write if own or is_overwrite(table.timeline, instant) else _THEIRS
+        own = own or is_overwrite(table.timeline, instant)
+        fix, code = (next_write, "pending-instant") if own else _THEIRS
         if instant.action in _PLANS:
             try:
                 _PLANS[instant.action](table, instant)
             except InvalidTable as error:
-                fix = str(error)
-        yield Finding(*(lost or (f"instant {instant} is pending", fix)))
+                fix, code = str(error), "unreadable-plan"
+        if lost is not None:
+            yield Finding(*lost, "lost-completed-file")
+        else:
+            yield Finding(f"instant {instant} is pending", fix, code)
     if table.storage.entry(FOLDER) and not table.config.metadata_partitions:
-        yield Finding(f"{FOLDER} is a leftover of a metadata table that was dropped", _DROP)
+        what = f"{FOLDER} is a leftover of a metadata table that was dropped"
+        yield Finding(what, _DROP, "leftover-metadata-table")
     for folder in (STAGED, SCRATCH, f"{META}/.temp"):
         for entry in table.storage.list_folder(folder):
-            yield Finding(f"{folder}/{entry.name} is a leftover", next_write)
+            yield Finding(f"{folder}/{entry.name} is a leftover", next_write, "leftover")
 
 
 def _files(table: TableHandle) -> Iterator[Finding]:
@@ -144,8 +130,7 @@ def _files(table: TableHandle) -> Iterator[Finding]:
         for file_id in file_ids
     }
     known = Commits.of(table.timeline)
-    for folder in table_folders(table.storage, known):
-        yield from _one_folder(table, folder, known, set(named))
+    yield from folder_findings(table, known, set(named))
     latest = {s.path for s in table.file_groups()}
     newest = dict.fromkeys(replaced, "9")  # their files may have been cleaned
     newest |= {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
@@ -163,66 +148,8 @@ def _revived(path: str, replaced: Mapping[tuple[str, str], str]) -> Iterator[Fin
             f"{path} was written after replacecommit {since} replaced its file group: no reader "
             "shows its rows",
             "write its rows again from the source, or read the file and upsert its rows",
+            "replaced-file-group",
         )
-
-
-def _one_folder(
-    table: TableHandle, folder: Folder, known: Commits, named: set[str]
-) -> Iterator[Finding]:
-    other = other_table(table.storage, folder.path)
-    if other is not None:
-        yield Finding(
-            f"folder {folder.path!r} is part of another table, {other!r}",
-            "move that table out of this one: readers may show its rows here",
-        )
-        return
-    if not folder.is_partition:
-        yield Finding(
-            f"folder {folder.path!r} has copies of base files of another partition",
-            "move it out of the table: other readers may show their rows",
-        )
-        return
-    if not folder.marked:
-        yield Finding(
-            f"partition {folder.path!r} has no {PARTITION_METADATA}: Java reads no rows there",
-            REPAIR,
-        )
-    for entry in folder.entries:
-        path = joined(folder.path, entry.name)
-        name = BaseFileName.parse(entry.name)
-        archived = name is not None and known.archived(name.instant_time)
-        data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
-        if data and path not in named and not archived:
-            yield Finding(f"{path} is in no commit", _fix_for_orphan(table, path, name, known))
-
-
-def _fix_for_orphan(
-    table: TableHandle, path: str, name: BaseFileName | None, known: Commits
-) -> str:
-    if name is None:
-        return _DELETE
-    time17 = name.instant_time
-    if time17 in known.pending:
-        return f"see the finding about its instant {time17}"
-    done = table.timeline.completed(time17) if time17 in known.completed else None
-    if done is not None:
-        commit = table.commit_metadata(done)
-        group = f"{path.removesuffix(str(name))}{name.file_id}_"
-        if commit.verified or any(held.startswith(group) for held in commit.paths):
-            return "a failed write left this file: delete it, readers may show it"
-        where = table.timeline.path(done)
-        return (
-            f"if {where} is damaged, restore it from a backup; else a failed write left this "
-            "file: move it out of the table and keep it, readers may show its rows"
-        )
-    found = None if time17 in known.completed else trace(table, time17)
-    if found is None:
-        return _DELETE
-    folder = table.timeline.layout.folder
-    return (
-        f"restore the files {folder}/{time17}.* from a backup, since {found}; if the commit "
-        "was removed on purpose, delete this file: its rows are lost then"
-    )
 
 
 def _one_file(
@@ -239,17 +166,19 @@ def _one_file(
     if entry is None:
         if name is not None and newest.get((folder, name.file_id), "") <= name.instant_time:
             what = f"{path} is missing: readers show an older slice or no rows"
-            yield Finding(what, f"restore it from a backup, or {ACCEPT}")
+            yield Finding(what, f"restore it from a backup, or {ACCEPT}", "lost-base-file")
         return
     if size is not None and entry.size_bytes != size:
-        yield Finding(f"{path} has {entry.size_bytes} bytes, but its commit says {size}", _RESTORE)
+        what = f"{path} has {entry.size_bytes} bytes, but its commit says {size}"
+        yield Finding(what, RESTORE, "damaged-base-file")
     elif path in latest:
         try:
             stored = open_base_file(table.storage.fetch(path)).metadata.num_rows
         except HoodieError:
             return  # reported with its keys
         if rows is not None and stored != rows:
-            yield Finding(f"{path} has {stored} rows, but its commit says {rows}", _RESTORE)
+            what = f"{path} has {stored} rows, but its commit says {rows}"
+            yield Finding(what, RESTORE, "damaged-base-file")
 
 
 def _keys(table: TableHandle) -> Iterator[Finding]:
@@ -260,19 +189,23 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
             verify_pages(local)
             footer, keys = read_footer(open_base_file(local)), read_keys(local)
         except HoodieError as error:
-            readable = os.access(local, os.R_OK)
-            yield Finding(str(error), _RESTORE if readable else "let this user read it")
+            if os.access(local, os.R_OK):
+                yield Finding(str(error), RESTORE, "damaged-base-file")
+            else:
+                yield Finding(str(error), "let this user read it", "unreadable-base-file")
             continue
         place = "the table" if table.config.global_keys else f"partition {piece.partition_path!r}"
         seen.setdefault(place, []).append(keys)
         objection = index_objection(footer, keys)
         if objection:
-            yield Finding(f"{piece.path}: {objection}, so an upsert would duplicate them", REPAIR)
+            what = f"{piece.path}: {objection}, so an upsert would duplicate them"
+            yield Finding(what, REPAIR, "wrong-key-index")
     for place, parts in seen.items():
         keys = pa.concat_arrays(parts)
         doubled = len(keys) - len(pc.unique(keys))
         if doubled:
-            yield Finding(f"{place} has {doubled} duplicate keys", DEDUPLICATE)
+            what = f"{place} has {doubled} duplicate keys"
+            yield Finding(what, DEDUPLICATE, "duplicate-keys")
 
 
 def index_objection(footer: Footer, keys: pa.Array) -> str | None:

@@ -117,8 +117,9 @@ def commit_as_of(table: TableHandle, moment: object) -> Instant:
         found = [commit for commit in commits if commit.requested_time <= time17]
     if found:
         return found[-1]
-    first = f"the first is {commits[0].requested_time}" if commits else "it has none"
+    if not commits:
+        raise InvalidConfig(f"the timeline of {table.storage.root} has no completed commit")
     raise InvalidConfig(
         f"{named} is not a completed commit on the timeline of {table.storage.root}: "
-        f"`table.history()` lists them, {first}"
+        f"`table.history()` lists them, the first is {commits[0].requested_time}"
     )

@@ -37,7 +37,7 @@ from test_savepoints import times
 from hoodie_nb import Table, failpoints
 from hoodie_nb.__main__ import main
 from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
-from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable, WriteFailed
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
@@ -139,7 +139,7 @@ def fails(table: Table, point: str) -> Table:
     """Begin a rollback that stops at a failpoint; return the table as a new process sees it."""
     failpoints.arm(f"{point}=raise:EIO")
     try:
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(WriteFailed, match="Input/output"):
             table.rollback()
     finally:
         failpoints.arm("")
@@ -171,6 +171,32 @@ def test_an_error_after_a_rollback_is_complete_is_none(tmp_path: Path, version: 
     assert times(table) == kept
     table.upsert([{"id": "k0", "p": "a", "ts": 9}])
     assert table.fsck() == [] and pending_names(table.path) == []
+
+
+@pytest.mark.parametrize("point", ["restore.rollback.post", "restore.withdrawn.post"])
+def test_the_call_that_a_failed_rollback_names_undoes_no_other_commit(
+    tmp_path: Path, point: str
+) -> None:
+    """Repeated as the error says, by name, it undoes the one commit, or says that it is undone."""
+    table = grown(tmp_path / "t")
+    *_, third, fourth = times(table)
+    failpoints.arm(f"{point}=raise:EIO")
+    try:
+        with pytest.raises(WriteFailed, match=rf'table\.rollback\("{fourth}"\)'):
+            table.rollback()
+    finally:
+        failpoints.arm("")
+    with pytest.raises(InvalidConfig, match=f"{fourth} is not a completed commit"):
+        table.rollback(fourth)
+    table.repair()
+    assert times(table)[-1] == third and table.fsck() == []
+
+
+def test_a_table_without_commits_has_nothing_to_undo(tmp_path: Path) -> None:
+    """The refusal names the table, not a commit None."""
+    table = Table(opened(make(tmp_path / "t")))
+    with pytest.raises(InvalidConfig, match="has no completed commit"):
+        table.rollback()
 
 
 def test_a_pending_rollback_below_a_newer_commit_is_refused(tmp_path: Path) -> None:

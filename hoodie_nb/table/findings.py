@@ -1,0 +1,60 @@
+"""Findings: the problems that `fsck` knows, what each puts at stake, and how to fix it.
+
+*Codes* are stable words for programs; docs/restoring.md lists them. `STAKES` says of each what may
+happen to the rows that the table should have, if nothing is done: some are lost, readers do not
+show them, or readers show some twice.
+"""
+
+from dataclasses import dataclass
+
+from hoodie_nb.table.lost import ACCEPT
+
+REPAIR = "call Table.open(path).repair()"
+DEDUPLICATE = (
+    "call Table.open(path).repair(deduplicate=True), which keeps the row with the greatest "
+    "ordering value of each key, else the newest"
+)
+RESTORE = f"restore it from a backup; without one its rows are lost: delete it, then {ACCEPT}"
+DELETE = "delete it: readers may show its rows"
+
+STAKES = {
+    "copied-partition": "rows doubled",
+    "damaged-base-file": "rows lost",
+    "duplicate-keys": "rows doubled",
+    "foreign-file": "rows doubled",
+    "foreign-pending-instant": "nothing",
+    "late-completed-file": "rows lost",
+    "leftover": "disk space",
+    "leftover-metadata-table": "disk space",
+    "lost-base-file": "rows lost",
+    "lost-commit": "rows lost",
+    "lost-completed-file": "rows lost",
+    "lost-partition-metadata": "rows hidden",
+    "orphan-file": "rows doubled",
+    "other-table": "rows doubled",
+    "pending-instant": "nothing",
+    "replaced-file-group": "rows hidden",
+    "unfinished-file": "nothing",
+    "unnamed-file": "rows lost",
+    "unreadable-base-file": "rows hidden",
+    "unreadable-plan": "nothing",
+    "unreadable-table": "rows hidden",
+    "wrong-key-index": "rows doubled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem of a table: its cause, how to fix it, and its code, one of `STAKES`."""
+
+    what: str
+    fix: str
+    code: str
+
+    @property
+    def at_stake(self) -> str:
+        """Return what the table loses if nothing is done."""
+        return STAKES[self.code]
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.fix}"

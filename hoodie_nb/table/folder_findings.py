@@ -1,0 +1,103 @@
+"""What `fsck` finds in the folders of a table: files of no commit, and folders of others.
+
+A base file of no commit is an orphan, or the only copy of a lost commit's rows: which of both, its
+commit and the traces of it decide (see `lost`).
+"""
+
+from collections.abc import Iterator, Mapping
+
+from hoodie_nb.table.file_groups import (
+    PARTITION_METADATA,
+    BaseFileName,
+    Commits,
+    Folder,
+    table_folders,
+)
+from hoodie_nb.table.findings import DELETE, REPAIR, Finding
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.lost import traces
+from hoodie_nb.table.storage import joined
+from hoodie_nb.table.walk import other_table
+
+
+def folder_findings(table: TableHandle, known: Commits, named: set[str]) -> Iterator[Finding]:
+    """Compare the folders with the files that commits of the active timeline have `named`."""
+    strays: dict[str, BaseFileName | None] = {}
+    for folder in table_folders(table.storage, known):
+        what = _not_a_partition(table, folder)
+        if what is not None:
+            yield what
+            continue
+        if not folder.marked:
+            yield Finding(
+                f"partition {folder.path!r} has no {PARTITION_METADATA}: Java reads no rows there",
+                REPAIR,
+                "lost-partition-metadata",
+            )
+        strays |= _strays(folder, known, named)
+    times = {name.instant_time for name in strays.values() if name is not None}
+    found = traces(table, times - known.completed - known.pending)
+    for path, name in strays.items():
+        yield Finding(f"{path} is in no commit", *_cure(table, path, name, known, found))
+
+
+def _not_a_partition(table: TableHandle, folder: Folder) -> Finding | None:
+    other = other_table(table.storage, folder.path)
+    if other is not None:
+        return Finding(
+            f"folder {folder.path!r} is part of another table, {other!r}",
+            "move that table out of this one: readers may show its rows here",
+            "other-table",
+        )
+    if folder.is_partition:
+        return None
+    return Finding(
+        f"folder {folder.path!r} has copies of base files of another partition",
+        "move it out of the table: other readers may show their rows",
+        "copied-partition",
+    )
+
+
+def _strays(folder: Folder, known: Commits, named: set[str]) -> dict[str, BaseFileName | None]:
+    """Return the Parquet files of no commit, with the parts of their names."""
+    found: dict[str, BaseFileName | None] = {}
+    for entry in folder.entries:
+        path, name = joined(folder.path, entry.name), BaseFileName.parse(entry.name)
+        archived = name is not None and known.archived(name.instant_time)
+        data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
+        if data and path not in named and not archived:
+            found[path] = name
+    return found
+
+
+def _cure(
+    table: TableHandle,
+    path: str,
+    name: BaseFileName | None,
+    known: Commits,
+    found: Mapping[str, str],
+) -> tuple[str, str]:
+    """Return the fix and the code of a file of no commit; `found` are traces of lost commits."""
+    if name is None:
+        return DELETE, "foreign-file"
+    time17 = name.instant_time
+    if time17 in known.pending:
+        return f"see the finding about its instant {time17}", "unfinished-file"
+    done = table.timeline.completed(time17) if time17 in known.completed else None
+    if done is not None:
+        commit = table.commit_metadata(done)
+        group = f"{path.removesuffix(str(name))}{name.file_id}_"
+        if commit.verified or any(held.startswith(group) for held in commit.paths):
+            return "a failed write left this file: delete it, readers may show it", "orphan-file"
+        where = table.timeline.path(done)
+        return (
+            f"if {where} is damaged, restore it from a backup; else a failed write left this "
+            "file: move it out of the table and keep it, readers may show its rows"
+        ), "unnamed-file"
+    if time17 not in found:
+        return DELETE, "orphan-file"
+    folder = table.timeline.layout.folder
+    return (
+        f"restore the files {folder}/{time17}.* from a backup, since {found[time17]}; if the "
+        "commit was removed on purpose, delete this file: its rows are lost then"
+    ), "lost-commit"

@@ -1,0 +1,35 @@
+"""The codes of findings: the page and the source list the same ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hoodie_nb.table.findings import STAKES
+
+ROOT = Path(__file__).parents[3]
+TABLE = ROOT / "hoodie_nb" / "table"
+
+
+def listed() -> dict[str, str]:
+    """Return the codes in the page, each with what is at stake."""
+    part = (ROOT / "docs" / "restoring.md").read_text().partition("| code |")[2]
+    rows = [line.split(" | ") for line in part.splitlines() if line.startswith("| `")]
+    return {row[0].strip("| `"): row[2] for row in rows}
+
+
+def test_the_page_lists_the_codes_of_the_source() -> None:
+    """docs/restoring.md has each code once, with what is at stake."""
+    assert listed() == STAKES
+    assert set(STAKES.values()) == {
+        *(f"rows {what}" for what in ("lost", "hidden", "doubled")),
+        "disk space",
+        "nothing",
+    }
+
+
+def test_fsck_uses_each_code() -> None:
+    """Each code is given to a finding, and each finding has one of them."""
+    text = "".join((TABLE / name).read_text() for name in ("fsck.py", "folder_findings.py"))
+    used = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text))
+    assert used - {"leftover"} == STAKES.keys() - {"leftover"}
