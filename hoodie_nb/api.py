@@ -266,7 +266,7 @@ class Table(TableReads, TableMaintenance):
         handle, keep = self._handle, on_bad_record == "quarantine"
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
-            check_global(handle, operation, data)
+            check_global(handle, operation)
             if hasattr(data, "sparkSession"):
                 return self._write_dataframe(data, operation, keep)
             return write_arrow(handle, data, operation, self.events, quarantines=keep)
@@ -274,6 +274,7 @@ class Table(TableReads, TableMaintenance):
     def _write_dataframe(self, data: DataFrame, operation: str, keep: bool) -> Commit | None:
         from hoodie_nb.runners.interrupts import cancel_on_interrupt
         from hoodie_nb.runners.spark import arrow_schema, receiver, write_on_spark
+        from hoodie_nb.runners.spark_driver import write_collected
         from hoodie_nb.session import require_classic
 
         require_classic(data.sparkSession)
@@ -282,6 +283,8 @@ class Table(TableReads, TableMaintenance):
         handle = self._handle
         intake = Intake(handle.config, handle.schema, operation, quarantines=keep)
         intake.check(arrow_schema(data))
+        if handle.config.global_keys:
+            return write_collected(data, intake, handle, self.events)
         coordinator = WriteCoordinator(handle, self.events)
         settle(coordinator, self.events)
         tasks = data.sparkSession.sparkContext.defaultParallelism

@@ -29,6 +29,7 @@ _NOT_YET = {
     "placement": ("executors", "driver", "auto"),
     "on_bad_record": ("fail", "quarantine"),
     "quarantine": (None,),
+    "output_mode": ("append", "update"),
 }
 
 
@@ -90,10 +91,8 @@ def check_columns(config: TableConfig) -> None:
             raise InvalidConfig(f"{objection}: choose another column")
 
 
-def check_global(table: TableHandle, operation: str, data: object) -> None:
+def check_global(table: TableHandle, operation: str) -> None:
     """Raise InvalidConfig for a write that cannot keep each key in one partition of the table."""
-    if hasattr(data, "sparkSession"):
-        refuse_global(table.config, "a Spark DataFrame", "give an Arrow table, df.toArrow()")
     if operation == OVERWRITES["partitions"]:
         what = "insert_overwrite of partitions"
         refuse_global(table.config, what, 'use scope="table", or upsert')

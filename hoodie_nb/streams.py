@@ -6,6 +6,7 @@
 | pipeline | "step3", "step2", "step1", "current" (the RFC's), "direct" (half the CPU time) |
 | index | None: the pipeline's own; "bloom+state", "bloom", "state" (this job's keys only) |
 | operation | "upsert", "insert" (keys are not looked up), "delete" |
+| output_mode | "append"; "update": of an aggregation, the groups that a batch has changed |
 | trigger | "2 seconds", any duration, "available_now", or pyspark's, as a dict |
 | commit_on | "checkpoint": when Spark reports its success; "write": inside the batch |
 | commit_interval | None: commit each checkpoint; 10: every tenth; "30 seconds"; "auto": beside it |
@@ -56,6 +57,7 @@ def write_stream(
     pipeline: str = "step3",
     index: str | None = None,
     operation: str = "upsert",
+    output_mode: str = "append",
     trigger: str | Mapping[str, Any] = "2 seconds",
     commit_on: str = "checkpoint",
     commit_interval: int | str | None = None,
@@ -76,15 +78,14 @@ def write_stream(
     """
     from hoodie_nb.runners.job import Job
 
-    check_supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
-    _check_placement(placement, pipeline, index)
-    _check_quarantine(on_bad_record, quarantine, pipeline)
+    _check_pipeline(pipeline, index, placement, on_bad_record, quarantine)
     _check_sealing(commit_interval, operation, commit_on, index)
-    _check_stream(stream, table)
+    _check_stream(stream, table, output_mode)
     _check_counts(write_tasks=(write_tasks, 1), max_restarts=(max_restarts, 0))
     settings = StreamSettings(
         checkpoint=checkpoint_folder(checkpoint, table.path),
         operation=operation,
+        output_mode=output_mode,
         trigger=trigger_options(trigger),
         write_tasks=write_tasks,
         commit_on=commit_on,
@@ -117,11 +118,12 @@ def _stream_handle(
     return handle
 
 
-def _check_stream(stream: DataFrame, table: Table) -> None:
+def _check_stream(stream: DataFrame, table: Table, output_mode: str) -> None:
     """Raise InvalidConfig if this is not a stream of a classic session, or not a table."""
     from hoodie_nb.api import Table
     from hoodie_nb.session import require_classic
 
+    check_supported(output_mode=output_mode)
     if not isinstance(table, Table):
         raise InvalidConfig(f"table={table!r} is not a table: give hn.Table.open(path)")
     if not hasattr(stream, "sparkSession"):
@@ -140,6 +142,15 @@ def _check_counts(**given: tuple[object, int]) -> None:
         optional = value is None and name == "write_tasks"
         if not optional and not (type(value) is int and value >= least):
             raise InvalidConfig(f"{name}={value!r}: give an integer of {least} or more")
+
+
+def _check_pipeline(
+    pipeline: str, index: str | None, placement: str, on_bad_record: str, quarantine: str | None
+) -> None:
+    """Raise InvalidConfig for an unknown pipeline or index, and for what the pipeline cannot do."""
+    check_supported(pipeline=pipeline, index=index)
+    _check_placement(placement, pipeline, index)
+    _check_quarantine(on_bad_record, quarantine, pipeline)
 
 
 def _check_placement(placement: str, pipeline: str, index: str | None) -> None:
@@ -188,7 +199,8 @@ def _check_quarantine(on_bad_record: str, quarantine: str | None, pipeline: str)
 def _check_sealing(
     interval: int | str | None, operation: str, commit_on: str, index: str | None
 ) -> None:
-    """Raise InvalidConfig for what cannot be done with a `commit_interval`."""
+    """Raise InvalidConfig for an unknown operation, and for what a `commit_interval` cannot do."""
+    check_supported(operation=operation, commit_on=commit_on)
     if interval is None:
         return
     if operation == "insert" or commit_on == "write":

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, fields
 
+import pyarrow as pa
+
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
@@ -72,8 +74,14 @@ def write_arrow(
     bad = BadRows() if quarantines else None
     rows = arrow_rows(data, table.schema, intake.check, bad)
     intake.check_names(rows.schema)
-    keyed = keyed_in_order(rows, intake, bad=bad)
-    if keyed.num_rows == 0 and not bad and operation != OVERWRITES["table"]:
+    return write_keyed(table, keyed_in_order(rows, intake, bad=bad), intake, bad, events)
+
+
+def write_keyed(
+    table: TableHandle, keyed: pa.Table, intake: Intake, bad: BadRows | None, events: EventLog
+) -> Commit | None:
+    """Write keyed rows that are sorted in this process; None if nothing was written."""
+    if keyed.num_rows == 0 and not bad and intake.operation != OVERWRITES["table"]:
         return None
     coordinator = WriteCoordinator(table, events)
     settle(coordinator, events)

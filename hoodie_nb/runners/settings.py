@@ -12,6 +12,7 @@ class StreamSettings:
 
     checkpoint: str
     operation: str = "upsert"
+    output_mode: str = "append"
     trigger: dict[str, Any] = field(default_factory=dict)
     write_tasks: int | None = None
     commit_on: str = "checkpoint"

@@ -26,10 +26,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.batch import Commit, write_keyed
 from hoodie_nb.runners.in_process import in_order, saved
+from hoodie_nb.runners.interrupts import cancel_on_interrupt
 from hoodie_nb.runners.spark import raise_translated
 from hoodie_nb.runners.spark_files import BLOCK, PATH, placed, places
 from hoodie_nb.table.checksums import StoredFile
+from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.writer.bad_rows import BadRows, RefusedRows
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import SealPlan
@@ -73,14 +77,33 @@ def collected(
     except Exception as error:
         if "spark.driver.maxResultSize" in str(error):
             raise TooLarge(
-                "the micro-batch is larger than spark.driver.maxResultSize, so the driver cannot "
-                "write it: use placement='executors', or smaller micro-batches"
+                "the rows of one write are larger than spark.driver.maxResultSize, so the driver "
+                f"cannot collect them: {_remedy(intake)}"
             ) from error
         raise_translated(error, handled)
     in_files = PATH in rows.column_names
     arrival = _by_file(rows, files) if in_files else np.arange(rows.num_rows)
     plain = rows.drop_columns([PATH, BLOCK]) if in_files else rows
     return in_order(intake.keyed(plain, pa.array(arrival, pa.int64()), bad))
+
+
+def _remedy(intake: Intake) -> str:
+    if intake.config.global_keys:
+        return "write them in smaller parts, since only the driver moves global keys"
+    return "use placement='executors', or smaller micro-batches"
+
+
+def write_collected(
+    data: DataFrame, intake: Intake, table: TableHandle, events: EventLog
+) -> Commit | None:
+    """Write a DataFrame in this process, as one batch; None if it has no rows.
+
+    Raises InvalidInput for invalid rows, and TooLarge if the driver may not collect them.
+    """
+    bad = BadRows() if intake.quarantines else None
+    with cancel_on_interrupt(data.sparkSession.sparkContext):
+        keyed = collected(data, intake, (), bad)
+    return write_keyed(table, keyed, intake, bad, events)
 
 
 def seal_here(

@@ -110,13 +110,17 @@ class WatchedQuery:
         self._folder.clear_torn_start()
         self._folder.sources = sources_of(self._stream)
         stream = with_places(self._stream, ahead=self._folder.listed_ahead())
-        writer = stream.writeStream.option("checkpointLocation", self._folder.path)
+        writer = stream.writeStream.outputMode(self.settings.output_mode)
+        writer = writer.option("checkpointLocation", self._folder.path)
         writer = writer.foreachBatch(self._on_batch).trigger(**self.settings.trigger)
         try:
             self.query = writer.start()
         except (AnalysisException, Py4JJavaError) as error:
-            cause = first_cause(str(error))
-            raise InvalidConfig(f"Spark cannot run this stream in append mode: {cause}") from None
+            mode, cause = self.settings.output_mode, first_cause(str(error))
+            hint = " (an aggregation may need output_mode='update')" if mode == "append" else ""
+            raise InvalidConfig(
+                f"Spark cannot run this stream in {mode} mode{hint}: {cause}"
+            ) from None
         self._events.emit(
             "job_started",
             query=str(self.query.id),

@@ -119,5 +119,37 @@ def test_what_a_stream_cannot_do_is_refused_at_once(spark, tmp_path, settings):
             **settings,
         )
     assert table.history().empty
-    with pytest.raises(hn.InvalidConfig, match=r"global_index=True.*give an Arrow table"):
-        table.upsert(spark.read.parquet(str(tmp_path / "in")))
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_dataframes_move_keys_as_arrow_tables_do(spark, tmp_path, version):
+    """After each DataFrame, an upsert or a delete, each key is in one partition."""
+    write_files(tmp_path / "in", version)
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, table_version=version, **KEYS)
+    held = {}
+    for path in sorted((tmp_path / "in").iterdir()):
+        rows = pq.read_table(path).to_pylist()
+        commit = table.upsert(spark.read.parquet(str(path)))
+        for row in rows:
+            if row["ts"] >= held.get(row["id"], row)["ts"]:
+                held[row["id"]] = row
+        assert commit.inserts + commit.updates > 0
+    assert rows_of(table) == sorted(held.values(), key=lambda row: row["id"])
+    gone = [{**row, "p": "elsewhere"} for row in list(held.values())[:5]]
+    table.delete(spark.createDataFrame(gone, "id string, p string, ts long, n long"))
+    kept = sorted(list(held.values())[5:], key=lambda row: row["id"])
+    assert rows_of(table) == kept
+    assert table.upsert(spark.read.parquet(str(path)).limit(0)) is None
+    assert table.fsck() == []
+
+
+def test_a_dataframe_with_bad_rows_is_refused_or_put_aside(spark, tmp_path):
+    """A null key fails the whole DataFrame, or only its row with on_bad_record="quarantine"."""
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, **KEYS)
+    rows = [("a", "x", 1, 1), (None, "x", 2, 2), ("a", "y", 3, 3)]
+    frame = spark.createDataFrame(rows, "id string, p string, ts long, n long")
+    with pytest.raises(hn.InvalidInput, match="id"):
+        table.upsert(frame)
+    assert table.history().empty
+    assert table.upsert(frame, on_bad_record="quarantine").quarantined == 1
+    assert rows_of(table) == [{"id": "a", "p": "y", "ts": 3, "n": 3}]
