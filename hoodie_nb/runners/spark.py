@@ -21,13 +21,12 @@ events of writers with their statuses, when the task ends; before that they are 
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import AccumulatorParam
@@ -36,7 +35,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from hoodie_nb.commit.prepared import Writing
-from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable, WriteFailed
+from hoodie_nb.errors import InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.run import DamagedRun
 from hoodie_nb.runners.spark_direct import written_directly
@@ -52,6 +51,7 @@ from hoodie_nb.runners.spark_tasks import (
     seal_task,
     write_task,
 )
+from hoodie_nb.runners.task_errors import raise_translated
 from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
@@ -64,13 +64,6 @@ from hoodie_nb.writer.plan import SealPlan, WritePlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_RAISED = re.compile(r"hoodie_nb\.errors\.(InvalidInput|InvalidTable|InvalidConfig): (.*)")
-_NAMES_ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
-_KINDS: dict[str, type[Exception]] = {
-    "InvalidInput": InvalidInput,
-    "InvalidTable": InvalidTable,
-    "InvalidConfig": InvalidConfig,
-}
 _BY_KEY = (PARTITION_PATH, RECORD_KEY)
 
 
@@ -217,38 +210,3 @@ def _written_by_partition(keyed: DataFrame, plan: WritePlan, channel: Channel) -
         keyed = keyed.repartition(1).mapInArrow(instant_task(plan, channel), schema)
     ordered = _in_order(keyed.repartition(plan.tasks, PARTITION_PATH))
     return ordered.mapInArrow(process_task(plan, channel), OUTPUT)
-
-
-def raise_translated(error: Exception, handled: BaseException | None = None) -> NoReturn:
-    """Raise the translated error; a Spark error that says no more than it is not its cause.
-
-    Raises KeyboardInterrupt if the call failed while pyspark cleaned up after Ctrl-C; `handled` is
-    what the caller was handling before it, and does not count.
-    """
-    before: BaseException | None = error
-    while before is not None and before is not handled:
-        if isinstance(before, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        before = before.__context__
-    own = translated(error)
-    raise own from (error if isinstance(own, WriteFailed) else None)
-
-
-def translated(error: Exception) -> Exception:
-    """Return the error that an operator raised in a task, else WriteFailed."""
-    raised = _RAISED.search(str(error))
-    if raised is not None:
-        counted = " (as counted by one Spark task)" if raised[1] == "InvalidInput" else ""
-        return _KINDS[raised[1]](raised[2] + counted)
-    return WriteFailed(
-        f"the Spark job failed and nothing of the batch was written: {first_cause(str(error))} "
-        "(the full text is in the exception's cause and in the JVM's log)"
-    )
-
-
-def first_cause(text: str) -> str:
-    """Return the line of a Python worker's traceback that names the error, else the JVM's own."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if _NAMES_ERROR.match(line)]
-    java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    return (named or java or lines or ["unknown"])[0][:300]

@@ -41,8 +41,9 @@ from hoodie_nb.runners.background import BackgroundCommits
 from hoodie_nb.runners.lost_jvm import JVM_IS_GONE, jvm_is_gone
 from hoodie_nb.runners.micro_batches import MicroBatches
 from hoodie_nb.runners.settings import StreamSettings
-from hoodie_nb.runners.spark import first_cause, receiver, stop_started
+from hoodie_nb.runners.spark import receiver, stop_started
 from hoodie_nb.runners.spark_files import sources_of, with_places
+from hoodie_nb.runners.task_errors import first_cause
 from hoodie_nb.runners.triggers import POLL_S
 from hoodie_nb.table.handle import TableHandle
 
