@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hoodie_nb.errors import InvalidConfig as InvalidConfig
     from hoodie_nb.errors import InvalidInput as InvalidInput
     from hoodie_nb.errors import InvalidTable as InvalidTable
+    from hoodie_nb.errors import StoreFailed as StoreFailed
     from hoodie_nb.errors import WriteFailed as WriteFailed
     from hoodie_nb.lab import cost_model as cost_model
     from hoodie_nb.lab import faults as faults
@@ -62,7 +63,7 @@ __version__ = "0.1.0.dev0"
 _MODULES = {  # and the names that each has
     "api": "Table",
     "errors": "CommitFailed ConcurrentWriter HoodieError InvalidConfig InvalidInput InvalidTable "
-    "WriteFailed",
+    "StoreFailed WriteFailed",
     "lab": "cost_model faults flights",
     "lab.bloom_view": "BloomView",
     "lab.compare": "Compare",

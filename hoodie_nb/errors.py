@@ -6,6 +6,7 @@
     ├── InvalidTable       fix the table by hand; `fsck` says how
     ├── WriteFailed        rolled back: nothing was applied, write the data again
     ├── CommitFailed       `retryable` says whether the commit may be retried
+    ├── StoreFailed        an object store does not answer; check its endpoint, try again
     └── ConcurrentWriter   another writer holds the table; wait for it or stop it
 
 Every message says what is wrong, where (column, rows, instant, file) and what to do.
@@ -43,6 +44,10 @@ class CommitFailed(HoodieError):
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class StoreFailed(HoodieError, OSError):
+    """An object store did not answer, or could not serve a request, although it was repeated."""
 
 
 class ConcurrentWriter(HoodieError):

@@ -15,6 +15,9 @@
 | checkpoints renamed by `FileSystem` | Spark's default starts processes for each checkpoint file |
 | few partitions, C1 compiler only | suits two cores and short runs, not benchmarks |
 
+Under spark-submit the master, the memory and all other settings are those that it was given; ours
+are only for what it left open, and none of them concerns the network, the JVM or its log.
+
 **Caveats**: all sessions of a process use the same JVM; after `spark.stop()` a new session keeps
 the first one's memory and Java options. Python's handler for Ctrl-C can be restored only in the
 main thread; pyspark also sets its own handler only there.
@@ -71,13 +74,15 @@ _CONNECT = (
     "new process (restart the kernel) use hn.spark(), or SparkSession.builder.master(...) with "
     "SPARK_REMOTE unset"
 )
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it, and has started the JVM
+_FOR_LAPTOPS = ("spark.driver.", "spark.ui.enabled", "spark.sql.adaptive.")
 _log: Path | None = None
 
 
 def spark(
     *, cores: int = _CORES, memory: str = _MEMORY, conf: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """Return a quiet local session, or the running one.
+    """Return a quiet local session, the running one, or that of spark-submit.
 
     `memory` is the JVM's heap, without the Python workers. A running session is reused
     unless its JVM has ended: settings that can change at run time are applied, and a warning lists
@@ -94,11 +99,14 @@ def spark(
     if running is not None:
         session = SparkSession.getActiveSession() or SparkSession(running)
         return _as_it_runs(session, cores, memory, wishes)
+    if _SUBMITTED in os.environ:
+        return _submitted(cores, memory, wishes)
     settings = _settings(cores, memory, wishes)
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    given = SparkConf(loadDefaults=False).setAll([*settings.items()])
     with _environment(SPARK_LOCAL_IP="127.0.0.1"), _own_interrupt():
-        return _start(SparkConf(loadDefaults=False).setAll(list(settings.items())), settings)
+        return _start(given, SparkContext._gateway or _launch(given))
 
 
 def log_path() -> Path | None:
@@ -168,13 +176,27 @@ def _as_it_runs(
 # --- start ---------------------------------------------------------------------------------------
 
 
-def _start(conf: SparkConf, settings: Mapping[str, str]) -> SparkSession:
-    gateway = SparkContext._gateway or _launch(conf)
+def _submitted(cores: int, memory: str, wishes: Mapping[str, str]) -> SparkSession:
+    """Return a session with the settings of spark-submit, in its JVM."""
+    if (cores, memory) != (_CORES, _MEMORY):
+        warnings.warn("cores and memory are those that spark-submit was given", stacklevel=3)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    gateway = SparkContext._gateway or _connected(SparkConf(loadDefaults=False))
+    SparkContext._ensure_initialized(gateway=gateway)
+    conf = SparkConf()  # what spark-submit was given, from the JVM
+    for name, value in _CONF.items():
+        if not name.startswith(_FOR_LAPTOPS):
+            conf.setIfMissing(name, value)
+    with _own_interrupt():
+        return _start(conf.setAll([*wishes.items()]), gateway)
+
+
+def _start(conf: SparkConf, gateway: JavaGateway) -> SparkSession:
     logging.getLogger().addFilter(_is_news)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    if "spark.sql.warehouse.dir" not in settings:
+    if not conf.contains("spark.sql.warehouse.dir"):
         conf.set("spark.sql.warehouse.dir", _warehouse().as_uri())
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
@@ -192,17 +214,20 @@ def _launch(conf: SparkConf) -> JavaGateway:
     ours = {"JAVA_HOME": str(home), "SPARK_HOME": _spark_home(), "SPARK_REMOTE": None}
     with open(_log, "ab") as log, _environment(**ours):
         try:
-            gateway = launch_gateway(  # type: ignore[no-untyped-call]  # pyspark gives it no types
-                conf, popen_kwargs={"stdout": log, "stderr": log}
-            )
-            _connect_again(gateway._gateway_client)
-            return gateway
+            return _connected(conf, popen_kwargs={"stdout": log, "stderr": log})
         except PySparkRuntimeError:
             lines = _log.read_text(errors="replace").strip().splitlines()[-5:]
     raise InvalidConfig(
         f"the JVM of {home} did not start: {' / '.join(lines) or 'no output'}; "
         f"check `memory` and `conf`, or set JAVA_HOME to another Java. Log: {_log}"
     )
+
+
+def _connected(conf: SparkConf, **options: Any) -> JavaGateway:  # noqa: ANN401
+    """Return the gateway to the JVM that spark-submit has started, else to a new one."""
+    gateway = launch_gateway(conf, **options)  # type: ignore[no-untyped-call]  # it has no types
+    _connect_again(gateway._gateway_client)
+    return gateway
 
 
 def _connect_again(client: JavaClient) -> None:

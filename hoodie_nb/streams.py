@@ -98,7 +98,7 @@ def write_stream(
         on_bad_record=on_bad_record,
     )
     handle = _stream_handle(table, batch_size, task_max_size, options)
-    return Job(stream, handle, _kept_global(settings, handle.config))
+    return Job(stream, handle, _reachable(_kept_global(settings, handle.config), stream))
 
 
 def _stream_handle(
@@ -134,6 +134,19 @@ def _check_stream(stream: DataFrame, table: Table, output_mode: str) -> None:
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
         raise InvalidConfig("the DataFrame is not a stream: use table.upsert for batches")
+
+
+def _reachable(settings: StreamSettings, stream: DataFrame) -> StreamSettings:
+    """Return the settings; InvalidConfig if tasks on other hosts need keys on the driver's disk."""
+    master = str(stream.sparkSession.sparkContext.master)
+    on_hosts = settings.placement != "driver" and not master.startswith("local")
+    if settings.index == "state" and on_hosts:
+        raise InvalidConfig(
+            "index='state' keeps the job's keys in the checkpoint folder, on the driver's disk, "
+            f"but the tasks of {master} may run on other hosts: use index='bloom+state', whose "
+            "keys are in the table's folder, or placement='driver'"
+        )
+    return settings
 
 
 def _check_counts(**given: tuple[object, int]) -> None:

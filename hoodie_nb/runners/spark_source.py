@@ -5,7 +5,7 @@
 | `path` | both | the table's folder; `load(path)` sets it |
 | `as_of` | a read | the snapshot as of a moment |
 | `since`, `until` | a read | the changes between two moments, with `_change`, as `table.changes` |
-| `aws_…`, `google_…`, `azure_…` | both | the options of an object store, as `storage_options` |
+| any other | both | if the table is on an object store: one of its `storage_options` |
 | `starting` | a stream | `"earliest"`: all rows first, as inserts; `"latest"`; or a moment |
 
 *Work flow*: Spark asks a Python process beside the driver for the columns, then for the pieces that
@@ -51,7 +51,7 @@ from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.read import file_rows, parse_time, slices_as_of
 from hoodie_nb.table.restore_plan import refuse_undone
 from hoodie_nb.table.span import settled_commits
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.table.storage import Storage, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 NAME = "hoodie_nb"
 _TASK_BYTES = 16 << 20  # of base files
 _BATCH_ROWS = 10_000
-_STORE = ("aws_", "google_", "azure_")
 _READ, _CHANGES, _STREAM = {"as_of"}, {"since", "until"}, {"starting"}
+_OWN = {"path"} | _READ | _CHANGES | _STREAM
 Batches = Iterator[pa.RecordBatch]
 Files = tuple[str | None, str | None]  # of a file group, before and after
 
@@ -76,9 +76,8 @@ class HudiSource(spark_api.DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a snapshot, or of changes."""
-        given = {key.lower() for key in self.options}
-        given = {key for key in given if not key.startswith(_STORE)}
-        wrong = given - {"path"} - _READ - _CHANGES - _STREAM
+        given = {key.lower() for key in self.options} - {*self._store_options()}
+        wrong = given - _OWN
         kinds = [kind & given for kind in (_READ, _CHANGES, _STREAM) if kind & given]
         if wrong or len(kinds) > 1 or "path" not in given or kinds == [{"until"}]:
             raise InvalidConfig(
@@ -106,8 +105,13 @@ class HudiSource(spark_api.DataSource):
         return ChangeStream(self._storage(), self._columns(schema), starting)
 
     def _storage(self) -> Storage:
-        given = {k.lower(): v for k, v in self.options.items() if k.lower().startswith(_STORE)}
-        return storage_at(self.options["path"], given)
+        return storage_at(self.options["path"], self._store_options())
+
+    def _store_options(self) -> dict[str, str]:
+        """Return the options that are not ours, for the store's client, which knows all of its."""
+        path, given = self.options.get("path", ""), {k.lower(): v for k, v in self.options.items()}
+        on_store = is_remote(path) and not path.startswith("file:")
+        return {name: value for name, value in given.items() if on_store and name not in _OWN}
 
     def _table(self) -> TableHandle:
         table = open_table(self._storage())

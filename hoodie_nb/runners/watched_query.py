@@ -111,8 +111,9 @@ class WatchedQuery:
         self._folder.clear_torn_start()
         self._folder.sources = sources_of(self._stream)
         stream = with_places(self._stream, ahead=self._folder.listed_ahead())
+        place = f"file://{self._folder.path}"  # else it is a path of fs.defaultFS
         writer = stream.writeStream.outputMode(self.settings.output_mode)
-        writer = writer.option("checkpointLocation", self._folder.path)
+        writer = writer.option("checkpointLocation", place)
         writer = writer.foreachBatch(self._on_batch).trigger(**self.settings.trigger)
         try:
             self.query = writer.start()

@@ -26,7 +26,7 @@ from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.clean_plan import CleanPlan, Mark
 from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups, load_file_groups
 from hoodie_nb.table.instant import LAYOUT_2
-from hoodie_nb.table.storage import META, Storage, joined
+from hoodie_nb.table.storage import META, Storage, java_path, joined
 from hoodie_nb.table.timeline import Instant, State
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def encode_plan(plan: CleanPlan, storage: Storage) -> bytes:
         "state": plan.earliest.state.upper(),
     }
     paths = {
-        folder: [_file(f"file:{storage.root}/{joined(folder, name)}") for name in names]
+        folder: [_file(java_path(storage.root, joined(folder, name))) for name in names]
         for folder, names in plan.files.items()
     }
     content: dict[str, Any] = {

@@ -10,12 +10,13 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import obstore
 from obstore import exceptions as of
 from obstore.store import from_url
 
-from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable, StoreFailed
 from hoodie_nb.table.storage import Entry
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
@@ -106,9 +107,17 @@ def client_of(root: str, options: Mapping[str, str], limit_s: float | None = Non
         raise InvalidConfig(f"storage_options: {which} is not one of {root}") from None
 
 
+def server_of(root: str, options: Mapping[str, str]) -> str:
+    """Return the store's host and port for errors, without what else an endpoint may have."""
+    names = (f"{kind}endpoint{url}" for kind in ("aws_", "azure_", "") for url in ("", "_url"))
+    given = {**{name.lower(): value for name, value in os.environ.items()}, **options}
+    found = next((given[name] for name in names if given.get(name)), "")
+    return urlsplit(found).netloc.rpartition("@")[2] or f"of {root.partition('://')[0]}://"
+
+
 def reason_of(error: Exception) -> str:
     """Return what a failed request met, in our words: the client's text may have a signature."""
-    text = str(error)
+    text = str(error).replace("retry_timeout", "")  # the client names it in every error
     status = re.search(r"status code: (\d{3})", text)
     if status:
         return f"status {status[1]}"
@@ -117,7 +126,7 @@ def reason_of(error: Exception) -> str:
     return f"{found[0]} error" if found else type(error).__name__
 
 
-def repeated(attempt: Callable[[], Any], where: str, tries: int) -> Any:  # noqa: ANN401
+def repeated(attempt: Callable[[], Any], where: str, tries: int, server: str) -> Any:  # noqa: ANN401
     """Return what `attempt` returns; repeat it if the store or the network failed."""
     use_client()
     for number in range(tries):
@@ -135,7 +144,10 @@ def repeated(attempt: Callable[[], Any], where: str, tries: int) -> Any:  # noqa
             raise FileExistsError(errno.EEXIST, "the object exists", where) from None
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, "no such object or bucket", where) from None
-    raise OSError(errno.EIO, f"the store has failed {tries} times ({reason})", where)
+    raise StoreFailed(
+        f"{where}: the store {server} has failed {tries} times ({reason}): check the endpoint in "
+        "storage_options or the environment, and that the store can be reached; then try again"
+    )
 
 
 def _refused(where: str) -> InvalidTable:

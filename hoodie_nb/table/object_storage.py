@@ -8,17 +8,14 @@
 | fetch | a GET that returns nothing if the local copy is of the same version |
 | list_folder | a LIST per 1,000 names; folders are only parts of names |
 
-What was written is durable when the request returns, so `sync_folder` does nothing. A request that
-fails for a moment is repeated. The answer to a PUT may be lost, and its repetition then finds the
-name taken: objects therefore carry a random mark of their writer, and are compared.
+What was written is durable when the request returns. A request that fails is repeated; if only the
+answer to a PUT was lost, that finds the name taken: objects have a random mark of their writer.
 
 *Security*: the options, with the credentials, are only in memory and in what is sent to the tasks.
-They are in no file of the table, event, error or `repr`. Texts of the store's client are not passed
-on either: they have addresses, which may have a signature.
+They are in no file of the table, event, error or `repr`; nor is what the client says passed on.
 
-**Caveats**: a store must support conditional requests (S3 since November 2024). An upload that was
-interrupted has no name but costs space: let a rule of the bucket delete those. Tried on an S3
-server; not on Google's or Azure's stores.
+**Caveats**: a store needs conditional requests, and a rule that deletes interrupted uploads, which
+have no name but cost space. Tried on S3 only.
 """
 
 import errno
@@ -47,6 +44,7 @@ from hoodie_nb.table.object_requests import (
     first_below,
     object_root,
     repeated,
+    server_of,
     versioned,
 )
 from hoodie_nb.table.storage import META, Entry
@@ -62,6 +60,7 @@ class ObjectStorage:
         self, root: str, options: Mapping[str, str] | None = None, *, lease_s: float = 60.0
     ) -> None:
         self.root, self.lease_s, self._options = object_root(root), lease_s, {**(options or {})}
+        self._server = server_of(self.root, self._options)
         self._store = client_of(self.root, self._options)  # it repeats requests, too
         self._timely = client_of(self.root, self._options, self.lease_s / 6)
 
@@ -85,9 +84,9 @@ class ObjectStorage:
         store: object = None,
         **options: object,
     ) -> Any:  # noqa: ANN401
-        """Send a request; repeat it if the store or the network failed. OSError in the end."""
+        """Send a request; repeat it if the store or the network failed. StoreFailed in the end."""
         send = partial(call, store or self._store, path, *args, **options)
-        return repeated(send, f"{self.root}/{path}", _TRIES)
+        return repeated(send, f"{self.root}/{path}", _TRIES, self._server)
 
     def _change(
         self,
@@ -108,7 +107,8 @@ class ObjectStorage:
             check_fence(self.root, new=new)
             return call(store, path, *args, **options)
 
-        return repeated(attempt, f"{self.root}/{path}", _CHANGES if timely else _TRIES)
+        where, tries = f"{self.root}/{path}", _CHANGES if timely else _TRIES
+        return repeated(attempt, where, tries, self._server)
 
     # --- reading --------------------------------------------------------------------------------
 

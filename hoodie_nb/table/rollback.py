@@ -25,7 +25,7 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema, notes_of
 from hoodie_nb.table.publish import is_data_file, marked_files, marker_folder, sweep
 from hoodie_nb.table.quarantine import withdraw_refused
-from hoodie_nb.table.storage import Storage, joined, read_bytes
+from hoodie_nb.table.storage import Storage, java_path, joined, read_bytes
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 _BY_HAND = "hoodie_nb.completed"  # the note: the commit was completed when this was planned
@@ -187,7 +187,7 @@ def _plan(storage: Storage, instant: Instant, files: Sequence[str]) -> dict[str,
             "partitionPath": _folder(path),
             "fileId": PurePosixPath(path).name.partition("_")[0],
             "latestBaseInstant": instant.requested_time,
-            "filesToBeDeleted": [f"file:{storage.root}/{path}"],
+            "filesToBeDeleted": [java_path(storage.root, path)],
             "logBlocksToBeDeleted": {},
         }
         for path in files

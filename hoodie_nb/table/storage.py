@@ -47,6 +47,11 @@ def is_remote(root: str) -> bool:
     return "://" in root
 
 
+def java_path(root: str, path: str) -> str:
+    """Return the address of a table's file as Java writes it into plans."""
+    return f"{root if is_remote(root) else f'file:{root}'}/{path}"
+
+
 def joined(folder: str, name: str) -> str:
     """Return the path of a name in a folder; the folder `""` is the root."""
     return f"{folder}/{name}" if folder else name

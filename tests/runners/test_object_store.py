@@ -66,6 +66,8 @@ def test_a_stream_onto_a_store_is_the_board_for_every_reader(spark, s3_server, t
     check(table.changes(spark, since=None).toArrow(), "changes")
     hn.register(spark)
     check(spark.read.format("hoodie_nb").options(**options).load(table.path).toArrow(), "format")
+    plain = {name.removeprefix("aws_"): value for name, value in options.items()}
+    check(spark.read.format("hoodie_nb").options(**plain).load(table.path).toArrow(), "unprefixed")
     commit = table.upsert(spark.createDataFrame(hn.flights.board(days=DAYS).head(50)))
     assert commit.updates == 50 and table.fsck() == []
     assert not any("s3" in name for name in os.listdir())
