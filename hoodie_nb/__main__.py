@@ -122,6 +122,7 @@ def _add_doctor(doctor: argparse.ArgumentParser) -> None:
 
 def _add_fsck(fsck: argparse.ArgumentParser) -> None:
     fsck.description = "Report problems in a table and how to fix them; change nothing."
+    fsck.add_argument("--repair", action="store_true", help="repair first what is safe to repair")
     fsck.set_defaults(run=_fsck)
 
 
@@ -204,15 +205,17 @@ def _doctor(args: Arguments) -> int:
 
 
 def _fsck(args: Arguments) -> int:
+    from hoodie_nb.api import Table
     from hoodie_nb.lab.draw.svg import counted
     from hoodie_nb.table.fsck import fsck
 
-    findings = fsck(args.path)
+    findings = Table.open(args.path).fsck(repair=True) if args.repair else fsck(args.path)
     for finding in findings:
         print(f"- {finding.what}\n  at stake: {finding.at_stake} ({finding.code})")
-        print(f"  fix: {finding.fix}")
-    print(f"{args.path}: {counted(len(findings), 'finding') if findings else 'clean'}")
-    return 1 if findings else 0
+        print(f"  repaired: {finding.repaired}" if finding.repaired else f"  fix: {finding.fix}")
+    left = sum(not finding.repaired for finding in findings)
+    print(f"{args.path}: {counted(left, 'finding') if left else 'clean'}")
+    return 1 if left else 0
 
 
 def _history(args: Arguments) -> int:

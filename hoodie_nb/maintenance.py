@@ -18,6 +18,7 @@ from hoodie_nb.services import restore, savepoint
 from hoodie_nb.services.archive import Archived, archive
 from hoodie_nb.services.clean import Cleaned, clean
 from hoodie_nb.services.compact import Compacted, compact
+from hoodie_nb.services.cures import cure
 from hoodie_nb.services.repair import repair
 from hoodie_nb.services.restore import Restored
 from hoodie_nb.services.rollback import RolledBack, rollback
@@ -133,9 +134,15 @@ class TableMaintenance:
         with self._locked(dry_run, alone=True):
             return rollback(self._handle, self.events, commit, dry_run=dry_run)
 
-    def fsck(self) -> list[Finding]:
-        """Return the problems of the table, each with its code and its fix; empty means clean."""
-        return fsck(self._handle.storage)
+    def fsck(self, *, repair: bool = False) -> list[Finding]:
+        """Return the problems of the table, each with its code and its fix; empty means clean.
+
+        With `repair` what is safe to repair is repaired first, and says so (`repaired`): what a
+        dead writer has left, and wrong footer indexes. Raises ConcurrentWriter while another
+        process writes, WriteFailed after an I/O error.
+        """
+        with self._locked(not repair):
+            return cure(self._handle, self.events) if repair else fsck(self._handle.storage)
 
     def _locked(self, dry_run: bool, *, alone: bool = False) -> AbstractContextManager[object]:
         """Return the table's lock for a service; a plan alone needs none."""

@@ -42,14 +42,28 @@ STAKES = {
     "wrong-key-index": "rows doubled",
 }
 
+REPAIRS = {  # what `fsck(repair=True)` does, of an orphan only if it is certain
+    "leftover": "deleted",
+    "lost-partition-metadata": "written again",
+    "orphan-file": "deleted",
+    "pending-instant": "completed or rolled back",
+    "unfinished-file": "committed or deleted with its instant",
+    "wrong-key-index": "rewritten",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem of a table: its cause, how to fix it, and its code, one of `STAKES`."""
+    """A problem of a table: its cause, how to fix it, and its code, one of `STAKES`.
+
+    `path` is that of an orphan, `repaired` what `fsck(repair=True)` has done; else they are empty.
+    """
 
     what: str
     fix: str
     code: str
+    path: str = ""
+    repaired: str = ""
 
     @property
     def at_stake(self) -> str:
@@ -57,4 +71,4 @@ class Finding:
         return STAKES[self.code]
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.fix}"
+        return f"{self.what}: {f'repaired ({self.repaired})' if self.repaired else self.fix}"

@@ -4,7 +4,7 @@ A base file of no commit is an orphan, or the only copy of a lost commit's rows:
 commit and the traces of it decide (see `lost`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from hoodie_nb.table.file_groups import (
     PARTITION_METADATA,
@@ -19,9 +19,22 @@ from hoodie_nb.table.lost import traces
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.walk import other_table
 
+InCommit = tuple[int | None, int | None]  # the bytes and rows of a file in its commit
 
-def folder_findings(table: TableHandle, known: Commits, named: set[str]) -> Iterator[Finding]:
-    """Compare the folders with the files that commits of the active timeline have `named`."""
+
+def named_files(table: TableHandle) -> dict[str, InCommit]:
+    """Return the base files that the commits of the active timeline name."""
+    return {
+        stat["path"]: (stat.get("fileSizeInBytes"), stat.get("numWrites"))
+        for instant in table.timeline.completed_commits()
+        for stats in table.commit_metadata(instant).stats.values()
+        for stat in stats
+    }
+
+
+def folder_findings(table: TableHandle, named: Collection[str]) -> Iterator[Finding]:
+    """Compare the folders with the files that the commits have `named`."""
+    known = Commits.of(table.timeline)
     strays: dict[str, BaseFileName | None] = {}
     for folder in table_folders(table.storage, known):
         what = _not_a_partition(table, folder)
@@ -38,7 +51,7 @@ def folder_findings(table: TableHandle, known: Commits, named: set[str]) -> Iter
     times = {name.instant_time for name in strays.values() if name is not None}
     found = traces(table, times - known.completed - known.pending)
     for path, name in strays.items():
-        yield Finding(f"{path} is in no commit", *_cure(table, path, name, known, found))
+        yield Finding(f"{path} is in no commit", *_cure(table, path, name, known, found), path)
 
 
 def _not_a_partition(table: TableHandle, folder: Folder) -> Finding | None:
@@ -58,7 +71,9 @@ def _not_a_partition(table: TableHandle, folder: Folder) -> Finding | None:
     )
 
 
-def _strays(folder: Folder, known: Commits, named: set[str]) -> dict[str, BaseFileName | None]:
+def _strays(
+    folder: Folder, known: Commits, named: Collection[str]
+) -> dict[str, BaseFileName | None]:
     """Return the Parquet files of no commit, with the parts of their names."""
     found: dict[str, BaseFileName | None] = {}
     for entry in folder.entries:

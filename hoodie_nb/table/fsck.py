@@ -24,9 +24,9 @@ from hoodie_nb.table.base_file import (
     verify_pages,
 )
 from hoodie_nb.table.clean_records import cleans, read_plan
-from hoodie_nb.table.file_groups import BaseFileName, Commits
+from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
-from hoodie_nb.table.folder_findings import folder_findings
+from hoodie_nb.table.folder_findings import InCommit, folder_findings, named_files
 from hoodie_nb.table.foreign import is_overwrite
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.key_range import KeyRange
@@ -41,7 +41,6 @@ _ATTEMPTS = 3
 _THEIRS = ("let the engine that planned it complete or cancel it", "foreign-pending-instant")
 _DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
 _PLANS = {"clean": read_plan, "restore": read_restore}
-InCommit = tuple[int | None, int | None]  # the bytes and rows of a file in its commit
 
 
 def fsck(path: Address) -> list[Finding]:
@@ -117,20 +116,14 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
 
 def _files(table: TableHandle) -> Iterator[Finding]:
     """Compare the partitions with the commits of the active timeline."""
-    named: dict[str, InCommit] = {}
-    commits = table.timeline.completed_commits()
-    for instant in commits:
-        for stats in table.commit_metadata(instant).stats.values():
-            for stat in stats:
-                named[stat["path"]] = (stat.get("fileSizeInBytes"), stat.get("numWrites"))
+    named, commits = named_files(table), table.timeline.completed_commits()
     replaced = {
         (partition, file_id): instant.requested_time
         for instant in commits
         for partition, file_ids in table.commit_metadata(instant).replaced.items()
         for file_id in file_ids
     }
-    known = Commits.of(table.timeline)
-    yield from folder_findings(table, known, set(named))
+    yield from folder_findings(table, set(named))
     latest = {s.path for s in table.file_groups()}
     newest = dict.fromkeys(replaced, "9")  # their files may have been cleaned
     newest |= {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}

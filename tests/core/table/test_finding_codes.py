@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hoodie_nb.table.findings import STAKES
+from hoodie_nb.table.findings import REPAIRS, STAKES
 
 ROOT = Path(__file__).parents[3]
 TABLE = ROOT / "hoodie_nb" / "table"
 
 
-def listed() -> dict[str, str]:
-    """Return the codes in the page, each with what is at stake."""
+def listed(column: int) -> dict[str, str]:
+    """Return the codes in the page, each with the text in a column of its row."""
     part = (ROOT / "docs" / "restoring.md").read_text().partition("| code |")[2]
     rows = [line.split(" | ") for line in part.splitlines() if line.startswith("| `")]
-    return {row[0].strip("| `"): row[2] for row in rows}
+    return {row[0].strip("| `"): row[column].strip(" |") for row in rows}
 
 
 def test_the_page_lists_the_codes_of_the_source() -> None:
-    """docs/restoring.md has each code once, with what is at stake."""
-    assert listed() == STAKES
+    """docs/restoring.md has each code once, with what is at stake and what `repair=True` does."""
+    assert listed(2) == STAKES
+    done = {code: text.partition(",")[0] for code, text in listed(4).items() if text != "no"}
+    assert done == REPAIRS
     assert set(STAKES.values()) == {
         *(f"rows {what}" for what in ("lost", "hidden", "doubled")),
         "disk space",

@@ -1,0 +1,80 @@
+"""Cures: repair what `fsck` finds, where that is safe.
+
+*Work flow*, under the table's lock: recover the table as before each write, which completes or
+rolls back what is pending, deletes leftovers and restores partition metadata; rewrite the files
+whose footer index is wrong; delete the orphans that are certain. Then check again: a finding that
+is gone was repaired.
+
+*Semantics*: no row that a reader shows, or could show after its file is restored, is deleted. An
+orphan is certain if its partition is one that a commit of the timeline wrote, its rows do not name
+another partition, and its instant is ours and completed without it, or was rolled back. What is not
+safe stays, with its cure. ConcurrentWriter while another process or engine writes.
+
+*Fault tolerance*: each step is idempotent, and so is all of it.
+"""
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
+
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.errors import InvalidTable, WriteFailed
+from hoodie_nb.events import EventLog
+from hoodie_nb.runners.settling import settle
+from hoodie_nb.services.repair import repair
+from hoodie_nb.table.file_groups import BaseFileName
+from hoodie_nb.table.findings import REPAIRS, Finding
+from hoodie_nb.table.folder_findings import folder_findings, named_files
+from hoodie_nb.table.fsck import fsck
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.orphans import elsewhere
+from hoodie_nb.table.rollback import was_rolled_back
+
+
+def cure(table: TableHandle, events: EventLog) -> list[Finding]:
+    """Return the findings, those that were repaired first; the caller holds the lock."""
+    found = fsck(table.storage)
+    codes = {finding.code for finding in found}
+    if not codes & REPAIRS.keys() or "unreadable-table" in codes:
+        return found
+    try:
+        _recover(table, events, codes)
+        _delete_orphans(table)
+    except OSError as error:
+        raise WriteFailed(
+            f"the repair of {table.storage.root} failed ({error}): it is idempotent, call it "
+            "again when the cause is fixed"
+        ) from error
+    left = fsck(table.storage)
+    texts = {finding.what for finding in left}
+    done = [f for f in found if f.what not in texts and f.code in REPAIRS]
+    return [*(replace(finding, repaired=REPAIRS[finding.code]) for finding in done), *left]
+
+
+def _recover(table: TableHandle, events: EventLog, codes: Collection[str]) -> None:
+    """Recover the table; what cannot be recovered stays a finding."""
+    with suppress(InvalidTable):
+        if "wrong-key-index" in codes:
+            repair(table, events, deduplicate=False)
+        else:
+            settle(WriteCoordinator(table, events), events)
+
+
+def _delete_orphans(table: TableHandle) -> None:
+    """Delete the base files of no commit that no lost commit can have written."""
+    commits = table.timeline.completed_commits()
+    written = {path for commit in commits for path in table.commit_metadata(commit).stats}
+    for finding in folder_findings(table, set(named_files(table))):
+        if finding.code == "orphan-file" and _is_certain(table, finding.path, written):
+            table.storage.remove(finding.path)
+
+
+def _is_certain(table: TableHandle, path: str, written: Collection[str]) -> bool:
+    folder, _, file_name = path.rpartition("/")
+    name = BaseFileName.parse(file_name)
+    if name is None or folder not in written or elsewhere(table.storage, path):
+        return False
+    done = table.timeline.completed(name.instant_time)
+    if done is None:
+        return was_rolled_back(table.storage, table.timeline, name.instant_time)
+    return table.commit_metadata(done).verified
