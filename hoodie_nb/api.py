@@ -234,6 +234,7 @@ class Table(TableReads, TableMaintenance):
         if (data is None) == (where is None):
             raise InvalidConfig("delete: give either rows or keys, or where=")
         if where is not None:
+            check_supported(on_bad_record=on_bad_record)
             return self._change(where, None, wait)
         return self._write(rows_of_keys(data, self._handle.config), "delete", on_bad_record, wait)
 

@@ -29,6 +29,7 @@ from hoodie_nb.table.quarantine import REFUSED, STORED
 from hoodie_nb.table.storage import Storage, joined
 
 _is = pa.types
+_LONGEST = 10**4000  # Python has no text for longer integers
 _NO_VALUE = (ValueError, OverflowError, IndexError)  # bad UTF-8, a year after 9999, a damaged index
 
 
@@ -190,16 +191,23 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     """Return a value as JSON has it."""
     if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
         value = value.item()
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | str):
         return value
+    if isinstance(value, int):
+        return value if abs(value) < _LONGEST else hex(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return _plain(value.item())
     if isinstance(value, list | tuple | np.ndarray):
         return [_plain(inner) for inner in value]
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if isinstance(value, date | time):  # a datetime is a date
         return value.isoformat()
-    return str(value)
+    try:
+        return str(value)
+    except Exception:
+        return f"a {type(value).__name__} without a text"

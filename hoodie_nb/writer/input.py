@@ -152,10 +152,16 @@ def _unfit(
     """Return the rows with Python objects that do not fit, with their first column and why."""
     found: dict[int, tuple[str, str]] = {}
     for name, values in columns.items():
-        if values.dtype == object and name in known:
+        if _has_objects(values) and name in known:
             for row, why in unfit_objects(values, known[name]).items():
                 found.setdefault(row, (name, why))
     return dict(sorted(found.items()))
+
+
+def _has_objects(values: pd.Series) -> bool:
+    """Whether a column may have values that Arrow does not: objects, strings or categories."""
+    found = isinstance(values.dtype, pd.StringDtype | pd.CategoricalDtype)
+    return found or values.dtype == object
 
 
 def _of_series(values: pd.Series, name: str, known: Mapping[str, pa.DataType]) -> pa.Array:
@@ -164,6 +170,8 @@ def _of_series(values: pd.Series, name: str, known: Mapping[str, pa.DataType]) -
     try:
         return pa.array(values, from_pandas=True)
     except NOT_ARROW as error:
+        if _has_objects(values) and name in known:
+            return from_objects(values.astype(object), name, known[name])
         raise InvalidInput(
             f"column {name!r} has {values.dtype} values that Arrow cannot convert ({error}): cast "
             "it first"

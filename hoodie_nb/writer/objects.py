@@ -68,9 +68,16 @@ def _refused(
         remedy = getattr(error, "remedy", "cast, clean (text must be UTF-8) or filter them first")
         return InvalidInput(
             f"column {name!r} has values that do not fit {kind}: row {first_row + row} (from 0) "
-            f"has {ascii(cells[row])[:80]} of type {type(cells[row]).__name__} "
+            f"has {_shown(cells[row])} of type {type(cells[row]).__name__} "
             f"(Arrow cannot convert it: {str(error)[:200]}): {remedy}"
         )
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    try:
+        return ascii(value)[:80]
+    except Exception:  # Python has no text for long integers, nor for every class
+        return "a value without a text"
 
 
 def _cells(values: Iterable[Any]) -> Objects:

@@ -185,6 +185,18 @@ FRAMES: dict[str, tuple[pd.DataFrame, list[str]]] = {
     "any objects": (data().to_pandas().assign(n=[object()] * 2), ["'n'", "Arrow cannot convert"]),
     "a large integer": (data().to_pandas().assign(n=[2**70] * 2), ["'n'", "Arrow cannot convert"]),
     "complex numbers": (data().to_pandas().assign(x=[1j, 2j]), ["'x'", "Arrow cannot convert"]),
+    "an integer without a text": (
+        data().to_pandas().assign(n=pd.Series([1, 10**5000], dtype=object)),
+        ["'n'", "row 1", "a value without a text of type int"],
+    ),
+    "half a character in strings": (
+        data().to_pandas().assign(id=pd.array(["a", "a\ud800"], dtype="string")),
+        ["'id'", "row 1", r"'a\ud800'", "UTF-8"],
+    ),
+    "half a character in categories": (
+        data().to_pandas().assign(id=pd.Categorical(["a", "a\ud800"])),
+        ["'id'", "row 1", r"'a\ud800'", "UTF-8"],
+    ),
     "half a character": (data().to_pandas().assign(id=["a\ud800"] * 2), ["'id'", "UTF-8"]),
     "sparse": (
         data().to_pandas().assign(n=pd.arrays.SparseArray([1, 2])),

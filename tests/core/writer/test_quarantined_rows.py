@@ -33,6 +33,15 @@ SCHEMA = pa.schema(
         ("tags", pa.list_(pa.string())),
     ]
 )
+
+
+class Mute:
+    """A class whose objects cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
 # what is wrong → a column's value as a Python object, the column, a part of the reason
 BAD: dict[str, tuple[Any, str, str]] = {
     "null key": (None, "id", "is null or empty"),
@@ -51,6 +60,9 @@ ONLY_OBJECTS: dict[str, tuple[Any, str, str]] = {  # Arrow's columns have one ty
     "text for a number": ("seven", "n", "string never becomes int32"),
     "half a character": ("\ud800", "id", "surrogates not allowed"),
     "number in a list": (["a", 7], "tags", "does not fit list<"),
+    "array without a length": (np.array(5), "tags", "does not fit list<"),
+    "integer without a text": (10**5000, "price", "does not fit decimal128(7, 2)"),
+    "object without a text": (Mute(), "price", "does not fit decimal128(7, 2)"),
 }
 GIVEN = {
     "n": pa.int64(),
