@@ -96,7 +96,7 @@ def check_global(table: TableHandle, operation: str) -> None:
     if operation == OVERWRITES["partitions"]:
         what = "insert_overwrite of partitions"
         refuse_global(table.config, what, 'use scope="table", or upsert')
-    if operation == "bulk_insert" and any(table.file_groups()):
+    if operation == "bulk_insert" and any(table.file_groups().unordered()):
         what = "bulk_insert into a table with rows"
         refuse_global(table.config, what, "use insert, which looks keys up, or upsert")
 

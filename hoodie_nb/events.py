@@ -43,7 +43,8 @@ far), all since its start |
 BucketWriter also blocked_seconds, peak_bytes, spilled_bytes |
 | `index_looked_up` | task, index, and the counts of `LookupCounts` |
 | `index_saved` (what a commit adds to the index), `index_postponed` | instant, partitions, \
-files, pure (whether the state covers the table), seconds, totals of the manifest; instant, why |
+files, pure (whether the state covers all partitions it has seen), seconds, totals of the \
+manifest; instant, why |
 | `bucket_assigned` (a new file group) | partition, file_id, task |
 | `buffer_level` (while rows arrive, after the last row, after all files) | task, bytes \
 (including rows being flushed), limit_bytes (None: no flush before the end), buckets: the 16 \

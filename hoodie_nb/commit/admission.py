@@ -150,8 +150,8 @@ class Admission:
         """Raise InvalidInput if rows to be sealed could not be published with the other rows."""
         known = {path for seal in self._sealed.all() for path in seal.partitions}
         if not known.issuperset(partitions) and ignores_case(self.table.storage):
-            known |= self.table.groups_to_write().slices.keys()
-            refuse_colliding_folders(self.table.storage, known, partitions)
+            stored = self.table.file_groups().slices
+            refuse_colliding_folders(self.table.storage, partitions, known, stored)
 
 
 def intake_of(

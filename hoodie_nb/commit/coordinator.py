@@ -153,8 +153,8 @@ class WriteCoordinator(Recovery):
         plan, statuses = work.plan, work.statuses
         refuse_conflicts(statuses)
         refuse_other_instants(statuses, instant.requested_time if instant else "", self._nonce)
-        groups, paths = self.table.cached_file_groups, {s.partition_path for s in statuses}
-        refuse_colliding_folders(plan.storage, {**groups.slices, **plan.groups.slices}, paths)
+        groups, paths = self.table.checked_groups, {s.partition_path for s in statuses}
+        refuse_colliding_folders(plan.storage, paths, groups.slices, plan.groups.slices)
         failpoints.hit("coord.statuses.pre")
         replaced = work.replaced or replaced_groups(
             groups, plan.intake.operation, statuses, refused=bool(work.quarantined)

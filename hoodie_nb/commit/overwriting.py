@@ -40,7 +40,8 @@ def replaced_groups(
     if operation not in OVERWRITES.values():
         return {}
     written = {status.partition_path for status in statuses}
-    paths = groups.slices if operation == OVERWRITES["table"] else written & groups.slices.keys()
+    whole = operation == OVERWRITES["table"]
+    paths = [*groups.slices] if whole else [path for path in written if path in groups.slices]
     if refused and paths and not statuses:
         raise InvalidInput(
             "all rows of the overwrite are bad: nothing was written, and the table keeps its rows. "

@@ -159,9 +159,8 @@ class Manifest:
     @functools.cached_property
     def _lines(self) -> dict[bytes, bytes]:
         """All lines by partition, for callers that need more than a few of them."""
-        contents = [part.content.split(b"\n") for part in reversed(self._parts)]
-        lines = {_name(line): line for content in contents for line in content if line}
-        return lines | self._changed
+        lines = b"\n".join(part.content for part in reversed(self._parts)).split(b"\n")
+        return {_name(line): line for line in lines if line} | self._changed
 
     def _line_of(self, path: str) -> bytes:
         name = json.dumps(path).encode()
@@ -194,6 +193,12 @@ class Manifest:
         text = b"\n".join(self._lines.values()).decode(errors="replace")
         return set(re.findall(rf"{re.escape(RUNS)}/[^\"]+\.run", text))
 
+    @property
+    def current(self) -> dict[bytes, bytes]:
+        """The lines of the partitions that were not removed."""
+        removed = f"\t{_REMOVED}".encode()
+        return {name: line for name, line in self._lines.items() if not line.endswith(removed)}
+
     def with_states(self, instant: str, states: Mapping[str, PartitionState | None]) -> "Manifest":
         """Return the manifest of a later instant with these partitions set; None removes one."""
         manifest = Manifest(instant, self.totals, self._parts)
@@ -210,17 +215,13 @@ class Manifest:
     def save(self, storage: Storage) -> None:
         """Write the manifest atomically; it is not synced, since a torn one is ignored."""
         below, lines = self._parts, self._changed
-        if not below or len(below) >= PARTS or self._outweighs(below[-1]):
-            below, removed = (), f"\t{_REMOVED}".encode()
-            lines = {n: line for n, line in self._lines.items() if not line.endswith(removed)}
+        later = sum(len(part.content) for part in below[:-1]) + sum(map(len, lines.values()))
+        if not below or len(below) >= PARTS or later > len(below[-1].content):
+            below, lines = (), self.current
         names = [part.name for part in below]
         head = json.dumps({"instant": self.instant, "totals": astuple(self.totals), "below": names})
         content = b"\n".join((_line(_KIND, head), *lines.values(), b""))
         storage.put(f"{FOLDER}/{manifest_name(self.instant)}", content, durable=False)
-
-    def _outweighs(self, oldest: _Part) -> bool:
-        later = sum(len(part.content) for part in self._parts[:-1])
-        return later + sum(map(len, self._changed.values())) > len(oldest.content)
 
 
 def manifest_name(instant: str) -> str:

@@ -147,22 +147,23 @@ def learn(
         return
     failpoints.hit("coord.index.post")
     if saved is not None:
-        slices, totals = table.file_groups().slices, asdict(saved.totals)
-        files, pure = sum(map(len, slices.values())), saved.totals.pure_partitions
+        manifest, unloaded = saved
+        totals, partitions = manifest.totals, len(manifest.current)
         emit(
             "index_saved",
             instant=instant,
-            partitions=len(slices),
-            files=files,
-            pure=pure == len(slices) and saved.totals.loaded_files == files,
+            partitions=partitions,
+            files=totals.loaded_files + unloaded,
+            pure=totals.pure_partitions == partitions and not unloaded,
             seconds=round(time.perf_counter() - began, 6),
-            **totals,
+            **asdict(totals),
         )
 
 
 def _learned(
     table: TableHandle, instant: str, statuses: Sequence[WriteStatus], staged: Iterable[str]
-) -> Manifest | None:
+) -> tuple[Manifest, int] | None:
+    """Return the new manifest, and how many files of the touched partitions it does not cover."""
     storage, groups = table.storage, table.file_groups()
     names = manifest_names(storage)
     manifest = read_manifest(storage, names[-1]) if names else Manifest()
@@ -187,7 +188,7 @@ def _learned(
             parts[piece.partition_path].add_loaded(read_hashes(storage, piece), piece.instant_time)
     saved = _save(storage, manifest, parts, table.options.index_max_bytes)
     tidy(storage, list(dict.fromkeys([*names, manifest_name(instant)])))
-    return saved
+    return saved, sum(len(part.unloaded) for part in parts.values())
 
 
 def _save(

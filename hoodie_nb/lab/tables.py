@@ -19,8 +19,9 @@ from hoodie_nb.lab.draw.svg import WIDTH
 from hoodie_nb.lab.draw.timeline import InstantFacts
 from hoodie_nb.lab.frame import Frame, Pictures
 from hoodie_nb.table.clean_records import earliest_time
-from hoodie_nb.table.file_groups import Commits, base_files, load_file_groups, table_folders
+from hoodie_nb.table.file_groups import Commits, base_files, table_folders
 from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.partitions import load_file_groups
 from hoodie_nb.table.storage import is_remote
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 

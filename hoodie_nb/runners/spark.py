@@ -117,6 +117,7 @@ def write_on_spark(
     `kill` is an injected fault: writer tasks die in the middle of their first attempt. If the tasks
     of `direct` find the index damaged, the batch runs again without its state.
     """
+    work.plan = replace(work.plan, groups=work.plan.groups.listed())
     handled, plan = sys.exception(), work.plan
     try:
         work.statuses = _statuses(batch, plan, live, files, kill)

@@ -49,7 +49,7 @@ def archive(table: TableHandle, events: EventLog, *, dry_run: bool) -> Archived:
         table.reload()
     else:
         settle(coordinator, events)
-        table.groups_to_write()  # refuses lost files: nobody would miss them afterwards
+        table.groups_to_write().listed()  # refuses lost files: nobody would miss them afterwards
     refuse_layout(table)
     with table.timeline.listed_once():
         plan = plan_archive(table, coordinator.prepared.instant_times(), least_only=True)

@@ -74,7 +74,7 @@ def clean(
             raise InvalidConfig(f"{number!r}: give the number to retain as an integer of 1 or more")
     if not dry_run:
         settle(WriteCoordinator(table, events), events)
-        table.groups_to_write()  # refuses lost files: an older slice may be the only copy
+        table.groups_to_write().listed()  # refuses lost files: an older slice may be the only copy
     else:
         table.reload()
     retention = next((Retention(*item) for item in chosen.items()), Retention.of(table.options))

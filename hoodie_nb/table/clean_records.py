@@ -24,8 +24,9 @@ from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.archive_log import archived_records
 from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.clean_plan import CleanPlan, Mark
-from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups, load_file_groups
+from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups
 from hoodie_nb.table.instant import LAYOUT_2
+from hoodie_nb.table.partitions import load_file_groups
 from hoodie_nb.table.storage import META, Storage, java_path, joined
 from hoodie_nb.table.timeline import Instant, State
 

@@ -19,16 +19,16 @@ file. Copies of base files in other folders are not read.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.base_file import first_row
-from hoodie_nb.table.commits import CLUSTER, CommitMetadata, WriteStatus
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.on_demand import updated
 from hoodie_nb.table.schema import PARTITION_PATH
-from hoodie_nb.table.split import refuse_split_timeline
 from hoodie_nb.table.storage import Entry, Storage, joined
-from hoodie_nb.table.timeline import COMMITS, Instant, Listing, Timeline
+from hoodie_nb.table.timeline import COMMITS, Listing, Timeline
 from hoodie_nb.table.walk import walk_folders
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
@@ -121,21 +121,27 @@ class FileSlice:
 class FileGroups:
     """The latest slices by partition path and file id, as of the completed instants.
 
-    `unmarked` are the partitions that have lost their metadata file; `replaced` the file groups
-    that a replacecommit removed, `moved` those whose rows it put into other groups; `strays` are
-    paths and instants of base files of no commit that are newer than the timeline's start.
+    `slices` may list a partition when it is asked for (see `partitions`). `replaced` are the file
+    groups that a replacecommit removed, `moved` those whose rows it put into other groups.
     """
 
     slices: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
     instants: tuple[str, ...] = ()
-    unmarked: tuple[str, ...] = ()
     replaced: Groups = frozenset()
     moved: Groups = frozenset()
-    strays: tuple[tuple[str, str], ...] = ()
 
     def __iter__(self) -> Iterator[FileSlice]:
         for partition in sorted(self.slices):
             yield from (s for _, s in sorted(self.slices[partition].items()))
+
+    def unordered(self) -> Iterator[FileSlice]:
+        """Yield the slices in any order; partitions are listed one after the other."""
+        for slices in self.slices.values():
+            yield from slices.values()
+
+    def listed(self) -> "FileGroups":
+        """Return the view with all partitions listed, which can be sent to other processes."""
+        return replace(self, slices=dict(self.slices))
 
     def partition(self, path: str) -> Mapping[str, FileSlice]:
         """Return the slices of one partition by file id."""
@@ -148,14 +154,14 @@ class FileGroups:
 
         With `staged` the commit is still open: the files are staged, the instants do not change.
         """
-        slices = dict(self.slices)
+        changed: dict[str, Mapping[str, FileSlice]] = {}
         for status in statuses:
             path, file_id, size = status.partition_path, status.file_id, status.bytes_written
             at = status.staged_path if staged else None
             piece = FileSlice(path, file_id, instant_time, status.file_name, size, at)
-            slices[path] = {**slices.get(path, {}), file_id: piece}
+            changed[path] = {**(changed.get(path) or self.partition(path)), file_id: piece}
         instants = self.instants if staged else (*self.instants, instant_time)
-        return replace(self, slices=slices, instants=instants)
+        return replace(self, slices=updated(self.slices, changed), instants=instants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,87 +220,3 @@ def rows_name_folder(
         if row is not None:
             return str(row.column(0)[0].as_py()) == folder
     return True  # no rows: all were deleted
-
-
-def load_file_groups(
-    storage: Storage,
-    timeline: Timeline,
-    *,
-    as_of: str | None = None,
-    partitions: Iterable[str] | None = None,
-) -> FileGroups:
-    """List the table's partitions and return the slices as of `as_of` (17 digits; None: now)."""
-    listing = timeline.listing
-    refuse_split_timeline(storage, timeline.layout)
-    commits = Commits.of(timeline, listing)
-    visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
-    replaced, moved = _replaced(timeline, listing.commits, visible)
-    slices: dict[str, dict[str, FileSlice]] = {}
-    unmarked: list[str] = []
-    strays: list[tuple[str, str]] = []
-    for folder in table_folders(storage, commits, partitions):
-        found = _latest(folder, commits, as_of) if folder.is_partition else {}
-        kept = {
-            file_id: newest[0] if len(newest) == 1 else _named(storage, timeline, newest)
-            for file_id, newest in found.items()
-            if (folder.path, file_id) not in replaced
-        }
-        if kept:
-            slices[folder.path] = kept
-            unmarked += [folder.path] * (not folder.marked)
-        strays += _strays(folder, commits)
-    times = tuple(sorted(visible))
-    return FileGroups(slices, times, tuple(unmarked), replaced, moved, tuple(strays))
-
-
-def _strays(folder: Folder, commits: Commits) -> Iterator[tuple[str, str]]:
-    known = commits.completed | commits.pending
-    for name in filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries)):
-        if name.instant_time > commits.start and name.instant_time not in known:
-            yield joined(folder.path, str(name)), name.instant_time
-
-
-def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, list[FileSlice]]:
-    """Return the newest files of each group: one, unless several have the same instant."""
-    latest: dict[str, list[FileSlice]] = {}
-    for entry, name in base_files(folder.entries, commits):
-        if as_of is not None and name.instant_time > as_of:
-            continue
-        known = latest.setdefault(name.file_id, [])
-        if known and known[0].instant_time < name.instant_time:
-            known.clear()
-        if not known or known[0].instant_time == name.instant_time:
-            where = (folder.path, name.file_id, name.instant_time)
-            known.append(FileSlice(*where, entry.name, entry.size_bytes))
-    return latest
-
-
-def _named(storage: Storage, timeline: Timeline, pieces: Sequence[FileSlice]) -> FileSlice:
-    """Return the one of several files of a group and instant that its commit names."""
-    done = timeline.completed(pieces[0].instant_time)
-    where = timeline.path(done) if done else ""
-    paths: Collection[str] = ()
-    if done is not None:
-        paths = CommitMetadata.parse(timeline.read(done), f"{storage.root}/{where}").paths
-    named = [piece for piece in pieces if piece.path in paths]
-    if len(named) == 1:
-        return named[0]
-    raise InvalidTable(
-        f"{storage.root} has {len(pieces)} base files of one file group and instant, "
-        f"{' and '.join(piece.path for piece in pieces)}, and {len(named) or 'none'} of them in "
-        f"{f'its commit {where}' if done else 'a commit (it was archived)'}: restore what the "
-        "commit wrote from a backup, or move the files with fewer rows out of the table"
-    )
-
-
-def _replaced(
-    timeline: Timeline, commits: Iterable[Instant], visible: Collection[str]
-) -> tuple[Groups, Groups]:
-    """Return the file groups that visible commits replaced, and those that they only moved."""
-    found = dict[tuple[str, str], bool]()
-    for done in commits:
-        if done.action == "replacecommit" and done.requested_time in visible:
-            commit = CommitMetadata.parse(timeline.read(done), timeline.path(done))
-            moves = commit.operation.lower() == CLUSTER
-            found |= {(p, file_id): moves for p, ids in commit.replaced.items() for file_id in ids}
-    return frozenset(found), frozenset(group for group, moves in found.items() if moves)

@@ -4,7 +4,8 @@
 which a value became a key or a folder, may be options of each write. So the table itself is checked
 before the first write: its file ids, the depth of its partitions, and one of its rows, whose key
 and partition path must equal the text that this library would generate. A table that differs can be
-read but not written: an upsert would store its keys again, elsewhere.
+read but not written: an upsert would store its keys again, elsewhere. A few files are looked at;
+the depth of all partitions, before a write creates one: its rows may be in a path of another depth.
 
 *States.* No write is possible while there is a pending commit of an engine that may be alive,
 another engine's plan, an upgrade that was interrupted, a metadata table (dropped later, if the
@@ -19,14 +20,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
 from hoodie_nb.table.base_file import first_row
 from hoodie_nb.table.evolved import LATEST
-from hoodie_nb.table.file_groups import FileGroups
+from hoodie_nb.table.file_groups import FileGroups, FileSlice
 from hoodie_nb.table.keys import partition_paths, record_keys
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
@@ -44,21 +45,29 @@ _HEARTBEAT_MS = 120_000
 
 
 def objection(storage: Storage, config: TableConfig, groups: FileGroups) -> str | None:
-    """Return why an upsert would duplicate or misplace rows of the table; None if it would not."""
-    reason = _other_index(storage, groups) or _other_depth(config, groups)
-    return reason or _other_text(storage, config, groups)
+    """Return why an upsert would duplicate or misplace rows of the table; None if it would not.
+
+    Looks at a few files, of the first partitions.
+    """
+    some = [*itertools.islice(groups.unordered(), _SAMPLED)]
+    levels = other_levels(config, [piece.partition_path for piece in some])
+    return _other_index(storage, groups) or levels or _other_text(storage, config, some)
 
 
 def _other_index(storage: Storage, groups: FileGroups) -> str | None:
-    ids = [piece.file_id for piece in groups]
-    numbered = bool(ids) and all(map(_BUCKET.fullmatch, ids))
+    first = next(groups.unordered(), None)
+    ids = (piece.file_id for piece in groups.unordered())
+    numbered = first is not None and all(map(_BUCKET.fullmatch, ids))  # lists all only if they are
     if numbered or storage.entry(_BUCKET_NODES):
-        return f"uses Hudi's bucket index ({ids[0] if numbered else _BUCKET_NODES})"
+        return (
+            f"uses Hudi's bucket index ({first.file_id if first and numbered else _BUCKET_NODES})"
+        )
     return None
 
 
-def _other_depth(config: TableConfig, groups: FileGroups) -> str | None:
-    for path in groups.slices:
+def other_levels(config: TableConfig, paths: Iterable[str]) -> str | None:
+    """Return why one of the partition paths is none of this table's; None if all may be."""
+    for path in paths:
         if len(path.split("/")) * bool(path) != config.levels:
             columns = ", ".join(config.partition_by) or "none"
             return (
@@ -67,9 +76,9 @@ def _other_depth(config: TableConfig, groups: FileGroups) -> str | None:
     return None
 
 
-def _other_text(storage: Storage, config: TableConfig, groups: FileGroups) -> str | None:
+def _other_text(storage: Storage, config: TableConfig, pieces: Iterable[FileSlice]) -> str | None:
     needed = [*config.record_key, *config.partition_by, PARTITION_PATH, RECORD_KEY]
-    for piece in itertools.islice(groups, _SAMPLED):
+    for piece in pieces:
         with contextlib.suppress(HoodieError):  # unreadable, or an invalid value
             row = first_row(storage.fetch(piece.path), needed)
             if row is None:

@@ -1,7 +1,8 @@
 """An open table: its storage (chosen here), configuration, timeline and file groups.
 
-The view of the file groups is cached between calls. It is listed again whenever the completed
-commits on the timeline have changed, so a commit of another writer is never missed.
+The view of the file groups is cached between calls; it lists a partition when it is asked for. It
+is dropped whenever the completed commits on the timeline have changed, so a commit of another
+writer is never missed.
 """
 
 import functools
@@ -27,17 +28,17 @@ from hoodie_nb.table.file_groups import (
     Commits,
     FileGroups,
     base_files,
-    load_file_groups,
     table_folders,
 )
-from hoodie_nb.table.lost import lost_files, lost_message, note_written, refuse_archived_later
+from hoodie_nb.table.lost import lost_files, note_written
+from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.property_lines import text_of
-from hoodie_nb.table.publish import mark_partition
 from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.split import refuse_split_timeline
 from hoodie_nb.table.storage import META, Storage, joined
 from hoodie_nb.table.timeline import Instant, Listing, Timeline
+from hoodie_nb.table.touched import TouchedPartitions
 
 COMMITS_KEPT = 64
 
@@ -50,10 +51,11 @@ class TableHandle:
         self.clock = clock
         self.config = config
         self.timeline, self.rules = Timeline(storage, clock, config.layout), KeptRules(storage)
-        self._groups = FileGroups()
-        self._listed = self._fits = False
+        self._groups = self.checked_groups = FileGroups()  # checked: what the last write touched
+        self._commits_seen: tuple[Instant, ...] = ()
+        self._listed = self._fits = self._levels_fit = False
         self._start = ""
-        self._complete: FileGroups | None = None
+        self.emit: Callable[..., None] = lambda *_, **__: None
         self.accepts_loss = self.drops_metadata_table = False
         self._commits: dict[str, CommitMetadata] = {}
         self._swept: Listing | None = None
@@ -76,19 +78,22 @@ class TableHandle:
             property_file.restore(self.storage)
         config = properties.load(self.storage)
         self._fits &= config == self.config
+        self._levels_fit &= config == self.config
         self.config = config
         self.timeline.use(self.config.layout)
         if to_write:
             _ = self.options
 
     def file_groups(self) -> FileGroups:
-        """Return the latest slices, listed from disk only if the timeline has changed."""
+        """Return the latest slices, which are listed again only if the timeline has changed."""
         listing = self.timeline.listing
         start = self.timeline.start(listing)  # it also changes with a savepoint
         same = listing.commit_times == self._groups.instants and start == self._start
         if not self._listed or not same:
-            self._groups = load_file_groups(self.storage, self.timeline)
-            self._listed, self._start = True, start
+            partitions = Partitions(self.storage, self.timeline)
+            self._groups, self._start = partitions.on_demand(), start
+            self._touched, self._listed = TouchedPartitions(self, partitions), True
+        self._commits_seen = listing.commits
         return self._groups
 
     def refuse_split_timeline(self) -> None:
@@ -105,33 +110,38 @@ class TableHandle:
         Raises InvalidTable, and drops nothing, if the table cannot be written.
         """
         if self.drops_metadata_table:
-            self._refuse_unfit()
+            self.refuse_unfit(self.file_groups(), whole=True)
             metadata_table.drop(self.storage)
             self.reload()
 
     def make_writable(self, emit: Callable[..., None]) -> None:
-        """Raise InvalidTable if a write would damage the table; restore lost metadata files.
+        """Raise InvalidTable if any write would damage the table; `emit` is for events of checks.
 
-        Java reads no rows in a partition without its metadata file.
+        The partitions are checked when the write touches them.
         """
-        groups = self._refuse_unfit()
+        self.emit = emit
+        self.refuse_unfit(self.file_groups(), whole=not self.config.levels)
         self.rules.complete(self.config)
-        for folder in groups.unmarked:
-            oldest = min(piece.instant_time for piece in groups.partition(folder).values())
-            if mark_partition(self.storage, folder, oldest):
-                emit("partition_metadata_restored", partition=folder)
+        self._touched.restore()
 
-    def _refuse_unfit(self) -> FileGroups:
-        groups = self.file_groups()
-        why = None if self._fits else foreign.objection(self.storage, self.config, groups)
+    def refuse_unfit(self, groups: FileGroups, *, whole: bool) -> None:
+        """Raise InvalidTable for another engine's layout: of some partitions, or the whole table.
+
+        A table that fits is not looked at again.
+        """
+        if self._fits and (self._levels_fit or not whole):
+            return
+        why = foreign.objection(self.storage, self.config, groups)
+        if whole:
+            why = why or foreign.other_levels(self.config, groups.slices)
         if why:
             raise InvalidTable(
                 f"{self.storage.root} {why}: write it with the engine that created it"
             )
         if not groups.instants:
             self._refuse_uncommitted()
-        self._fits = bool(groups.slices)
-        return groups
+        self._fits = next(groups.unordered(), None) is not None
+        self._levels_fit = whole and self._fits
 
     def _refuse_uncommitted(self) -> None:
         """Raise InvalidTable if files would count as archived after a first commit."""
@@ -165,37 +175,28 @@ class TableHandle:
         return self._groups
 
     def groups_to_write(self) -> FileGroups:
-        """Return the latest slices; InvalidTable if a file that a commit wrote is lost."""
+        """Return the latest slices; InvalidTable when a damaged partition is asked for."""
         groups = self.file_groups()
-        if groups is not self._complete and not self.accepts_loss:
-            lost = self.lost_files()
-            if lost:
-                self._listed = False  # the file may be restored
-                raise InvalidTable(lost_message(self.storage.root, lost, groups))
-            refuse_archived_later(self)
-            self._complete = groups
-        return groups
+        self.checked_groups = self._touched.view(groups, self._commits_seen)
+        return self.checked_groups
 
     def lost_files(self) -> list[tuple[str, BaseFileName]]:
         """Return folder and name of base files that commits wrote and that are missing."""
-        commits = self.timeline.completed_commits()
-        return lost_files(self.storage.root, self.file_groups(), commits, self.commit_metadata)
+        groups, read = self.file_groups(), self.commit_metadata
+        return lost_files(self.storage.root, groups, self._commits_seen, read)
 
     def remember(self, instant_time: str, statuses: Sequence[WriteStatus]) -> None:
         """Cache the view after a commit of this process."""
-        complete = self._groups is self._complete
         note_written(self.storage.root, instant_time, [status.path for status in statuses])
         self._groups = self._groups.with_commit(instant_time, statuses)
         self._start = self._start or instant_time
-        self._complete = self._groups if complete else None
 
     def keep_groups(self, before: tuple[str, ...]) -> None:
         """Keep the cached view after archiving, if it was that of the commits `before`."""
         if self._groups.instants == before:
-            complete, listing = self._groups is self._complete, self.timeline.listing
+            listing = self.timeline.listing
             self._groups = replace(self._groups, instants=listing.commit_times)
             self._start = self.timeline.start(listing)
-            self._complete = self._groups if complete else None
 
     def commit_metadata(self, instant: Instant, *, keep: bool = True) -> CommitMetadata:
         """Return what a completed commit wrote; the last `COMMITS_KEPT` are decoded once."""

@@ -27,6 +27,7 @@ partition value `..`; here the batch is refused.
 import contextlib
 import datetime
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Collection
@@ -267,13 +268,13 @@ def ignores_case(storage: Storage) -> bool:
 
 
 def refuse_colliding_folders(
-    storage: Storage, partitions: Collection[str], written: Collection[str]
+    storage: Storage, written: Collection[str], *partitions: Collection[str]
 ) -> None:
     """Raise InvalidInput if a new partition's folder would be that of another partition."""
-    new = [path for path in sorted(written) if path not in partitions]
+    new = [path for path in sorted(written) if not any(path in known for known in partitions)]
     if not new or not ignores_case(storage):
         return
-    known = {_alike(path): path for path in partitions}
+    known = {_alike(path): path for path in itertools.chain(*partitions)}
     for path in new:
         other = known.setdefault(_alike(path), path)
         if other != path:

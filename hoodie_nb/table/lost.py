@@ -2,10 +2,11 @@
 
 *Base files.* A write builds on the newest slice of each file group. If that file is gone (deleted
 by hand, a lost disk block), the previous slice looks like the newest, and the next version of the
-group would permanently lack the rows of the lost file. So each write compares the listing with the
-commits of the active timeline: the slice of a group must be the very file that the newest commit
-wrote for it, unless the group was replaced. Hudi's cleaner never removes the newest slice of a live
-group, and instants that were rolled back or restored are no longer on the timeline.
+group would permanently lack the rows of the lost file. So each write compares the partitions that
+it touches with the commits of the active timeline (see `touched`): the slice of a group must be the
+very file that the newest commit wrote for it, unless the group was replaced. Hudi's cleaner never
+removes the newest slice of a live group, and instants that were rolled back or restored are no
+longer on the timeline.
 
 *Completed files.* A pending instant is rolled back, and a base file that no commit names should be
 deleted. Both would be wrong if the instant was completed and only its completed file is lost: its
@@ -56,7 +57,7 @@ class Written:
     """The newest base file that the commits read so far wrote for each file group."""
 
     commits: set[str] = field(default_factory=set)
-    files: dict[Group, BaseFileName] = field(default_factory=dict)
+    files: dict[str, dict[str, BaseFileName]] = field(default_factory=dict)  # by partition
 
     def add(self, instant_time: str, paths: Iterable[str]) -> None:
         """Add the base files of a commit."""
@@ -64,18 +65,25 @@ class Written:
         for path in paths:
             folder, _, file_name = path.rpartition("/")
             name = BaseFileName.parse(file_name)
-            known = None if name is None else self.files.get((folder, name.file_id))
-            if name is not None and (known is None or known.instant_time < name.instant_time):
-                self.files[folder, name.file_id] = name
+            if name is not None:
+                newest = self.files.setdefault(folder, {})
+                known = newest.get(name.file_id)
+                if known is None or known.instant_time < name.instant_time:
+                    newest[name.file_id] = name
 
-    def missing(self, groups: FileGroups) -> list[tuple[str, BaseFileName]]:
-        """Return folder and name of each file that is not the slice of its group."""
+    def missing(self, groups: FileGroups, where: str | None) -> list[tuple[str, BaseFileName]]:
+        """Return folder and name of each file, `where` or anywhere, that is not its group's slice.
+
+        All partitions are listed if `where` is None.
+        """
         found = []
-        for (folder, file_id), name in self.files.items():
-            piece = groups.partition(folder).get(file_id)
-            other = piece is None or piece.file_name != str(name)
-            if other and (folder, file_id) not in groups.replaced:
-                found.append((folder, name))
+        for folder in self.files if where is None else self.files.keys() & {where}:
+            slices = groups.partition(folder)
+            for file_id, name in self.files[folder].items():
+                piece = slices.get(file_id)
+                other = piece is None or piece.file_name != str(name)
+                if other and (folder, file_id) not in groups.replaced:
+                    found.append((folder, name))
         return found
 
 
@@ -87,8 +95,12 @@ def lost_files(
     groups: FileGroups,
     commits: Iterable[Instant],
     read: Callable[[Instant], CommitMetadata],
+    where: str | None = None,
 ) -> list[tuple[str, BaseFileName]]:
-    """Return folder and name of the base files that `commits` wrote and `groups` does not have."""
+    """Return folder and name of the base files that `commits` wrote and `groups` does not have.
+
+    Only those in the partition `where`, if it is given.
+    """
     listed = [i for i in commits if i.requested_time in groups.instants]
     for written in (_written.setdefault(root, Written()), Written()):
         for instant in listed:
@@ -96,11 +108,12 @@ def lost_files(
                 written.add(instant.requested_time, read(instant).paths)
         _written[root] = written
         _written.move_to_end(root)
-        if not written.missing(groups):
+        found = written.missing(groups, where)
+        if not found:
             break  # else commits were removed, or the table was replaced: read all again
     while len(_written) > _TABLES:
         _written.popitem(last=False)
-    return sorted(written.missing(groups), key=str)
+    return sorted(found, key=str)
 
 
 def note_written(root: str, instant_time: str, paths: Iterable[str]) -> None:
@@ -166,14 +179,15 @@ def vanished(table: TableHandle, pending: Instant) -> tuple[str, str] | None:
     )
 
 
-def refuse_archived_later(table: TableHandle) -> None:
+def refuse_archived_later(table: TableHandle, strays: Sequence[tuple[str, str]]) -> None:
     """Raise InvalidTable if files of archived commits do not count, as the timeline's start is old.
 
+    `strays` are paths and instants of files of no commit that are newer than the start.
     Hudi can archive commits that are newer than a savepoint's. If the savepoint is deleted, its
     commit is the start of the timeline until the next archiving, and every engine ignores them.
     """
-    start, strays = table.timeline.start(table.timeline.listing), table.file_groups().strays
-    if not start or not strays or not table.timeline.archived():
+    start = table.timeline.start(table.timeline.listing) if strays else ""
+    if not start or not table.timeline.archived():
         return
     times = {time17: path for path, time17 in reversed(strays)}
     for time17, path in sorted(times.items()):

@@ -21,12 +21,12 @@ from hoodie_nb.table.file_groups import (
     Commits,
     FileGroups,
     FileSlice,
-    load_file_groups,
     table_folders,
 )
 from hoodie_nb.table.filters import RowFilter
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.keys import partition_values
+from hoodie_nb.table.partitions import load_file_groups
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import META_COLUMNS
 from hoodie_nb.table.timeline import steadily

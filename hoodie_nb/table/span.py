@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode
 from hoodie_nb.table.clean_records import earliest_hint
-from hoodie_nb.table.file_groups import BaseFileName, FileGroups, FileSlice, load_file_groups
+from hoodie_nb.table.file_groups import BaseFileName, FileGroups, FileSlice
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.partitions import load_file_groups
 from hoodie_nb.table.read import parse_time, slices_as_of
 from hoodie_nb.table.restore_plan import refuse_undone
 from hoodie_nb.table.storage import joined

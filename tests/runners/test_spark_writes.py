@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from core.tables import hudi_rows, schema_of, without_meta
 
 import hoodie_nb as hn
-from hoodie_nb.errors import InvalidInput
+from hoodie_nb.errors import InvalidInput, InvalidTable
 
 pytestmark = pytest.mark.spark
 
@@ -75,3 +76,15 @@ def test_doubles_of_a_dataframe_are_converted_or_refused(spark, table):
     with pytest.raises(InvalidInput, match=r"'v' .* 6\.5 of type double"):
         table.upsert(frame(spark, {**row("b", "x", 6), "v": 6.5}))
     assert found(table)["x", "b"] == 5
+
+
+def test_a_lost_file_is_named_before_the_tasks_start(spark, table):
+    """Tasks get all partitions listed and checked, also those that the rows do not touch."""
+    (lost,) = Path(table.path, "y").glob("*.parquet")
+    kept = lost.read_bytes()
+    lost.unlink()
+    with pytest.raises(InvalidTable, match=f"^[^:]*{lost.name}, written by commit"):
+        hn.Table.open(table.path).upsert(frame(spark, row("a", "x", 7)))
+    lost.write_bytes(kept)
+    table.upsert(frame(spark, row("a", "x", 7)))
+    assert found(table) == {("x", "a"): 7, ("x", "b"): 5, ("y", "c"): 5}

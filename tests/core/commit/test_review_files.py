@@ -218,10 +218,10 @@ def test_partitions_that_would_share_a_folder_are_refused(tmp_path: Path, pair) 
     deaf, plain = Deaf(tmp_path), LocalStorage(tmp_path)
     for known, written in ((pair[:1], pair[1:]), ((), pair), (("x",), pair)):
         with pytest.raises(InvalidInput, match="are one folder"):
-            refuse_colliding_folders(deaf, known, written)
-        refuse_colliding_folders(plain, known, written)
+            refuse_colliding_folders(deaf, written, known)
+        refuse_colliding_folders(plain, written, known)
     refuse_colliding_folders(deaf, pair, pair)
-    refuse_colliding_folders(deaf, ("x", "y"), ("x", "z"))
+    refuse_colliding_folders(deaf, ("x", "z"), ("x", "y"))
 
 
 def test_a_write_asks_for_partitions_that_would_share_a_folder(tmp_path: Path, monkeypatch) -> None:

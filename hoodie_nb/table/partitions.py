@@ -1,0 +1,194 @@
+"""The partitions of a table, each listed when it is first asked for.
+
+A write into some partitions of a large table lists only these. What is seen of a partition later is
+what the timeline of the first look shows: files of newer commits do not count. The writer that
+looks holds the lock, and cleans keep the newest files, so those of that time are still there.
+
+On a case-insensitive file system two names can be one folder, so all partitions are listed first.
+"""
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.commits import CLUSTER, CommitMetadata
+from hoodie_nb.table.file_groups import (
+    BaseFileName,
+    Commits,
+    FileGroups,
+    FileSlice,
+    Folder,
+    Groups,
+    base_files,
+    table_folders,
+)
+from hoodie_nb.table.keys import ignores_case
+from hoodie_nb.table.on_demand import OnDemand
+from hoodie_nb.table.split import refuse_split_timeline
+from hoodie_nb.table.storage import Storage, is_remote, joined
+from hoodie_nb.table.timeline import Instant, Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What a folder has: the latest slices by file id, and its strays.
+
+    These are paths and instants of base files of no commit that are newer than the timeline's
+    start.
+    """
+
+    slices: Mapping[str, FileSlice] = field(default_factory=dict)
+    strays: tuple[tuple[str, str], ...] = ()
+
+
+class Partitions:
+    """The partitions as of the timeline's listing now, and of `as_of` (17 digits; None: now).
+
+    `unmarked` are those listed so far that have lost their metadata file, each with the oldest
+    instant of its slices.
+    """
+
+    def __init__(self, storage: Storage, timeline: Timeline, as_of: str | None = None) -> None:
+        listing = timeline.listing
+        refuse_split_timeline(storage, timeline.layout)
+        self._storage, self._timeline, self._as_of = storage, timeline, as_of
+        self._commits = commits = Commits.of(timeline, listing)
+        visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
+        self._times = tuple(sorted(visible))
+        self._replaced, self._moved = _replaced(timeline, listing.commits, visible)
+        self.unmarked = dict[str, str]()
+        self._known, self._paths = dict[str, Partition](), list[str]()
+        self._lock = threading.RLock()
+        self._walk, self._whole = table_folders(storage, commits), False
+
+    def on_demand(self) -> FileGroups:
+        """Return the file groups; a partition is listed when it is asked for."""
+        if not is_remote(self._storage.root) and ignores_case(self._storage):
+            return self.listed()
+        return self._groups(OnDemand(lambda path: self._find(path).slices, self._with_slices))
+
+    def listed(self, paths: Iterable[str] | None = None) -> FileGroups:
+        """Return the file groups of these partitions (None: of all), listed now."""
+        found = {path: seen.slices for path, seen in self.seen(paths).items() if seen.slices}
+        return self._groups(found)
+
+    def seen(self, paths: Iterable[str] | None = None) -> dict[str, Partition]:
+        """Return these partitions (None: all) by path, empty ones included."""
+        if paths is None:
+            while self._list_next():
+                pass
+            return dict(self._known)
+        return {path: self._find(path) for path in paths}
+
+    def _groups(self, slices: Mapping[str, Mapping[str, FileSlice]]) -> FileGroups:
+        return FileGroups(slices, self._times, self._replaced, self._moved)
+
+    def _find(self, path: str) -> Partition:
+        with self._lock:
+            if path not in self._known and not self._whole:
+                folders = table_folders(self._storage, self._commits, [path])
+                self._note(path, next(map(self._seen, folders), Partition()))
+            return self._known.get(path) or Partition()
+
+    def _with_slices(self) -> Iterator[str]:
+        """Yield the paths of the partitions with slices; those not known are listed meanwhile."""
+        at = 0
+        while at < len(self._paths) or self._list_next():
+            if self._known[self._paths[at]].slices:
+                yield self._paths[at]
+            at += 1
+
+    def _list_next(self) -> bool:
+        """List the next partition that is not known; False if there is none."""
+        with self._lock:
+            try:
+                for folder in self._walk:
+                    if folder.path not in self._known:
+                        self._note(folder.path, self._seen(folder))
+                        return True
+            except BaseException:
+                self._walk = table_folders(self._storage, self._commits)
+                raise
+            self._whole = True
+            return False
+
+    def _note(self, path: str, partition: Partition) -> None:
+        self._known[path] = partition
+        self._paths.append(path)
+
+    def _seen(self, folder: Folder) -> Partition:
+        found = _latest(folder, self._commits, self._as_of) if folder.is_partition else {}
+        kept = {
+            file_id: newest[0] if len(newest) == 1 else self._named(newest)
+            for file_id, newest in found.items()
+            if (folder.path, file_id) not in self._replaced
+        }
+        if kept and not folder.marked:
+            self.unmarked[folder.path] = min(piece.instant_time for piece in kept.values())
+        return Partition(kept, tuple(_strays(folder, self._commits)))
+
+    def _named(self, pieces: Sequence[FileSlice]) -> FileSlice:
+        """Return the one of several files of a group and instant that its commit names."""
+        storage, timeline = self._storage, self._timeline
+        done = timeline.completed(pieces[0].instant_time)
+        where = timeline.path(done) if done else ""
+        paths: Collection[str] = ()
+        if done is not None:
+            paths = CommitMetadata.parse(timeline.read(done), f"{storage.root}/{where}").paths
+        named = [piece for piece in pieces if piece.path in paths]
+        if len(named) == 1:
+            return named[0]
+        files, commit = " and ".join(p.path for p in pieces), f"its commit {where}"
+        raise InvalidTable(
+            f"{storage.root} has {len(pieces)} base files of one file group and instant, "
+            f"{files}, and {len(named) or 'none'} of them in "
+            f"{commit if done else 'a commit (it was archived)'}: restore what the commit wrote "
+            "from a backup, or move the files with fewer rows out of the table"
+        )
+
+
+def load_file_groups(
+    storage: Storage,
+    timeline: Timeline,
+    *,
+    as_of: str | None = None,
+    partitions: Iterable[str] | None = None,
+) -> FileGroups:
+    """List the table's partitions and return the slices as of `as_of` (17 digits; None: now)."""
+    return Partitions(storage, timeline, as_of).listed(partitions)
+
+
+def _strays(folder: Folder, commits: Commits) -> Iterator[tuple[str, str]]:
+    known = commits.completed | commits.pending
+    for name in filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries)):
+        if name.instant_time > commits.start and name.instant_time not in known:
+            yield joined(folder.path, str(name)), name.instant_time
+
+
+def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, list[FileSlice]]:
+    """Return the newest files of each group: one, unless several have the same instant."""
+    latest: dict[str, list[FileSlice]] = {}
+    for entry, name in base_files(folder.entries, commits):
+        if as_of is not None and name.instant_time > as_of:
+            continue
+        known = latest.setdefault(name.file_id, [])
+        if known and known[0].instant_time < name.instant_time:
+            known.clear()
+        if not known or known[0].instant_time == name.instant_time:
+            where = (folder.path, name.file_id, name.instant_time)
+            known.append(FileSlice(*where, entry.name, entry.size_bytes))
+    return latest
+
+
+def _replaced(
+    timeline: Timeline, commits: Iterable[Instant], visible: Collection[str]
+) -> tuple[Groups, Groups]:
+    """Return the file groups that visible commits replaced, and those that they only moved."""
+    found = dict[tuple[str, str], bool]()
+    for done in commits:
+        if done.action == "replacecommit" and done.requested_time in visible:
+            commit = CommitMetadata.parse(timeline.read(done), timeline.path(done))
+            moves = commit.operation.lower() == CLUSTER
+            found |= {(p, file_id): moves for p, ids in commit.replaced.items() for file_id in ids}
+    return frozenset(found), frozenset(group for group, moves in found.items() if moves)

@@ -1,0 +1,84 @@
+"""The partitions that a write touches: each is checked when the write first asks for it.
+
+*Refused* is what the write would make permanent or wrong: a lost base file, whose rows the next
+version of its group would lack (see `lost`); files of a commit that was archived too early; and,
+before a write creates a partition, a partition at another level, which may have the rows of the new
+one. A metadata file that is gone is restored in all partitions that were listed: Java reads no rows
+of a partition without it.
+
+What is wrong in other partitions is found when a write touches these, by whatever asks for all of
+them (an overwrite of the table, a condition, global keys, Spark tasks, a compaction), by archiving,
+and by `fsck`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.file_groups import FileGroups, FileSlice
+from hoodie_nb.table.lost import lost_files, lost_message, refuse_archived_later
+from hoodie_nb.table.on_demand import OnDemand
+from hoodie_nb.table.partitions import Partitions
+from hoodie_nb.table.publish import mark_partition
+
+if TYPE_CHECKING:
+    from hoodie_nb.table.handle import TableHandle
+    from hoodie_nb.table.timeline import Instant
+
+
+class TouchedPartitions:
+    """The checks of one listing of a table; each partition is checked once."""
+
+    def __init__(self, table: TableHandle, partitions: Partitions) -> None:
+        self._table, self._partitions = table, partitions
+        self._lock, self._done, self._all_done = threading.RLock(), set[str](), False
+
+    def view(self, groups: FileGroups, commits: Sequence[Instant]) -> FileGroups:
+        """Return a view that raises InvalidTable when a damaged partition is asked for.
+
+        `commits` are those on the timeline that `groups` shows.
+        """
+
+        def find(path: str) -> Mapping[str, FileSlice] | None:
+            self._check(groups, commits, path)
+            return groups.slices.get(path)
+
+        def names() -> Iterable[str]:
+            self._check(groups, commits)
+            return groups.slices
+
+        return replace(groups, slices=OnDemand(find, names))
+
+    def _check(
+        self, groups: FileGroups, commits: Sequence[Instant], path: str | None = None
+    ) -> None:
+        """Check a partition, or all; what is missing may be restored, so it is listed again."""
+        with self._lock:
+            if self._all_done or path in self._done:
+                return
+            table, seen = self._table, self._partitions.seen(None if path is None else [path])
+            if path is None or path not in groups.slices:
+                table.refuse_unfit(groups, whole=True)
+            if not table.accepts_loss:
+                root = table.storage.root
+                lost = lost_files(root, groups, commits, table.commit_metadata, path)
+                if lost:
+                    table.forget_file_groups()
+                    raise InvalidTable(lost_message(root, lost, groups))
+                refuse_archived_later(table, [s for p in seen.values() for s in p.strays])
+                self._all_done = path is None
+                self._done |= set() if path is None else {path}
+            self.restore()
+
+    def restore(self) -> None:
+        """Write the metadata files that were missing in partitions listed so far."""
+        with self._lock:
+            unmarked = self._partitions.unmarked
+            for folder, oldest in sorted(unmarked.items()):
+                if mark_partition(self._table.storage, folder, oldest):
+                    self._table.emit("partition_metadata_restored", partition=folder)
+                del unmarked[folder]
