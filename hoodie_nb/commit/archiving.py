@@ -2,7 +2,7 @@
 
 *Work flow*: plan → delete the files of no commit that would be older than the timeline → add the
 instants to the archive, durably → delete their requested and inflight files → delete their
-completed files, oldest first.
+completed files, oldest first → merge files of the archive, if there are many.
 
 *Semantics*: automatic after each commit (`hoodie.archive.automatic`), after the clean, under the
 lock that is held anyway. It never fails the commit: an error is an event, and a later commit tries
@@ -13,18 +13,22 @@ that has lost its requested and inflight files is still completed; the other ord
 look unfinished. The oldest completed file goes first, so that no commit is missing between others:
 its rows would be hidden. What a crash has left is archived next time, and is not added twice.
 
-**Caveats**: only layout 1 (table version 6). *Source:* TimelineArchiverV1, HUDI-7207.
+*Source:* TimelineArchiverV1 and V2, HUDI-7207.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.cleaning import clean_after_commit
-from hoodie_nb.errors import HoodieError, InvalidConfig
-from hoodie_nb.table.archive_log import Record, append, record_of
+from hoodie_nb.errors import HoodieError
+from hoodie_nb.table.archive_log import LogArchive
+from hoodie_nb.table.archive_lsm import LsmArchive
 from hoodie_nb.table.archive_plan import ArchivePlan, plan_archive
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.table.instant import Contents, Instant
 
 Emit = Callable[..., None]
 
@@ -39,7 +43,7 @@ def archive_after_commit(table: TableHandle, prepared: Collection[str], emit: Em
     """Archive by the table's options, if enough commits have completed since the last time."""
     try:
         with table.timeline.listed_once():
-            automatic = table.options.archive_automatic and can_archive(table)
+            automatic = table.options.archive_automatic
             if automatic and len(table.timeline.listing.commits) >= table.archive_at:
                 options = table.options
                 pause = len(table.timeline.listing.commits) + options.keep_max - options.keep_min
@@ -52,18 +56,21 @@ def archive_after_commit(table: TableHandle, prepared: Collection[str], emit: Em
         emit("archive_postponed", why=str(error))
 
 
-def can_archive(table: TableHandle) -> bool:
-    """Whether this library can write the archive of the table's layout."""
-    return table.timeline.layout.number == 1
+class _Archive(Protocol):
+    """The archive of a layout: `LogArchive` or `LsmArchive`."""
+
+    def add(self, instants: Sequence[Instant], read: Callable[[Instant], Contents]) -> None:
+        """Add instants, oldest first, durably, each once."""
+
+    def tidy(self) -> None:
+        """Merge its files if there are many."""
 
 
-def refuse_layout(table: TableHandle) -> None:
-    """Raise InvalidConfig if the archive of the table's layout cannot be written."""
-    if not can_archive(table):
-        raise InvalidConfig(
-            f"{table.storage.root} is a table of version {table.config.version}: only the "
-            "timeline of version 6 can be archived by this library; Java Hudi archives the others"
-        )
+def _archive_of(table: TableHandle) -> _Archive:
+    storage, layout = table.storage, table.timeline.layout
+    if layout.number == 1:
+        return LogArchive(storage, layout.archive, table.options.archive_batch)
+    return LsmArchive(storage, layout.archive)
 
 
 def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
@@ -80,13 +87,13 @@ def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
     for folder in sorted({path.rpartition("/")[0] for path in plan.orphans}):
         storage.sync_folder(folder)
     failpoints.hit("archive.orphans.post")
-    files = [timeline.files(instant) for instant in plan.instants]
-    records = [record for states in files for record in _records(table, states)]
-    append(storage, timeline.layout.archive, records, table.options.archive_batch)
+    to = _archive_of(table)
+    to.add(plan.instants, partial(_contents, table))
     failpoints.hit("archive.log.post")
-    timeline.drop([file for states in files for file in states])
+    timeline.drop([file for instant in plan.instants for file in timeline.files(instant)])
     table.keep_groups(before.commit_times)
     failpoints.hit("archive.completed.post")
+    to.tidy()
     emit(
         "instants_archived",
         instants=len(plan.instants),
@@ -95,12 +102,8 @@ def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
     )
 
 
-def _records(table: TableHandle, files: Sequence[Instant]) -> Iterator[Record]:
-    """Yield the records of an instant's files; a clean that is inflight has its plan, too."""
-    plan = b""
-    for file in files:
-        where = f"{table.storage.root}/{table.timeline.path(file)}"
-        content = table.timeline.read(file)
-        if file.action == "clean" and file.state is State.REQUESTED:
-            plan = content
-        yield record_of(file, plan if file.state is State.INFLIGHT and plan else content, where)
+def _contents(table: TableHandle, instant: Instant) -> Contents:
+    """Return the files of an instant, with completion times, and what is in them."""
+    timeline, files = table.timeline, table.timeline.files(instant)
+    done = (replace(file, completion_time=timeline.completion_time(file)) for file in files)
+    return [(i, timeline.read(file)) for i, file in zip(done, files, strict=True)]

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from hoodie_nb.commit.archiving import archive as execute
-from hoodie_nb.commit.archiving import refuse_layout
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
@@ -50,7 +49,6 @@ def archive(table: TableHandle, events: EventLog, *, dry_run: bool) -> Archived:
     else:
         settle(coordinator, events)
         table.groups_to_write().listed()  # refuses lost files: nobody would miss them afterwards
-    refuse_layout(table)
     with table.timeline.listed_once():
         plan = plan_archive(table, coordinator.prepared.instant_times(), least_only=True)
         if not dry_run:

@@ -21,7 +21,7 @@ import io
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -30,7 +30,7 @@ import fastavro
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.avro_file import MAGIC as AVRO
 from hoodie_nb.table.avro_file import decode
-from hoodie_nb.table.instant import Instant, State
+from hoodie_nb.table.instant import LAYOUT_1, Contents, Instant, State
 from hoodie_nb.table.storage import Storage, read_bytes
 
 _MAGIC = b"#HUDI#"
@@ -62,6 +62,30 @@ def _schema_text() -> str:
 @functools.lru_cache(maxsize=4)
 def _parsed(text: str) -> Any:  # noqa: ANN401 -- fastavro's schema
     return fastavro.parse_schema(json.loads(text))
+
+
+class LogArchive:
+    """The archive of a table of layout 1, for its writer, who holds the table's lock."""
+
+    def __init__(self, storage: Storage, folder: str, batch: int) -> None:
+        self._storage, self._folder, self._batch = storage, folder, batch
+
+    def add(self, instants: Sequence[Instant], read: Callable[[Instant], Contents]) -> None:
+        """Add instants, oldest first, durably; `read` returns their files."""
+        records = [record for instant in instants for record in self._records(read(instant))]
+        append(self._storage, self._folder, records, self._batch)
+
+    def tidy(self) -> None:
+        """Do nothing: a new file is begun when one is large."""
+
+    def _records(self, files: Contents) -> Iterator[Record]:
+        """Yield the records of an instant's files; a clean that is inflight has its plan, too."""
+        plan = b""
+        for file, content in files:
+            if file.action == "clean" and file.state is State.REQUESTED:
+                plan = content
+            where = f"{self._storage.root}/{LAYOUT_1.path(file)}"
+            yield record_of(file, plan if file.state is State.INFLIGHT and plan else content, where)
 
 
 def record_of(instant: Instant, content: bytes, where: str) -> Record:

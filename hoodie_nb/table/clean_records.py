@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.archive_log import archived_records
+from hoodie_nb.table.archive_lsm import archived_actions
 from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.clean_plan import CleanPlan, Mark
 from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups
-from hoodie_nb.table.instant import LAYOUT_2
+from hoodie_nb.table.instant import LAYOUT_1, LAYOUT_2
 from hoodie_nb.table.partitions import load_file_groups
 from hoodie_nb.table.storage import META, Storage, java_path, joined
 from hoodie_nb.table.timeline import Instant, State
@@ -237,12 +238,14 @@ def _is_gone(now: FileGroups, folder: str, file_id: str) -> bool:
 
 def _was_cleaned(table: TableHandle) -> bool:
     """Whether there is, or was archived, a clean; also if it is not known."""
-    if any(_cleans(table, State.COMPLETED)) or table.storage.file_names(LAYOUT_2.archive):
-        return True
+    folders = {table.timeline.layout.archive, LAYOUT_1.archive, LAYOUT_2.archive}
     try:
-        records = archived_records(table.storage, table.timeline.layout.archive)
-        return any(record["actionType"] == "clean" for record in records)
-    except ValueError:
+        return any(_cleans(table, State.COMPLETED)) or any(
+            "clean" in archived_actions(table.storage, folder)
+            or any(r["actionType"] == "clean" for r in archived_records(table.storage, folder))
+            for folder in folders
+        )
+    except (OSError, ValueError):
         return True
 
 

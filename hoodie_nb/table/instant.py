@@ -17,7 +17,7 @@ and completed as `replacecommit`; here it has the second name in every state, as
 
 import operator
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -100,6 +100,13 @@ class Layout:
         """Return the path of the instant's file, relative to the table's root."""
         return f"{self.folder}/{self.file_name(instant)}"
 
+    def earlier(self, instant: Instant) -> list[Instant]:
+        """Return what an instant was before it completed, by each name of its action."""
+        time17, action = instant.requested_time, instant.action
+        names = (action, "clustering") if action == "replacecommit" else (action,)
+        states = (State.REQUESTED, State.INFLIGHT)
+        return [Instant(time17, name, state) for state in states for name in names]
+
     def parse(self, name: str) -> Instant | None:
         """Return the instant of a file name; None if it is not the name of an instant.
 
@@ -116,6 +123,7 @@ class Layout:
 
 LAYOUT_1 = Layout(1, META, f"{META}/archived")
 LAYOUT_2 = Layout(2, f"{META}/timeline", f"{META}/timeline/history")
+Contents = Sequence[tuple[Instant, bytes]]  # of an instant: its files, the completed one last
 _KEY = operator.attrgetter("requested_time", "action")
 
 

@@ -239,20 +239,15 @@ class Timeline:
 
     def remove(self, instant: Instant) -> None:
         """Remove a pending instant from the timeline: inflight first, then requested."""
-        for state in (State.INFLIGHT, State.REQUESTED):
-            path = self.path(Instant(instant.requested_time, instant.action, state))
-            self._storage.remove(path)
-            if instant.action == "replacecommit":
-                self._storage.remove(path.replace(instant.action, "clustering"))
+        for earlier in reversed(self.layout.earlier(instant)):
+            self._storage.remove(self.path(earlier))
         self.forget()
         self._storage.sync_folder(self.layout.folder)
 
     def files(self, instant: Instant) -> list[Instant]:
         """Return a completed instant in each state of which there is a file, the completed last."""
-        done = replace(instant, completion_time=self.completion_time(instant))
-        states = (State.REQUESTED, State.INFLIGHT)
-        earlier = (replace(instant, state=state, completion_time=None) for state in states)
-        return [i for i in earlier if self.layout.file_name(i) in self.listing.names] + [done]
+        earlier = self.layout.earlier(instant)
+        return [i for i in earlier if self.layout.file_name(i) in self.listing.names] + [instant]
 
     def drop(self, files: Sequence[Instant]) -> None:
         """Delete files of archived instants: requested and inflight, then completed, oldest first.

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow.parquet as pq
 from tables import timeline_names
 
+from hoodie_nb import failpoints
 from hoodie_nb.table.archive_log import append, record_of
 from hoodie_nb.table.instant import Instant, State
 from hoodie_nb.table.local_storage import LocalStorage
@@ -46,16 +48,47 @@ def records(root: Path | str) -> list[dict[str, Any]]:
     return found
 
 
+def lsm_rows(root: Path | str) -> list[dict[str, Any]]:
+    """Return the rows of the archive's Parquet files that its manifest names, by time."""
+    found = []
+    folder = Path(root, ".hoodie/timeline/history")
+    for name, size in listed(root).items():
+        assert (folder / name).stat().st_size == size
+        rows = pq.read_table(folder / name).to_pylist()
+        times = [row["instantTime"] for row in rows]
+        assert name.split("_")[:2] == [min(times), max(times)]
+        found += rows
+    return sorted(found, key=lambda row: row["instantTime"])
+
+
+def listed(root: Path | str) -> dict[str, int]:
+    """Return the names and sizes of the Parquet files in the current manifest of the archive."""
+    folder = Path(root, ".hoodie/timeline/history")
+    number = folder / "_version_"
+    if not number.exists():
+        return {}
+    files = json.loads((folder / f"manifest_{number.read_text()}").read_text())["files"]
+    return {file["fileName"]: file["fileLen"] for file in files}
+
+
 def archived(root: Path | str, action: str = "commit") -> list[str]:
     """Return the times of the archived completed instants of an action; each must be there once."""
     names = [(r["commitTime"], r["actionType"], r["actionState"]) for r in records(root)]
+    names += [(r["instantTime"], r["action"], "COMPLETED") for r in lsm_rows(root)]
     assert len(names) == len({*names})
     return [time for time, kind, state in names if (kind, state) == (action, "COMPLETED")]
 
 
 def active(root: Path | str, action: str = "commit") -> list[str]:
     """Return the times of the completed instants of an action on the timeline."""
-    return [n.partition(".")[0] for n in timeline_names(root) if n[17:] == f".{action}"]
+    return [n[:17] for n in timeline_names(root) if n.rpartition(".")[2] == action]
+
+
+def points(version: int) -> list[str]:
+    """Return the failpoints of a table's first archiving that deletes a file of no commit."""
+    found = [name for name in failpoints.NAMES if name.startswith("archive.")]
+    found.remove("archive.lsm.removed")
+    return [n for n in found if not n.startswith("archive.lsm.") or version > 6]
 
 
 def plant(root: Path | str, after: str) -> Path:

@@ -15,19 +15,23 @@ from hoodie_nb import Table
 from .client import BLOOM, TIDY, Judge
 from .readers import agree, check, java, ours, rust
 from .tables import LAYOUTS, Model
-from .test_java_tables import started
 
 sys.path.append(str(Path(__file__).parents[1] / "core"))
-from archives import FEW, active, archived, plant, records
+from archives import FEW, active, archived, lsm_rows, plant, records
 
 pytestmark = pytest.mark.oracle
 SIMPLE = LAYOUTS["simple"]
+FILES_ONLY = {"hoodie.metadata.enable": "false", "hoodie.index.type": "BLOOM"}
+EIGHT = FILES_ONLY | {"hoodie.write.table.version": "8", "hoodie.write.auto.upgrade": "false"}
+WRITES = {6: BLOOM, 8: EIGHT, 9: FILES_ONLY}  # Java's options, by table version
 
 
-def made(path: Path) -> tuple[Table, Model]:
+def made(path: Path, version: int = 6) -> tuple[Table, Model]:
     """Return a table of ours that keeps two or three commits, with one commit."""
-    table, model = started(path)
+    model = Model(SIMPLE)
+    table = SIMPLE.create(path, table_version=version)
     table._handle.options = table._handle.options.updated(FEW)
+    table.upsert(model.upsert(range(40), 1))
     return table, model
 
 
@@ -41,16 +45,17 @@ def shown(judge: Judge, path: str | Path) -> list[str]:
     return sorted(row[0] for row in found)
 
 
-def test_java_reads_our_archive_and_goes_on(judge: Judge, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", WRITES)
+def test_java_reads_our_archive_and_goes_on(judge: Judge, tmp_path: Path, version: int) -> None:
     """Java lists what we archived, reads and writes the table, and archives after our archive."""
-    table, model = made(tmp_path / "reads")
+    table, model = made(tmp_path / f"reads{version}", version)
     for number in range(2, 9):
         table.upsert(model.upsert(range(number), number))
     before = archived(table.path)
     assert len(before) == 6 and shown(judge, table.path) == before
     check(judge, table, model)
     for number in range(9, 13):
-        judge.write(table.path, model.upsert(range(number), number), BLOOM | TIDY)
+        judge.write(table.path, model.upsert(range(number), number), WRITES[version] | TIDY)
         check(judge, table, model)
     assert len(archived(table.path)) > 8
     assert shown(judge, table.path) == archived(table.path)
@@ -61,6 +66,36 @@ def test_java_reads_our_archive_and_goes_on(judge: Judge, tmp_path: Path) -> Non
     assert len(active(table.path)) <= 3
     last = active(table.path)[-1]
     assert java(judge, table, last) == rust(table, last) == ours(table, last)
+
+
+def test_our_rows_of_layout_2_are_javas(judge: Judge, tmp_path: Path) -> None:
+    """Java and we archive copies of one table: the rows of each instant are equal."""
+    table, model = made(tmp_path / "rows", 9)
+    table._handle.options = table._handle.options.updated({"hoodie.archive.automatic": False})
+    model.delete([n for n in model.held if n % 2 == 0])
+    overwrite = {"hoodie.datasource.write.operation": "insert_overwrite"}
+    judge.write(table.path, model.upsert(range(0, 10, 2), 2), FILES_ONLY | overwrite)
+    for number in range(3, 8):
+        table.upsert(model.upsert(range(number), number))
+    judge.write(
+        table.path, model.upsert(range(8), 8), FILES_ONLY | {"hoodie.archive.automatic": "false"}
+    )
+    copy = shutil.copytree(table.path, tmp_path / "copy")
+    judge.sql(
+        f"call archive_commits(path => '{copy}', min_commits => 2, max_commits => 3, "
+        "retain_commits => 1, enable_metadata => false)"
+    )
+    table.archive()
+    theirs, found = by_instant(copy), by_instant(table.path)
+    assert len(theirs) >= 7 and {"clean", "replacecommit"} <= {action for _, action in theirs}
+    for name in theirs.keys() & found.keys():
+        assert found[name] == theirs[name], name
+    assert {name for name in theirs if name[1] != "clean"} <= {*found}
+
+
+def by_instant(root: str | Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows of an archive of layout 2 by instant."""
+    return {(row["instantTime"], row["action"]): row for row in lsm_rows(root)}
 
 
 def test_our_records_are_javas(judge: Judge, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import lives
 import pytest
-from archives import FEW, MAX, MIN, active, archived, plant, records
-from tables import Model, hudi_rows, timeline_names, without_meta
+from archives import FEW, MAX, MIN, active, archived, plant, points, records
+from tables import Model, hudi_rows, timeline_folder, timeline_names, without_meta
 from test_clean_plan import make, upsert
 from test_replaced import replaced_elsewhere
 
@@ -30,9 +30,10 @@ def seen(table: Table) -> list[str]:
     return found
 
 
-def test_hudis_defaults_keep_twenty_to_thirty_commits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_hudis_defaults_keep_twenty_to_thirty_commits(tmp_path: Path, version: int) -> None:
     """With more than thirty commits the oldest are archived until there are twenty."""
-    table, model, found = make(tmp_path / "t"), Model(), []
+    table, model, found = make(tmp_path / "t", version), Model(), []
     for number in range(65):
         upsert(table, number, [number % 5])
         model.upsert(rows([number % 5], number))
@@ -44,13 +45,18 @@ def test_hudis_defaults_keep_twenty_to_thirty_commits(tmp_path: Path) -> None:
     assert seen(table) == model.snapshot() and table.fsck() == []
 
 
+@pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("seed", range(6))
-def test_random_tables_are_the_model_across_archiving(tmp_path: Path, seed: int) -> None:
+def test_random_tables_are_the_model_across_archiving(
+    tmp_path: Path, version: int, seed: int
+) -> None:
     """With tiny limits both readers see the model after each commit, also of a new process."""
     draw, model = random.Random(seed), Model()
     least = draw.randint(1, 4)
     given = {MIN: least, MAX: least + draw.randint(1, 3)}
-    table = make(tmp_path / "t", **given, **{"hoodie.clean.commits.retained": draw.randint(1, 4)})
+    table = make(
+        tmp_path / "t", version, **given, **{"hoodie.clean.commits.retained": draw.randint(1, 4)}
+    )
     for number in range(25):
         keys = draw.sample(range(9), draw.randint(1, 4))
         if draw.random() < 0.2:
@@ -82,9 +88,10 @@ def test_the_archive_has_the_records_of_hudi(tmp_path: Path) -> None:
     assert plans[0]["policy"] == "KEEP_LATEST_COMMITS"
 
 
-def test_an_orphan_is_deleted_before_it_would_be_visible(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_an_orphan_is_deleted_before_it_would_be_visible(tmp_path: Path, version: int) -> None:
     """A file that no commit names is hidden, and gone when the timeline begins later than it."""
-    table, model = make(tmp_path / "t", **FEW), Model()
+    table, model = make(tmp_path / "t", version, **FEW), Model()
     upsert(table, 0, [0, 1, 2, 3])
     model.upsert(rows([0, 1, 2, 3], 0))
     orphan = plant(table.path, active(table.path)[0])
@@ -118,9 +125,10 @@ def test_replaced_file_groups_with_files_keep_their_replacecommit(tmp_path: Path
     assert archived(table.path, "replacecommit") and seen(table) == model.snapshot()
 
 
-def test_a_savepoint_stops_the_archiving(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_savepoint_stops_the_archiving(tmp_path: Path, version: int) -> None:
     """From the commit of a savepoint on all commits stay, and it can be read."""
-    table = make(tmp_path / "t", **FEW)
+    table = make(tmp_path / "t", version, **FEW)
     for number in range(2):
         upsert(table, number, [0, 1])
     saved, before = active(table.path)[1], seen(table)
@@ -142,28 +150,31 @@ def test_commits_after_a_savepoint_are_never_archived(tmp_path: Path) -> None:
 def save(table: Table, time17: str) -> None:
     """Put a savepoint on the timeline, as another engine would."""
     for suffix in (".savepoint.inflight", ".savepoint"):
-        Path(table.path, f".hoodie/{time17}{suffix}").write_bytes(b"")
+        (timeline_folder(table.path) / f"{time17}{suffix}").write_bytes(b"")
 
 
-def test_an_unfinished_instant_of_another_engine_stops_the_archiving(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_an_unfinished_instant_of_another_engine_stops_the_archiving(
+    tmp_path: Path, version: int
+) -> None:
     """The newest commit before it stays, so no reader takes its files for archived ones."""
-    table = make(tmp_path / "t", **FEW)
+    table = make(tmp_path / "t", version, **FEW)
     for number in range(3):
         upsert(table, number, [0, 1])
     last = active(table.path)[-1]
     for suffix in ("requested", "inflight"):
-        Path(table.path, f".hoodie/{int(last) + 1}.indexing.{suffix}").touch()
-        Path(table.path, f".hoodie/{int(last) + 2}.compaction.{suffix}").touch()
+        (timeline_folder(table.path) / f"{int(last) + 1}.indexing.{suffix}").touch()
+        (timeline_folder(table.path) / f"{int(last) + 2}.compaction.{suffix}").touch()
     for number in range(3, 9):
         upsert(table, number, [0, 1])
     assert active(table.path)[0] == last
 
 
-def test_an_error_does_not_fail_the_commit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_an_error_does_not_fail_the_commit(tmp_path: Path, version: int) -> None:
     """The commit succeeds, the error is an event, and a later commit archives."""
-    points = [name for name in failpoints.NAMES if name.startswith("archive.")]
-    for point in points:
-        table = make(tmp_path / point, **FEW)
+    for point in points(version):
+        table = make(tmp_path / point, version, **FEW)
         for number in range(3):
             upsert(table, number, [0, 1])
         plant(table.path, active(table.path)[0])
@@ -181,9 +192,10 @@ def test_an_error_does_not_fail_the_commit(tmp_path: Path) -> None:
         assert [row for row in seen(table) if "k5" not in row] == expected
 
 
-def test_a_commit_whose_file_is_lost_is_not_archived(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_commit_whose_file_is_lost_is_not_archived(tmp_path: Path, version: int) -> None:
     """Nobody would notice the loss afterwards: the archiving is postponed, and says why."""
-    table = make(tmp_path / "t", **FEW)
+    table = make(tmp_path / "t", version, **FEW)
     upsert(table, 0, [1])
     for number in range(2):
         upsert(table, number, [0])
@@ -193,14 +205,15 @@ def test_a_commit_whose_file_is_lost_is_not_archived(tmp_path: Path) -> None:
     assert "is missing" in event.values["why"] and archived(table.path) == []
 
 
-def test_a_file_whose_commit_was_lost_is_not_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_file_whose_commit_was_lost_is_not_deleted(tmp_path: Path, version: int) -> None:
     """A base file of no commit may be the only copy of rows: a trace of its commit keeps it."""
-    table = make(tmp_path / "t", **FEW)
+    table = make(tmp_path / "t", version, **FEW)
     upsert(table, 0, [0])
     upsert(table, 1, [0, 1])
     upsert(table, 2, [0])
     lost = active(table.path)[1]
-    for file in Path(table.path, ".hoodie").glob(f"{lost}.*"):
+    for file in timeline_folder(table.path).glob(f"{lost}*"):
         file.unlink()
     (only,) = Path(table.path, "b").glob("*.parquet")
     table = Table.open(table.path)
@@ -220,9 +233,10 @@ def test_the_limits_of_hudi_are_checked(tmp_path: Path) -> None:
         make(tmp_path / "t", **{MIN: 0})
 
 
-def test_what_cleaning_retains_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_what_cleaning_retains_stays(tmp_path: Path, version: int) -> None:
     """Where the cleaner retains more than the limits, its commits and one before them stay."""
-    table = make(tmp_path / "t", **{"hoodie.clean.commits.retained": 6, MIN: 2, MAX: 4})
+    table = make(tmp_path / "t", version, **{"hoodie.clean.commits.retained": 6, MIN: 2, MAX: 4})
     found, snapshots = [], {}
     for number in range(14):
         upsert(table, number, [0, 1])
@@ -236,18 +250,19 @@ def test_what_cleaning_retains_stays(tmp_path: Path) -> None:
         table.to_arrow(as_of=archived(table.path)[0])
 
 
-def test_a_time_before_archived_cleans_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_time_before_archived_cleans_is_refused(tmp_path: Path, version: int) -> None:
     """Without a clean on the timeline, the archived ones say that files may be gone."""
-    table = make(tmp_path / "t", **FEW)
+    table = make(tmp_path / "t", version, **FEW)
     for number in range(20):
         upsert(table, number, [0, 1])
-    for clean in Path(table.path, ".hoodie").glob("*.clean*"):  # Java archives them all, too
+    for clean in timeline_folder(table.path).glob("*.clean*"):  # Java archives them all, too
         clean.unlink()
     assert archived(table.path, "clean")
     for time17 in (archived(table.path)[0], f"{int(active(table.path)[0]) - 1}"):
         with pytest.raises(InvalidConfig, match=f"can be read is {active(table.path)[0]}"):
             table.to_arrow(as_of=time17)
-    never = make(tmp_path / "never", **FEW, **OFF)
+    never = make(tmp_path / "never", version, **FEW, **OFF)
     seen = []
     for number in range(9):
         upsert(never, number, [0, number])
@@ -256,9 +271,10 @@ def test_a_time_before_archived_cleans_is_refused(tmp_path: Path) -> None:
     assert [(t, without_meta(never.to_arrow(as_of=t))) for t, _ in seen] == seen
 
 
-def test_a_replay_of_archived_batches_is_skipped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_replay_of_archived_batches_is_skipped(tmp_path: Path, version: int) -> None:
     """A stream that starts over finds its batches in the table though their commits are gone."""
-    root = lives.make(tmp_path / "t", **FEW)
+    root = lives.make(tmp_path / "t", version, **FEW)
     lives.live(lives.opened(root))
     first, before = archived(root)[0], timeline_names(root)
     assert first not in active(root)

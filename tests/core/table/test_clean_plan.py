@@ -19,9 +19,11 @@ SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64())]
 OFF = {"hoodie.clean.automatic": "false"}
 
 
-def make(path: Path | str, *, if_exists: str = "error", **options: object) -> Table:
+def make(
+    path: Path | str, version: int = 6, *, if_exists: str = "error", **options: object
+) -> Table:
     """Return a table whose keys are in two partitions."""
-    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", "table_version": version}
     return Table.create(path, schema=SCHEMA, options=options, if_exists=if_exists, **keys)
 
 
