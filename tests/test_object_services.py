@@ -6,10 +6,12 @@ from typing import Any
 
 import hudi
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from s3_server import S3Server
 
 import hoodie_nb as hn
+from hoodie_nb.table.archive_lsm import read_manifest
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 SMALL = {
@@ -58,8 +60,7 @@ def test_services_work_on_a_store_as_on_a_disk(s3_server: S3Server, version: int
         model |= batch
     check(table, s3_server, model)
     table.clean()
-    if version == 6:
-        table.archive()
+    table.archive()
     table.update(where="v > 100", set={"v": 1})
     for key, row in model.items():
         model[key] = {**row, "v": 1 if row["v"] > 100 else row["v"]}
@@ -68,3 +69,28 @@ def test_services_work_on_a_store_as_on_a_disk(s3_server: S3Server, version: int
     check(table, s3_server, kept)
     table.upsert(list(rows(range(3), 30).values()))
     check(table, s3_server, kept | rows(range(3), 30))
+
+
+def test_the_archive_of_version_9_is_merged_on_a_store(s3_server: S3Server) -> None:
+    """Each commit is on the timeline or once in the archive, whose files stay few."""
+    made: dict[str, Any] = {"schema": SCHEMA, "record_key": "id", "partition_by": "p"}
+    made |= {"ordering": "ts", "storage_options": s3_server.options, "table_version": 9}
+    few = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+    few |= {"hoodie.clean.commits.retained": 1}
+    table, model, times = hn.Table.create(s3_server.new_root(), options=few, **made), Rows(), []
+    for ts in range(24):
+        batch = rows(range(ts % 3, ts % 3 + 3), ts + 1)
+        table.upsert(list(batch.values()))
+        model |= batch
+        times.append(table.history()["requested_time"].iloc[-1])
+    check(table, s3_server, model)
+    storage, folder = table._handle.storage, ".hoodie/timeline/history"
+    files = read_manifest(storage, folder).files
+    assert sorted(name.split("_")[2] for name in files) == ["0.parquet", "1.parquet"]
+    archived = [
+        row["instantTime"]
+        for name in files
+        for row in pq.read_table(storage.fetch(f"{folder}/{name}")).to_pylist()
+        if row["action"] == "commit"
+    ]
+    assert sorted([*archived, *table.history()["requested_time"]]) == times

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from archives import FEW, active, archived, listed, lsm_rows
 from faults import Crash, Fault, FaultyStorage
-from tables import hudi_rows, pending_names, timeline_folder, timeline_names, without_meta
+from tables import hudi_rows, pending_names, timeline_folder, timeline_names, tree, without_meta
 from test_clean_plan import make, upsert
 
 from hoodie_nb import Table, failpoints
@@ -23,12 +23,6 @@ from hoodie_nb.table.handle import TableHandle
 
 HISTORY = ".hoodie/timeline/history"
 POINTS = [name for name in failpoints.NAMES if name.startswith("archive.")]
-Rows = list[dict[str, object]]
-
-
-def rows(keys: list[int], number: int) -> Rows:
-    """Return the rows that `upsert` writes, for the model."""
-    return [{"id": f"k{k}", "p": "ab"[k % 2], "ts": number} for k in keys]
 
 
 def seen(path: Path | str) -> list[str]:
@@ -133,21 +127,101 @@ def test_a_failure_anywhere_in_a_merge_loses_nothing(full: Path, tmp_path: Path,
     assert counted > 15
 
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p.startswith("archive.lsm.")])
-@pytest.mark.parametrize("hit", [1, 2])
-def test_what_a_crash_left_does_not_count(full: Path, tmp_path: Path, point: str, hit: int) -> None:
+STEPS = [p for p in POINTS if p.startswith("archive.lsm.")]
+
+
+@pytest.mark.parametrize("step", [*itertools.product(STEPS[:3], [1, 2]), (STEPS[3], 1)])
+def test_what_a_crash_left_does_not_count(
+    full: Path, tmp_path: Path, step: tuple[str, int]
+) -> None:
     """Of the first and the second file of an archiving; nothing is archived twice or missed."""
     root = Path(shutil.copytree(full, tmp_path / "t"))
     before, commits = archived(root), len({*archived(root), *active(root)})
-    failpoints.arm(f"{point}=raise:EIO@{hit}")
+    failpoints.arm(f"{step[0]}=raise:EIO@{step[1]}")
     try:
         with pytest.raises(OSError, match="Input/output"):
             Table.open(root).archive()
     finally:
         failpoints.arm("")
-    if (point, hit) in [("archive.lsm.file", 1), ("archive.lsm.manifest", 1)]:
-        assert archived(root) == before
+    assert (archived(root) == before) == (step in [(STEPS[0], 1), (STEPS[1], 1)])
     whole(root, commits)
     upsert(Table.open(root), 1000, [0, 1])
     upsert(Table.open(root), 1001, [0, 1])
     whole(root, commits + 2)
+
+
+@pytest.mark.parametrize("version", ["", "x", "99"])
+def test_without_a_version_the_newest_manifest_counts(
+    full: Path, tmp_path: Path, version: str
+) -> None:
+    """As in Hudi, which deletes the file before it writes it again; a wrong one is an error."""
+    root = Path(shutil.copytree(full, tmp_path / "t"))
+    known, file = archived(root), root / HISTORY / "_version_"
+    number = file.read_text()
+    file.write_text(version)
+    table = Table.open(root)
+    for ts in (1000, 1001):
+        upsert(table, ts, [0, 1])
+    events = table.events.records("archive_postponed")
+    if version == "99":
+        assert "manifest_99 is missing): restore its files" in events[0].values["why"]
+        assert len(active(root)) == 5
+        file.write_text(number)
+        upsert(table, 1002, [0, 1])
+    assert known == archived(root)[: len(known)] and len(archived(root)) > len(known)
+    assert bool(events) == (version == "99") and len(seen(root)) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"files": [{"fileName": "../x", "fileLen": 1}]}'])
+def test_a_damaged_manifest_postpones_the_archiving(
+    full: Path, tmp_path: Path, damage: bytes
+) -> None:
+    """The commit is valid, the event names the file, and nothing leaves the timeline."""
+    root = Path(shutil.copytree(full, tmp_path / "t"))
+    number = (root / HISTORY / "_version_").read_text()
+    (root / HISTORY / f"manifest_{number}").write_bytes(damage)
+    before, table = tree(root / HISTORY), Table.open(root)
+    for ts in (1000, 1001):
+        upsert(table, ts, [0, 1])
+    why = table.events.records("archive_postponed")[0].values["why"]
+    assert f"manifest_{number} " in why and "restore its files from a backup" in why
+    assert tree(root / HISTORY) == before and len(active(root)) == 5 and len(seen(root)) == 2
+
+
+def test_a_damaged_file_of_a_level_is_not_merged(full: Path, tmp_path: Path) -> None:
+    """The archive keeps all its files; instants are archived nevertheless."""
+    root = Path(shutil.copytree(full, tmp_path / "t"))
+    first = min(listed(root))
+    whole_file = (root / HISTORY / first).read_bytes()
+    (root / HISTORY / first).write_bytes(b"PAR1")
+    table = Table.open(root)
+    upsert(table, 1000, [0, 1])
+    (event,) = table.events.records("archive_postponed")
+    assert "restore its files from a backup" in event.values["why"]
+    (root / HISTORY / first).write_bytes(whole_file)
+    assert len(listed(root)) == 10 and len(active(root)) == 2
+    table = Table.open(root)
+    for ts in (1001, 1002):
+        upsert(table, ts, [0, 1])
+    assert len(listed(root)) == 2 and len(seen(root)) == 2
+
+
+def test_every_name_of_an_instants_files_goes(tmp_path: Path) -> None:
+    """A clustering is requested under another name; an old completed file has one time."""
+    table = make(tmp_path / "t", 9, **FEW)
+    upsert(table, 0, [0, 1])
+    folder, (first,) = timeline_folder(table.path), active(table.path)
+    table.insert_overwrite([{"id": "k0", "p": "a", "ts": 1}])
+    (second,) = active(table.path, "replacecommit")
+    (done,) = folder.glob(f"{first}_*.commit")
+    done.rename(folder / f"{first}.commit")
+    for state in ("requested", "inflight"):
+        began = folder / f"{second}.replacecommit.{state}"
+        began.rename(folder / f"{second}.clustering.{state}")
+    table = Table.open(table.path)
+    for number in range(2, 8):
+        upsert(table, number, [0, 1])
+    assert archived(table.path)[0] == first and archived(table.path, "replacecommit") == [second]
+    assert not [name for name in timeline_names(table.path) if name[:17] in (first, second)]
+    assert lsm_rows(table.path)[0]["completionTime"] >= first
+    assert table.fsck() == [] and len(seen(table.path)) == 2
