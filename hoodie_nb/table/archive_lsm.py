@@ -107,6 +107,17 @@ def _files_of(storage: Storage, folder: str, number: int) -> dict[str, int]:
     return files
 
 
+def is_manifest(name: str) -> bool:
+    """Whether a file name is that of a manifest, or of the current one's number."""
+    return name == _VERSION or _MANIFEST.fullmatch(name) is not None
+
+
+def span(name: str) -> tuple[str, str]:
+    """Return the first and the last time in a file that a manifest names."""
+    first, last, _ = name.split("_")
+    return first, last
+
+
 def archived_actions(storage: Storage, folder: str) -> set[str]:
     """Return the actions of all instants in an archive; ValueError or OSError if it is damaged."""
     found = set[str]()
@@ -138,7 +149,7 @@ class LsmArchive:
         with self._readable():
             manifest, level = read_manifest(self._storage, self._folder), 0
             while names := _to_merge(manifest.files, level):
-                starts, ends = zip(*map(_span, names), strict=True)
+                starts, ends = zip(*map(span, names), strict=True)
                 level += 1
                 merged = f"{min(starts)}_{max(ends)}_{level}.parquet"
                 manifest = self._write(manifest, merged, self._batches(names), names)
@@ -158,7 +169,7 @@ class LsmArchive:
         """Return the archived times and actions, at least those between two instants."""
         known = set[tuple[str, str]]()
         for name in manifest.files:
-            start, end = _span(name)
+            start, end = span(name)
             if start <= last.requested_time and end >= first.requested_time:
                 path = self._storage.fetch(f"{self._folder}/{name}")
                 found = pq.read_table(path, columns=["instantTime", "action"])
@@ -215,11 +226,6 @@ class LsmArchive:
         for name in (*gone, *(n for n in names if _FILE.fullmatch(n) and n not in listed)):
             self._storage.remove(f"{self._folder}/{name}")
             failpoints.hit("archive.lsm.removed")
-
-
-def _span(name: str) -> tuple[str, str]:
-    first, last, _ = name.split("_")
-    return first, last
 
 
 def _to_merge(files: Mapping[str, int], level: int) -> list[str]:

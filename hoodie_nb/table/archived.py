@@ -5,16 +5,16 @@ commits after it were archived (Hudi: `hoodie.archive.beyond.savepoint`). And a 
 than the timeline was archived, or it was undone before, by a rollback or a restore of any engine: a
 stream must not skip a batch that is gone.
 
-*On disk*: the log files of layout 1 (`archive_log`), and the Parquet files of layout 2, named
-`<min>_<max>_<level>.parquet` by the oldest and the newest time in them, of which two columns are
-read; both, as a table may have been upgraded. A file is read once, and only if it is asked for.
+*On disk*: the log files of layout 1 (`archive_log`), and two columns of the Parquet files of layout
+2 (`archive_lsm`), of those that the current manifest names: another one is of an archiving that
+died, and its commits may have been undone since. Both are read, as a table may have been upgraded,
+each file once, and only if it is asked for.
 
 **Caveats**: others may have cleared an archive, so it denies only commits that are newer than its
 oldest one: the very first commit of a table is not missed. *Source:*
 HoodieTimeline.getFirstNonSavepointCommit, LSMTimeline.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.archive_log import Record, log_number, read_blocks
+from hoodie_nb.table.archive_lsm import is_manifest, read_manifest, span
 from hoodie_nb.table.instant import COMMITS, Instant, State
 from hoodie_nb.table.storage import Entry, Storage, read_bytes
 
-_HISTORY = re.compile(r"\d{14,17}_(\d{14,17})_\d+\.parquet")
 _ATTEMPTS = 10
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Archive:
 
     def __init__(self, storage: Storage, folders: Callable[[], Collection[str]]) -> None:
         self._storage, self._folders = storage, folders
-        self._known: dict[tuple[str, Entry], _Part] = {}
+        self._known: dict[tuple[str, Entry | int], _Part] = {}
         self._possible: set[str] = set()
 
     def start(self, times: Sequence[str], unsaved: Instant | None) -> Start:
@@ -109,24 +109,34 @@ class Archive:
     def _parts(self, after: str = "") -> Iterator[_Part]:
         """Yield the archive's files, newest first; of layout 2 those with times after `after`."""
         for folder in sorted(self._folders()):
-            found = list[tuple[int, str, Entry]]()
-            for entry in self._storage.list_folder(folder):
-                number, history = log_number(entry.name), _HISTORY.fullmatch(entry.name)
-                if number or (history and history[1] > after):
-                    found.append((number or 0, f"{folder}/{entry.name}", entry))
-            for _, path, entry in sorted(found, key=lambda each: each[:2], reverse=True):
-                if (path, entry) not in self._known:
-                    self._known[path, entry] = self._read(path)
-                yield self._known[path, entry]
+            found = list[tuple[int, str, Entry | int]]()
+            entries = self._storage.list_folder(folder)
+            for entry in entries:
+                if number := log_number(entry.name):
+                    found.append((number, f"{folder}/{entry.name}", entry))
+            if any(is_manifest(entry.name) for entry in entries):
+                try:
+                    files = read_manifest(self._storage, folder).files
+                except ValueError as error:
+                    where = f"{self._storage.root}/{folder}"
+                    yield _Part(frozenset(), f"{where} cannot be read ({error!s:.200})")
+                    files = {}
+                found += [(0, f"{folder}/{n}", files[n]) for n in files if span(n)[1] > after]
+            for _, path, file in sorted(found, key=lambda each: each[:2], reverse=True):
+                if (path, file) not in self._known:
+                    self._known[path, file] = self._read(path)
+                yield self._known[path, file]
 
     def _steadily(self, look: Callable[[], T]) -> T:
         """Return what `look` returns; again if an engine has merged files of the archive."""
         for attempt in range(_ATTEMPTS):
             try:
                 return look()
-            except FileNotFoundError:
+            except FileNotFoundError as error:
                 if attempt == _ATTEMPTS - 1:
-                    raise
+                    raise InvalidTable(
+                        f"a file of the archive is missing: restore it from a backup ({error})"
+                    ) from None
         raise AssertionError
 
     def _read(self, path: str) -> _Part:

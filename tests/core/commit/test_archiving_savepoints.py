@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from archives import FEW, active, archive_elsewhere, archived, log_elsewhere, plant
+from archives import FEW, active, archive_elsewhere, archived, list_history, log_elsewhere, plant
 from tables import Model, hudi_rows, upgrade, without_meta
 from test_clean_plan import make, upsert
 
@@ -89,6 +89,7 @@ def test_savepoints_below_commits_that_were_archived_are_not_deleted(
         found = pa.table({"instantTime": [times[1], times[3], times[6]]})
         found = found.append_column("action", pa.array(["commit", "commit", "clean"]))
         pq.write_table(found, history / f"{times[1]}_{times[6]}_0.parquet")
+        list_history(table.path, f"{times[1]}_{times[6]}_0.parquet")
     table = Table.open(table.path)
     orphan = plant(table.path, times[4])
     assert without_meta(table.to_arrow()) == model.snapshot()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import lives
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from archives import FEW, active, archived
+from archives import FEW, active, archived, list_history
 from tables import hudi_rows, without_meta
 from test_clean_plan import make, upsert
 
@@ -95,7 +94,7 @@ def test_a_damaged_archive_refuses_a_batch_that_it_may_have(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_the_archive_of_layout_2_is_asked(tmp_path: Path, version: int) -> None:
-    """Java's Parquet files name the archived commits; a damaged one is an error."""
+    """Its manifest names the files that count: others may be of an archiving that died."""
     root = lives.make(tmp_path / "t", version)
     folder = root / ".hoodie/timeline/history"
     folder.mkdir(exist_ok=True)
@@ -103,18 +102,30 @@ def test_the_archive_of_layout_2_is_asked(tmp_path: Path, version: int) -> None:
     actions = pa.table(
         {"instantTime": times, "action": ["commit", "clean", *["replacecommit"] * 3]}
     )
-    pq.write_table(actions, folder / f"{times[0]}_{times[4]}_0.parquet")
-    shutil.copy(root / ".hoodie/hoodie.properties", folder / "_version_")
+    first, second = (f"{times[0]}_{times[4]}_{level}.parquet" for level in (0, 1))
+    pq.write_table(actions, folder / first)
 
     def lacks(time17: str) -> bool:
         return open_table(root).timeline.archive.lacks(time17)
 
+    assert open_table(root).timeline.archive.commits() == (frozenset(), "")
+    list_history(root, first)
     assert [lacks(t) for t in times] == [False, True, False, False, False]
     assert lacks("20261121070000009") and not lacks("20261120000000000")
-    (folder / f"{times[0]}_{times[4]}_1.parquet").write_bytes(b"PAR1")
+    (folder / second).write_bytes(b"PAR1")
+    undone = pa.table({"instantTime": [times[1]], "action": ["commit"]})
+    pq.write_table(undone, folder / f"{times[1]}_{times[1]}_0.parquet")
+    assert lacks(times[1]) and not lacks(times[2])
+    list_history(root, first, second)
     with pytest.raises(InvalidTable, match="restore that file from a backup"):
         lacks(times[1])
     assert not lacks(times[2])
+    (folder / second).unlink()
+    with pytest.raises(InvalidTable, match=f"a file of the archive is missing.*{second}"):
+        lacks(times[1])
+    (folder / "manifest_1").write_bytes(b"")
+    with pytest.raises(InvalidTable, match="manifest_1 is damaged"):
+        lacks(times[2])
 
 
 def inserted(stream: ChangeStream, end: dict[str, str]) -> list[str]:
