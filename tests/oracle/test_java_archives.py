@@ -17,7 +17,7 @@ from .readers import agree, check, java, ours, rust
 from .tables import LAYOUTS, Model
 
 sys.path.append(str(Path(__file__).parents[1] / "core"))
-from archives import FEW, active, archived, lsm_rows, plant, records
+from archives import FEW, active, archived, listed, lsm_rows, plant, records
 
 pytestmark = pytest.mark.oracle
 SIMPLE = LAYOUTS["simple"]
@@ -66,6 +66,31 @@ def test_java_reads_our_archive_and_goes_on(judge: Judge, tmp_path: Path, versio
     assert len(active(table.path)) <= 3
     last = active(table.path)[-1]
     assert java(judge, table, last) == rust(table, last) == ours(table, last)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_levels_that_we_and_java_merge(judge: Judge, tmp_path: Path, version: int) -> None:
+    """Java archives after ten files that we merged, and we after it; the past is the same."""
+    table, model = made(tmp_path / f"levels{version}", version)
+    table._handle.options = table._handle.options.updated({"hoodie.clean.automatic": False})
+    options = WRITES[version] | TIDY | {"hoodie.clean.automatic": "false"}
+    number = 1
+    while not [name for name in listed(table.path) if name.endswith("_1.parquet")]:
+        table.upsert(model.upsert(range(1 + number % 5), number := number + 1))
+    for _ in range(2):
+        judge.write(table.path, model.upsert(range(3), number := number + 1), options)
+    for _ in range(4):
+        table.upsert(model.upsert(range(2), number := number + 1))
+    check(judge, table, model)
+    assert shown(judge, table.path) == archived(table.path)
+    assert len(archived(table.path)) + len(active(table.path)) == number
+    for as_of in (archived(table.path)[3], archived(table.path)[-1], *active(table.path)):
+        assert java(judge, table, as_of) == rust(table, as_of) == ours(table, as_of)
+    done = table.timeline().query("action == 'commit' and state == 'completed'")
+    changed = java(judge, table, since=done["completion_time"].iloc[-2])
+    last = active(table.path)[-1]
+    assert [row["_hoodie_commit_time"] for row in changed] == [last] * 2
+    assert java(judge, table, since="20000101000000000") == ours(table)
 
 
 def test_our_rows_of_layout_2_are_javas(judge: Judge, tmp_path: Path) -> None:

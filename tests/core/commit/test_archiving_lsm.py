@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,9 +18,12 @@ from test_clean_plan import make, upsert
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.clock import SystemClock
-from hoodie_nb.errors import HoodieError
+from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.table import properties
+from hoodie_nb.table.archive_lsm import LsmArchive
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.instant import Instant, State
+from hoodie_nb.table.local_storage import LocalStorage
 
 HISTORY = ".hoodie/timeline/history"
 POINTS = [name for name in failpoints.NAMES if name.startswith("archive.")]
@@ -62,11 +66,33 @@ def test_many_archivings_leave_few_files(tmp_path: Path) -> None:
     levels = [int(re.split("[_.]", name)[2]) for name in listed(table.path)]
     assert sorted(levels, reverse=True) == [2, 1, *[0] * (levels.count(0))] and len(levels) <= 11
     assert most < 45
+    manifests = sorted(Path(table.path, HISTORY).glob("manifest_*"), key=lambda f: int(f.name[9:]))
+    kept = [{f["fileName"] for f in json.loads(m.read_text())["files"]} for m in manifests]
+    assert 3 <= len(kept) <= 5 and {*listed(table.path)} == kept[-1]
+    files = {name for name in names(table.path) if name.endswith(".parquet")}
+    assert files == set().union(*kept)
     assert [*archived(table.path), *active(table.path)] == sorted(
         {*archived(table.path), *active(table.path)}
     )
     assert len(archived(table.path)) + len(active(table.path)) == 230
     assert len(list(table.to_arrow().to_pylist())) == 2 and table.fsck() == []
+
+
+def test_a_file_that_counts_is_never_written_over(tmp_path: Path) -> None:
+    """Other instants of the same times are refused, and the file keeps its rows."""
+    archive = LsmArchive(LocalStorage(tmp_path), HISTORY)
+    times = ("20261121070000001", "20261121070000002")
+
+    def add(action: str) -> None:
+        done = [Instant(t, action, State.COMPLETED, t) for t in times]
+        archive.add(done, lambda instant: [(instant, b"x")])
+
+    for _ in range(2):
+        add("commit")
+    before = tree(tmp_path / HISTORY)
+    with pytest.raises(InvalidTable, match="is there, with other instants"):
+        add("rollback")
+    assert tree(tmp_path / HISTORY) == before and archived(tmp_path) == [*times]
 
 
 # --- crashes --------------------------------------------------------------------------------------
@@ -144,6 +170,9 @@ def test_what_a_crash_left_does_not_count(
     finally:
         failpoints.arm("")
     assert (archived(root) == before) == (step in [(STEPS[0], 1), (STEPS[1], 1)])
+    whole(root, commits)
+    Table.open(root).archive()  # the same instants, into a file of the same name
+    assert len(active(root)) == 2
     whole(root, commits)
     upsert(Table.open(root), 1000, [0, 1])
     upsert(Table.open(root), 1001, [0, 1])
