@@ -217,9 +217,3 @@ def _records(block: io.BytesIO) -> Iterator[Record]:
             (size,) = struct.unpack(">i", block.read(4))
             record = io.BytesIO(block.read(size))
             yield fastavro.schemaless_reader(record, _parsed(found[_SCHEMA_KEY]), None)  # type: ignore[misc]
-
-
-def archived_records(storage: Storage, folder: str) -> Iterator[Record]:
-    """Yield the records of all archived instants' files, oldest first; ValueError if damaged."""
-    for _, path in sorted(_files(storage, folder)):
-        yield from read_blocks(read_bytes(storage, path))

@@ -118,15 +118,6 @@ def span(name: str) -> tuple[str, str]:
     return first, last
 
 
-def archived_actions(storage: Storage, folder: str) -> set[str]:
-    """Return the actions of all instants in an archive; ValueError or OSError if it is damaged."""
-    found = set[str]()
-    for name in read_manifest(storage, folder).files:
-        column = pq.read_table(storage.fetch(f"{folder}/{name}"), columns=["action"])["action"]
-        found.update(column.unique().to_pylist())
-    return found
-
-
 class LsmArchive:
     """The archive of a table of layout 2, for its writer, who holds the table's lock."""
 

@@ -29,7 +29,7 @@ from hoodie_nb.table.archive_lsm import is_manifest, read_manifest, span
 from hoodie_nb.table.instant import COMMITS, Instant, State
 from hoodie_nb.table.storage import Entry, Storage, read_bytes
 
-_ATTEMPTS = 10
+_ATTEMPTS, _CLEAN = 10, "clean"
 T = TypeVar("T")
 
 
@@ -46,9 +46,13 @@ class Start:
 
 
 class _Part(NamedTuple):
-    """The completed commits in a file of the archive; `damage` says why it may have others."""
+    """The completed commits in a file of the archive, and whether it has a clean.
+
+    `damage` says why it may have others.
+    """
 
     commits: frozenset[str]
+    cleaned: bool = False
     damage: str = ""
 
 
@@ -106,6 +110,10 @@ class Archive:
         why = next((part.damage for part in parts if part.damage), "")
         return frozenset[str]().union(*(part.commits for part in parts)), why
 
+    def cleaned(self) -> bool:
+        """Whether a clean was archived; also if it may be in a file that cannot be read."""
+        return self._steadily(lambda: any(p.cleaned or p.damage for p in self._parts()))
+
     def _parts(self, after: str = "") -> Iterator[_Part]:
         """Yield the archive's files, newest first; of layout 2 those with times after `after`."""
         for folder in sorted(self._folders()):
@@ -119,7 +127,7 @@ class Archive:
                     files = read_manifest(self._storage, folder).files
                 except ValueError as error:
                     where = f"{self._storage.root}/{folder}"
-                    yield _Part(frozenset(), f"{where} cannot be read ({error!s:.200})")
+                    yield _Part(frozenset(), damage=f"{where} cannot be read ({error!s:.200})")
                     files = {}
                 found += [(0, f"{folder}/{n}", files[n]) for n in files if span(n)[1] > after]
             for _, path, file in sorted(found, key=lambda each: each[:2], reverse=True):
@@ -140,23 +148,25 @@ class Archive:
         raise AssertionError
 
     def _read(self, path: str) -> _Part:
-        times = set[str]()
+        times, cleaned = set[str](), False
         try:
             if path.endswith(".parquet"):
                 local = self._storage.fetch(path)
                 found = pq.read_table(local, columns=["instantTime", "action"])
                 kept = found.filter(pc.field("action").isin(COMMITS))
                 times.update(kept["instantTime"].to_pylist())
+                cleaned = _CLEAN in found["action"].unique().to_pylist()
             else:
                 for record in read_blocks(read_bytes(self._storage, path)):
+                    cleaned |= record["actionType"] == _CLEAN
                     if _is_commit(record):  # also those before a damaged one
                         times.add(record["commitTime"])
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             where = f"{self._storage.root}/{path}"
-            return _Part(frozenset(times), f"{where} cannot be read ({error!s:.200})")
-        return _Part(frozenset(times))
+            return _Part(frozenset(times), cleaned, f"{where} cannot be read ({error!s:.200})")
+        return _Part(frozenset(times), cleaned)
 
 
 def _is_commit(record: Record) -> bool:

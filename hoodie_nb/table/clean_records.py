@@ -21,12 +21,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.archive_log import archived_records
-from hoodie_nb.table.archive_lsm import archived_actions
 from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.clean_plan import CleanPlan, Mark
 from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups
-from hoodie_nb.table.instant import LAYOUT_1, LAYOUT_2
 from hoodie_nb.table.partitions import load_file_groups
 from hoodie_nb.table.storage import META, Storage, java_path, joined
 from hoodie_nb.table.timeline import Instant, State
@@ -202,8 +199,12 @@ def refuse_cleaned(
         return
     saved = any((i.action, i.requested_time) == ("savepoint", time17) for i in listing.instants)
     archived = table.timeline.archived()
-    cleaned = archived and _was_cleaned(table)
-    if cleaned and not saved and time17 < earliest_time(table):
+    if (
+        archived
+        and not saved
+        and time17 < earliest_time(table)
+        and (any(_cleans(table, State.COMPLETED)) or table.timeline.archive.cleaned())
+    ):
         raise InvalidConfig(
             f"it is not known whether all files of {table.storage.root} as of {time17} are still "
             f"there, since cleans may have been archived: {earliest_hint(table)}"
@@ -234,19 +235,6 @@ def _is_gone(now: FileGroups, folder: str, file_id: str) -> bool:
     A clean keeps the newest file of any other group.
     """
     return file_id not in now.partition(folder) and (folder, file_id) not in now.replaced
-
-
-def _was_cleaned(table: TableHandle) -> bool:
-    """Whether there is, or was archived, a clean; also if it is not known."""
-    folders = {table.timeline.layout.archive, LAYOUT_1.archive, LAYOUT_2.archive}
-    try:
-        return any(_cleans(table, State.COMPLETED)) or any(
-            "clean" in archived_actions(table.storage, folder)
-            or any(r["actionType"] == "clean" for r in archived_records(table.storage, folder))
-            for folder in folders
-        )
-    except (OSError, ValueError):
-        return True
 
 
 def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
