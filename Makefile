@@ -37,7 +37,7 @@ histories: .venv/.test ## a thousand random histories of each pipeline (ARGS=50 
 matrix: .venv/.test ## 200 random tables: versions, keys, types, rules, new columns (ARGS=40 for fewer)
 	$(PY) tests/run_matrix.py $(or $(ARGS),200)
 
-services: .venv/.test ## 100 random histories of services and crashes inside them (ARGS=20 for fewer)
+services: .venv/.test ## 100 random histories of services and crashes inside them (ARGS=20 for fewer, ARGS="--java 100" with Java)
 	$(PY) tests/run_services.py $(or $(ARGS),100)
 
 spark-histories: .venv/.test ## 200 random histories on real Spark (ARGS=20 for fewer)

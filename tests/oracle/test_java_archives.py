@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hoodie_nb import Table
+from hoodie_nb import Table, failpoints
 
 from .client import BLOOM, TIDY, Judge
 from .readers import agree, check, java, ours, rust
@@ -91,6 +91,24 @@ def test_levels_that_we_and_java_merge(judge: Judge, tmp_path: Path, version: in
     last = active(table.path)[-1]
     assert [row["_hoodie_commit_time"] for row in changed] == [last] * 2
     assert java(judge, table, since="20000101000000000") == ours(table)
+
+
+def test_java_goes_on_after_our_crash(judge: Judge, tmp_path: Path) -> None:
+    """Whatever an archiving has left, Java archives next, and no commit is missing or wrong."""
+    table, model = made(tmp_path / "crash", 9)
+    number = 1
+    for step in ("file", "manifest", "version", "removed"):
+        failpoints.arm(f"archive.lsm.{step}=raise:EIO")
+        while not table.events.records("archive_postponed"):
+            table.upsert(model.upsert(range(3), number := number + 1))
+        failpoints.arm("")
+        judge.write(table.path, model.upsert(range(2), number := number + 1), WRITES[9] | TIDY)
+        found = {row["instantTime"] for row in lsm_rows(table.path) if row["action"] == "commit"}
+        assert len(found | {*active(table.path)}) == number and len(active(table.path)) <= 3
+        table = Table.open(table.path)
+        table._handle.options = table._handle.options.updated(FEW)
+    check(judge, table, model)
+    assert len({*shown(judge, table.path)} | {*active(table.path)}) == number
 
 
 def test_our_rows_of_layout_2_are_javas(judge: Judge, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class ServiceHistory(JudgedTable):
 
     weights: ClassVar[dict[str, int]] = {
         **{"upsert": 6, "insert": 1, "delete": 2, "overwrite": 1, "compact": 3, "clean": 2},
-        **{"save": 2, "unsave": 1, "restore": 3, "rollback": 2},
+        **{"save": 2, "unsave": 1, "restore": 3, "rollback": 2, "archive": 2},
     }
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -47,10 +47,7 @@ class ServiceHistory(JudgedTable):
 
     def step(self) -> None:
         """Run one random action, which may die, and look."""
-        names = dict(self.weights)
-        if self.shape.version == 6:
-            names["archive"] = 2
-        name = self.draw.choices(list(names), list(names.values()))[0]
+        name = self.draw.choices([*self.weights], [*self.weights.values()])[0]
         name = name if self.states else "upsert"  # its first commit was undone
         self.take("recover" if self.between else name)
         self.look()

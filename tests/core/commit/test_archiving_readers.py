@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import FEW, active, archived
-from tables import without_meta
+from archives import FEW, active, archived, listed
+from tables import timeline_folder, without_meta
 from test_clean_plan import make, upsert
 
 from hoodie_nb import Table
@@ -26,6 +26,7 @@ class Torn:
     def __init__(self, inner: Storage, meanwhile: Callable[[], None], at: int) -> None:
         self._inner, self._meanwhile, self._at = inner, meanwhile, at
         self.root, self.listed = inner.root, 0
+        self._timeline = str(timeline_folder(inner.root).relative_to(inner.root))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -33,8 +34,8 @@ class Torn:
     def file_names(self, folder: str) -> list[str]:
         """List a folder; what happens meanwhile removes all but the oldest commit's names."""
         names = self._inner.file_names(folder)
-        self.listed += folder == ".hoodie"
-        if folder == ".hoodie" and self.listed == self._at:
+        self.listed += folder == self._timeline
+        if folder == self._timeline and self.listed == self._at:
             first = min(name[:17] for name in names if name.endswith(".commit"))
             self._meanwhile()
             now = self._inner.file_names(folder)
@@ -50,10 +51,11 @@ def torn(table: Table, meanwhile: Callable[[], None], at: int) -> Table:
     return reader
 
 
+@pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("at", [1, 2])
-def test_a_listing_with_a_gap_is_not_used(tmp_path: Path, at: int) -> None:
+def test_a_listing_with_a_gap_is_not_used(tmp_path: Path, at: int, version: int) -> None:
     """If the oldest commit was seen before it was archived, the commits after it are not missed."""
-    table = make(tmp_path / "t", **FEW, **{"hoodie.clean.automatic": False})
+    table = make(tmp_path / "t", version, **FEW, **{"hoodie.clean.automatic": False})
     for number in range(3):
         upsert(table, number, [0, 1])
 
@@ -68,10 +70,13 @@ def test_a_listing_with_a_gap_is_not_used(tmp_path: Path, at: int) -> None:
     assert found == without_meta(table.to_arrow())
 
 
+@pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("read", ["to_arrow", "changes", "history", "fsck", "file_groups"])
-def test_an_instant_that_is_archived_before_it_is_read(tmp_path: Path, read: str) -> None:
+def test_an_instant_that_is_archived_before_it_is_read(
+    tmp_path: Path, read: str, version: int
+) -> None:
     """What reads the files of commits begins again when they are archived meanwhile."""
-    table = make(tmp_path / "t", **FEW)
+    table = make(tmp_path / "t", version, **FEW)
     for number in range(3):
         upsert(table, number, [0, 1])
     writer, stop, failed = Table.open(table.path), threading.Event(), []
@@ -108,3 +113,42 @@ def archived_or_none(path: str) -> list[str]:
         return archived(path)
     except (AssertionError, FileNotFoundError):  # the file is replaced meanwhile
         return []
+
+
+class Merging:
+    """A storage; what happens meanwhile deletes the first file of the archive that is read."""
+
+    def __init__(self, inner: Storage, meanwhile: Callable[[Path], None]) -> None:
+        self._inner, self._meanwhile, self.root = inner, meanwhile, inner.root
+        self.gone = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def fetch(self, path: str) -> str:
+        """Return the local path of a file, which may be gone."""
+        found = self._inner.fetch(path)
+        if not self.gone:
+            self.gone = Path(path).name
+            self._meanwhile(Path(found))
+        return found
+
+
+def test_an_archive_that_is_merged_while_it_is_read(tmp_path: Path) -> None:
+    """Where a file of layout 2 is merged and deleted, the reader takes the files of now."""
+    table, number = make(tmp_path / "t", 9, **FEW, **{"hoodie.clean.automatic": False}), 0
+    while not listed(table.path):
+        upsert(table, number := number + 1, [0])
+
+    def write(file: Path) -> None:
+        later = number
+        while file.exists():
+            upsert(table, later := later + 1, [0])
+
+    handle = Table.open(table.path)._handle
+    storage = Merging(handle.storage, write)
+    handle.timeline.archive._storage = storage
+    before = archived(table.path)
+    found, why = handle.timeline.archive.commits()
+    assert storage.gone and storage.gone not in listed(table.path)
+    assert sorted(found) == archived(table.path) > before and why == ""
