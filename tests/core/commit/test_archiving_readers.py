@@ -128,7 +128,7 @@ class Merging:
     def fetch(self, path: str) -> str:
         """Return the local path of a file, which may be gone."""
         found = self._inner.fetch(path)
-        if not self.gone:
+        if not self.gone and path.endswith(".parquet"):
             self.gone = Path(path).name
             self._meanwhile(Path(found))
         return found
