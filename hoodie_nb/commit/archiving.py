@@ -93,13 +93,13 @@ def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
     timeline.drop([file for instant in plan.instants for file in timeline.files(instant)])
     table.keep_groups(before.commit_times)
     failpoints.hit("archive.completed.post")
-    to.tidy()
     emit(
         "instants_archived",
         instants=len(plan.instants),
         start=plan.start,
         orphans=len(plan.orphans),
     )
+    to.tidy()
 
 
 def _contents(table: TableHandle, instant: Instant) -> Contents:

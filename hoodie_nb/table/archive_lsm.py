@@ -142,6 +142,8 @@ class LsmArchive:
             while names := _to_merge(manifest.files, level):
                 starts, ends = zip(*map(span, names), strict=True)
                 level += 1
+                if not all(map(self._is_ours, names)):
+                    break  # a newer Hudi wrote other columns: it merges them
                 merged = f"{min(starts)}_{max(ends)}_{level}.parquet"
                 manifest = self._write(manifest, merged, self._batches(names), names)
             self._clean(manifest.number - _KEPT - level)
@@ -156,14 +158,25 @@ class LsmArchive:
                 f"({error!s:.200}): restore its files from a backup"
             ) from None
 
+    def _fetched(self, name: str) -> str:
+        return self._storage.fetch(f"{self._folder}/{name}")
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Name the file of the archive that cannot be read."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, LookupError, ValueError) as error:
+            raise ValueError(f"{name}: {error!s:.200}") from None
+
     def _known(self, manifest: Manifest, first: Instant, last: Instant) -> set[tuple[str, str]]:
         """Return the archived times and actions, at least those between two instants."""
         known = set[tuple[str, str]]()
         for name in manifest.files:
             start, end = span(name)
             if start <= last.requested_time and end >= first.requested_time:
-                path = self._storage.fetch(f"{self._folder}/{name}")
-                found = pq.read_table(path, columns=["instantTime", "action"])
+                with self._naming(name):
+                    found = pq.read_table(self._fetched(name), columns=["instantTime", "action"])
                 known.update(zip(*(column.to_pylist() for column in found.columns), strict=True))
         return known
 
@@ -193,16 +206,25 @@ class LsmArchive:
         listed = [{"fileName": n, "fileLen": size} for n, size in files.items()]
         number = manifest.number + 1
         content = json.dumps({"files": listed}, indent=2)
-        self._storage.put(f"{self._folder}/manifest_{number}", content.encode())
+        self._storage.remove(f"{self._folder}/manifest_{number}")  # what a crash has left
+        self._storage.put(f"{self._folder}/manifest_{number}", content.encode(), new=True)
         failpoints.hit("archive.lsm.manifest")
         self._storage.put(f"{self._folder}/{_VERSION}", str(number).encode())
         failpoints.hit("archive.lsm.version")
         return Manifest(number, files)
 
+    def _is_ours(self, name: str) -> bool:
+        with self._naming(name):
+            return bool(pq.read_schema(self._fetched(name)).names == _SCHEMA.names)
+
     def _batches(self, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
         for name in names:
-            with pq.ParquetFile(self._storage.fetch(f"{self._folder}/{name}")) as file:
-                for batch in file.iter_batches(_ROWS):
+            with self._naming(name), pq.ParquetFile(self._fetched(name)) as file:
+                found = file.metadata
+                groups = (found.row_group(n) for n in range(found.num_row_groups))
+                size = sum(group.total_byte_size for group in groups)
+                rows = max(1, min(_ROWS, _BATCH_BYTES * found.num_rows // max(1, size)))
+                for batch in file.iter_batches(rows):
                     yield batch.cast(_SCHEMA)
 
     def _clean(self, until: int) -> None:

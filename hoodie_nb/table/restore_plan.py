@@ -20,7 +20,7 @@ from hoodie_nb.table.file_groups import BaseFileName, Commits, table_folders
 from hoodie_nb.table.lost import lost_files
 from hoodie_nb.table.read import slices_as_of
 from hoodie_nb.table.rollback import undone_by_hand
-from hoodie_nb.table.savepoints import archived_later, saved
+from hoodie_nb.table.savepoints import archived_later, refuse_archived, saved
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
@@ -56,6 +56,7 @@ def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
         raise InvalidConfig(
             f"{to.requested_time} is the newest commit of {root}: there is nothing to undo"
         )
+    refuse_archived(table, undone[0].requested_time)
     archived = archived_later(table, to.requested_time)
     if archived is not None:
         raise InvalidConfig(

@@ -102,6 +102,20 @@ def read_savepoint(table: TableHandle, instant: Instant) -> Savepoint:
         ) from None
 
 
+def refuse_archived(table: TableHandle, time17: str) -> None:
+    """Raise InvalidConfig if this or a later commit is archived, although it is on the timeline.
+
+    A crash has left it there. Undone, it would still count as archived.
+    """
+    times, (archived, _) = table.timeline.listing.commit_times, table.timeline.archive.commits()
+    newest = max(archived.intersection(times), default="")
+    if time17 <= newest:
+        raise InvalidConfig(
+            f"the commits of {table.storage.root} up to {newest} are archived, but a crash has "
+            "left them on the timeline: call table.archive(), then name a later commit"
+        )
+
+
 def commit_as_of(table: TableHandle, moment: object) -> Instant:
     """Return the commit that a moment names: the very one, or the newest up to a time of day.
 

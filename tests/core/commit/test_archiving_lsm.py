@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from archives import FEW, active, archived, listed, lsm_rows
 from faults import Crash, Fault, FaultyStorage
@@ -217,16 +219,19 @@ def test_a_damaged_manifest_postpones_the_archiving(
     assert tree(root / HISTORY) == before and len(active(root)) == 5 and len(seen(root)) == 2
 
 
-def test_a_damaged_file_of_a_level_is_not_merged(full: Path, tmp_path: Path) -> None:
-    """The archive keeps all its files; instants are archived nevertheless."""
+@pytest.mark.parametrize("damage", ["no footer", "pages"])
+def test_a_damaged_file_of_a_level_is_not_merged(full: Path, tmp_path: Path, damage: str) -> None:
+    """The archive keeps all its files, and the event names it; instants are archived before."""
     root = Path(shutil.copytree(full, tmp_path / "t"))
     first = min(listed(root))
     whole_file = (root / HISTORY / first).read_bytes()
-    (root / HISTORY / first).write_bytes(b"PAR1")
+    pages = whole_file[:4] + bytes(len(whole_file) // 2) + whole_file[4 + len(whole_file) // 2 :]
+    (root / HISTORY / first).write_bytes(b"PAR1" if damage == "no footer" else pages)
     table = Table.open(root)
     upsert(table, 1000, [0, 1])
     (event,) = table.events.records("archive_postponed")
-    assert "restore its files from a backup" in event.values["why"]
+    assert first in event.values["why"] and "from a backup" in event.values["why"]
+    assert table.events.records("instants_archived")
     (root / HISTORY / first).write_bytes(whole_file)
     assert len(listed(root)) == 10 and len(active(root)) == 2
     table = Table.open(root)
@@ -254,3 +259,19 @@ def test_every_name_of_an_instants_files_goes(tmp_path: Path) -> None:
     assert not [name for name in timeline_names(table.path) if name[:17] in (first, second)]
     assert lsm_rows(table.path)[0]["completionTime"] >= first
     assert table.fsck() == [] and len(seen(table.path)) == 2
+
+
+def test_a_file_with_other_columns_is_read_but_not_merged(full: Path, tmp_path: Path) -> None:
+    """A newer Hudi may have written it: merging would drop its columns."""
+    root = Path(shutil.copytree(full, tmp_path / "t"))
+    name, number = min(listed(root)), (root / HISTORY / "_version_").read_text()
+    file, manifest = root / HISTORY / name, root / HISTORY / f"manifest_{number}"
+    size, rows = file.stat().st_size, pq.read_table(file)
+    pq.write_table(rows.append_column("more", pa.nulls(len(rows), pa.string())), file)
+    manifest.write_text(manifest.read_text().replace(f": {size}", f": {file.stat().st_size}", 1))
+    before, table = len(archived(root)), Table.open(root)
+    for ts in range(1000, 1012):
+        upsert(table, ts, [0, 1])
+    assert name in listed(root) and len(archived(root)) > before + 5
+    assert not table.events.records("archive_postponed")
+    assert len(seen(root)) == 2 and table.fsck() == []

@@ -12,7 +12,7 @@ from archives import FEW, active, archive_elsewhere, archived, list_history, log
 from tables import Model, hudi_rows, upgrade, without_meta
 from test_clean_plan import make, upsert
 
-from hoodie_nb import Table
+from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 
 OFF = {"hoodie.archive.automatic": "false", "hoodie.clean.automatic": "false"}
@@ -151,3 +151,33 @@ def test_a_damaged_archive_is_no_guess(tmp_path: Path) -> None:
     table.delete_savepoint(times[0])
     agree(table, model)
     assert all(a < b for a, b in pairwise(active(table.path)))
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_commits_that_are_archived_but_still_there_are_not_undone(
+    tmp_path: Path, version: int
+) -> None:
+    """A crash left them on the timeline: undone, they would count as archived for ever."""
+    table, model = make(tmp_path / "t", version, **FEW, **OFF), Model()
+    for number in range(6):
+        write(table, model, number, 0, 1, number)
+    times = active(table.path)
+    failpoints.arm("archive.log.post=raise:EIO")
+    with pytest.raises(OSError):
+        table.archive()
+    failpoints.arm("")
+    assert active(table.path) == times and archived(table.path)
+    orphan = plant(table.path, times[1])
+    table.savepoint(times[1])
+    for target in times[:2]:
+        with pytest.raises(InvalidConfig, match=r"archived.*table\.archive\(\)"):
+            table.restore(target)
+    agree(table, model)
+    table.delete_savepoint(times[1])
+    table.archive()
+    assert {*archived(table.path)}.isdisjoint(active(table.path)) and not orphan.exists()
+    table.restore(active(table.path)[0])
+    for number in range(10, 16):
+        upsert(table, number, [0, 1])
+    table.archive()
+    assert hudi_rows(table.path) == without_meta(table.to_arrow()) and table.fsck() == []
