@@ -29,7 +29,7 @@ from hoodie_nb.table.on_demand import updated
 from hoodie_nb.table.schema import PARTITION_PATH
 from hoodie_nb.table.storage import Entry, Storage, joined
 from hoodie_nb.table.timeline import COMMITS, Listing, Timeline
-from hoodie_nb.table.walk import walk_folders
+from hoodie_nb.table.walk import Choice, walk_folders
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 METADATA_NAMES = frozenset(PARTITION_METADATA + kind for kind in ("", ".parquet", ".orc"))
@@ -175,11 +175,17 @@ class Folder:
 
 
 def table_folders(
-    storage: Storage, commits: Commits, paths: Iterable[str] | None = None
+    storage: Storage,
+    commits: Commits,
+    paths: Iterable[str] | None = None,
+    keep: Choice | None = None,
 ) -> Iterator[Folder]:
-    """Yield the folders (of `paths`, if given) with base files that count, or a metadata file."""
+    """Yield the folders with base files that count, or a metadata file.
+
+    Only those of `paths`, if given; else those that `keep` chooses in `walk_folders`.
+    """
     given = None if paths is None else ((path, storage.list_folder(path)) for path in paths)
-    for path, entries in walk_folders(storage) if given is None else given:
+    for path, entries in walk_folders(storage, keep) if given is None else given:
         marked = any(e.name in METADATA_NAMES for e in entries)
         counts = any(True for _ in base_files(entries, commits))
         if counts or marked:

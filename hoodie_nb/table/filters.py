@@ -11,6 +11,9 @@ converted. So a read with a filter returns exactly the rows that the filter keep
 | the key range in the footer | the record key's text; the key column if it is one column of text |
 | statistics of row groups | columns that the file has in the table's current type; not floats |
 
+The folders of a table that this library has written are left out in the same way, before they are
+listed; not as of an earlier time, which is compared with all that was cleaned.
+
 Statistics of floats ignore NaN, which `x != 1` keeps. A key range does not name its order, so it is
 used only if UTF-8 and UTF-16 order agree on it (see `key_range`).
 
@@ -19,8 +22,9 @@ used only if UTF-8 and UTF-16 order agree on it (see `key_range`).
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +35,8 @@ from pyarrow.fs import LocalFileSystem
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.table.base_file import read_errors, read_footer
 from hoodie_nb.table.key_range import same_in_both_orders
+from hoodie_nb.table.keys import partition_value
+from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import RECORD_KEY
 
 _FORMAT, _DISK = ds.ParquetFileFormat(), LocalFileSystem()
@@ -110,6 +116,48 @@ class RowFilter:
                 yield pc.field(name) >= low
                 yield pc.field(name) <= high
 
+    def folders(self, paths: Sequence[str], config: TableConfig, schema: pa.Schema) -> list[str]:
+        """Return those of a folder's folders that may have rows, also below, that the filter keeps.
+
+        Text that is not encoded may have slashes: then it continues in the folders below.
+        """
+        *above, _ = paths[0].split("/") if paths else [""]
+        known = list[pc.Expression]()
+        for name, part in zip(config.partition_by, above, strict=False):
+            value = partition_value(part, config, schema.field(name))
+            if value is None or not _ends(value.type, config):
+                return [*paths]
+            known += [pc.field(name) == value] if name in self.needs.names else []
+        name = next(iter(config.partition_by[len(above) :]), "")
+        if name not in self.needs.names:
+            return [*paths]
+        field = schema.field(name)
+        parts = ((path, partition_value(path.rpartition("/")[2], config, field)) for path in paths)
+        values = [(value.as_py(), path) for path, value in parts if value is not None]
+        after = "" if _ends(field.type, config) else "0"  # the character after the slash
+        out = {*self._ruled_out(known, field, sorted(values), after)} if values else set[str]()
+        return [path for path in paths if path not in out]
+
+    def _ruled_out(
+        self,
+        known: Sequence[pc.Expression],
+        field: pa.Field,
+        values: Sequence[tuple[Any, str]],
+        after: str,
+    ) -> Iterator[str]:
+        """Yield the folders without such rows, of sorted values: all, or those in either half."""
+        column, low, high = pc.field(field.name), values[0][0], values[-1][0]
+        most = column < high + after if after else column <= pa.scalar(high, field.type)
+        facts = [column >= pa.scalar(low, field.type), most]
+        if len(values) == 1 and not after:
+            facts = [column == pa.scalar(low, field.type)]
+        if self._excludes([*known, *facts]):
+            yield from (path for _, path in values)
+        elif len(values) > 1:
+            half = len(values) // 2
+            yield from self._ruled_out(known, field, values[:half], after)
+            yield from self._ruled_out(known, field, values[half:], after)
+
     def _excludes(self, known: Iterable[pc.Expression]) -> bool:
         """Whether the filter is true for no row for which all that is `known` is true."""
         facts = [*known]
@@ -122,6 +170,11 @@ class RowFilter:
             return not any(True for _ in pieces.get_fragments(filter=self.expression))
         except pa.ArrowException:  # the filter fails on these values: `kept` reports it
             return False
+
+
+def _ends(kind: pa.DataType, config: TableConfig) -> bool:
+    """Whether the text of a value of a partition column ends at the first slash of a path."""
+    return config.url_encode or not pa.types.is_string(kind)
 
 
 def projected(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:

@@ -185,22 +185,28 @@ def partition_values(path: str, config: TableConfig, schema: pa.Schema) -> dict[
     A value is left out if its text does not determine it: null and empty have one text.
     """
     parts = path.split("/")
-    known = {*config.partition_by} <= {*schema.names} and not config.unwritable
-    known = known and config.times is None
-    if not known or len(parts) != len(config.partition_by):
+    if not paths_have_values(config, schema) or len(parts) != len(config.partition_by):
         return {}
     found = zip(config.partition_by, parts, strict=True)
-    values = {name: _value(part, config, schema.field(name)) for name, part in found}
+    values = {name: partition_value(part, config, schema.field(name)) for name, part in found}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _value(part: str, config: TableConfig, field: pa.Field) -> pa.Scalar | None:
+def paths_have_values(config: TableConfig, schema: pa.Schema) -> bool:
+    """Whether partition paths are made of the text of columns, as this library would write them."""
+    known = {*config.partition_by} <= {*schema.names} and not config.unwritable
+    return known and config.times is None
+
+
+def partition_value(part: str, config: TableConfig, field: pa.Field) -> pa.Scalar | None:
+    """Return the value of a column in its part of a partition path; None if it is not known."""
     text = part.removeprefix(f"{field.name}=") if config.hive_style else part
     text = unquote(text) if config.url_encode else text
-    with contextlib.suppress(pa.ArrowInvalid):
+    with contextlib.suppress(pa.ArrowInvalid, UnicodeEncodeError):  # a folder may have any name
         value = pa.scalar(text).cast(field.type) if field.type in _KEY_TYPES else None
         if value is not None and text not in _NULLS:
-            same = _part_text(value.cast(pa.string()).as_py(), config, field.name) == part
+            own = text if pa.types.is_string(value.type) else value.cast(pa.string()).as_py()
+            same = _part_text(own, config, field.name) == part
             return value if same else None
     return None
 

@@ -28,6 +28,7 @@ from hoodie_nb.table.on_demand import OnDemand
 from hoodie_nb.table.split import refuse_split_timeline
 from hoodie_nb.table.storage import Storage, is_remote, joined
 from hoodie_nb.table.timeline import Instant, Timeline
+from hoodie_nb.table.walk import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,13 @@ class Partitions:
     instant of its slices.
     """
 
-    def __init__(self, storage: Storage, timeline: Timeline, as_of: str | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        timeline: Timeline,
+        as_of: str | None = None,
+        keep: Choice | None = None,
+    ) -> None:
         listing = timeline.listing
         refuse_split_timeline(storage, timeline.layout)
         self._storage, self._timeline, self._as_of = storage, timeline, as_of
@@ -60,7 +67,8 @@ class Partitions:
         self.unmarked = dict[str, str]()
         self._known, self._paths = dict[str, Partition](), list[str]()
         self._lock = threading.RLock()
-        self._walk, self._whole = table_folders(storage, commits), False
+        self._keep, self._whole = keep, False
+        self._walk = table_folders(storage, commits, keep=keep)
 
     def on_demand(self) -> FileGroups:
         """Return the file groups; a partition is listed when it is asked for."""
@@ -108,7 +116,7 @@ class Partitions:
                         self._note(folder.path, self._seen(folder))
                         return True
             except BaseException:
-                self._walk = table_folders(self._storage, self._commits)
+                self._walk = table_folders(self._storage, self._commits, keep=self._keep)
                 raise
             self._whole = True
             return False
@@ -154,9 +162,13 @@ def load_file_groups(
     *,
     as_of: str | None = None,
     partitions: Iterable[str] | None = None,
+    keep: Choice | None = None,
 ) -> FileGroups:
-    """List the table's partitions and return the slices as of `as_of` (17 digits; None: now)."""
-    return Partitions(storage, timeline, as_of).listed(partitions)
+    """List the table's partitions and return the slices as of `as_of` (17 digits; None: now).
+
+    Only `partitions`, if given; else those in folders that `keep` chooses.
+    """
+    return Partitions(storage, timeline, as_of, keep).listed(partitions)
 
 
 def _strays(folder: Folder, commits: Commits) -> Iterator[tuple[str, str]]:

@@ -25,11 +25,13 @@ from hoodie_nb.table.file_groups import (
 )
 from hoodie_nb.table.filters import RowFilter
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.keys import partition_values
+from hoodie_nb.table.keys import partition_values, paths_have_values
 from hoodie_nb.table.partitions import load_file_groups
 from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.rules import PATH as RULES
 from hoodie_nb.table.schema import META_COLUMNS
 from hoodie_nb.table.timeline import steadily
+from hoodie_nb.table.walk import Choice
 
 _BATCH_ROWS, _ATTEMPTS = 65_536, 10
 
@@ -63,9 +65,14 @@ def _digits(when: datetime, config: TableConfig) -> str:
 
 
 def slices_as_of(
-    table: TableHandle, as_of: object = None, partitions: Sequence[str] | None = None
+    table: TableHandle,
+    as_of: object = None,
+    partitions: Sequence[str] | None = None,
+    filters: object = None,
 ) -> FileGroups:
     """Return the slices of the snapshot as of a moment (None: now), of all or some partitions.
+
+    Partitions in which `filters` keeps no row may be left out.
 
     Raises InvalidConfig if files of that snapshot were cleaned away, or if one of the `partitions`,
     given as paths, is not in the table.
@@ -73,13 +80,19 @@ def slices_as_of(
     table.reload()  # another engine may have upgraded the table and its timeline
     time17 = None if as_of is None else parse_time(as_of, table.config)
     paths = _paths(partitions)
-    return steadily(lambda: _listed(table, time17, paths))
+    whole = filters is None or time17 is not None or paths is not None
+    keep = None if whole else _folders_kept(table, filters)
+    return steadily(lambda: _listed(table, time17, paths, keep))
 
 
-def _listed(table: TableHandle, time17: str | None, paths: list[str] | None) -> FileGroups:
+def _listed(
+    table: TableHandle, time17: str | None, paths: list[str] | None, keep: Choice | None
+) -> FileGroups:
     for _ in range(_ATTEMPTS):
         before = cleans(table)
-        found = load_file_groups(table.storage, table.timeline, as_of=time17, partitions=paths)
+        found = load_file_groups(
+            table.storage, table.timeline, as_of=time17, partitions=paths, keep=keep
+        )
         if time17 is not None:
             refuse_cleaned(table, found, time17, paths)
         if cleans(table) == before:  # else what is deleted may have been newest when we began
@@ -138,7 +151,7 @@ class Scan:
         meta: bool = True,
     ) -> "Scan":
         """Return the scan of the table's snapshot; files that the filter excludes are left out."""
-        slices = [*slices_as_of(table, as_of, partitions)]  # reads the properties first
+        slices = [*slices_as_of(table, as_of, partitions, filters)]  # reads the properties first
         config, stored = table.config, stored_schema(table.schema)
         schema = _selected(stored, columns, meta=meta)
         if filters is None:
@@ -172,6 +185,18 @@ class Scan:
             for batch in rows.to_batches(_BATCH_ROWS)
         )
         return pa.RecordBatchReader.from_batches(self.schema, found)
+
+
+def _folders_kept(table: TableHandle, filters: object) -> Choice | None:
+    """Return the choice of folders that may have rows that a filter keeps; None if all may.
+
+    The paths of a table that this library has not written may be made in another way.
+    """
+    config, schema = table.config, stored_schema(table.schema)
+    if not paths_have_values(config, schema) or table.storage.entry(RULES) is None:
+        return None
+    row_filter = RowFilter.of(filters, schema)
+    return lambda folders: row_filter.folders(folders, config, schema)
 
 
 def file_rows(path: str, schema: pa.Schema, kept: RowFilter | None = None) -> Iterator[pa.Table]:

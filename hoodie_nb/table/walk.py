@@ -1,16 +1,19 @@
 """The folders of a table, and links in them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hoodie_nb.table.beneath import link_refused
 from hoodie_nb.table.storage import META, Entry, Storage, joined
 
+Choice = Callable[[Sequence[str]], Sequence[str]]
 
-def walk_folders(storage: Storage) -> Iterator[tuple[str, list[Entry]]]:
+
+def walk_folders(storage: Storage, keep: Choice | None = None) -> Iterator[tuple[str, list[Entry]]]:
     """Yield every folder of the table except Hudi's own, each with its entries.
 
+    `keep` chooses among the folders in a folder; others are not listed, nor is what is below them.
     Links are not followed. A link to a folder outside the table is refused, so that rows which
     another engine reads there are not missed.
     """
@@ -19,12 +22,14 @@ def walk_folders(storage: Storage) -> Iterator[tuple[str, list[Entry]]]:
         folder = folders.pop()
         entries = storage.list_folder(folder)
         yield folder, entries
+        below = []
         for entry in reversed(entries):
             path = joined(folder, entry.name)
             if entry.is_link:
                 _must_not_lead_out(storage, path)
             elif entry.is_folder and path != META:
-                folders.append(path)
+                below.append(path)
+        folders += below if keep is None else keep(below)
 
 
 def other_table(storage: Storage, folder: str) -> str | None:
