@@ -64,7 +64,8 @@ class TableMaintenance:
         """Delete base files that no retained snapshot reads; with `dry_run` only return the plan.
 
         What is retained: the last `commits`, those of the last `hours`, or the last `versions` of
-        each file; by default what the table's options `hoodie.clean.*` say, as after each commit.
+        each file; by default what the table's options `hoodie.clean.*` say, as after each commit,
+        and then only partitions that have changed since the last clean are looked at.
         Raises InvalidConfig if several are given.
         """
         given: dict[str, Any] = {"commits": commits, "hours": hours, "versions": versions}

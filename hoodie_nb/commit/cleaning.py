@@ -9,7 +9,8 @@ commit tries again.
 
 *Fault tolerance*: deleting is idempotent. A pending clean, of this library or of Java, is completed
 by the next writer. A file is deleted only if the table as it is now does not show it: a newer slice
-of its group is on disk, or a replacecommit has replaced the group.
+of its group is on disk, or a replacecommit has replaced the group. If a partition of the plan has
+lost a file of a commit, nothing is deleted: an older file may have the only copy of its rows.
 
 *Source:* CleanActionExecutor, BaseHoodieWriteClient.autoCleanOnCommit.
 """
@@ -44,7 +45,7 @@ def clean_after_commit(table: TableHandle, emit: Emit) -> None:
 def clean(table: TableHandle, plan: CleanPlan, emit: Emit) -> Instant | None:
     """Execute a plan; None if there is nothing to delete."""
     done = None
-    if plan.files:
+    if _obsolete(table, plan):
         requested = table.timeline.request("clean", encode_plan(plan, table.storage))
         failpoints.hit("clean.plan.post")
         done = _finish(table, requested, plan, emit)
@@ -67,14 +68,10 @@ def finish_cleans(table: TableHandle, emit: Emit) -> None:
 
 
 def _finish(table: TableHandle, instant: Instant, plan: CleanPlan, emit: Emit) -> Instant:
-    storage, groups = table.storage, table.file_groups()
+    storage, files = table.storage, _obsolete(table, plan)
     if instant.state is State.REQUESTED:
         instant = table.timeline.begin(instant)
     failpoints.hit("clean.inflight.post")
-    files = {
-        folder: [name for name in names if _is_obsolete(groups, folder, name)]
-        for folder, names in plan.files.items()
-    }
     failed: list[OSError] = []
     for folder, names in files.items():
         for name in names:
@@ -98,6 +95,15 @@ def _finish(table: TableHandle, instant: Instant, plan: CleanPlan, emit: Emit) -
         earliest=plan.earliest.requested_time if plan.earliest else None,
     )
     return done
+
+
+def _obsolete(table: TableHandle, plan: CleanPlan) -> dict[str, list[str]]:
+    """Return the files of a plan to delete; InvalidTable if their partitions have lost others."""
+    groups = table.groups_to_write()
+    return {
+        folder: [name for name in names if _is_obsolete(groups, folder, name)]
+        for folder, names in plan.files.items()
+    }
 
 
 def _is_obsolete(groups: FileGroups, folder: str, file_name: str) -> bool:

@@ -1,7 +1,8 @@
 """Cleaning by hand: delete the base files that no retained snapshot reads, or show which.
 
-It looks at all partitions, so it also finds what the automatic cleaning after commits does not
-look at again, such as the files of a savepoint that was deleted.
+With a number it looks at all partitions, so it also finds what the automatic cleaning after commits
+does not look at again, such as files that somebody has put back. Without one it looks at what has
+changed since the last clean, or at everything if that is not known or a savepoint was deleted.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from hoodie_nb.table.clean_plan import (
     Retention,
     plan_clean,
 )
+from hoodie_nb.table.clean_records import last_mark
 from hoodie_nb.table.handle import TableHandle
 
 
@@ -64,7 +66,7 @@ def clean(
     hours: int | None,
     versions: int | None,
 ) -> Cleaned:
-    """Clean all partitions, or return the plan; without a number by the table's options."""
+    """Clean, or return the plan: all partitions by a number, else by the table's options."""
     given = {COMMITS_POLICY: commits, HOURS_POLICY: hours, VERSIONS_POLICY: versions}
     chosen = {policy: number for policy, number in given.items() if number is not None}
     if len(chosen) > 1:
@@ -74,12 +76,11 @@ def clean(
             raise InvalidConfig(f"{number!r}: give the number to retain as an integer of 1 or more")
     if not dry_run:
         settle(WriteCoordinator(table, events), events)
-        table.groups_to_write().listed()  # refuses lost files: an older slice may be the only copy
     else:
         table.reload()
     retention = next((Retention(*item) for item in chosen.items()), Retention.of(table.options))
     with table.timeline.listed_once():
-        plan = plan_clean(table, retention)
+        plan = plan_clean(table, retention, None if chosen else last_mark(table))
         done = None if dry_run else execute(table, plan, events.emit)
     return Cleaned(
         retention.policy,
