@@ -1,79 +1,18 @@
-"""An S3 server for tests: `ministack`, a process on the loopback interface, all in memory.
-
-It checks `If-None-Match` and `If-Match` of PUTs, uploads in parts and copies as S3 does. `Proxy` is
-in front of it where a test counts requests, or lets some fail.
-"""
+"""A proxy in front of the S3 server of the laboratory: it counts requests, or lets some fail."""
 
 from __future__ import annotations
 
 import http.client
-import os
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
-import urllib.request
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-BUCKET, SECRET = "tables", "a-secret-that-is-nowhere"
-
-
-def options_of(endpoint: str) -> dict[str, str]:
-    """Return the storage options for an endpoint, with names that hudi-rs knows, too."""
-    return {
-        "aws_endpoint": endpoint,
-        "aws_access_key_id": "tester",
-        "aws_secret_access_key": SECRET,
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
-    }
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-class S3Server:
-    """A server with one bucket, as a context manager; `endpoint` is its address."""
-
-    def __enter__(self) -> S3Server:
-        port, self._folder = free_port(), tempfile.TemporaryDirectory()
-        self.endpoint = f"http://127.0.0.1:{port}"
-        settings = {"SERVICES": "s3", "GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1"}
-        settings |= {"TMPDIR": self._folder.name, "S3_DATA_DIR": self._folder.name}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "ministack"],
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        assert self._process.stdout is not None
-        lines = iter(self._process.stdout.readline, b"")
-        assert any(b"Running on" in line for line in lines), "the S3 server has not started"
-        threading.Thread(target=lambda: [*lines], daemon=True).start()
-        request = urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(request).close()
-        self.options = options_of(self.endpoint)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._folder.cleanup()
-
-    def new_root(self) -> str:
-        """Return the address of a folder that nothing is in."""
-        return f"s3://{BUCKET}/{uuid.uuid4().hex}/table"
+from hoodie_nb.lab.s3_server import BUCKET as BUCKET
+from hoodie_nb.lab.s3_server import SECRET as SECRET
+from hoodie_nb.lab.s3_server import S3Server, options_of
+from hoodie_nb.lab.s3_server import free_port as free_port
 
 
 class Proxy:
