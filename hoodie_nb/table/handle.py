@@ -206,7 +206,9 @@ class TableHandle:
             found = CommitMetadata.parse(self.timeline.read(instant), where)
             if keep:
                 if len(self._commits) >= COMMITS_KEPT:
-                    del self._commits[next(iter(self._commits))]
+                    self._commits.pop(
+                        next(iter([*self._commits]), ""), None
+                    )  # or another thread did
                 self._commits[instant.requested_time] = found
         return found
 

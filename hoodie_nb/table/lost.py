@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -88,6 +89,7 @@ class Written:
 
 
 _written: OrderedDict[str, Written] = OrderedDict()
+_writing = threading.Lock()  # several writer threads look for lost files
 
 
 def lost_files(
@@ -106,20 +108,23 @@ def lost_files(
         for instant in listed:
             if instant.requested_time not in written.commits:
                 written.add(instant.requested_time, read(instant).paths)
-        _written[root] = written
-        _written.move_to_end(root)
+        with _writing:
+            _written[root] = written
+            _written.move_to_end(root)
         found = written.missing(groups, where)
         if not found:
             break  # else commits were removed, or the table was replaced: read all again
-    while len(_written) > _TABLES:
-        _written.popitem(last=False)
+    with _writing:
+        while len(_written) > _TABLES:
+            _written.popitem(last=False)
     return sorted(found, key=str)
 
 
 def note_written(root: str, instant_time: str, paths: Iterable[str]) -> None:
     """Add a commit of this process, so that its metadata need not be read."""
-    if root in _written:
-        _written[root].add(instant_time, paths)
+    written = _written.get(root)
+    if written is not None:
+        written.add(instant_time, paths)
 
 
 def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]], groups: FileGroups) -> str:

@@ -4,8 +4,8 @@
 version of its group would lack (see `lost`); files of a commit that was archived too early; and,
 before a write creates a partition, a partition at another level, which may have the rows of the new
 one. (A folder that was moved to another level may also have rows of a partition that exists: only
-the next write that creates a partition, or asks for all, is refused.) A metadata file that is gone is restored in all partitions that were listed: Java reads no rows
-of a partition without it.
+the next write that creates a partition, or asks for all, is refused.) A metadata file that is gone
+is restored in all partitions that were listed: Java reads no rows of a partition without it.
 
 What is wrong in other partitions is found when a write touches these, by whatever asks for all of
 them (an overwrite of the table, a condition, global keys, Spark tasks, a compaction), by archiving,
