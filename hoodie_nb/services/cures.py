@@ -13,7 +13,7 @@ safe stays, with its cure. ConcurrentWriter while another process or engine writ
 *Fault tolerance*: each step is idempotent, and so is all of it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def cure(table: TableHandle, events: EventLog) -> list[Finding]:
     if not codes & REPAIRS.keys() or "unreadable-table" in codes:
         return found
     try:
-        _recover(table, events, codes)
+        _recover(table, events, found)
         _delete_orphans(table)
     except OSError as error:
         raise WriteFailed(
@@ -51,8 +51,12 @@ def cure(table: TableHandle, events: EventLog) -> list[Finding]:
     return [*(replace(finding, repaired=REPAIRS[finding.code]) for finding in done), *left]
 
 
-def _recover(table: TableHandle, events: EventLog, codes: Collection[str]) -> None:
+def _recover(table: TableHandle, events: EventLog, found: Sequence[Finding]) -> None:
     """Recover the table; what cannot be recovered stays a finding."""
+    for finding in found:
+        if finding.code == "damaged-partition-metadata":
+            table.storage.remove(finding.path)
+    codes = {finding.code for finding in found}
     with suppress(InvalidTable):
         if "wrong-key-index" in codes:
             repair(table, events, deduplicate=False)

@@ -26,6 +26,7 @@ from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit, completed
 from hoodie_nb.runners.settling import settle
+from hoodie_nb.table.archived_files import lost_groups
 from hoodie_nb.table.base_file import (
     open_base_file,
     read_footer,
@@ -62,7 +63,9 @@ def repair(
         settle(coordinator, events)
         intake = Intake(table.config, table.schema)
         intake.check(table.schema)
-        lost = {(p, name.file_id) for p, name in table.lost_files()} if accept_loss else set()
+        lost = set[Group]()
+        if accept_loss:
+            lost = {(p, name.file_id) for p, name in table.lost_files()} | lost_groups(table)
         with coordinator.committing(intake) as work:
             work.statuses = list(_rewritten(work.plan, deduplicate, lost))
     finally:

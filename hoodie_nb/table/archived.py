@@ -159,7 +159,7 @@ class Archive:
             else:
                 for record in read_blocks(read_bytes(self._storage, path)):
                     cleaned |= record["actionType"] == _CLEAN
-                    if _is_commit(record):  # also those before a damaged one
+                    if is_commit(record):  # also those before a damaged one
                         times.add(record["commitTime"])
         except FileNotFoundError:
             raise
@@ -169,6 +169,7 @@ class Archive:
         return _Part(frozenset(times), cleaned)
 
 
-def _is_commit(record: Record) -> bool:
+def is_commit(record: Record) -> bool:
+    """Whether a record of layout 1 is a completed commit."""
     done = record["actionState"] in (None, State.COMPLETED.upper())
     return done and record["actionType"] in COMMITS

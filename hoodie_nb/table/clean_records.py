@@ -249,6 +249,13 @@ def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
                 yield from ((folder, PurePosixPath(path).name) for path in sorted(paths))
 
 
+def cleaned_files(table: TableHandle) -> tuple[set[str], str]:
+    """Return the paths that cleans have deleted or are about to, and the earliest readable time."""
+    removed = {joined(folder, name) for folder, name in _removed(table, "")}
+    unknown = table.timeline.archived() and _was_cleaned(table)
+    return removed, earliest_time(table) if unknown else ""
+
+
 def earliest_hint(table: TableHandle) -> str:
     """Return a text that names the earliest time that can be read, and the options."""
     return f"the earliest time that can be read is {earliest_time(table)}; {KEEP_MORE}"

@@ -15,11 +15,19 @@ DEDUPLICATE = (
     "ordering value of each key, else the newest"
 )
 RESTORE = f"restore it from a backup; without one its rows are lost: delete it, then {ACCEPT}"
+REPLACE = (
+    "restore it from a backup, or move it out of the table. If its rows are then missing, "
+    f"{ACCEPT}, and upsert the rows of the moved file"
+)
 DELETE = "delete it: readers may show its rows"
 
 STAKES = {
     "copied-partition": "rows doubled",
+    "damaged-archive": "nothing",
     "damaged-base-file": "rows lost",
+    "damaged-partition-metadata": "rows hidden",
+    "damaged-quarantine": "rows lost",
+    "damaged-savepoint": "nothing",
     "duplicate-keys": "rows doubled",
     "foreign-file": "rows doubled",
     "foreign-pending-instant": "nothing",
@@ -29,8 +37,10 @@ STAKES = {
     "lost-base-file": "rows lost",
     "lost-commit": "rows lost",
     "lost-completed-file": "rows lost",
+    "lost-older-file": "rows hidden",
     "lost-partition-metadata": "rows hidden",
     "orphan-file": "rows doubled",
+    "other-rules": "rows lost",
     "other-table": "rows doubled",
     "pending-instant": "nothing",
     "replaced-file-group": "rows hidden",
@@ -38,11 +48,15 @@ STAKES = {
     "unnamed-file": "rows lost",
     "unreadable-base-file": "rows hidden",
     "unreadable-plan": "nothing",
+    "unreadable-record": "rows lost",
     "unreadable-table": "rows hidden",
     "wrong-key-index": "rows doubled",
+    "wrong-partition": "rows doubled",
+    "wrong-record-key": "rows doubled",
 }
 
 REPAIRS = {  # what `fsck(repair=True)` does, of an orphan only if it is certain
+    "damaged-partition-metadata": "written again",
     "leftover": "deleted",
     "lost-partition-metadata": "written again",
     "orphan-file": "deleted",
@@ -56,7 +70,8 @@ REPAIRS = {  # what `fsck(repair=True)` does, of an orphan only if it is certain
 class Finding:
     """A problem of a table: its cause, how to fix it, and its code, one of `STAKES`.
 
-    `path` is that of an orphan, `repaired` what `fsck(repair=True)` has done; else they are empty.
+    `path` is that of a file which may be deleted, `repaired` what `fsck(repair=True)` has done;
+    else they are empty.
     """
 
     what: str

@@ -5,7 +5,9 @@ commit and the traces of it decide (see `lost`).
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import (
     PARTITION_METADATA,
     BaseFileName,
@@ -16,7 +18,7 @@ from hoodie_nb.table.file_groups import (
 from hoodie_nb.table.findings import DELETE, REPAIR, Finding
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import traces
-from hoodie_nb.table.storage import joined
+from hoodie_nb.table.storage import joined, read_bytes
 from hoodie_nb.table.walk import other_table
 
 InCommit = tuple[int | None, int | None]  # the bytes and rows of a file in its commit
@@ -36,6 +38,7 @@ def folder_findings(table: TableHandle, named: Collection[str]) -> Iterator[Find
     """Compare the folders with the files that the commits have `named`."""
     known = Commits.of(table.timeline)
     strays: dict[str, BaseFileName | None] = {}
+    times = set[str]()
     for folder in table_folders(table.storage, known):
         what = _not_a_partition(table, folder)
         if what is not None:
@@ -47,11 +50,42 @@ def folder_findings(table: TableHandle, named: Collection[str]) -> Iterator[Find
                 REPAIR,
                 "lost-partition-metadata",
             )
+        elif not _fits(table, folder):
+            path = joined(folder.path, PARTITION_METADATA)
+            yield Finding(
+                f"{path} is damaged: Java may not find the table from there",
+                f"delete that file, then {REPAIR}",
+                "damaged-partition-metadata",
+                path,
+            )
+        times |= _older_times(folder, known)
         strays |= _strays(folder, known, named)
+    yield from _denied(table, times)
     times = {name.instant_time for name in strays.values() if name is not None}
     found = traces(table, times - known.completed - known.pending)
     for path, name in strays.items():
         yield Finding(f"{path} is in no commit", *_cure(table, path, name, known, found), path)
+
+
+def _older_times(folder: Folder, known: Commits) -> set[str]:
+    """Return the instants of the base files that are older than the timeline."""
+    names = filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries))
+    times = {name.instant_time for name in names} - known.completed
+    return {time17 for time17 in times if known.archived(time17)}
+
+
+def _denied(table: TableHandle, times: Collection[str]) -> Iterator[Finding]:
+    """Find instants of visible files that were neither archived nor are on the timeline."""
+    with suppress(InvalidTable):  # the archive is damaged: a finding of its own
+        for time17 in sorted(times):
+            if table.timeline.archive.lacks(time17):
+                yield Finding(
+                    f"base files *_{time17}.parquet are older than the timeline, but the archive "
+                    f"does not have their commit {time17}: readers may show what it had replaced",
+                    f"restore the files {table.timeline.layout.folder}/{time17}.* from a backup; "
+                    "if that commit was undone, delete these base files",
+                    "lost-commit",
+                )
 
 
 def _not_a_partition(table: TableHandle, folder: Folder) -> Finding | None:
@@ -69,6 +103,16 @@ def _not_a_partition(table: TableHandle, folder: Folder) -> Finding | None:
         "move it out of the table: other readers may show their rows",
         "copied-partition",
     )
+
+
+def _fits(table: TableHandle, folder: Folder) -> bool:
+    """Whether the metadata file of a partition says how deep it is, as Java writes it."""
+    if all(entry.name != PARTITION_METADATA for entry in folder.entries):
+        return True  # it is in another format
+    content = read_bytes(table.storage, joined(folder.path, PARTITION_METADATA))
+    depth = len(folder.path.split("/")) if folder.path else 0
+    lines = content.decode(errors="replace").splitlines()
+    return f"partitionDepth={depth}" in (line.replace(" ", "") for line in lines)
 
 
 def _strays(

@@ -8,14 +8,17 @@ no partition has duplicate keys (the table, if its keys are global). Nothing is 
 """
 
 import functools
+import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.table.addresses import Address
+from hoodie_nb.table.archived_files import archived_files
 from hoodie_nb.table.base_file import (
     Footer,
     open_base_file,
@@ -23,17 +26,19 @@ from hoodie_nb.table.base_file import (
     read_keys,
     verify_pages,
 )
-from hoodie_nb.table.clean_records import cleans, read_plan
+from hoodie_nb.table.clean_records import cleaned_files, cleans, read_plan
 from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
 from hoodie_nb.table.folder_findings import InCommit, folder_findings, named_files
 from hoodie_nb.table.foreign import is_overwrite
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.key_range import KeyRange
-from hoodie_nb.table.lost import ACCEPT, vanished
+from hoodie_nb.table.lost import ACCEPT, Group, vanished
 from hoodie_nb.table.metadata_table import FOLDER
+from hoodie_nb.table.record_findings import record_findings
 from hoodie_nb.table.restore_plan import read_plan as read_restore
 from hoodie_nb.table.rollback import undone_by_hand, was_rolled_back
+from hoodie_nb.table.row_findings import row_finding
 from hoodie_nb.table.storage import META, SCRATCH, STAGED
 from hoodie_nb.table.timeline import COMMITS, Instant, State, steadily
 
@@ -66,7 +71,8 @@ def fsck(path: Address) -> list[Finding]:
 
 
 def _findings(table: TableHandle) -> list[Finding]:
-    return [*_leftovers(table), *_late(table), *_files(table), *_keys(table)]
+    tables = (_leftovers, _late, record_findings, _files, _keys)
+    return [finding for look in tables for finding in look(table)]
 
 
 def _late(table: TableHandle) -> Iterator[Finding]:
@@ -126,10 +132,54 @@ def _files(table: TableHandle) -> Iterator[Finding]:
     yield from folder_findings(table, set(named))
     latest = {s.path for s in table.file_groups()}
     newest = dict.fromkeys(replaced, "9")  # their files may have been cleaned
-    newest |= {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
-    for path in sorted(named):
-        yield from _one_file(table, path, named[path], latest, newest)
-        yield from _revived(path, replaced)
+    slices = {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
+    newest |= slices
+    facts = {**archived_files(table), **named}
+    for path in sorted(facts):
+        yield from _one_file(table, path, facts[path], latest, newest)
+        if table.storage.entry(path):
+            yield from _revived(path, replaced)
+    yield from _older(table, slices, replaced)
+
+
+def _older(
+    table: TableHandle, slices: Mapping[Group, str], replaced: Mapping[Group, str]
+) -> Iterator[Finding]:
+    """Find older files that no clean has deleted: reads as of their time would lack rows."""
+    groups: dict[Group, list[tuple[str, str, object]]] = {}
+    for commit in table.timeline.completed_commits():
+        for stat in (s for each in table.commit_metadata(commit).stats.values() for s in each):
+            folder, _, file_name = stat["path"].rpartition("/")
+            name = BaseFileName.parse(file_name)
+            if name is not None:
+                known = (name.instant_time, stat["path"], stat.get("prevCommit"))
+                groups.setdefault((folder, name.file_id), []).append(known)
+    with suppress(InvalidTable):  # a plan cannot be read: it is a finding of its own
+        cleaned, earliest = cleaned_files(table)
+        for group, files in groups.items():
+            ends = [slices.get(group, ""), replaced.get(group, "")]
+            for time17, path, end in _used(sorted(files), ends):
+                if end > earliest and path not in cleaned and not table.storage.entry(path):
+                    what = f"{path} is missing: reads as of {time17} until {end} lack its rows"
+                    fix = "restore it from a backup; without one these rows are lost for such reads"
+                    yield Finding(what, fix, "lost-older-file")
+
+
+def _used(
+    files: Sequence[tuple[str, str, object]], ends: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield time and path of older files of a group, and the time up to which they are read.
+
+    If the next file was not built on a file, that one was lost, and its loss was accepted.
+    """
+    since = 0
+    for number, (one, other) in enumerate(itertools.pairwise(files), 1):
+        since = since if other[2] == one[0] else number
+    times = sorted({*(file[0] for file in files), *ends})
+    for time17, path, _ in files[since:]:
+        end = next((each for each in times if each > time17), "")
+        if end:
+            yield time17, path, end
 
 
 def _revived(path: str, replaced: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
@@ -140,7 +190,7 @@ def _revived(path: str, replaced: Mapping[tuple[str, str], str]) -> Iterator[Fin
         yield Finding(
             f"{path} was written after replacecommit {since} replaced its file group: no reader "
             "shows its rows",
-            "write its rows again from the source, or read the file and upsert its rows",
+            "write its rows again from the source, or read it and upsert them; then delete it",
             "replaced-file-group",
         )
 
@@ -176,6 +226,9 @@ def _one_file(
 
 def _keys(table: TableHandle) -> Iterator[Finding]:
     seen: dict[str, list[pa.Array]] = {}
+    computed = False  # the texts of keys and partitions, which are ours if rules are kept
+    with suppress(InvalidTable):
+        computed = table.rules.known
     for piece in table.file_groups():
         local = table.storage.fetch(piece.path)
         try:
@@ -187,11 +240,14 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
             else:
                 yield Finding(str(error), "let this user read it", "unreadable-base-file")
             continue
+        moved = row_finding(table, piece, local, computed=computed)
+        if moved is not None:
+            yield moved
         place = "the table" if table.config.global_keys else f"partition {piece.partition_path!r}"
         seen.setdefault(place, []).append(keys)
-        objection = index_objection(footer, keys)
-        if objection:
-            what = f"{piece.path}: {objection}, so an upsert would duplicate them"
+        wrong = index_objection(footer, keys)
+        if wrong:
+            what = f"{piece.path}: {wrong}, so an upsert would duplicate them"
             yield Finding(what, REPAIR, "wrong-key-index")
     for place, parts in seen.items():
         keys = pa.concat_arrays(parts)

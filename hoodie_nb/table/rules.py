@@ -65,6 +65,11 @@ class KeptRules:
             self._cached = decode_record(content, path, _FIX) if found else {}
         return self._cached
 
+    @property
+    def known(self) -> bool:
+        """Whether there are any: this library has created the table, or has written it."""
+        return bool(self._kept)
+
     def keep(self, config: TableConfig) -> None:
         """Keep the rules of a table, and give it an id."""
         rules = {**rules_of(config), ID: self._met or uuid.uuid4().hex}

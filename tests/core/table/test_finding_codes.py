@@ -9,6 +9,7 @@ from hoodie_nb.table.findings import REPAIRS, STAKES
 
 ROOT = Path(__file__).parents[3]
 TABLE = ROOT / "hoodie_nb" / "table"
+FILES = ("fsck.py", "folder_findings.py", "record_findings.py", "row_findings.py")
 
 
 def listed(column: int) -> dict[str, str]:
@@ -32,6 +33,6 @@ def test_the_page_lists_the_codes_of_the_source() -> None:
 
 def test_fsck_uses_each_code() -> None:
     """Each code is given to a finding, and each finding has one of them."""
-    text = "".join((TABLE / name).read_text() for name in ("fsck.py", "folder_findings.py"))
+    text = "".join((TABLE / name).read_text() for name in FILES)
     used = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text))
     assert used - {"leftover"} == STAKES.keys() - {"leftover"}

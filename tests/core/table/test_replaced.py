@@ -94,4 +94,9 @@ def test_a_slice_newer_than_the_replacement_is_not_read(tmp_path: Path) -> None:
     found = [str(finding) for finding in fsck(path)]
     assert len(found) == 1
     assert name in found[0]
-    assert f"replacecommit {instant}" in found[0]
+    assert f"replacecommit {instant}" in found[0] and "then delete it" in found[0]
+    job.write(rows(("a", 2, 1, False)))  # its rows, again
+    job.checkpoint(2)
+    job.complete(2)
+    old.with_name(name).unlink()
+    assert our_rows(path) == rows_of_hudi_rs(path) == {"a": 1} and fsck(path) == []

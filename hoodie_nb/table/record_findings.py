@@ -1,0 +1,59 @@
+"""What `fsck` finds in the records beside the timeline, which no reader of rows needs.
+
+Their damage is refused by the next write, savepoint or read of the quarantine; until then nobody
+would notice it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+from hoodie_nb.errors import HoodieError, InvalidTable
+from hoodie_nb.table import properties
+from hoodie_nb.table.findings import Finding
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.property_file import PATH as PROPERTIES
+from hoodie_nb.table.quarantine import refused_rows
+from hoodie_nb.table.rules import PATH as RULES
+from hoodie_nb.table.savepoints import read_savepoint, saved
+from hoodie_nb.table.storage import OURS, read_bytes
+
+_FOLDERS = tuple(f"{OURS}/{name}" for name in ("prepared", "sealed", "progress"))
+
+
+def record_findings(table: TableHandle) -> Iterator[Finding]:
+    """Read options, rules, records of checkpoints, savepoints, the archive and the quarantine."""
+    purpose = f"restore {PROPERTIES} from a backup; if it was changed on purpose, delete {RULES}"
+    yield from _tried(partial(table.rules.refuse_other, table.config), purpose, "other-rules")
+    damaged = "restore it from a backup, or do what its error says"
+    options = partial(properties.load_options, table.storage)
+    yield from _tried(options, damaged, "unreadable-record")
+    for folder in _FOLDERS:
+        for name in table.storage.file_names(folder):
+            if name.endswith(".json") and not name.startswith("."):
+                path = f"{folder}/{name}"
+                yield from _tried(partial(_record, table, path), damaged, "unreadable-record")
+    for instant in saved(table):
+        cure = f'call Table.open(path).delete_savepoint("{instant.requested_time}") and create it '
+        read = partial(read_savepoint, table, instant)
+        yield from _tried(read, f"{cure}again", "damaged-savepoint")
+    why = table.timeline.archive.commits()[1]
+    if why:
+        cure = "restore it from a backup; without one delete it: lost files of its commits are no "
+        yield Finding(why, f"{cure}longer noticed", "damaged-archive")
+    cure = "restore it from a backup, or delete it to give these refused rows up"
+    yield from _tried(partial(refused_rows, table), cure, "damaged-quarantine")
+
+
+def _tried(read: Callable[[], object], cure: str, code: str) -> Iterator[Finding]:
+    with suppress(FileNotFoundError):  # a writer may be running
+        try:
+            read()
+        except InvalidTable as error:
+            yield Finding(str(error), cure, code)
+        except HoodieError:
+            return
+
+
+def _record(table: TableHandle, path: str) -> None:
+    table.rules.decode(read_bytes(table.storage, path), path)
