@@ -107,7 +107,7 @@ def _not_a_partition(table: TableHandle, folder: Folder) -> Finding | None:
 
 def _fits(table: TableHandle, folder: Folder) -> bool:
     """Whether the metadata file of a partition says how deep it is, as Java writes it."""
-    if all(entry.name != PARTITION_METADATA for entry in folder.entries):
+    if all(entry.is_folder or entry.name != PARTITION_METADATA for entry in folder.entries):
         return True  # it is in another format
     content = read_bytes(table.storage, joined(folder.path, PARTITION_METADATA))
     depth = len(folder.path.split("/")) if folder.path else 0

@@ -146,19 +146,19 @@ def _older(
     table: TableHandle, slices: Mapping[Group, str], replaced: Mapping[Group, str]
 ) -> Iterator[Finding]:
     """Find older files that no clean has deleted: reads as of their time would lack rows."""
-    groups: dict[Group, list[tuple[str, str, object]]] = {}
+    groups: dict[Group, dict[str, tuple[str, str, object]]] = {}
     for commit in table.timeline.completed_commits():
         for stat in (s for each in table.commit_metadata(commit).stats.values() for s in each):
             folder, _, file_name = stat["path"].rpartition("/")
             name = BaseFileName.parse(file_name)
             if name is not None:
                 known = (name.instant_time, stat["path"], stat.get("prevCommit"))
-                groups.setdefault((folder, name.file_id), []).append(known)
+                groups.setdefault((folder, name.file_id), {})[name.instant_time] = known
     with suppress(InvalidTable):  # a plan cannot be read: it is a finding of its own
         cleaned, earliest = cleaned_files(table)
         for group, files in groups.items():
             ends = [slices.get(group, ""), replaced.get(group, "")]
-            for time17, path, end in _used(sorted(files), ends):
+            for time17, path, end in _used([files[at] for at in sorted(files)], ends):
                 if end > earliest and path not in cleaned and not table.storage.entry(path):
                     what = f"{path} is missing: reads as of {time17} until {end} lack its rows"
                     fix = "restore it from a backup; without one these rows are lost for such reads"

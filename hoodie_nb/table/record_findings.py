@@ -50,7 +50,8 @@ def _tried(read: Callable[[], object], cure: str, code: str) -> Iterator[Finding
         try:
             read()
         except InvalidTable as error:
-            yield Finding(str(error), cure, code)
+            denied = isinstance(error.__context__, PermissionError)
+            yield Finding(str(error), "let this user read it" if denied else cure, code)
         except HoodieError:
             return
 

@@ -20,6 +20,7 @@ from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.table.base_file import BLOOM
 from hoodie_nb.table.findings import REPAIRS
 
+METADATA = ".hoodie_partition_metadata"
 MODEL = without_meta(rows(*HELD))
 
 
@@ -44,8 +45,9 @@ def unfinished(table: Table) -> Path:
 
 
 DAMAGE: dict[str, Callable[[Table], object]] = {
+    "damaged-partition-metadata": lambda t: Path(t.path, "x", METADATA).write_text("a=b"),
     "leftover": lambda t: Path(t.path, ".hoodie/.temp/1").mkdir(parents=True),
-    "lost-partition-metadata": lambda t: Path(t.path, "x/.hoodie_partition_metadata").unlink(),
+    "lost-partition-metadata": lambda t: Path(t.path, "x", METADATA).unlink(),
     "orphan-file": stray,
     "pending-instant": pending,
     "unfinished-file": unfinished,
