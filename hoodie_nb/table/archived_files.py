@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.archive_log import archived_records
+from hoodie_nb.table.archive_log import log_number, read_blocks
+from hoodie_nb.table.archive_lsm import is_manifest, read_manifest
 from hoodie_nb.table.archived import is_commit
 from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.file_groups import BaseFileName, Commits
@@ -23,6 +24,7 @@ from hoodie_nb.table.folder_findings import InCommit
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.instant import COMMITS, LAYOUT_1, LAYOUT_2
 from hoodie_nb.table.lost import Group
+from hoodie_nb.table.storage import read_bytes
 
 _FIELDS = ("hoodieCommitMetadata", "hoodieReplaceCommitMetadata")
 Stats = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -36,9 +38,12 @@ def archived_files(table: TableHandle) -> dict[str, InCommit]:
     """
     known, newest = Commits.of(table.timeline), dict[Group, tuple[BaseFileName, str, InCommit]]()
     gone: set[Group] = set()
-    if table.timeline.archive.commits()[1]:
+    try:
+        refuse_damaged(table)
+        commits = [*_commits(table)]
+    except (InvalidTable, ValueError, FileNotFoundError):
         return {}
-    for time17, stats, replaced in _commits(table):
+    for time17, stats, replaced in commits:
         if not known.archived(time17):
             continue
         for stat in (stat for each in stats.values() for stat in each or ()):
@@ -50,6 +55,13 @@ def archived_files(table: TableHandle) -> dict[str, InCommit]:
                 newest[folder, name.file_id] = name, str(stat["path"]), facts
         gone |= {(folder, file_id) for folder, ids in replaced.items() for file_id in ids or ()}
     return {path: facts for group, (_, path, facts) in newest.items() if group not in gone}
+
+
+def refuse_damaged(table: TableHandle) -> None:
+    """Raise InvalidTable if a file of the archive is damaged or missing."""
+    why = table.timeline.archive.commits()[1]
+    if why:
+        raise InvalidTable(why)
 
 
 def lost_groups(table: TableHandle) -> set[Group]:
@@ -68,13 +80,15 @@ def lost_groups(table: TableHandle) -> set[Group]:
 def _commits(table: TableHandle) -> Iterator[tuple[str, Stats, Replaced]]:
     """Yield time, write statistics and replaced file groups of each archived commit."""
     for folder in sorted({table.timeline.layout.archive, LAYOUT_1.archive}):
-        for record in archived_records(table.storage, folder):
-            content = next((record[f] for f in _FIELDS if record.get(f)), None)
-            if content is not None and is_commit(record):
-                stats = content.get("partitionToWriteStats") or {}
-                yield record["commitTime"], stats, content.get("partitionToReplaceFileIds") or {}
-    for name in table.storage.file_names(LAYOUT_2.archive):
-        if name.endswith(".parquet"):
+        for log in filter(log_number, table.storage.file_names(folder)):
+            for record in read_blocks(read_bytes(table.storage, f"{folder}/{log}")):
+                content = next((record[f] for f in _FIELDS if record.get(f)), None)
+                if content is not None and is_commit(record):
+                    stats = content.get("partitionToWriteStats") or {}
+                    gone = content.get("partitionToReplaceFileIds") or {}
+                    yield record["commitTime"], stats, gone
+    if any(map(is_manifest, table.storage.file_names(LAYOUT_2.archive))):
+        for name in read_manifest(table.storage, LAYOUT_2.archive).files:
             local = table.storage.fetch(f"{LAYOUT_2.archive}/{name}")
             with suppress(pa.ArrowException):  # an archive without the content is no evidence
                 columns = ["instantTime", "action", "metadata"]

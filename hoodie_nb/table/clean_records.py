@@ -252,8 +252,9 @@ def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
 def cleaned_files(table: TableHandle) -> tuple[set[str], str]:
     """Return the paths that cleans have deleted or are about to, and the earliest readable time."""
     removed = {joined(folder, name) for folder, name in _removed(table, "")}
-    unknown = table.timeline.archived() and _was_cleaned(table)
-    return removed, earliest_time(table) if unknown else ""
+    archived = table.timeline.archived()
+    unknown = any(_cleans(table, State.COMPLETED)) or table.timeline.archive.cleaned()
+    return removed, earliest_time(table) if archived and unknown else ""
 
 
 def earliest_hint(table: TableHandle) -> str:

@@ -10,6 +10,7 @@ from functools import partial
 
 from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.table import properties
+from hoodie_nb.table.archived_files import refuse_damaged
 from hoodie_nb.table.findings import Finding
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.property_file import PATH as PROPERTIES
@@ -37,10 +38,10 @@ def record_findings(table: TableHandle) -> Iterator[Finding]:
         cure = f'call Table.open(path).delete_savepoint("{instant.requested_time}") and create it '
         read = partial(read_savepoint, table, instant)
         yield from _tried(read, f"{cure}again", "damaged-savepoint")
-    why = table.timeline.archive.commits()[1]
-    if why:
-        cure = "restore it from a backup; without one delete it: lost files of its commits are no "
-        yield Finding(why, f"{cure}longer noticed", "damaged-archive")
+    layout = table.timeline.layout
+    which = "it" if layout.number == 1 else f"the folder {layout.archive}"
+    cure = f"restore it from a backup; without one delete {which}: lost files of its commits are no"
+    yield from _tried(partial(refuse_damaged, table), f"{cure} longer noticed", "damaged-archive")
     cure = "restore it from a backup, or delete it to give these refused rows up"
     yield from _tried(partial(refused_rows, table), cure, "damaged-quarantine")
 
