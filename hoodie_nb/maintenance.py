@@ -76,7 +76,8 @@ class TableMaintenance:
         """Archive old instants of the timeline; with `dry_run` only return the plan.
 
         `hoodie.keep.min.commits` commits stay, and those that cleaning, a savepoint or unfinished
-        work needs. Raises InvalidConfig for tables of versions 8 and 9.
+        work needs. Raises InvalidTable if one of their files, or of the archive's, is lost or
+        damaged.
         """
         with self._locked(dry_run):
             return archive(self._handle, self.events, dry_run=dry_run)
