@@ -145,8 +145,8 @@ class TableHandle:
 
     def _refuse_uncommitted(self) -> None:
         """Raise InvalidTable if files would count as archived after a first commit."""
-        pending = {i.requested_time for i in self.timeline.pending()}
-        later = Commits(frozenset(), frozenset(pending), "9")
+        now = Timeline(self.storage, self.clock, self.timeline.layout)
+        later = Commits(frozenset(), frozenset(i.requested_time for i in now.pending()), "9")
         for folder in table_folders(self.storage, later):
             for entry, _ in base_files(folder.entries, later) if folder.is_partition else ():
                 path = joined(folder.path, entry.name)

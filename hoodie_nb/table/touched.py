@@ -25,6 +25,7 @@ from hoodie_nb.table.lost import lost_files, lost_message, refuse_archived_later
 from hoodie_nb.table.on_demand import OnDemand
 from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.publish import mark_partition
+from hoodie_nb.table.timeline import Timeline
 
 if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
@@ -61,19 +62,37 @@ class TouchedPartitions:
         with self._lock:
             if self._all_done or path in self._done:
                 return
-            table, seen = self._table, self._partitions.seen(None if path is None else [path])
-            if path is None or path not in groups.slices:
-                table.refuse_unfit(groups, whole=True)
-            if not table.accepts_loss:
-                root = table.storage.root
-                lost = lost_files(root, groups, commits, table.commit_metadata, path)
-                if lost:
-                    table.forget_file_groups()
-                    raise InvalidTable(lost_message(root, lost, groups))
-                refuse_archived_later(table, [s for p in seen.values() for s in p.strays])
-                self._all_done = path is None
-                self._done |= set() if path is None else {path}
+            try:
+                self._refuse(groups, commits, path)
+            except InvalidTable:
+                if not self._is_overtaken(groups):
+                    raise
             self.restore()
+
+    def _refuse(self, groups: FileGroups, commits: Sequence[Instant], path: str | None) -> None:
+        """Raise InvalidTable if a partition is damaged, or any; else note that it is checked.
+
+        If another engine has committed since the view, its files look wrong in it: the write is
+        done again on a new view, which is checked.
+        """
+        table, seen = self._table, self._partitions.seen(None if path is None else [path])
+        if path is None or path not in groups.slices:
+            table.refuse_unfit(groups, whole=True)
+        if not table.accepts_loss:
+            root = table.storage.root
+            lost = lost_files(root, groups, commits, table.commit_metadata, path)
+            if lost:
+                table.forget_file_groups()
+                raise InvalidTable(lost_message(root, lost, groups))
+            refuse_archived_later(table, [s for p in seen.values() for s in p.strays])
+            self._all_done = path is None
+            self._done |= set() if path is None else {path}
+
+    def _is_overtaken(self, groups: FileGroups) -> bool:
+        """Whether a commit has completed that the view does not show."""
+        table = self._table
+        now = Timeline(table.storage, table.clock, table.timeline.layout)
+        return not {*now.refresh().commit_times} <= {*groups.instants}
 
     def restore(self) -> None:
         """Write the metadata files that were missing in partitions listed so far."""
