@@ -140,7 +140,14 @@ def trials(source: Path, folder: Path, how: str) -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("how", ["before", "after", "torn", "error", "interrupt"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("before", "torn", "error"),
+        pytest.param("after", marks=pytest.mark.slow),
+        pytest.param("interrupt", marks=pytest.mark.slow),
+    ],
+)
 def test_a_failure_anywhere_in_a_merge_loses_nothing(full: Path, tmp_path: Path, how: str) -> None:
     """At any operation of an archiving that merges a level; later writers archive and merge."""
     commits, counted = len({*archived(full), *active(full)}), 0
