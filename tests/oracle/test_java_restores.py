@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hoodie_nb import Table, failpoints
+from hoodie_nb import Table, WriteFailed, failpoints
 
 from .client import JavaError, Judge
 from .readers import check, java, ours, rust
@@ -151,7 +151,7 @@ def test_java_goes_on_after_our_rollback(
     newest = table.history()["requested_time"].iloc[-1]
     failpoints.arm(f"{point}=raise:EIO" if point else "")
     try:
-        with pytest.raises(OSError, match="Input/output") if point else nullcontext():
+        with pytest.raises(WriteFailed, match="Input/output") if point else nullcontext():
             table.rollback()
     finally:
         failpoints.arm("")
