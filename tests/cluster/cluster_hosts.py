@@ -56,7 +56,8 @@ def documented() -> list[str]:
 def apart() -> bool:
     """Whether the kernel lets this user mount, so that hosts have separate folders."""
     tried = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
+    known = shutil.which(tried[0]) is not None
+    return known and subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
 class Cluster:
