@@ -119,7 +119,7 @@ def _stream_handle(
 
 
 def _check_stream(stream: DataFrame, table: Table, output_mode: str) -> None:
-    """Raise InvalidConfig if this is not a stream of a classic session, or not a table."""
+    """Raise InvalidConfig for anything but a stream of a classic session, a table, a known mode."""
     from hoodie_nb.api import Table
     from hoodie_nb.session import require_classic
 

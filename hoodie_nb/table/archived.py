@@ -114,26 +114,39 @@ class Archive:
         """Whether a clean was archived; also if it may be in a file that cannot be read."""
         return self._steadily(lambda: any(p.cleaned or p.damage for p in self._parts()))
 
-    def _parts(self, after: str = "") -> Iterator[_Part]:
-        """Yield the archive's files, newest first; of layout 2 those with times after `after`."""
+    def files(self) -> Iterator[str]:
+        """Yield the paths of the files that count; those of a damaged manifest are not known."""
+        for _, found in self._listed():
+            yield from (path for path, _ in found)
+
+    def _listed(self) -> Iterator[tuple[str, list[tuple[str, Entry | int]]]]:
+        """Yield the files of each folder, newest first, and why it may have others."""
         for folder in sorted(self._folders()):
-            found = list[tuple[int, str, Entry | int]]()
+            damage, found = "", list[tuple[int, str, Entry | int]]()
             entries = self._storage.list_folder(folder)
             for entry in entries:
                 if number := log_number(entry.name):
                     found.append((number, f"{folder}/{entry.name}", entry))
             if any(is_manifest(entry.name) for entry in entries):
                 try:
-                    files = read_manifest(self._storage, folder).files
+                    listed = read_manifest(self._storage, folder).files
+                    found += [(0, f"{folder}/{name}", size) for name, size in listed.items()]
                 except ValueError as error:
-                    where = f"{self._storage.root}/{folder}"
-                    yield _Part(frozenset(), damage=f"{where} cannot be read ({error!s:.200})")
-                    files = {}
-                found += [(0, f"{folder}/{n}", files[n]) for n in files if span(n)[1] > after]
-            for _, path, file in sorted(found, key=lambda each: each[:2], reverse=True):
-                if (path, file) not in self._known:
-                    self._known[path, file] = self._read(path)
-                yield self._known[path, file]
+                    damage = f"{self._storage.root}/{folder} cannot be read ({error!s:.200})"
+            newest = sorted(found, key=lambda each: each[:2], reverse=True)
+            yield damage, [(path, file) for _, path, file in newest]
+
+    def _parts(self, after: str = "") -> Iterator[_Part]:
+        """Yield the archive's files, newest first; of layout 2 those with times after `after`."""
+        for damage, found in self._listed():
+            if damage:
+                yield _Part(frozenset(), damage=damage)
+            for path, file in found:
+                name = path.rpartition("/")[2]
+                if log_number(name) or span(name)[1] > after:
+                    if (path, file) not in self._known:
+                        self._known[path, file] = self._read(path)
+                    yield self._known[path, file]
 
     def _steadily(self, look: Callable[[], T]) -> T:
         """Return what `look` returns; again if an engine has merged files of the archive."""

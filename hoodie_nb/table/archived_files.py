@@ -7,7 +7,7 @@ that no commit has replaced must be there, or its rows are lost and no reader no
 from it, or cannot be read, is no evidence. *Source:* HoodieArchivedMetaEntry, LSMTimeline.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,14 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.archive_log import log_number, read_blocks
-from hoodie_nb.table.archive_lsm import is_manifest, read_manifest
+from hoodie_nb.table.archive_log import Record, read_blocks
 from hoodie_nb.table.archived import is_commit
 from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.file_groups import BaseFileName, Commits
 from hoodie_nb.table.folder_findings import InCommit
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.instant import COMMITS, LAYOUT_1, LAYOUT_2
+from hoodie_nb.table.instant import COMMITS
 from hoodie_nb.table.lost import Group
 from hoodie_nb.table.storage import read_bytes
 
@@ -79,20 +78,23 @@ def lost_groups(table: TableHandle) -> set[Group]:
 
 def _commits(table: TableHandle) -> Iterator[tuple[str, Stats, Replaced]]:
     """Yield time, write statistics and replaced file groups of each archived commit."""
-    for folder in sorted({table.timeline.layout.archive, LAYOUT_1.archive}):
-        for log in filter(log_number, table.storage.file_names(folder)):
-            for record in read_blocks(read_bytes(table.storage, f"{folder}/{log}")):
-                content = next((record[f] for f in _FIELDS if record.get(f)), None)
-                if content is not None and is_commit(record):
-                    stats = content.get("partitionToWriteStats") or {}
-                    gone = content.get("partitionToReplaceFileIds") or {}
-                    yield record["commitTime"], stats, gone
-    if any(map(is_manifest, table.storage.file_names(LAYOUT_2.archive))):
-        for name in read_manifest(table.storage, LAYOUT_2.archive).files:
-            local = table.storage.fetch(f"{LAYOUT_2.archive}/{name}")
+    for path in table.timeline.archive.files():
+        if path.endswith(".parquet"):
+            local = table.storage.fetch(path)
             with suppress(pa.ArrowException):  # an archive without the content is no evidence
                 columns = ["instantTime", "action", "metadata"]
                 yield from _history(pq.read_table(local, columns=columns))
+        else:
+            yield from _logged(read_blocks(read_bytes(table.storage, path)))
+
+
+def _logged(records: Iterable[Record]) -> Iterator[tuple[str, Stats, Replaced]]:
+    for record in records:
+        content = next((record[f] for f in _FIELDS if record.get(f)), None)
+        if content is not None and is_commit(record):
+            stats = content.get("partitionToWriteStats") or {}
+            gone = content.get("partitionToReplaceFileIds") or {}
+            yield record["commitTime"], stats, gone
 
 
 def _history(found: pa.Table) -> Iterator[tuple[str, Stats, Replaced]]:

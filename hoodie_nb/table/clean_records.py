@@ -199,12 +199,7 @@ def refuse_cleaned(
         return
     saved = any((i.action, i.requested_time) == ("savepoint", time17) for i in listing.instants)
     archived = table.timeline.archived()
-    if (
-        archived
-        and not saved
-        and time17 < earliest_time(table)
-        and (any(_cleans(table, State.COMPLETED)) or table.timeline.archive.cleaned())
-    ):
+    if archived and not saved and time17 < earliest_time(table) and _was_cleaned(table):
         raise InvalidConfig(
             f"it is not known whether all files of {table.storage.root} as of {time17} are still "
             f"there, since cleans may have been archived: {earliest_hint(table)}"
@@ -237,6 +232,11 @@ def _is_gone(now: FileGroups, folder: str, file_id: str) -> bool:
     return file_id not in now.partition(folder) and (folder, file_id) not in now.replaced
 
 
+def _was_cleaned(table: TableHandle) -> bool:
+    """Whether there is, or was archived, a clean; also if it is not known."""
+    return any(_cleans(table, State.COMPLETED)) or table.timeline.archive.cleaned()
+
+
 def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
     """Yield partition path and name of what cleans have deleted since, or may be deleting."""
     for instant in _cleans(table, State.REQUESTED):
@@ -252,9 +252,8 @@ def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
 def cleaned_files(table: TableHandle) -> tuple[set[str], str]:
     """Return the paths that cleans have deleted or are about to, and the earliest readable time."""
     removed = {joined(folder, name) for folder, name in _removed(table, "")}
-    archived = table.timeline.archived()
-    unknown = any(_cleans(table, State.COMPLETED)) or table.timeline.archive.cleaned()
-    return removed, earliest_time(table) if archived and unknown else ""
+    unknown = table.timeline.archived() and _was_cleaned(table)
+    return removed, earliest_time(table) if unknown else ""
 
 
 def earliest_hint(table: TableHandle) -> str:

@@ -130,10 +130,10 @@ def _files(table: TableHandle) -> Iterator[Finding]:
         for file_id in file_ids
     }
     yield from folder_findings(table, set(named))
-    latest = {s.path for s in table.file_groups()}
-    newest = dict.fromkeys(replaced, "9")  # their files may have been cleaned
-    slices = {(s.partition_path, s.file_id): s.instant_time for s in table.file_groups()}
-    newest |= slices
+    pieces = [*table.file_groups()]
+    latest = {piece.path for piece in pieces}
+    slices = {(piece.partition_path, piece.file_id): piece.instant_time for piece in pieces}
+    newest = dict.fromkeys(replaced, "9") | slices  # replaced files may have been cleaned
     facts = {**archived_files(table), **named}
     for path in sorted(facts):
         yield from _one_file(table, path, facts[path], latest, newest)

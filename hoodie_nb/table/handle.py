@@ -206,9 +206,8 @@ class TableHandle:
             found = CommitMetadata.parse(self.timeline.read(instant), where)
             if keep:
                 if len(self._commits) >= COMMITS_KEPT:
-                    self._commits.pop(
-                        next(iter([*self._commits]), ""), None
-                    )  # or another thread did
+                    oldest = next(iter([*self._commits]), "")
+                    self._commits.pop(oldest, None)  # or another thread did
                 self._commits[instant.requested_time] = found
         return found
 

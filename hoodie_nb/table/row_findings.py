@@ -3,6 +3,8 @@
 Readers show such rows, and a write does not find them: it stores their keys again elsewhere.
 """
 
+from contextlib import suppress
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,14 +31,12 @@ def row_finding(
     names = dict.fromkeys([RECORD_KEY, PARTITION_PATH, *own])
     schema = pa.schema([known.field(name) for name in names if name in known.names])
     for rows in iterate_rows(file, schema, local):
-        named = [text for text in pc.unique(rows[PARTITION_PATH]).to_pylist()]
+        named = pc.unique(rows[PARTITION_PATH]).to_pylist()
         keys = None
-        try:
+        with suppress(InvalidInput):  # another engine wrote what we would refuse
             if given:
                 named += pc.unique(partition_paths(rows, config)).to_pylist()
                 keys = record_keys(rows, config)
-        except InvalidInput:  # another engine wrote what we would refuse
-            keys = None
         other = next((str(text) for text in named if text != piece.partition_path), None)
         if other is not None:
             what = f"{piece.path} has rows of partition {other!r}: a write stores their keys again"
