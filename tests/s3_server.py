@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -13,6 +13,20 @@ from hoodie_nb.lab.s3_server import BUCKET as BUCKET
 from hoodie_nb.lab.s3_server import SECRET as SECRET
 from hoodie_nb.lab.s3_server import S3Server, options_of
 from hoodie_nb.lab.s3_server import free_port as free_port
+from hoodie_nb.table.storage import Storage, joined
+
+
+def object_paths(storage: Storage) -> Iterator[str]:
+    """Yield the paths of all objects of a table."""
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        for entry in storage.list_folder(folder):
+            path = joined(folder, entry.name)
+            if entry.is_folder:
+                folders.append(path)
+            else:
+                yield path
 
 
 class Proxy:

@@ -11,7 +11,7 @@ from core.faults import Crash, Fault
 from core.faulty_objects import FaultyObjects, end_holder
 from core.tables import Model, schema_of
 from hudi import HudiReadOptions, HudiTableBuilder
-from s3_server import SECRET, Proxy, S3Server
+from s3_server import SECRET, Proxy, S3Server, object_paths
 
 import hoodie_nb as hn
 from hoodie_nb.clock import ManualClock
@@ -102,17 +102,11 @@ def test_an_unknown_option_is_named_without_its_value(s3_server: S3Server) -> No
 
 def objects(root: str, options: dict[str, str]) -> list[bytes]:
     """Return the content of all objects of a table."""
-    storage, found, folders = ObjectStorage(root, options), list[bytes](), [""]
-    while folders:
-        folder = folders.pop()
-        for entry in storage.list_folder(folder):
-            path = f"{folder}/{entry.name}".lstrip("/")
-            if entry.is_folder:
-                folders.append(path)
-            else:
-                version = storage.read_version(path)
-                assert version is not None
-                found.append(version.content)
+    storage, found = ObjectStorage(root, options), list[bytes]()
+    for path in object_paths(storage):
+        version = storage.read_version(path)
+        assert version is not None
+        found.append(version.content)
     assert len(found) > 5
     return found
 

@@ -12,7 +12,7 @@ import hudi
 import pyarrow as pa
 import pytest
 from cluster_hosts import NAMES, ROOT, WORKERS, Cluster, await_printed, kill_group
-from s3_server import SECRET, Proxy
+from s3_server import SECRET, Proxy, object_paths
 
 import hoodie_nb as hn
 
@@ -85,16 +85,9 @@ def committed(log: Path) -> int:
 def secret_in(cluster: Cluster, table: hn.Table) -> list[str]:
     """Return the files of hosts and the objects of the table in which the secret key is."""
     found = [str(path) for path in cluster.files() if SECRET.encode() in path.read_bytes()]
-    storage, folders = table._handle.storage, [""]
-    while folders:
-        folder = folders.pop()
-        for entry in storage.list_folder(folder):
-            path = f"{folder}/{entry.name}".lstrip("/")
-            if entry.is_folder:
-                folders.append(path)
-            elif SECRET.encode() in Path(storage.fetch(path)).read_bytes():
-                found.append(path)
-    return found
+    storage = table._handle.storage
+    objects = ((path, Path(storage.fetch(path)).read_bytes()) for path in object_paths(storage))
+    return found + [path for path, content in objects if SECRET.encode() in content]
 
 
 def test_a_host_has_no_file_of_another(cluster) -> None:

@@ -19,6 +19,7 @@ import fastavro
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
+from hoodie_nb import Table
 from hoodie_nb.table.avro_file import encode, load_schema
 from hoodie_nb.table.schema import META_COLUMNS
 
@@ -99,6 +100,17 @@ def hudi_table(root: str | Path, as_of: str | None = None) -> pa.Table | None:
         options = options.with_as_of_timestamp(as_of)
     batches = table.read(options)
     return pa.Table.from_batches(batches) if batches else None
+
+
+def rows_by(table: Table, name: str) -> list[dict[str, Any]]:
+    """Return the rows, sorted by a column; hudi-rs must read the same."""
+    found = table.to_arrow(meta=False)
+    theirs = hudi_table(table.path)
+    assert theirs is not None
+    seen = [theirs.select(found.column_names), found]
+    first, second = (sorted(rows.to_pylist(), key=lambda row: row[name]) for rows in seen)
+    assert first == second
+    return first
 
 
 def hudi_rows(root: str | Path, as_of: str | None = None) -> list[str]:

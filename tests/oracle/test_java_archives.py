@@ -122,17 +122,23 @@ def test_our_rows_of_layout_2_are_javas(judge: Judge, tmp_path: Path) -> None:
     judge.write(
         table.path, model.upsert(range(8), 8), FILES_ONLY | {"hoodie.archive.automatic": "false"}
     )
-    copy = shutil.copytree(table.path, tmp_path / "copy")
-    judge.sql(
-        f"call archive_commits(path => '{copy}', min_commits => 2, max_commits => 3, "
-        "retain_commits => 1, enable_metadata => false)"
-    )
+    copy = archived_copy(judge, table, tmp_path / "copy")
     table.archive()
     theirs, found = by_instant(copy), by_instant(table.path)
     assert len(theirs) >= 7 and {"clean", "replacecommit"} <= {action for _, action in theirs}
     for name in theirs.keys() & found.keys():
         assert found[name] == theirs[name], name
     assert {name for name in theirs if name[1] != "clean"} <= {*found}
+
+
+def archived_copy(judge: Judge, table: Table, path: Path) -> Path:
+    """Return a copy of a table that Java has archived."""
+    shutil.copytree(table.path, path)
+    judge.sql(
+        f"call archive_commits(path => '{path}', min_commits => 2, max_commits => 3, "
+        "retain_commits => 1, enable_metadata => false)"
+    )
+    return path
 
 
 def by_instant(root: str | Path) -> dict[tuple[str, str], dict[str, Any]]:
@@ -149,11 +155,7 @@ def test_our_records_are_javas(judge: Judge, tmp_path: Path) -> None:
     judge.write(
         table.path, model.upsert(range(7), 7), BLOOM | {"hoodie.archive.automatic": "false"}
     )
-    copy = shutil.copytree(table.path, tmp_path / "copy")
-    judge.sql(
-        f"call archive_commits(path => '{copy}', min_commits => 2, max_commits => 3, "
-        "retain_commits => 1, enable_metadata => false)"
-    )
+    copy = archived_copy(judge, table, tmp_path / "copy")
     table._handle.options = table._handle.options.updated({"hoodie.archive.automatic": True})
     table.upsert(model.upsert(range(8), 8))
     theirs, found = by_file(records(copy)), by_file(records(table.path))

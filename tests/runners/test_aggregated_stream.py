@@ -4,10 +4,10 @@ import collections
 import os
 import random
 
-import hudi
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from core.tables import rows_by
 
 import hoodie_nb as hn
 
@@ -34,15 +34,6 @@ def counted(folder):
         count[row["word"]] += 1
         total[row["word"]] += row["value"]
     return [{"word": word, "n": count[word], "total": total[word]} for word in sorted(count)]
-
-
-def rows_of(table):
-    """Return the rows by word, which hudi-rs reads as well."""
-    read = hudi.HudiTableBuilder.from_base_uri(table.path).build().read(hudi.HudiReadOptions())
-    seen = [pa.Table.from_batches(read).select(SCHEMA.names), table.to_arrow(meta=False)]
-    first, second = (sorted(rows.to_pylist(), key=lambda row: row["word"]) for rows in seen)
-    assert first == second
-    return first
 
 
 def aggregated(spark, folder):
@@ -80,10 +71,10 @@ def test_an_aggregation_in_update_mode_survives_a_fault_and_a_restart(
     job.process_all_available()
     job.stop()
     assert job.events.records("fault_injected")
-    assert rows_of(table) == counted(tmp_path / "in")
+    assert rows_by(table, "word") == counted(tmp_path / "in")
     write_words(tmp_path / "in", 100, 2)
     hn.write_stream(stream, table, trigger="available_now", **given).wait(200)
-    assert rows_of(table) == counted(tmp_path / "in")
+    assert rows_by(table, "word") == counted(tmp_path / "in")
     assert table.fsck() == []
 
 

@@ -3,10 +3,10 @@
 import os
 import random
 
-import hudi
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from core.tables import rows_by
 
 import hoodie_nb as hn
 
@@ -41,15 +41,6 @@ def stream_of(spark, folder):
     return source.option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def rows_of(table):
-    """Return the rows by key, which hudi-rs reads as well."""
-    read = hudi.HudiTableBuilder.from_base_uri(table.path).build().read(hudi.HudiReadOptions())
-    seen = [pa.Table.from_batches(read).select(SCHEMA.names), table.to_arrow(meta=False)]
-    first, second = (sorted(rows.to_pylist(), key=lambda row: row["id"]) for rows in seen)
-    assert first == second
-    return first
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -75,7 +66,7 @@ def test_a_stream_moves_keys_and_continues_after_a_restart(spark, tmp_path, sett
     job.process_all_available()
     job.stop()
     assert job.events.records("fault_injected")
-    assert rows_of(table) == expected
+    assert rows_by(table, "id") == expected
     more = write_files(tmp_path / "more", "more")
     for path in (tmp_path / "more").iterdir():
         moved = path.rename(tmp_path / "in" / f"more{path.name}")
@@ -92,7 +83,7 @@ def test_a_stream_moves_keys_and_continues_after_a_restart(spark, tmp_path, sett
     for row in more:
         if row["ts"] >= held.get(row["id"], row)["ts"]:
             held[row["id"]] = row
-    assert rows_of(table) == sorted(held.values(), key=lambda row: row["id"])
+    assert rows_by(table, "id") == sorted(held.values(), key=lambda row: row["id"])
     assert table.fsck() == []
 
 
@@ -134,11 +125,11 @@ def test_dataframes_move_keys_as_arrow_tables_do(spark, tmp_path, version):
             if row["ts"] >= held.get(row["id"], row)["ts"]:
                 held[row["id"]] = row
         assert commit.inserts + commit.updates > 0
-    assert rows_of(table) == sorted(held.values(), key=lambda row: row["id"])
+    assert rows_by(table, "id") == sorted(held.values(), key=lambda row: row["id"])
     gone = [{**row, "p": "elsewhere"} for row in list(held.values())[:5]]
     table.delete(spark.createDataFrame(gone, "id string, p string, ts long, n long"))
     kept = sorted(list(held.values())[5:], key=lambda row: row["id"])
-    assert rows_of(table) == kept
+    assert rows_by(table, "id") == kept
     assert table.upsert(spark.read.parquet(str(path)).limit(0)) is None
     assert table.fsck() == []
 
@@ -152,4 +143,4 @@ def test_a_dataframe_with_bad_rows_is_refused_or_put_aside(spark, tmp_path):
         table.upsert(frame)
     assert table.history().empty
     assert table.upsert(frame, on_bad_record="quarantine").quarantined == 1
-    assert rows_of(table) == [{"id": "a", "p": "y", "ts": 3, "n": 3}]
+    assert rows_by(table, "id") == [{"id": "a", "p": "y", "ts": 3, "n": 3}]
