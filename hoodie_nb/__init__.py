@@ -1,4 +1,4 @@
-"""Write Apache Hudi tables from Python and PySpark streams, and watch how they are written.
+"""Write Apache Hudi tables from Python and PySpark, and watch how; the public names are here.
 
     import hoodie_nb as hn
 

@@ -1,4 +1,4 @@
-"""Checks of the arguments of `Table.create`, and of options that are not supported yet."""
+"""Checks of arguments: `Table.create`, and the values allowed for index, pipeline, placement."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hoodie_nb.table.addresses import folder_name
 from hoodie_nb.table.commits import OVERWRITES
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.keys import check_key_types
+from hoodie_nb.table.merge_modes import MODES
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import ordering_objection
 from hoodie_nb.writer.global_keys import refuse_global
@@ -21,7 +22,7 @@ from hoodie_nb.writer.pipelines import PIPELINES
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-_NOT_YET = {
+_ALLOWED = {
     "pipeline": tuple(PIPELINES),
     "index": ("bloom+state", "bloom", "state", None),
     "operation": ("upsert", "insert", "delete"),
@@ -34,9 +35,9 @@ _NOT_YET = {
 
 
 def check_supported(**given: object) -> None:
-    """Raise InvalidConfig for an option value that is not supported yet."""
+    """Raise InvalidConfig for an option value that is not supported."""
     for name, value in given.items():
-        choices = _NOT_YET[name]
+        choices = _ALLOWED[name]
         if value not in choices:
             raise InvalidConfig(f"{name}={value!r} is not supported: choose from {list(choices)}")
 
@@ -55,10 +56,10 @@ def table_name(path: str | os.PathLike[str]) -> str:
 def merge_mode_of(given: str | None, ordering: str | None) -> str:
     """Return the given merge mode, or the default, which depends on the ordering column."""
     mode = given or ("event_time" if ordering else "commit_time")
-    if mode not in ("event_time", "commit_time", "partial"):
-        raise InvalidConfig(f"merge_mode={given!r}: choose event_time, commit_time or partial")
-    if mode == "event_time" and ordering is None:
-        raise InvalidConfig("merge_mode='event_time' needs an ordering column: set ordering=")
+    if mode not in MODES:
+        raise InvalidConfig(f"merge_mode={given!r}: choose from {list(MODES)}")
+    if MODES[mode].needs_ordering and ordering is None:
+        raise InvalidConfig(f"merge_mode={mode!r} needs an ordering column: set ordering=")
     return mode
 
 
@@ -79,10 +80,11 @@ def check_columns(config: TableConfig) -> None:
             "one key column with several partition columns is not supported: Hudi's versions "
             "disagree about the key's text (HUDI-7001); add a second key column or partition by one"
         )
-    if config.global_keys and config.merge_mode == "partial":
+    if config.global_keys and not MODES[config.merge_mode].for_global_keys:
+        others = [name for name, mode in MODES.items() if mode.for_global_keys]
         raise InvalidConfig(
-            'global_index=True with merge_mode="partial" is not supported: choose "event_time" or '
-            '"commit_time"'
+            f"global_index=True with merge_mode={config.merge_mode!r} is not supported: choose "
+            f"from {others}"
         )
     check_key_types(config, config.schema)
     if config.ordering is not None:
@@ -105,8 +107,10 @@ def version_of(table_version: int, merge_mode: str) -> str:
     """Return the version of a new table, or raise InvalidConfig."""
     if table_version not in (6, 8, 9):
         raise InvalidConfig(f"table_version={table_version!r}: choose 6, 8 or 9")
-    if table_version != 6 and merge_mode == "partial":
-        raise InvalidConfig('merge_mode="partial" needs table_version=6: Hudi defines it there')
+    if table_version != 6 and MODES[merge_mode].custom:
+        raise InvalidConfig(
+            f"merge_mode={merge_mode!r} needs table_version=6: Hudi defines it there"
+        )
     return str(table_version)
 
 

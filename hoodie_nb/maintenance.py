@@ -1,4 +1,4 @@
-"""The maintenance of a `Table`: its index, checks, repairs."""
+"""The maintenance of a `Table`: clean, archive, compact, savepoints, index, checks, repairs."""
 
 from __future__ import annotations
 

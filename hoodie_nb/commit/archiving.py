@@ -1,4 +1,4 @@
-"""Archiving: move the oldest instants from the active timeline to the archive.
+"""After a commit: clean, then move the oldest instants from the timeline to the archive.
 
 *Work flow*: plan → delete the files of no commit that would be older than the timeline → add the
 instants to the archive, durably → delete their requested and inflight files → delete their

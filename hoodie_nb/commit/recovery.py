@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Collection
 
 from hoodie_nb.commit.cleaning import finish_cleans
-from hoodie_nb.commit.instants import own_commits
+from hoodie_nb.commit.instant_generator import own_commits
 from hoodie_nb.commit.lock import in_use
 from hoodie_nb.commit.notes import CommitNotes
 from hoodie_nb.commit.prepared import Prepared, PreparedRecords

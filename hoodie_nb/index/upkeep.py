@@ -1,4 +1,4 @@
-"""The state index after a commit: adding the keys of the instant, and limiting its size.
+"""The state index after a commit: adding its keys, and limiting its size.
 
 *Work flow* of `learn`, after an instant has completed: it writes one run with a section per
 partition. The run has the keys reported by the writers, those of the files that lookups loaded, and

@@ -1,1 +1,1 @@
-"""For learning and demonstration: flights (real input), the race, the doctor, widgets."""
+"""For learning: flights, the race, the doctor, widgets. Public names are in `hoodie_nb`."""

@@ -1,4 +1,4 @@
-"""Views of one aspect of a job: its index, and its recovery from faults."""
+"""`IndexView` and `FaultPanel`: the lookups of a job, and its recovery from faults."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.instants import generate_instant, with_instant
+from hoodie_nb.commit.instant_generator import generate_instant, with_instant
 from hoodie_nb.events import EventLog
 from hoodie_nb.lab.slow_storage import Link
 from hoodie_nb.runners.in_process import keyed_in_order

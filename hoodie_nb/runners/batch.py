@@ -1,4 +1,4 @@
-"""Batch writes: one call, one checkpoint that completes at once."""
+"""Batch writes in this process: one call, one checkpoint that completes at once."""
 
 from dataclasses import dataclass, fields
 

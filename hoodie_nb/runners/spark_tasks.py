@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hoodie_nb.commit.instants import generate_instant, with_instant
+from hoodie_nb.commit.instant_generator import generate_instant, with_instant
 from hoodie_nb.runners.operators import Waiting, assign, assign_and_write, write
 from hoodie_nb.runners.spark_files import BLOCK, PATH, PLACE_FIELDS, places
 from hoodie_nb.runners.task_events import Sender, as_text

@@ -1,1 +1,1 @@
-"""Table maintenance that the user calls, above the writer: repair."""
+"""Maintenance that the user calls: clean, archive, compact, restore, savepoints, repair."""

@@ -1,4 +1,4 @@
-"""Cleaning, the plan: which base files no retained snapshot reads.
+"""Cleaning, the plan: which base files no retained snapshot reads, by commits, hours or versions.
 
 *Semantics*: the policies of Hudi, each with its number:
 

@@ -1,4 +1,4 @@
-"""File groups and their slices: which base file has the rows of a group as of an instant.
+"""File groups and slices: the names of base files, and which instants' files count.
 
 A base file counts if its instant is a completed commit, or is older than the first completed commit
 and not pending (its commit was archived, while older rollbacks and cleans may remain). The newest

@@ -1,4 +1,4 @@
-"""Tables of other engines: layouts that this library cannot write, and states that forbid a write.
+"""Tables of other engines: what only their files or timeline show, and what forbids a write.
 
 *Layouts.* The properties do not contain everything: the index that placed the rows, and the way in
 which a value became a key or a folder, may be options of each write. So the table itself is checked

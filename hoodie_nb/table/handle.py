@@ -1,4 +1,4 @@
-"""An open table: its storage (chosen here), configuration, timeline and file groups.
+"""An open table: its storage, configuration, timeline and file groups.
 
 The view of the file groups is cached between calls; it lists a partition when it is asked for. It
 is dropped whenever the completed commits on the timeline have changed, so a commit of another

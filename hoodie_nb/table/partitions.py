@@ -1,4 +1,4 @@
-"""The partitions of a table, each listed when it is first asked for.
+"""The partitions of a table, listed when asked for; the newest slice of each group is chosen here.
 
 A write into some partitions of a large table lists only these. What is seen of a partition later is
 what the timeline of the first look shows: files of newer commits do not count. The writer that

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table import merge_modes
 from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.instant import LAYOUT_1, LAYOUT_2, Layout
 from hoodie_nb.table.property_file import checksum, parse_properties, read_text
@@ -29,7 +30,6 @@ from hoodie_nb.table.time_partitions import PREFIX, TimePartition, Untold
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 KEYGEN = "org.apache.hudi.keygen."
 INDEX = "hoodie.index.type"  # not read by Hudi's readers; its Spark writer takes it as an option
-PAYLOAD = "org.apache.hudi.common.model."
 _READ = {  # allowed values for reading the table like its own engine
     "hoodie.table.type": ("COPY_ON_WRITE",),
     "hoodie.table.base.file.format": ("PARQUET",),
@@ -45,20 +45,12 @@ _WRITTEN = {  # allowed values for writing it
     "hoodie.table.partial.update.mode": (),
     INDEX: ("BLOOM", "GLOBAL_BLOOM", "SIMPLE", "GLOBAL_SIMPLE", "INMEMORY"),
     "hoodie.datasource.write.slash.separated.date.partitioning": ("false",),
-    "hoodie.record.merge.mode": ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING", "CUSTOM"),
-    "hoodie.compaction.payload.class": (
-        f"{PAYLOAD}DefaultHoodieRecordPayload",
-        f"{PAYLOAD}EventTimeAvroPayload",
-        f"{PAYLOAD}OverwriteWithLatestAvroPayload",
-        f"{PAYLOAD}PartialUpdateAvroPayload",
-    ),
+    **merge_modes.WRITTEN,
 }
-
 
 _METADATA = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")
 _LAYOUTS = {"6": LAYOUT_1, "8": LAYOUT_2, "9": LAYOUT_2}  # by table version
 _ARCHIVES = {1: "hoodie.archivelog.folder", 2: "hoodie.timeline.history.path"}  # by layout
-_BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"  # the strategy that asks the payload class
 _OTHER_LAYOUT = ("hoodie.bucket.index.", "hoodie.keygen.")  # any property below them
 
 
@@ -131,12 +123,7 @@ class TableConfig:
             "hoodie.table.precombine.field"
         )
         avro = values.get("hoodie.table.create.schema")
-        mode = values.get("hoodie.record.merge.mode", "")
-        payload = values.get("hoodie.compaction.payload.class", "")
-        partial = payload == f"{PAYLOAD}PartialUpdateAvroPayload" and mode in ("", "CUSTOM")
-        late_wins = "COMMIT_TIME" in mode or (not mode and "OverwriteWithLatest" in payload)
         version = values["hoodie.table.version"]
-        by_order = "event_time" if ordering and not late_wins else "commit_time"
         return cls(
             name=values["hoodie.table.name"],
             record_key=_split(values.get("hoodie.table.recordkey.fields", "")),
@@ -144,7 +131,7 @@ class TableConfig:
             ordering=ordering or None,
             hive_style=_true(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_true(values, "hoodie.datasource.write.partitionpath.urlencode"),
-            merge_mode="partial" if partial else by_order,
+            merge_mode=merge_modes.mode_of(values, ordering or ""),
             global_keys=_global(values),
             schema=parse_avro(avro, where) if avro else pa.schema([]),
             metadata_partitions=",".join(filter(None, map(values.get, _METADATA))),
@@ -156,18 +143,10 @@ class TableConfig:
 
 
 def _other_merger(values: dict[str, str], config: TableConfig) -> str | None:
-    """Return why a CUSTOM merge mode is not supported: only partial updates are."""
-    more = [key for key in values if key.startswith("hoodie.record.merge.property.")]
-    if more:
-        return f"has {more[0]}={values[more[0]]}, a merge rule of its own"
-    if config.global_keys and config.merge_mode == "partial":
-        return f"has {INDEX}={values[INDEX]} with partial updates"
-    if values.get("hoodie.record.merge.mode") != "CUSTOM":
-        return None
-    strategy = values.get("hoodie.record.merge.strategy.id", "")
-    if config.merge_mode == "partial" and strategy in ("", _BY_PAYLOAD):
-        return None
-    return f"merges records by a rule of its own (hoodie.record.merge.strategy.id={strategy!r})"
+    """Return why the table's merge rule is not supported; None if it is."""
+    if config.global_keys and not merge_modes.MODES[config.merge_mode].for_global_keys:
+        return f"has {INDEX}={values[INDEX]} with merge mode {config.merge_mode}"
+    return merge_modes.other_rule(values, config.merge_mode)
 
 
 def _split(names: str) -> tuple[str, ...]:

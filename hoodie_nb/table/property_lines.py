@@ -8,19 +8,11 @@ import json
 import zlib
 
 from hoodie_nb.table.avro_schema import to_avro
-from hoodie_nb.table.properties import INDEX, KEYGEN, PAYLOAD, TableConfig
+from hoodie_nb.table.merge_modes import lines_of
+from hoodie_nb.table.properties import INDEX, KEYGEN, TableConfig
 from hoodie_nb.table.property_file import escape
 
 _GENERATORS = {"NON_PARTITION": "Nonpartitioned", "SIMPLE": "Simple", "COMPLEX": "Complex"}
-_PAYLOADS = {
-    "event_time": "DefaultHoodieRecordPayload",
-    "commit_time": "OverwriteWithLatestAvroPayload",
-    "partial": "PartialUpdateAvroPayload",
-}
-_STRATEGIES = {
-    "event_time": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
-    "commit_time": "ce9acb64-bde0-424c-9b91-f6ebba25356d",
-}
 
 
 def text_of(config: TableConfig, saved_at: str) -> str:
@@ -56,15 +48,15 @@ def _of_version_6(config: TableConfig) -> dict[str, str]:
     return {
         "hoodie.table.precombine.field": config.ordering or "",
         "hoodie.table.keygenerator.class": f"{KEYGEN}{_GENERATORS[config.keygen]}KeyGenerator",
-        "hoodie.compaction.payload.class": PAYLOAD + _PAYLOADS[config.merge_mode],
+        **lines_of(config.merge_mode, config.version),
         "hoodie.archivelog.folder": "archived",
     }
 
 
 def _of_version_8_or_9(config: TableConfig) -> dict[str, str]:
-    values = {
+    return {
         "hoodie.table.ordering.fields": config.ordering or "",
-        "hoodie.record.merge.mode": f"{config.merge_mode.upper()}_ORDERING",
+        **lines_of(config.merge_mode, config.version),
         "hoodie.table.initial.version": config.version,
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
@@ -72,7 +64,3 @@ def _of_version_8_or_9(config: TableConfig) -> dict[str, str]:
         "hoodie.table.format": "native",
         "hoodie.table.multiple.base.file.formats.enable": "false",
     }
-    if config.version == "8":
-        values["hoodie.compaction.payload.class"] = PAYLOAD + _PAYLOADS[config.merge_mode]
-        values["hoodie.record.merge.strategy.id"] = _STRATEGIES[config.merge_mode]
-    return values

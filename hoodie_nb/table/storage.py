@@ -1,4 +1,4 @@
-"""The storage interface: what the protocols need; `handle` chooses the implementation.
+"""The storage interface: what the protocols need; `addresses` chooses the implementation.
 
 All paths are relative to the table's root, with `/` between the parts and `""` for the root itself;
 a path that points outside the root is refused. The protocols rely on three guarantees:

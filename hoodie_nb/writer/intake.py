@@ -1,4 +1,4 @@
-"""Intake: the user's rows become the keyed rows of all operators; chooses the merge rule.
+"""Intake: the user's rows become the keyed rows of all operators.
 
 A keyed row has the record key and partition path as text, a sequence number (its position in the
 input: among equal ordering values the newer arrival wins), the operation, and the table's own
@@ -35,7 +35,7 @@ from hoodie_nb.table.schema import (
 )
 from hoodie_nb.writer.bad_rows import RefusedRows
 from hoodie_nb.writer.columns import DELETE, DELETE_ALWAYS, OP, SEQ, STORE, THRESHOLD
-from hoodie_nb.writer.merge_rule import MergeRule, Partial, WholeRow
+from hoodie_nb.writer.merge_rule import MergeRule, rule_of
 
 _KEYED = [
     pa.field(RECORD_KEY, pa.string()),
@@ -63,9 +63,7 @@ class Intake:
     @property
     def rule(self) -> MergeRule:
         """Return what decides between the rows of one key."""
-        if self.config.merge_mode == "partial":
-            return Partial(self.config.ordering)
-        return WholeRow(self.config.ordering if self.config.merge_mode == "event_time" else None)
+        return rule_of(self.config.merge_mode, self.config.ordering)
 
     @property
     def adds(self) -> bool:

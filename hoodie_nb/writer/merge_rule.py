@@ -1,4 +1,4 @@
-"""Merge rules: which row of a key wins, and which values of the other rows are kept.
+"""Merge rules: which row of a key wins in a batch; `merge` applies the rule to stored rows.
 
 | merge mode | rule |
 | --- | --- |
@@ -92,6 +92,13 @@ class Partial:
             takes = lasts if field.name in _OWN else np.where(newest >= begins, newest, lasts)
             folded[field.name] = take_rows(rows.select([field.name]), pa.array(takes)).column(0)
         return pa.table(folded, schema=rows.schema)
+
+
+def rule_of(mode: str, ordering: str | None) -> MergeRule:
+    """Return the rule of a merge mode of `table.merge_modes`."""
+    if mode == "partial":
+        return Partial(ordering)
+    return WholeRow(ordering if mode == "event_time" else None)
 
 
 def filled(rows: pa.Table, others: pa.Table) -> pa.Table:

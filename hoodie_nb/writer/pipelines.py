@@ -1,4 +1,4 @@
-"""The RFC's pipelines as compositions: one set of parts, combined in five ways.
+"""The RFC's pipelines as data: how the parts are combined. Where they run: `runners`.
 
 | pipeline | instant created by | shuffle by | index and buckets | flush |
 | --- | --- | --- | --- | --- |

@@ -13,7 +13,7 @@ from tables import hudi_rows, hudi_table, schema_of, tree, upgrade, without_meta
 from hoodie_nb import Table
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.instants import generate_instant
+from hoodie_nb.commit.instant_generator import generate_instant
 from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.commit.prepared import drop_torn
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable

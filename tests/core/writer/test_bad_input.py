@@ -423,7 +423,7 @@ NOT_MADE: dict[str, tuple[dict[str, Any], type[HoodieError], str]] = {
     "unknown merge mode": (
         {"merge_mode": "newest"},
         InvalidConfig,
-        "choose event_time, commit_time or partial",
+        "choose from .*'partial'",
     ),
     "event time of nothing": ({"merge_mode": "event_time"}, InvalidConfig, "set ordering="),
     "unknown option": ({"options": {"write.batch.sise": 1}}, InvalidConfig, "write.batch.size"),

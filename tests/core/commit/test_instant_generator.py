@@ -13,7 +13,7 @@ from tables import schema_of
 from hoodie_nb import Table
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.instants import generate_instant, with_instant
+from hoodie_nb.commit.instant_generator import generate_instant, with_instant
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
