@@ -1,18 +1,18 @@
 """What the archive of a table says: which commits have left the timeline for it.
 
-Two things depend on it. A timeline begins later than its first commit if that has a savepoint and
-commits after it were archived (Hudi: `hoodie.archive.beyond.savepoint`). And a commit that is older
-than the timeline was archived, or it was undone before, by a rollback or a restore of any engine: a
-stream must not skip a batch that is gone.
+Two things depend on it. A timeline begins later than its first commit if that commit has a
+savepoint and commits after it were archived (Hudi: `hoodie.archive.beyond.savepoint`). And a commit
+older than the timeline was either archived, or undone by a rollback or restore of any engine: a
+stream must not skip a batch that was undone.
 
 *On disk*: the log files of layout 1 (`archive_log`), and two columns of the Parquet files of layout
-2 (`archive_lsm`), of those that the current manifest names: another one is of an archiving that
-died, and its commits may have been undone since. Both are read, as a table may have been upgraded,
-each file once, and only if it is asked for.
+2 (`archive_lsm`) that the current manifest names: a file that it does not name is from an archiving
+that crashed, and its commits may have been undone since. Both layouts are read, because the table
+may have been upgraded: each file once, and only when it is needed.
 
-**Caveats**: others may have cleared an archive, so it denies only commits that are newer than its
-oldest one: the very first commit of a table is not missed. *Source:*
-HoodieTimeline.getFirstNonSavepointCommit, LSMTimeline.
+**Caveats**: somebody may have cleared the archive. So a commit that it does not have counts as
+undone only if it is newer than the oldest commit in it; the first commit of a table never does.
+*Source:* HoodieTimeline.getFirstNonSavepointCommit, LSMTimeline.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
