@@ -7,7 +7,8 @@
 | record_size_bytes | hoodie.copyonwrite.record.size.estimate | from the rows; on executors 1024 |
 | record_size_threshold | hoodie.record.size.estimation.threshold | 1.0 |
 | bloom_fpp | hoodie.index.bloom.fpp | 1e-9 |
-| codec | hoodie.parquet.compression.codec | snappy (Hudi: gzip, 7.6 times slower to merge) |
+| codec | hoodie.parquet.compression.codec | snappy (Hudi: gzip, 7.6 times slower to merge); \
+not for columns that it does not shrink |
 | batch_bytes | write.batch.size | 32 MB per bucket |
 | task_max_bytes | write.task.max.size | 256 MB per task |
 | index_load_budget | hoodie_nb.index.load.budget | 4 files read for the index per commit |

@@ -31,14 +31,12 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.checksums import ChecksummedFile
+from hoodie_nb.table.column_storage import codecs, has_statistics, repetitive_columns
 from hoodie_nb.table.dictionaries import unified
 from hoodie_nb.table.footer import NAME, open_verified, sealed
 from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.schema import (
-    COMMIT_TIME,
-    FILE_NAME,
     META_FIELDS,
-    PARTITION_PATH,
     RECORD_KEY,
     conform,
 )
@@ -47,7 +45,6 @@ from hoodie_nb.table.storage import permitted
 BLOOM, BLOOM_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
 MIN_KEY, MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
 ROW_GROUP = 131_072
-FEW_VALUES = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _SMALLEST_BLOOM = 1024
 
 
@@ -235,10 +232,10 @@ class BaseFileWriter:
                 store_schema=False,
                 coerce_timestamps="us",
                 version="1.0",
-                compression=self._codec,
                 write_page_checksum=True,
-                write_statistics=[f.name for f in rows.schema if _ordered(f.type)],
-                use_dictionary=_repetitive(rows),
+                write_statistics=[f.name for f in rows.schema if has_statistics(f.type)],
+                use_dictionary=(repetitive := repetitive_columns(rows)),
+                compression=codecs(rows, self._codec, repetitive),
             )
         return self._writer
 
@@ -281,20 +278,3 @@ def _still_fits(inherited: BloomFilter, wanted: BloomFilter) -> bool:
     """Whether the previous filter has room for the expected rows at the wanted error rate."""
     same = (inherited.type_code, inherited.hashes) == (wanted.type_code, wanted.hashes)
     return same and inherited.bits >= wanted.bits
-
-
-def _ordered(kind: pa.DataType) -> bool:
-    """Whether statistics hold for all values: those of floats omit NaN, Spark's greatest number."""
-    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
-
-
-def _repetitive(rows: pa.Table) -> list[str]:
-    """Return the columns to encode with a dictionary: constant meta columns, repetitive text."""
-    sample = rows.slice(0, 4096)
-    names = [*FEW_VALUES]
-    for field in rows.schema:
-        if field.name in names or not pa.types.is_string(field.type) or not sample.num_rows:
-            continue
-        if len(pc.unique(sample.column(field.name))) <= max(1, sample.num_rows // 8):
-            names.append(field.name)
-    return names

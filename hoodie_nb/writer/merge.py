@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.table.base_file import FEW_VALUES, ROW_GROUP, stored_schema
+from hoodie_nb.table.base_file import ROW_GROUP, stored_schema
+from hoodie_nb.table.column_storage import FEW_VALUES
 from hoodie_nb.table.schema import (
     COMMIT_TIME,
     FILE_NAME,

@@ -1,0 +1,64 @@
+"""How the columns of a base file are stored: with a dictionary, statistics, a codec.
+
+A codec that does not make a column smaller costs time, twice: in the merge that writes it and in
+the one that reads it. Random texts and numbers are such columns: half of the bytes of a narrow
+table. So a sample of the first row group is written in memory, and a column is compressed only if
+its sample shrinks by `_WORTHWHILE` or more. Parquet notes the codec of each column; all readers
+follow it.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, PARTITION_PATH
+
+FEW_VALUES = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+_DICTIONARY_ROWS = 4096
+_SAMPLED_ROWS, _SAMPLE = 32_768, 32  # of larger row groups, every 32nd row is enough
+_WORTHWHILE = 0.1
+
+
+def has_statistics(kind: pa.DataType) -> bool:
+    """Whether statistics hold for all values: those of floats omit NaN, Spark's greatest number."""
+    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
+
+
+def repetitive_columns(rows: pa.Table) -> list[str]:
+    """Return the columns to encode with a dictionary: constant meta columns, repetitive text."""
+    sample = rows.slice(0, _DICTIONARY_ROWS)
+    names = [*FEW_VALUES]
+    for field in rows.schema:
+        if field.name in names or not pa.types.is_string(field.type) or not sample.num_rows:
+            continue
+        if len(pc.unique(sample.column(field.name))) <= max(1, sample.num_rows // 8):
+            names.append(field.name)
+    return names
+
+
+def codecs(rows: pa.Table, codec: str, dictionaries: Sequence[str]) -> str | dict[str, str]:
+    """Return the codec of all columns, or that of each (nested) column by its path in the file."""
+    if rows.num_rows < _SAMPLED_ROWS or codec == "none":
+        return codec
+    count = rows.num_rows // _SAMPLE
+    sample, sink = rows.slice((rows.num_rows - count) // 2, count), pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        sample.schema,
+        version="1.0",
+        coerce_timestamps="us",
+        compression=codec,
+        use_dictionary=[*dictionaries],
+        write_statistics=False,
+    ) as writer:
+        writer.write_table(sample)
+    group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    return {c.path_in_schema: codec if _shrinks(c) else "none" for c in columns}
+
+
+def _shrinks(column: pq.ColumnChunkMetaData) -> bool:
+    before, after = column.total_uncompressed_size, column.total_compressed_size
+    return bool(after <= (1 - _WORTHWHILE) * before)
