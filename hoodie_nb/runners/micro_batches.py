@@ -114,12 +114,6 @@ class MicroBatches:
 
     def run(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
         """Run one micro-batch as a checkpoint; skip it if it is already in the table."""
-        try:
-            self._run(batch, batch_id, query_id)
-        finally:
-            self._cancelled.clear()
-
-    def _run(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
         context = batch.sparkSession.sparkContext
         query_id = context.getLocalProperty("sql.streaming.queryId") or query_id
         checkpoint = self.folder.checkpoint(query_id, batch_id)
@@ -150,21 +144,20 @@ class MicroBatches:
     def limit(self, batch_id: int, cancel_jobs: Callable[[], None]) -> Iterator[None]:
         """Cancel the batch that runs in this block, with its Spark jobs, if it takes too long."""
         limit = self._settings.checkpoint_timeout_s
-        if limit is None:
-            yield
-            return
 
         def cancel() -> None:
             self._events.emit("checkpoint_timed_out", batch=batch_id, seconds=limit)
             self.cancel()
             cancel_jobs()
 
-        timer = threading.Timer(limit, cancel)
-        timer.start()
+        timer = threading.Timer(limit or 0, cancel)
+        if limit is not None:
+            timer.start()
         try:
             yield
         finally:
             timer.cancel()
+            self._cancelled.clear()
 
     def _runs_here(self, batch: DataFrame) -> bool:
         limit = self._table.options.task_max_bytes

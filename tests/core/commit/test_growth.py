@@ -80,6 +80,9 @@ def test_a_write_lists_the_timeline_twice(tmp_path):
     assert late["listed timeline"] == 2 and late["listed a folder of ours"] <= 8
     assert [late[f"listed {name}"] for name in ("p0", "p1", "p2", "t")] == [0, 1, 0, 0]
     assert late["commits read"] <= 1
+    with count_accesses() as two:
+        table.upsert(pa.concat_tables([row(60), row(61)]))
+    assert two["listed timeline"] == 2 and two["listed a folder of ours"] <= 8, two
 
 
 def test_a_table_that_was_just_opened_reads_few_commits(tmp_path):
