@@ -89,7 +89,7 @@ class TableReads:
         return found.to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the snapshot of now as a stream of Arrow: `polars.DataFrame(table)`, DuckDB, ...
+        """Return the current snapshot as an Arrow stream: `polars.DataFrame(table)`, DuckDB, ...
 
         Its columns are those of `schema`, which DuckDB compares, so it is without Hudi's. One file
         is open at a time, and a piece of it in memory. `requested_schema`: a capsule of the

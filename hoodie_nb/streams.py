@@ -15,7 +15,7 @@
 | batch_size, task_max_size | "32 MB", "256 MB": a bucket's or task's buffer before it is flushed |
 | checkpoint_timeout | None; "5 minutes": a batch that takes longer is cancelled and runs again |
 | max_restarts | 3: how often in a row a failed batch is run again |
-| on_bad_record | "fail": a row that cannot be stored ends the job; "quarantine": it is put aside |
+| on_bad_record | "fail": a row that cannot be stored ends the job; "quarantine": it is set aside |
 | | with the reason (see `Table.quarantine`), and counted in the commit; not with "current" |
 | quarantine | None: refused rows are in the table's folder, the only place that is supported |
 | options | file sizes, codec, bloom filter: see `hoodie_nb.config` |

@@ -146,7 +146,7 @@ class Lease:
             age_s = _now_s() - self._sent_s
         if self._lost or age_s > self._length_s * limit:
             raise ConcurrentWriter(
-                f"the lease of this process on {self._storage.root} is over: it could not be "
+                f"the lease of this process on {self._storage.root} has expired: it could not be "
                 "renewed in time, and another process may be writing, so this one stops; the next "
                 "write rolls back its uncommitted work. Write the data again"
             )

@@ -90,7 +90,7 @@ class _Held:
                 tries = 0
             else:
                 file.close()
-        raise ConcurrentWriter(f"{PATH} of {storage.root} keeps being replaced: stop that program")
+        raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
     def wait_until_unused(self) -> None:
         """Wait until no thread is paused; the caller has the mutex, which is released meanwhile."""

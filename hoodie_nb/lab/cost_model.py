@@ -69,7 +69,7 @@ class Workload:
         """Refuse what no stream has (InvalidConfig)."""
         low = min(getattr(self, name) for name in self.__slots__[:-2]) <= 0
         if low or self.commits < 0 or not 0 <= self.touched <= self.partitions:
-            raise InvalidConfig(f"{self}: touched is 0 to partitions, all but commits above 0")
+            raise InvalidConfig(f"{self}: touched is from 0 to partitions, all but commits above 0")
 
     @property
     def files_per_partition(self) -> int:

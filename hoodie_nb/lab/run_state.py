@@ -38,7 +38,7 @@ from hoodie_nb.lab.run_parts import (
 _KEPT, _SPANS = 40, 300
 _FIXES = {
     "InvalidConfig": "Fix the options, then start the stream again.",
-    "InvalidInput": "Fix the rows at the source; nothing of the batch was written.",
+    "InvalidInput": "Fix the rows at the source; none of the batch was written.",
     "InvalidTable": "Check the table with table.fsck(): it names the fix of each finding.",
     "WriteFailed": "Rolled back; start the stream again, and the data is read again.",
     "CommitFailed": "Nothing is lost: the prepared instant is committed at the next start.",

@@ -246,6 +246,6 @@ class MicroBatches:
     def _go_on(self, killed: bool = False) -> None:
         """Raise WriteFailed if the batch was cancelled, or killed by an injected fault."""
         if self._cancelled.is_set():
-            raise WriteFailed("the checkpoint was cancelled: nothing of the batch was written")
+            raise WriteFailed("the checkpoint was cancelled: none of the batch was written")
         if killed:
             raise WriteFailed("the injected fault 'kill_writer' ended the write")

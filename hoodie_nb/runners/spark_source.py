@@ -201,7 +201,7 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
         commits = settled_commits(table.timeline)
         if self._starting is None:
             raise InvalidConfig(
-                "a stream has the changes of a table: say from where on, with "
+                "a stream reads the changes of a table: say where it starts, with "
                 ".option('starting', 'earliest') (first all rows, as inserts), 'latest' or a moment"
             )
         if self._starting in ("earliest", "latest"):
@@ -210,7 +210,7 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
         before = [time17 for time17 in commits if time17 <= first]
         if not before and table.timeline.archived():
             raise InvalidConfig(
-                f"`starting` {first} is before the commits that were not archived: give "
+                f"`starting` {first} is before the first commit that was not archived: give "
                 f"{commits[0] if commits else 'a later time'} or a later one, or 'earliest'"
             )
         return {"instant": max(before, default="")}
@@ -223,7 +223,7 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
         return {"instant": max(start["instant"], newest)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read up to the newest commit of now."""
+        """Read up to the current newest commit."""
         self._end = max(settled_commits(open_table(self._storage).timeline), default="")
 
     def partitions(
@@ -263,5 +263,5 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
         if first and start <= first and first not in listing.commit_times:
             raise InvalidConfig(
                 f"commit {first} was rolled back or restored after the stream had chosen it, so "
-                "what it passed on may be no state of this table"
+                "what it passed on may not be a state of this table"
             )

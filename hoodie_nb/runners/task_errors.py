@@ -57,7 +57,7 @@ def translated(error: Exception) -> Exception:
             "starts; on a cluster, the path of a Python that every worker has"
         )
     return WriteFailed(
-        f"the Spark job failed and nothing of the batch was written: {first_cause(str(error))} "
+        f"the Spark job failed and none of the batch was written: {first_cause(str(error))} "
         "(the full text is in the exception's cause and in the JVM's log)"
     )
 

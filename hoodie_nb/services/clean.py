@@ -70,7 +70,7 @@ def clean(
     given = {COMMITS_POLICY: commits, HOURS_POLICY: hours, VERSIONS_POLICY: versions}
     chosen = {policy: number for policy, number in given.items() if number is not None}
     if len(chosen) > 1:
-        raise InvalidConfig("give one of commits, hours and versions")
+        raise InvalidConfig("give only one of commits, hours and versions")
     for number in chosen.values():
         if type(number) is not int or number < 1:
             raise InvalidConfig(f"{number!r}: give the number to retain as an integer of 1 or more")

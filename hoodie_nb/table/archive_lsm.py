@@ -190,7 +190,7 @@ class LsmArchive:
         """Write a Parquet file, then the manifest that has it instead of those `merged` into it."""
         path = f"{self._folder}/{name}"
         if name in manifest.files:
-            raise ValueError(f"{name} is there, with other instants")
+            raise ValueError(f"{name} exists already, with other instants")
         self._storage.make_folder(self._folder)
         self._storage.remove(path)  # what a crash has left
         with ChecksummedFile(self._storage.open_new(path)) as file:

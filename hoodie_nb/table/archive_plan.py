@@ -255,7 +255,7 @@ def _archived_commits(table: TableHandle) -> frozenset[str]:
     found, damage = table.timeline.archive.commits()
     if damage:
         raise InvalidTable(
-            f"{damage}, so it is not known whether files of no commit can be deleted: restore it "
-            "from a backup, or delete them"
+            f"{damage}, so it is not known whether files of no commit can be deleted: `fsck` says "
+            "what to do"
         )
     return found

@@ -135,7 +135,7 @@ def _rule(given: pa.DataType, kind: pa.DataType) -> None:
             "cast it first, choosing the zone (docs/types.md, Times)",
         )
     if not any(source(given) and kind_of(kind) for source, kind_of in _PAIRS):
-        raise Unfit(f"{given} never becomes {kind}", "cast it first")
+        raise Unfit(f"{given} cannot become {kind}", "cast it first")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -219,7 +219,7 @@ def _cast_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
         if not pc.all(same).as_py():
             raise Unfit(f"no {kind} is exactly this value", "round it first: values.astype(...)")
     if _is.is_date32(kind) and not pc.all(pc.equal(pc.cast(cast, column.type), column)).as_py():
-        raise Unfit("the date would lose the time of day", "cut it first, e.g. with .dt.floor('D')")
+        raise Unfit("the date would lose the time of day", "truncate it first: .dt.floor('D')")
     return cast
 
 

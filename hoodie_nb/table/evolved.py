@@ -38,7 +38,7 @@ def refuse_renamed(storage: Storage, extra: Mapping[str, str]) -> None:
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise InvalidTable(
-            f"{storage.root}/{path} has the older names of columns and cannot be read "
+            f"{storage.root}/{path} has the earlier column names and cannot be read "
             f"({error!r:.200}): restore it from a backup, or read the table with the engine that "
             "evolved its schema"
         ) from None

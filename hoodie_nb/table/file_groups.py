@@ -85,9 +85,9 @@ class Commits:
         known = instant_time in self.completed or instant_time in self.pending
         if self.start <= instant_time < self.unsure and not known:
             raise InvalidTable(
-                f"{self.why}, so it is not known whether the files of instant {instant_time} "
-                "count, which is newer than the first savepoint and not on the timeline: restore "
-                "the archive from a backup"
+                f"{self.why}. Instant {instant_time} is newer than the first savepoint and not on "
+                "the timeline, so it is not known whether readers may use its files: restore the "
+                "archive from a backup"
             )
         return instant_time < self.start and instant_time not in self.pending
 

@@ -193,7 +193,7 @@ def _expression(filters: object, schema: pa.Schema) -> pc.Expression:
         return pq.filters_to_expression(filters)
     except (ValueError, TypeError, LookupError, pa.ArrowException) as error:
         raise InvalidConfig(
-            f"`filters` {str(filters)[:200]} is no filter ({error}): give an expression, as in "
+            f"`filters` {str(filters)[:200]} is not a filter ({error}): give an expression, as in "
             "pyarrow.dataset (pc.field('a') > 1), SQL text (\"a > 1\"), or lists of (column, "
             "operator, value)"
         ) from None

@@ -12,7 +12,7 @@ from hoodie_nb.table.lost import ACCEPT
 REPAIR = "call Table.open(path).repair()"
 DEDUPLICATE = (
     "call Table.open(path).repair(deduplicate=True), which keeps the row with the greatest "
-    "ordering value of each key, else the newest"
+    "ordering value of each key, or the newest row"
 )
 RESTORE = f"restore it from a backup; without one its rows are lost: delete it, then {ACCEPT}"
 REPLACE = (

@@ -150,7 +150,7 @@ def _cure(
             return "a failed write left this file: delete it, readers may show it", "orphan-file"
         where = table.timeline.path(done)
         return (
-            f"if {where} is damaged, restore it from a backup; else a failed write left this "
+            f"if {where} is damaged, restore it from a backup; otherwise a failed write left this "
             "file: move it out of the table and keep it, readers may show its rows"
         ), "unnamed-file"
     if time17 not in found:

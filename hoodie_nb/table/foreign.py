@@ -145,7 +145,7 @@ def _refuse_foreign(table: TableHandle, pending: Instant) -> None:
         age = table.clock.now_ms() - entry.modified_ms
         if entry.name == pending.requested_time and age < _HEARTBEAT_MS:
             raise ConcurrentWriter(
-                f"another engine writes instant {pending.requested_time} of "
+                f"another engine is writing instant {pending.requested_time} of "
                 f"{table.storage.root} (heartbeat {age // 1000} s ago): wait until it ends"
             )
     if pending.action != "commit" and not is_overwrite(table.timeline, pending):

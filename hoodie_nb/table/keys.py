@@ -246,7 +246,7 @@ def _refuse(
         shown = ", ".join(repr(value)[:80] for value in first)
         error = InvalidInput(
             f"column {column!r} {why} in {count} row{'s' * (count > 1)}, e.g. {shown}: "
-            "fix or filter these rows; nothing of the batch was written"
+            "fix or filter these rows; none of the batch was written"
         )
         error.refusal = Refusal(bad, column, why if whys is None else whys)
         raise error
@@ -287,7 +287,7 @@ def refuse_colliding_folders(
             raise InvalidInput(
                 f"the partitions {other!r} and {path!r} are one folder on the case-insensitive "
                 f"file system of {storage.root}: let the "
-                "values differ in more than case; nothing of the batch was written"
+                "values differ in more than case; none of the batch was written"
             )
 
 

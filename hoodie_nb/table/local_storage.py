@@ -49,7 +49,7 @@ def local_root(path: str | os.PathLike[str]) -> str:
     if scheme == "file":
         text = unquote(urlparse(text).path)
     elif text[1:3] in (":\\", ":/"):
-        raise InvalidConfig(f"{text!r} is a path of Windows: on WSL its drives are below /mnt")
+        raise InvalidConfig(f"{text!r} is a Windows path: on WSL, Windows drives are below /mnt")
     elif len(scheme) > 1:
         raise InvalidConfig(f"{text!r}: only local paths are supported, not {scheme}://")
     if not text or "\0" in text:

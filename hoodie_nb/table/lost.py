@@ -199,8 +199,8 @@ def refuse_archived_later(table: TableHandle, strays: Sequence[tuple[str, str]])
         found = trace(table, time17)
         if found is not None:
             raise InvalidTable(
-                f"{table.storage.root}/{path} is of a commit that is not on the timeline "
-                f"({found}), though {start} is older: the commit was archived beyond a "
+                f"{table.storage.root}/{path} belongs to a commit that is not on the timeline "
+                f"({found}), although {start} is older: the commit was archived beyond a "
                 "savepoint that is deleted, or was removed. A write would not find its rows: "
                 f"create the savepoint again, or let Hudi archive {start}; or delete "
                 "the commit's base files if its rows are not wanted"

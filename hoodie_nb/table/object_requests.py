@@ -67,7 +67,7 @@ def object_root(address: str) -> str:
     if odd is not None:  # the client would read another address, and what follows ? may be secret
         raise InvalidConfig(
             f"the address {address.partition(odd)[0]!r}… has the character {odd!r}: a table's "
-            "address has no # ? % \\ or control characters; credentials belong into storage_options"
+            "address has no # ? % \\ or control characters; credentials belong in storage_options"
         )
     parts = PurePosixPath(rest).parts
     if scheme not in SCHEMES:
@@ -75,7 +75,7 @@ def object_root(address: str) -> str:
     if len(parts) < 2 or {"", ".", ".."} & {*rest.rstrip("/").split("/")} or "@" in parts[0]:
         raise InvalidConfig(
             f"{scheme}:// needs a bucket and a path, as in {scheme}://bucket/warehouse/board; "
-            "credentials belong into storage_options"
+            "credentials belong in storage_options"
         )
     return f"{scheme}://{'/'.join(parts)}"
 
@@ -153,7 +153,7 @@ def repeated(attempt: Callable[[], Any], where: str, tries: int, server: str) ->
 def _refused(where: str) -> InvalidTable:
     return InvalidTable(
         f"{where}: the store refuses the request: check the credentials in storage_options or the "
-        "environment, and what they are allowed to do"
+        "environment, and their permissions"
     )
 
 

@@ -194,7 +194,7 @@ class ObjectStorage:
                     raise
                 made = there.meta
             return str(made["e_tag"])
-        raise OSError(errno.EIO, "the store has a conflict with no object", f"{self.root}/{key}")
+        raise OSError(errno.EIO, "the store reports a conflict but no object", f"{self.root}/{key}")
 
     def open_new(self, path: str) -> BinaryIO:
         """Open a local file that becomes the object when it is closed without an error.

@@ -176,7 +176,7 @@ def _check(values: dict[str, str], where: str) -> None:
     version = values.get("hoodie.table.version", "")
     if version not in _LAYOUTS:
         raise InvalidTable(
-            f"{where} has table version {version or '(none)'}; this library reads the versions "
+            f"{where} has table version {version or '(none)'}; this library reads versions "
             "6, 8 and 9: upgrade the table with Hudi's own writer"
         )
     number = {"hoodie.timeline.layout.version": (str(_LAYOUTS[version].number),)}
@@ -204,7 +204,7 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
     try:
         TimePartition.of(values)
     except Untold as error:
-        return f"{error}: where its rows are is not known, or not supported"
+        return f"{error}: this layout of rows is unknown or not supported"
     other = [k for k in values if k.startswith(_OTHER_LAYOUT) and not k.startswith(PREFIX)]
     if other:
         return f"has {other[0]}={values[other[0]]}: its rows are laid out differently"
@@ -229,7 +229,7 @@ def _other_clock(values: dict[str, str]) -> str | None:
     zone = _zone(values)
     if zone == "UTC" or time.localtime().tm_gmtoff == 0:
         return None
-    return f"has hoodie.table.timeline.timezone={zone}, and this machine is not on UTC"
+    return f"has hoodie.table.timeline.timezone={zone}, and this machine's time zone is not UTC"
 
 
 def _zone(values: dict[str, str]) -> str:

@@ -111,7 +111,7 @@ def _paths(partitions: Sequence[str] | None) -> list[str] | None:
     for path in paths:
         if not isinstance(path, str) or (path and {"", ".", ".."} & {*path.split("/")}):
             raise InvalidConfig(
-                f"`partitions` has {path!r}, which is no partition path: give paths as text, "
+                f"`partitions` has {path!r}, which is not a partition path: give paths as text, "
                 "such as '2024-01-01' or 'country=de/day=1'"
             )
     return paths

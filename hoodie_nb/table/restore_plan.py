@@ -73,8 +73,8 @@ def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
     earlier = [i for i in listing.commits if i.requested_time <= to.requested_time]
     for folder, name in lost_files(root, before, earlier, table.commit_metadata):
         raise InvalidTable(
-            f"{root}/{joined(folder, str(name))} is lost, which {to.requested_time} reads: restore "
-            "it from a backup, or choose another commit"
+            f"{root}/{joined(folder, str(name))}, which commit {to.requested_time} needs, is lost: "
+            "restore it from a backup, or choose another commit"
         )
     return RestorePlan(to.requested_time, tuple(reversed(undone)))
 
@@ -188,6 +188,6 @@ def refuse_undone(table: TableHandle, time17: str, option: str) -> None:
             until = restore.requested_time
             raise InvalidConfig(
                 f"as of `{option}` {time17} {table.storage.root} had commit {before[0]}, which "
-                f"{restore.action} {until} has undone, so what was read up to then is no state of "
-                f"this table. Read it again, and continue with {until} as `since`"
+                f"{restore.action} {until} has undone, so what was read up to then is not a state "
+                f"of this table. Read it again, and continue with {until} as `since`"
             )

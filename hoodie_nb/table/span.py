@@ -141,8 +141,8 @@ class Span:
             if self.first < instant.requested_time <= self.last:
                 raise InvalidConfig(
                     f"{instant} of the table at {self.table.storage.root} started before `until` "
-                    f"{self.last} and has not completed, so nobody who continues from there would "
-                    "see its changes: give an older commit as `until` (`table.history()` lists "
+                    f"{self.last} and has not completed, so a reader that goes on from there would "
+                    "miss its changes: give an older commit as `until` (`table.history()` lists "
                     "them), or wait until it is completed or rolled back"
                 )
 

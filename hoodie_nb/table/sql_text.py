@@ -73,7 +73,7 @@ def condition(text: str, schema: pa.Schema) -> pc.Expression:
     except (_NotSupported, ValueError, OverflowError, pa.ArrowException) as error:
         reason = str(error)[:300]
     raise InvalidConfig(
-        f"{text[:200]!r} is no condition that can be used ({reason}): write it as in "
+        f"{text[:200]!r} is not a usable condition ({reason}): write it as in "
         f'"{_EXAMPLE}", or give an expression of pyarrow.compute'
     ) from None
 
@@ -197,7 +197,7 @@ def _number(text: str, kind: pa.DataType) -> pa.Scalar:
 
 def _moment(text: str, kind: pa.DataType) -> pa.Scalar:
     if not _DAY.match(text):
-        raise _NotSupported(f"{text!r} is no date or time such as '2013-01-02'")
+        raise _NotSupported(f"{text!r} is not a date or time such as '2013-01-02'")
     if pa.types.is_date(kind):
         return pa.scalar(dt.date.fromisoformat(text), kind)
     moment = dt.datetime.fromisoformat(text)

@@ -154,11 +154,11 @@ def test_a_folder_that_cannot_be_written_is_named(locked: Path) -> None:
 
 
 def test_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
-    """A table below a file is refused with its path; so is a path of Windows."""
+    """A table below a file is refused with its path; so is a Windows path."""
     (tmp_path / "file").write_text("")
     with pytest.raises(hn.InvalidTable, match="file/t"):
         table_at(tmp_path / "file" / "t")
-    with pytest.raises(hn.InvalidConfig, match="is a path of Windows"):
+    with pytest.raises(hn.InvalidConfig, match="is a Windows path"):
         table_at("C:\\data\\t")
 
 

@@ -159,7 +159,7 @@ def test_fewer_files_and_rarer_commits_cost_less():
 def test_an_impossible_workload_is_refused(wrong):
     """A number that must be above 0, or more touched partitions than there are, is refused."""
     sizes = {"rows": 1e6, "row_bytes": 100, "batch_rows": 1e3, "partitions": 4}
-    with pytest.raises(InvalidConfig, match=f"{next(iter(wrong))}=.*touched is 0 to partitions"):
+    with pytest.raises(InvalidConfig, match=f"{next(iter(wrong))}=.*from 0 to partitions"):
         Workload(**sizes | wrong)
 
 

@@ -194,7 +194,7 @@ def test_wrong_options_and_columns_are_refused(spark, source, table):
     found = spark.read.format("hoodie_nb").schema("n long, id string").load(table.path)
     assert sorted(found.where("n = 3").collect()) == [(3, "k12"), (3, "k2")]
     stream = spark.readStream.format("hoodie_nb").load(table.path)
-    with pytest.raises(PySparkException, match=r"say from where on, with .option\('starting'"):
+    with pytest.raises(PySparkException, match=r"say where it starts, with .option\('starting'"):
         stream.writeStream.format("noop").start().awaitTermination()
 
 

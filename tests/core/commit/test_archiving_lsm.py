@@ -92,7 +92,7 @@ def test_a_file_that_counts_is_never_written_over(tmp_path: Path) -> None:
     for _ in range(2):
         add("commit")
     before = tree(tmp_path / HISTORY)
-    with pytest.raises(InvalidTable, match="is there, with other instants"):
+    with pytest.raises(InvalidTable, match="exists already, with other instants"):
         add("rollback")
     assert tree(tmp_path / HISTORY) == before and archived(tmp_path) == [*times]
 

@@ -103,7 +103,7 @@ def test_a_lease_of_another_machine_is_taken_only_when_it_has_expired(place: Pla
     place.storage().replace(PATH, json.dumps(expired).encode(), found.version)
     with Lease(place.storage(), "the second"):
         first._renew()
-        with pytest.raises(ConcurrentWriter, match=r"lease of this process .* is over"):
+        with pytest.raises(ConcurrentWriter, match=r"lease of this process .* has expired"):
             first.check()
         first.close()  # which does not release the lease of the second
         assert "released" not in holder(place.storage())
@@ -119,7 +119,7 @@ def test_a_holder_that_cannot_renew_stops_in_time(s3_server: S3Server) -> None:
             lease = _lease_of(storage)
             lease._sent_s -= 51  # as if the last renewal was 51 seconds ago
             proxy.fails = lambda *_: "403"
-            with pytest.raises(ConcurrentWriter, match="is over"):
+            with pytest.raises(ConcurrentWriter, match="has expired"):
                 storage.put("y", b"2")
             proxy.fails = lambda *_: None
         assert storage.file_names("") == ["x"]
@@ -132,7 +132,7 @@ def test_a_new_file_asks_the_store_for_the_lease(place: Place) -> None:
         lease = _lease_of(storage)
         as_of_another_machine(place.storage())  # it is another one's now
         lease._sent_s -= 11
-        with pytest.raises(ConcurrentWriter, match="is over"):
+        with pytest.raises(ConcurrentWriter, match="has expired"):
             storage.put(".hoodie/1.commit", b"{}", new=True)
     assert storage.file_names(".hoodie") == []
 

@@ -641,7 +641,7 @@ def test_a_write_after_a_savepoint_was_deleted(changing: Changing) -> None:
     savepoint = changing.path / f".hoodie/{times[0]}.savepoint"
     changing.archive(3, skip=1)
     changing.table = Table.open(changing.path)
-    with pytest.raises(InvalidTable, match=f"{times[1]}.parquet is of a commit that is not on the"):
+    with pytest.raises(InvalidTable, match=f"{times[1]}.parquet belongs to a commit that is not"):
         changing.upsert(("k1", "p1", 9))
     savepoint.touch()
     changing.upsert(("k1", "p1", 9))

@@ -295,9 +295,9 @@ def test_what_does_not_exist_is_named_with_what_does(evolved: Table) -> None:
         "filter": ({"filters": [("nope", "=", 1)]}, r"Name\(nope\).*its columns are .*id: string"),
         "number": ({"filters": pc.field(0) == "k00"}, "number of a column instead of its name"),
         "type": ({"filters": [("id", ">", 1)]}, "does not fit the table .*equal|greater"),
-        "operator": ({"filters": [("id", "~", 1)]}, "is no filter"),
-        "empty": ({"filters": []}, "is no filter"),
-        "text": ({"filters": "n >"}, "is no condition"),
+        "operator": ({"filters": [("id", "~", 1)]}, "is not a filter"),
+        "empty": ({"filters": []}, "is not a filter"),
+        "text": ({"filters": "n >"}, "is not a usable condition"),
         "not a condition": ({"filters": pc.field("n")}, "must evaluate to bool"),
     }.values():
         with pytest.raises(InvalidConfig, match=message):

@@ -57,7 +57,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "too many digits": (Decimal("1234567.125"), "price", "does not fit decimal128(7, 2)"),
 }
 ONLY_OBJECTS: dict[str, tuple[Any, str, str]] = {  # Arrow's columns have one type
-    "text for a number": ("seven", "n", "string never becomes int32"),
+    "text for a number": ("seven", "n", "string cannot become int32"),
     "half a character": ("\ud800", "id", "surrogates not allowed"),
     "number in a list": (["a", 7], "tags", "does not fit list<"),
     "array without a length": (np.array(5), "tags", "does not fit list<"),
