@@ -57,10 +57,10 @@ def parser() -> argparse.ArgumentParser:
     _add_fsck(of_table("fsck", "report problems in a table and their fixes"))
     _add_history(of_table("history", "list a table's commits"))
     _add_clean(of_table("clean", "delete files that no retained snapshot reads"))
-    _add_archive(of_table("archive", "archive old instants of the timeline"))
+    _add_archive(of_table("archive", "move old instants to the archive"))
     _add_savepoint(of_table("savepoint", "keep a snapshot from being cleaned"))
     _add_compact(of_table("compact", "merge small files into larger ones"))
-    _add_restore(of_table("restore", "undo all commits after one"))
+    _add_restore(of_table("restore", "undo all commits after a given one"))
     _add_rollback(of_table("rollback", "undo the newest commit"))
     return root
 
@@ -121,8 +121,8 @@ def _add_doctor(doctor: argparse.ArgumentParser) -> None:
 
 
 def _add_fsck(fsck: argparse.ArgumentParser) -> None:
-    fsck.description = "Report problems in a table and how to fix them; change nothing."
-    fsck.add_argument("--repair", action="store_true", help="repair first what is safe to repair")
+    fsck.description = "Report problems in a table and how to fix them."
+    fsck.add_argument("--repair", action="store_true", help="first make all repairs that are safe")
     fsck.set_defaults(run=_fsck)
 
 
@@ -185,7 +185,7 @@ def _add_restore(restore: argparse.ArgumentParser) -> None:
 
 def _add_rollback(rollback: argparse.ArgumentParser) -> None:
     rollback.description = "Undo the newest commit and delete its files. Stop all writers first."
-    rollback.add_argument("--commit", metavar="INSTANT", help="it must be the newest (default)")
+    rollback.add_argument("--commit", metavar="INSTANT", help="must be the newest (the default)")
     _add_dry_run(rollback, "list the files, change nothing")
     rollback.set_defaults(run=_rollback)
 

@@ -166,7 +166,7 @@ def _as_it_runs(
             differs.append(f"{name}={value}")
     if differs:
         warnings.warn(
-            f"a session is already running and is used without {', '.join(sorted(differs))}; "
+            f"a session is already running; it is used without {', '.join(sorted(differs))}; "
             "call spark.stop() first",
             stacklevel=3,
         )

@@ -6,14 +6,14 @@
 *Files*: the keys of a batch are spread evenly over the file groups of the partitions that it
 touches, and copy-on-write reads and writes each of these file groups as a whole.
 
-*Requests*: what a stream's checkpoint sends to a `CountedStorage`; a test compares both. *CPU*:
-five coefficients, fitted to one half of the measured scaling laws; the other half is predicted
+*Requests*: those that a stream's checkpoint sends to a `CountedStorage`; a test compares them.
+*CPU*: five coefficients, fitted to one half of the measured scaling laws; the other is predicted
 within a factor of 1.2 in the median and 1.5 at worst (`benchmarks/cost_model.py`).
 
 *Seconds*: first the writers work in parallel, each on its file groups, one after the other; then
 the coordinator verifies and publishes all files, one after the other.
 
-**Caveats**: it was fitted to local disks with simulated delays. Rows are as narrow as in the
+**Caveats**: The model was fitted to local disks with simulated delays. Rows are as narrow as in the
 benchmark. The index knows the touched files, with one run per partition (new keys: a quarter more
 requests in the test). A file is one request, Spark adds nothing, and an interval's batches touch
 the same files. Cleaning is left out: some ten requests after a commit, and three for each file that

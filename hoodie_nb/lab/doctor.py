@@ -105,7 +105,7 @@ def _memory() -> Iterator[Finding]:
     free = _free_bytes()
     if free is None:
         return
-    what = f"{free / (1 << 30):.1f} GiB of memory are free"
+    what = f"{free / (1 << 30):.1f} GiB of memory is free"
     if free >= _LEAST_FREE_BYTES:
         yield Finding(what)
     else:
@@ -199,7 +199,7 @@ def _offsets(folder: Path) -> Iterator[Finding]:
 
 def _lost(path: Path, n: int, state: str) -> Finding:
     fix = (
-        f"remove from offsets/, commits/ and sources/*/ the file {n}, all with higher numbers and "
+        f"in offsets/, commits/ and sources/*/ remove file {n}, all files with higher numbers and "
         f"their .crc files: the stream continues after batch {n - 1}, and upserts of the same rows "
         "change nothing"
     )

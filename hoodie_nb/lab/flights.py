@@ -84,8 +84,8 @@ def stream(
     """Return the same events as a streaming DataFrame over files in the local folder `path`.
 
     A file has one delivery day; a trigger reads `pace` files (None: one). Without `path` the files
-    are deleted with this process: a checkpoint that outlives it needs a `path`. Raises:
-    InvalidConfig, also if `path` has the events of other parameters, or other files.
+    are deleted when this process ends: a checkpoint that outlives it needs a `path`. Raises:
+    InvalidConfig, also if `path` has events with other parameters, or other files.
     """
     if pace is not None and (not isinstance(pace, int) or pace < 1):
         raise InvalidConfig(f"pace={pace!r}: give 1 or more files per trigger, or None")

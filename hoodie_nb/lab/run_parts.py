@@ -251,7 +251,7 @@ _NOTES = {
     "instant_committed": "Instant {instant} is committed, checkpoints: {checkpoints}",
     "commit_failed": "The commit failed; the instant stays prepared: {why}",
     "commit_retried": "The commit of {instant} is retried: {why}",
-    "settling_postponed": "Cleanup after {instant} is left to the next checkpoint",
+    "settling_postponed": "The next checkpoint cleans up after {instant}",
 }
 _ROUTINE = ("batch_started", "job_started")
 _STORY = 9

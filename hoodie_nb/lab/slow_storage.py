@@ -29,7 +29,7 @@ class Link:
 class SlowStorage:
     """A storage that is accessed over a `Link`: methods that read or write content wait.
 
-    All others are those of the inner storage, without a delay.
+    All other methods are those of the inner storage, without a delay.
     """
 
     def __init__(self, inner: Storage, link: Link) -> None:
@@ -111,7 +111,7 @@ _REQUESTS = {  # of an object store; its folders are only part of the names
 class CountedStorage:
     """Another storage; `requests` counts what an object store would be asked for, by kind.
 
-    Each file is one GET or PUT, also if only its name is fetched; a folder that is deleted with its
+    Each file is one GET or PUT, even if only its name is fetched; a folder that is deleted with its
     content is one DELETE, and one that is listed is one LIST (a store gives 1,000 names in each).
     """
 

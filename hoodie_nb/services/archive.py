@@ -36,7 +36,7 @@ class Archived:
             "instants": len(self.instants),
             "the timeline starts at": self.start or "its first commit",
             "files of no commit": len(self.deleted),
-            "more commits stay because": self.kept_because or "nothing more is to be archived",
+            "more commits stay because": self.kept_because or "nothing more can be archived",
         }
         return card("archive" if self.done else "archive (plan)", facts)
 

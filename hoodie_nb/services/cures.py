@@ -6,9 +6,9 @@ whose footer index is wrong; delete the orphans that are certain. Then check aga
 is gone was repaired.
 
 *Semantics*: no row that a reader shows, or could show after its file is restored, is deleted. An
-orphan is certain if its partition is one that a commit of the timeline wrote, its rows do not name
-another partition, and its instant is ours and completed without it, or was rolled back. What is not
-safe stays, with its cure. ConcurrentWriter while another process or engine writes.
+orphan is certain if a commit on the timeline wrote its partition, its rows do not name another
+partition, and its instant is ours and completed without it, or was rolled back. Findings that are
+not safe to repair stay, with their cure. ConcurrentWriter while another process or engine writes.
 
 *Fault tolerance*: each step is idempotent, and so is all of it.
 """

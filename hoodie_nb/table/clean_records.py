@@ -169,7 +169,7 @@ def _result(table: TableHandle, instant: Instant) -> Mapping[str, Any]:
     except (ValueError, TypeError, LookupError) as error:
         raise InvalidTable(
             f"{table.storage.root}/{table.timeline.path(instant)} is not a readable clean "
-            f"({error!s:.200}): restore it from a backup, or delete it if no earlier time is read"
+            f"({error!s:.200}): restore it from a backup, or delete it to give earlier times up"
         ) from None
 
 

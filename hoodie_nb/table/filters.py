@@ -1,9 +1,9 @@
 """Filters: which rows a read returns, and which files and row groups it need not read.
 
 *Semantics*: a filter is applied to rows in the table's current types, after older files have been
-converted. So a read with a filter returns exactly the rows that the filter keeps of a read without.
+converted. So a read with a filter returns the same rows as filtering the result of a full read.
 
-*Work flow*: a file is left out if the filter cannot be true for what is known of all its rows:
+*Work flow*: a file is skipped if what is known about all its rows shows that the filter is false:
 
 | known | of |
 | --- | --- |
@@ -11,11 +11,11 @@ converted. So a read with a filter returns exactly the rows that the filter keep
 | the key range in the footer | the record key's text; the key column if it is one column of text |
 | statistics of row groups | columns that the file has in the table's current type; not floats |
 
-The folders of a table that this library has written are left out in the same way, before they are
-listed; not as of an earlier time, which is compared with all that was cleaned.
+Folders of a table that this library has written are skipped in the same way, before they are
+listed; but not for an earlier time, which is checked against everything that was cleaned.
 
-Statistics of floats ignore NaN, which `x != 1` keeps. A key range does not name its order, so it is
-used only if UTF-8 and UTF-16 order agree on it (see `key_range`).
+Statistics of floats ignore NaN, which `x != 1` keeps. A key range does not say in which order it
+is, so it is used only if UTF-8 and UTF-16 order agree on it (see `key_range`).
 
 *Source:* HoodieFileIndex, PartitionPathEncodeUtils.
 """

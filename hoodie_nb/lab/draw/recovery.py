@@ -1,4 +1,4 @@
-"""What came of the injected faults: the last one's recovery line by line, earlier ones in a line.
+"""What the injected faults led to: the last recovery line by line, each earlier one in one line.
 
 Starts of batches and queries are left out. Recovery comes right after the fault, so the first lines
 are kept; later ones are only counted.

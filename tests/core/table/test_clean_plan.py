@@ -207,7 +207,7 @@ def test_the_number_to_retain_is_checked(tmp_path: Path) -> None:
     for given in ({"commits": 0}, {"hours": -1}, {"versions": "3"}, {"commits": True}):
         with pytest.raises(InvalidConfig, match="integer of 1 or more"):
             table.clean(**given)
-    with pytest.raises(InvalidConfig, match="give one of"):
+    with pytest.raises(InvalidConfig, match="give only one of"):
         table.clean(commits=1, hours=1)
     for name, value in (("commits.retained", 0), ("automatic", "yes"), ("policy", "ALL")):
         with pytest.raises(InvalidConfig, match=f"hoodie.clean.{name}"):
