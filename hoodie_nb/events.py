@@ -59,7 +59,7 @@ The events of jobs and tables also go to Python's `logging`, in the process of t
 | --- | --- | --- |
 | `hoodie_nb.job` | of jobs, batches, checkpoints, faults | INFO; DEBUG: of batches |
 | `hoodie_nb.commit` | of instants and commits | INFO; DEBUG: steps before a commit |
-| `hoodie_nb.service` | of cleaning and compacting | INFO |
+| `hoodie_nb.service` | of table services: cleaning, archiving, savepoints, … | INFO |
 | `hoodie_nb.index`, `hoodie_nb.writer` | of the index; of operators, buffers and files | DEBUG |
 
 What failed, is retried or was postponed is a WARNING. The library sets no level and adds no handler

@@ -15,8 +15,8 @@
 | checkpoints renamed by `FileSystem` | Spark's default starts processes for each checkpoint file |
 | few partitions, C1 compiler only | suits two cores and short runs, not benchmarks |
 
-Under spark-submit the master, the memory and all other settings are those that it was given; ours
-are only for what it left open, and none of them concerns the network, the JVM or its log.
+Under spark-submit, the master, the memory and all other settings are those that it was given. Ours
+only fill in what is left open, and none of them concerns the network, the JVM or its log.
 
 **Caveats**: all sessions of a process use the same JVM; after `spark.stop()` a new session keeps
 the first one's memory and Java options. Python's handler for Ctrl-C can be restored only in the

@@ -5,13 +5,13 @@ instants to the archive, durably → delete their requested and inflight files �
 completed files, oldest first → merge files of the archive, if there are many.
 
 *Semantics*: automatic after each commit (`hoodie.archive.automatic`), after the clean, under the
-lock that is held anyway. It never fails the commit: an error is an event, and a later commit tries
-again.
+lock that is held anyway. It never fails the commit: an error becomes an event, and a later commit
+tries again.
 
 *Fault tolerance*: at any point each instant is on the timeline, or in the archive, or in both. One
 that has lost its requested and inflight files is still completed; the other order would make it
-look unfinished. The oldest completed file goes first, so that no commit is missing between others:
-its rows would be hidden. What a crash has left is archived next time, and is not added twice.
+look unfinished. The oldest completed file goes first, so that no commit between two others is
+missing, which would hide its rows. After a crash the next archiving adds nothing twice.
 
 *Source:* TimelineArchiverV1 and V2, HUDI-7207.
 """

@@ -4,12 +4,12 @@
 partitions → `T.clean`. If there is nothing to delete, there is no instant.
 
 *Semantics*: automatic after each commit (`hoodie.clean.automatic`), after its progress is recorded,
-under the lock that is held anyway. It never fails the commit: an error is an event, and the next
-commit tries again.
+under the lock that is held anyway. It never fails the commit: an error becomes an event, and the
+next commit tries again.
 
 *Fault tolerance*: deleting is idempotent. A pending clean, of this library or of Java, is completed
-by the next writer. A file is deleted only if the table as it is now does not show it: a newer slice
-of its group is on disk, or a replacecommit has replaced the group. If a partition of the plan has
+by the next writer. A file is deleted only if the current table does not show it: a newer slice of
+its group is on disk, or a replacecommit has replaced the group. If a partition of the plan has
 lost a file of a commit, nothing is deleted: an older file may have the only copy of its rows.
 
 *Source:* CleanActionExecutor, BaseHoodieWriteClient.autoCleanOnCommit.

@@ -13,12 +13,12 @@ commit, is written only after a renewal in the last sixth of a lease.
 the store, which dates every object: the clocks of the machines do not matter. If its holder was a
 process of this machine that has ended, it may be taken at once.
 
-A change is sent only within 5/6 of the lease, each attempt for itself, and may take 1/6 at most. A
+Each attempt of a change is sent only within 5/6 of the lease, and may take at most 1/6 of it. A
 copy takes three requests: like a new file it is sent in the first half.
 
-**Caveats**: the store cannot check the lease with a write. A request that something holds up on its
-way, or a process that sleeps between its check and its request, may be late: after the answer to
-a completed file its writer checks the lease again.
+**Caveats**: the store cannot check the lease together with a write. A request that is delayed, or a
+process that sleeps between its check and its request, may be late. So after the response for a
+completed file its writer checks the lease again.
 """
 
 import json

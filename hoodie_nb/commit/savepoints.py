@@ -1,8 +1,8 @@
 """Creating and deleting savepoints, as actions of the timeline.
 
-*Fault tolerance*: a savepoint counts from its completed file on, and until that is deleted. One
-that is pending, after a crash in between, is dropped by the next writer. The caller has recovered
-the table: no clean is deleting the files of the snapshot.
+*Fault tolerance*: a savepoint exists as soon as its completed file does, until that is deleted. The
+next writer drops one that a crash left pending. The caller has recovered the table: no clean is
+deleting the files of the snapshot.
 
 *Source:* SavepointActionExecutor, SavepointHelpers.
 """

@@ -5,11 +5,11 @@ that has matching rows is rewritten as a whole, a few at a time, in one commit. 
 row there is no instant.
 
 *Semantics*: as in SQL, a row for which the condition is null does not match. A row is changed where
-it is stored: neither the index nor the merge rule is asked, so it changes whatever its ordering
-value is and keeps that value, a null that is set replaces the value (also with
-`merge_mode="partial"`), and of a key that was inserted twice exactly the matching rows change.
+it is stored, without the index and the merge rule. So it changes whatever its ordering value is,
+and keeps that value; setting a column to null replaces its value (even with
+`merge_mode="partial"`); and if a key was inserted twice, only the matching rows change.
 
-*Fault tolerance*: like any write. Another writer cannot get between reading and committing: a
+*Fault tolerance*: like any write. No other writer can commit between the read and the commit: a
 change by an engine that does not know the lock is noticed before the commit (ConcurrentWriter).
 *Source:* Hudi's DeleteHoodieTableCommand, UpdateHoodieTableCommand.
 """

@@ -9,7 +9,7 @@ it receives; above half of `task_max_size` it spills sorted runs and merges them
 bounded.
 
 *Semantics*: as `step3`. File ids of new keys are drawn after the exchange, by the task that writes
-them, so a repeated task may choose others: its files have other names, too.
+them, so a repeated task may choose others: its files also have other names.
 
 *Source:* beyond RFC-24; see `routing`.
 """

@@ -10,9 +10,9 @@ none of them. Within a new file they are in order of their keys; copies of a key
 files stay, for earlier snapshots and running readers, until they are cleaned.
 
 *Fault tolerance*: like any write. The instant has no plan that another engine would continue (its
-requested file is empty, as that of an overwrite): a pending one is rolled back by the next writer,
-ours or Java's. A commit of another engine in the meantime is noticed before ours (ConcurrentWriter,
-nothing is changed).
+requested file is empty, like that of an overwrite): the next writer, ours or Java's, rolls back a
+pending one. If another engine commits in the meantime, this is noticed before our commit
+(ConcurrentWriter, nothing is changed).
 
 *Source:* Hudi's clustering: HoodieReplaceCommitMetadata with the operation CLUSTER.
 """

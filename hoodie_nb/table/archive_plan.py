@@ -1,7 +1,7 @@
 """Archiving, the plan: which instants leave the active timeline, and which files must go before.
 
 *Semantics*: those of Hudi. When more than `hoodie.keep.max.commits` commits have completed, the
-oldest are archived until `hoodie.keep.min.commits` are there; both are raised if the cleaner
+oldest are archived until `hoodie.keep.min.commits` are left; both are raised if the cleaner
 retains more. A commit stays
 
 - from the first savepoint on (`hoodie.archive.beyond.savepoint` is refused: see `config`);
@@ -12,10 +12,10 @@ retains more. A commit stays
 More than `keep.max` cleans or rollbacks are archived in the same way, cleans only if they are older
 than all commits that stay: reads as of a commit compare with all later cleans.
 
-*Iron rule*: a base file that no commit names is hidden while its instant is not older than the
-timeline; every reader takes an older one for archived. Such files are deleted before the timeline
-begins later, unless there is a trace that their instant was completed. What is not this table's
-(see `orphans`) is never deleted: the timeline then does not begin later than it.
+*Iron rule*: a base file that no commit names is hidden as long as its instant is not older than the
+timeline; if it is older, every reader assumes that its commit was archived. So such files are
+deleted before the timeline is shortened, unless there is evidence that their instant completed.
+Other files (see `orphans`) are never deleted: the timeline must not begin after their instants.
 
 *Cost*: one look at the listing; partitions are listed only if there is something to archive.
 

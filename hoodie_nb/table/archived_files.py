@@ -3,8 +3,8 @@
 Most files of an old table are named by archived commits only: the newest one of each file group
 that no commit has replaced must be there, or its rows are lost and no reader notices.
 
-**Caveats**: only `fsck` and `repair` read the archive for that, not each write. What was cleared
-from it, or cannot be read, is no evidence. *Source:* HoodieArchivedMetaEntry, LSMTimeline.
+**Caveats**: only `fsck` and `repair` read the archive for this, writes do not. Records that were
+cleared from it, or cannot be read, prove nothing. *Source:* HoodieArchivedMetaEntry, LSMTimeline.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,9 +4,9 @@
 number; a merge keeps all four in the rows that it does not change. A version that only the newer
 slices have is an insert, or an update if an older version of its key is gone. A version that is
 gone without a newer one is a delete, with the values that it had. Several changes of a key count as
-one; what was undone does not count. A row that clustering moved to another file group is no change,
-and a row that moved to another partition is a delete there and an insert here. Keys that `insert`
-has duplicated are compared copy by copy.
+one; changes that cancel out do not count. A row that clustering moved to another file group has not
+changed; one that moved to another partition is a delete there and an insert here. Keys that
+`insert` has duplicated are compared copy by copy.
 
 *Work flow*: `span` returns the slices before and after of the file groups that changed. Each pair
 is compared; then the remaining rows of a partition are compared, since a key that was deleted or

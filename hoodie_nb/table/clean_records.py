@@ -5,8 +5,8 @@ layout 2) the result. A plan names absolute paths; only the names of base files 
 of the table are ever used.
 
 *Reads*: a snapshot as of an earlier time must not show an older slice instead of a deleted one. So
-the records of all later cleans are compared with what it would read, also of one that is pending:
-some of its files may be gone.
+the files that it would read are compared with the records of all later cleans, including a pending
+one: some of its files may be gone.
 
 *Source:* HoodieCleanerPlan, HoodieCleanMetadata, CleanActionExecutor.
 """

@@ -1,7 +1,7 @@
 """What `fsck` finds in the folders of a table: files of no commit, and folders of others.
 
-A base file of no commit is an orphan, or the only copy of a lost commit's rows: which of both, its
-commit and the traces of it decide (see `lost`).
+A base file of no commit is either an orphan or the only copy of a lost commit's rows; the traces of
+its commit decide which (see `lost`).
 """
 
 from collections.abc import Collection, Iterator, Mapping

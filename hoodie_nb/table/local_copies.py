@@ -1,13 +1,12 @@
 """Local copies of objects, and the other local files of a table on an object store.
 
 They are in a private folder of this process below the system's temporary folder (`TMPDIR`), which
-is deleted when the process ends. The folder of a process that was killed is deleted by the next one
-that makes a folder: each holds a `flock` on a file in its own.
+is deleted when the process ends. The folder of a killed process is deleted by the next process that
+creates one: each process holds a `flock` on a file in its own folder.
 
 *On disk*: `hoodie_nb-objects-*/<number>/<path in the table>`, so that the file's name is the
-object's. Above `_LIMIT_BYTES` the copies that were not asked for lately are deleted; the newest
-`_KEPT` stay, because a caller may be about to open them. So do those of earlier versions for
-`_YOUNG_S` seconds.
+object's. Above `_LIMIT_BYTES` the least recently used copies are deleted; the newest `_KEPT` stay,
+because a caller may be about to open them. Copies of earlier versions stay for `_YOUNG_S` seconds.
 """
 
 import atexit

@@ -8,14 +8,14 @@
 | fetch | a GET that returns nothing if the local copy is of the same version |
 | list_folder | a LIST per 1,000 names; folders are only parts of names |
 
-What was written is durable when the request returns. A request that fails is repeated; if only the
-answer to a PUT was lost, that finds the name taken: objects have a random mark of their writer.
+A write is durable when the request returns. A request that fails is repeated. If only the response
+to a PUT was lost, the repeated PUT finds its own object, by the writer's random mark in it.
 
 *Security*: the options, with the credentials, are only in memory and in what is sent to the tasks.
-They are in no file of the table, event, error or `repr`; nor is what the client says passed on.
+They are in no file of the table, event, error or `repr`; texts of the client are not passed on.
 
 **Caveats**: a store needs conditional requests, and a rule that deletes interrupted uploads, which
-have no name but cost space. Tried on S3 only.
+have no name but take up space. Tried on S3 only.
 """
 
 import errno

@@ -1,10 +1,10 @@
 """Base files of no commit that are about to be older than the timeline.
 
-*Semantics*: readers would take them for archived ones, so they are deleted before, but only files
+*Semantics*: readers would treat them as archived, so they are deleted before that, but only files
 of this table: in a partition that its readers list, and with rows that name it, if any can be read.
-Other tables, copies and backups inside the table's folder are never deleted. As some reader would
-show their rows (hudi-rs looks into every folder, Java into those with a metadata file), the
-timeline must not begin later than they do.
+Other tables, copies and backups inside the table's folder are never deleted. Since some reader
+would show their rows (hudi-rs looks into every folder, Java into those with a metadata file), the
+timeline must not begin after their instants.
 """
 
 import contextlib

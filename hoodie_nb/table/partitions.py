@@ -1,8 +1,8 @@
 """The partitions of a table, listed when asked for; the newest slice of each group is chosen here.
 
-A write into some partitions of a large table lists only these. What is seen of a partition later is
-what the timeline of the first look shows: files of newer commits do not count. The writer that
-looks holds the lock, and cleans keep the newest files, so those of that time are still there.
+A write into some partitions of a large table lists only these. A partition that is listed later is
+read by the timeline of the first listing: files of newer commits are ignored. The writer holds the
+lock, and cleans keep the newest files, so the files of that time still exist.
 
 On a case-insensitive file system two names can be one folder, so all partitions are listed first.
 """

@@ -10,13 +10,13 @@ requested at T. The commit has their number as `_hoodie_nb_quarantined`.
 | query_id, batch_id | of a stream's micro-batch; null for batches |
 | found_at | when the write began to look |
 
-In `row`, bytes are base64, times ISO text, decimals and numbers that are not finite text, and bytes
-of a text that is not UTF-8 are `\xff`.
+In `row`, bytes are base64, times ISO text; decimals, NaN and infinities are text; and in text that
+is not UTF-8, bad bytes are `\xff`.
 
 *Semantics*: the files are staged with the base files, and published right before the completed file
-of T. That file makes both visible: a quarantined row is in the table's history exactly if the other
-rows of its batch are. A file counts if T is completed, on the timeline or in the archive. Rollback
-and restore of T delete it; nothing else does: not a clean, an archiving or a compaction.
+of T. That file makes both visible: bad rows are visible if and only if the good rows of their batch
+are. A file is valid if T is completed, on the timeline or in the archive. Only a rollback or
+restore of T deletes it: no clean, archiving or compaction does.
 
 **Caveats**: nobody empties this folder. Its files may be deleted by hand.
 """

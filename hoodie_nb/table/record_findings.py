@@ -1,7 +1,7 @@
 """What `fsck` finds in the records beside the timeline, which no reader of rows needs.
 
-Their damage is refused by the next write, savepoint or read of the quarantine; until then nobody
-would notice it.
+If one is damaged, the next write, savepoint or read of the quarantine is refused; until then nobody
+would notice the damage.
 """
 
 from collections.abc import Callable, Iterator

@@ -2,9 +2,9 @@
 
 *Work flow*: plan (`R.rollback.requested`, Avro) → `R.rollback.inflight` → delete the data files
 that the markers name → remove T from the timeline → `R.rollback` (Avro) → delete the markers. An
-instant that published nothing is only removed from the timeline. A restore rolls completed commits
-back, too, and so does `Table.rollback`: the completed file is deleted before the files. The plan of
-the latter has a note in its header, so that it can be completed without a restore.
+instant that published nothing is only removed from the timeline. A restore also rolls back
+completed commits, and so does `Table.rollback`: the completed file is deleted before the base
+files. A note in the header of the latter's plan lets a writer complete it without a restore.
 
 *Fault tolerance*: a crash at any point leaves either T with its markers (rolled back again) or a
 pending rollback with its plan, which `finish_rollbacks` completes; both are idempotent, in this

@@ -1,8 +1,8 @@
 """A split timeline: another engine died while it moved the instants to the other layout's folder.
 
-An upgrade (6 to 8 or 9) and a downgrade of Hudi move one instant after the other, oldest first, and
-change the properties at the end. In between the properties name a folder that lacks instants: their
-rows would be missed, and a write would take the place of theirs for good.
+Hudi's upgrade (6 to 8 or 9) and downgrade move one instant after the other, oldest first, and
+change the properties at the end. In between, the properties name a folder that lacks instants:
+readers would miss their rows, and a write would replace them permanently.
 
 *Source:* UpgradeDowngrade.run, SevenToEightUpgradeHandler, EightToSevenDowngradeHandler.
 """

@@ -9,13 +9,13 @@
 | `input.dateformat` | of a `DATE_STRING`: all that the path needs, `mm`, `ss`; also `:` and `'T'` |
 | `timezone`, else `output.timezone` | `UTC`, `GMT`, `GMT+8:00`; needed for numbers |
 
-A null is 1 of the unit, of texts the start of 1970. A unit finer than milliseconds is cut towards
-zero. A text is not moved to another zone. Times outside the years 1 to 9999, and texts that are not
-exactly in the format, are refused.
+A null number means 1 in its unit, a null text the start of 1970. Units finer than milliseconds are
+truncated towards zero. A text is not converted to another zone. Times outside the years 1 to 9999,
+and texts that are not exactly in the format, are refused.
 
-**Caveats**: all other tables are read, and writes are refused. Hudi uses the zone of its JVM for
-numbers if none is given, and that of its version of the time zone database for zones with names;
-neither is in the properties. A CustomKeyGenerator's formats are not, either.
+**Caveats**: all other tables can be read but not written. If no zone is given, Hudi uses the zone
+of its JVM for numbers, and for zones with names the rules of its time zone database. Neither is in
+the properties, and neither are the formats of a CustomKeyGenerator.
 *Source:* TimestampBasedAvroKeyGenerator, compared with Java Hudi 1.2.
 """
 

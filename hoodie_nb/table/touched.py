@@ -1,15 +1,15 @@
 """The partitions that a write touches: each is checked when the write first asks for it.
 
-*Refused* is what the write would make permanent or wrong: a lost base file, whose rows the next
-version of its group would lack (see `lost`); files of a commit that was archived too early; and,
-before a write creates a partition, a partition at another level, which may have the rows of the new
-one. (A folder that was moved to another level may also have rows of a partition that exists: only
-the next write that creates a partition, or asks for all, is refused.) A metadata file that is gone
-is restored in all partitions that were listed: Java reads no rows of a partition without it.
+*Semantics*: a write is refused if it would make damage permanent: a lost base file, whose rows the
+next version of its group would lack (see `lost`); files of a commit that was archived too early;
+and, before a write creates a partition, a partition at another level, which may have the rows of
+the new one. (A folder that was moved to another level may also have rows of an existing partition:
+only the next write that creates a partition, or needs all of them, is refused.) A missing metadata
+file is restored in all listed partitions: Java reads no rows of a partition without it.
 
-What is wrong in other partitions is found when a write touches these, by whatever asks for all of
-them (an overwrite of the table, a condition, global keys, Spark tasks, a compaction), by archiving,
-and by `fsck`.
+Damage in other partitions is found when a write touches them, by anything that needs all of them
+(an overwrite of the table, a condition, global keys, Spark tasks, a compaction), by archiving, and
+by `fsck`.
 """
 
 from __future__ import annotations

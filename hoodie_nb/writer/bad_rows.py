@@ -2,8 +2,8 @@
 
 *Work flow*: the intake passes the rows that it refuses to a `RefusedRows`. A write in this process
 holds them (`BadRows`) until its instant has a folder; a Spark task writes them at once
-(`BadRowsFile`). A task's file gets its name when it is whole, and of several attempts of a task one
-file counts: so each row is there once.
+(`BadRowsFile`). A task's file gets its name when it is complete, and of several attempts of a task
+only one file is used: so each row is stored once.
 
 *Source:* beyond RFC-24; see `table.quarantine` for the files.
 """

@@ -9,9 +9,8 @@
 The columns get the table's types by `conversion` (streams and objects here, others in the intake).
 Columns that the table does not have are kept as given, for the intake to refuse.
 
-**Caveats**: the writer sorts a batch by key, so it holds all rows of a stream, converted; what
-arrives later in the stream is not read before. Write a larger-than-memory source in several calls,
-or with Spark.
+**Caveats**: the writer sorts a batch by key, so it holds all converted rows of a stream in memory.
+Write a larger-than-memory source in several calls, or with Spark.
 """
 
 import itertools
