@@ -174,11 +174,11 @@ class Table(TableReads, TableMaintenance):
     def upsert(
         self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
-        """Insert or update rows by record key; None (which is no `since`) if `data` has no rows.
+        """Insert or update rows by record key; None (not a valid `since`) if `data` has no rows.
 
         `wait`: how long to wait for another process that writes the table, in seconds or as "30
         seconds" (None: not at all), before ConcurrentWriter is raised. `on_bad_record="quarantine"`
-        puts rows that cannot be stored aside, see `quarantine`. Both are the same for all writes.
+        sets rows aside that cannot be stored (see `quarantine`). All writes have both options.
         """
         return self._write(data, "upsert", on_bad_record, wait)
 
@@ -206,11 +206,11 @@ class Table(TableReads, TableMaintenance):
         on_bad_record: str = "fail",
         wait: Wait = None,
     ) -> Commit | None:
-        """Replace all rows of the partitions that `data` has rows of, or of the whole table.
+        """Replace all rows of the partitions for which `data` has rows, or of the whole table.
 
         `scope`: "partitions" or "table" (also without rows, which empties it). Of several rows with
         one key one is written, as in `upsert`; rows marked as deleted only name their partition.
-        The old files stay until they are cleaned. None if nothing is to replace and to write.
+        The old files stay until they are cleaned. None if there is nothing to replace or write.
         """
         if scope not in OVERWRITES:
             raise InvalidConfig(f"scope={scope!r}: choose from {list(OVERWRITES)}")
@@ -227,9 +227,9 @@ class Table(TableReads, TableMaintenance):
         """Delete the rows with these keys, or those for which `where` is true; None if none match.
 
         `data`: rows with the key columns; with an ordering column, only rows that are not newer are
-        deleted. If one column without partitions is the key, also a list or array of keys.
-        `where`: as `filters` of `to_arrow`: SQL text, an expression or lists (null is not
-        true). Raises InvalidConfig for both or none.
+        deleted. Without partitions and with one key column: also a list or array of keys.
+        `where`: as `filters` in `to_arrow`: SQL text, an expression or lists (null is not
+        true). Raises InvalidConfig if both or neither are given.
         """
         if (data is None) == (where is None):
             raise InvalidConfig("delete: give either rows or keys, or where=")

@@ -46,7 +46,7 @@ class TableMaintenance:
     def repair(self, *, deduplicate: bool = False, accept_loss: bool = False) -> Commit | None:
         """Recover the table and rewrite files whose footer index is wrong; None if there are none.
 
-        `deduplicate`: keep the row with the greatest ordering value per key, else the newest.
+        `deduplicate`: keep one row per key: the greatest ordering value, or the newest row.
         `accept_loss`: continue without the rows of lost base files.
         """
         given = {"deduplicate": deduplicate, "accept_loss": accept_loss}
@@ -64,8 +64,8 @@ class TableMaintenance:
         """Delete base files that no retained snapshot reads; with `dry_run` only return the plan.
 
         What is retained: the last `commits`, those of the last `hours`, or the last `versions` of
-        each file; by default what the table's options `hoodie.clean.*` say, as after each commit,
-        and then only partitions that have changed since the last clean are looked at.
+        each file. By default the table's options `hoodie.clean.*` decide, as after each commit, and
+        only partitions that have changed since the last clean are checked.
         Raises InvalidConfig if several are given.
         """
         given: dict[str, Any] = {"commits": commits, "hours": hours, "versions": versions}
@@ -73,10 +73,10 @@ class TableMaintenance:
             return clean(self._handle, self.events, dry_run=dry_run, **given)
 
     def archive(self, *, dry_run: bool = False) -> Archived:
-        """Archive old instants of the timeline; with `dry_run` only return the plan.
+        """Move old instants to the archive; with `dry_run` only return the plan.
 
         `hoodie.keep.min.commits` commits stay, and those that cleaning, a savepoint or unfinished
-        work needs. Raises InvalidTable if one of their files, or of the archive's, is lost or
+        work needs. Raises InvalidTable if one of their files, or a file of the archive, is lost or
         damaged.
         """
         with self._locked(dry_run):
@@ -87,8 +87,8 @@ class TableMaintenance:
     ) -> Savepoint:
         """Keep the snapshot as of a commit (None: the newest) until `delete_savepoint`.
 
-        `commit`: 17 digits or a commit of `history`; or a time of day, up to which the newest
-        commit counts. Raises InvalidConfig if there is none, or its files were cleaned away.
+        `commit`: 17 digits or a commit of `history`; or a time, meaning the newest commit up to
+        then. Raises InvalidConfig if there is none, or its files were cleaned away.
         """
         with writing(self._handle.storage):
             return savepoint.create(self._handle, self.events, commit, comment=comment, user=user)
@@ -139,8 +139,8 @@ class TableMaintenance:
     def fsck(self, *, repair: bool = False) -> list[Finding]:
         """Return the problems of the table, each with its code and its fix; empty means clean.
 
-        With `repair` what is safe to repair is repaired first, and says so (`repaired`): what a
-        dead writer has left, and wrong footer indexes. Raises ConcurrentWriter while another
+        With `repair` all safe repairs are made first (leftovers of dead writers, wrong footer
+        indexes, ...), and their findings say so (`repaired`). Raises ConcurrentWriter while another
         process writes, WriteFailed after an I/O error.
         """
         with self._locked(not repair):

@@ -100,12 +100,12 @@ class TableReads:
     def changes(
         self, spark: SparkSession | None = None, *, since: Moment, until: Moment = None
     ) -> Any:  # noqa: ANN401 -- an Arrow table or a DataFrame
-        """Return what changed after `since` up to `until` (None: now), in Arrow or on Spark.
+        """Return the net changes after `since` up to `until` (None: now), in Arrow or on Spark.
 
-        The columns of a snapshot, and `_change`: "insert", "update" or "delete" (the old row), on
-        balance. Times as in `snapshot`; `since=None`: all rows, as inserts (beware: a write without
-        rows returns None). Raises InvalidConfig if the files as of `since` were cleaned away,
-        commits archived, or a commit that started before `until` has not completed.
+        The columns are those of a snapshot and `_change`: "insert", "update" or "delete" (the old
+        row). Times as in `snapshot`; `since=None`: all rows, as inserts (beware: a write without
+        rows returns None). Raises InvalidConfig if the files as of `since` were cleaned away, if
+        commits were archived, or if a commit that started before `until` has not completed.
         """
         if spark is None:
             return changes(self._handle, since, until)

@@ -234,7 +234,7 @@ def _connect_again(client: JavaClient) -> None:
     """Let a call open another connection if its new one is lost before it sent a command.
 
     After Ctrl-C, py4j closes the connection of the interrupted call. The JVM then closes all that
-    are open at that moment, also the one that the next call has just opened.
+    are open at that moment, even the one that the next call has just opened.
     """
     connect = client._create_new_connection
 

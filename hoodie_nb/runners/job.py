@@ -133,8 +133,8 @@ class Job(WatchedQuery):
     def stop(self) -> None:
         """Stop between two batches and commit prepared instants; idempotent.
 
-        In a listener, or inside a write of the table, for which the job waits, this only requests
-        the stop: the job ends later.
+        The job waits for listeners and for writes of the table, so inside one of them this only
+        requests the stop: the job ends later.
         """
         self._stopping.set()
         if not self._is_awaited:
