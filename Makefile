@@ -8,7 +8,7 @@ PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 
-.PHONY: help demo test lab check slow histories matrix services spark-histories damage kills oracle browser bench measure lowest constraints render clean
+.PHONY: help demo test lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure lowest constraints render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -39,6 +39,9 @@ matrix: .venv/.test ## 200 random tables: versions, keys, types, rules, new colu
 
 services: .venv/.test ## 100 random histories of services and crashes inside them (ARGS=20 for fewer, ARGS="--java 100" with Java)
 	$(PY) tests/run_services.py $(or $(ARGS),100)
+
+cluster: .venv/.test ## streams through a Spark cluster, with kills, and a year of flights (HOODIE_NB_DAYS=20: fewer)
+	$(PY) -m pytest -m "spark and (slow or kills)" --timeout 3600 tests/cluster $(ARGS)
 
 spark-histories: .venv/.test ## 200 random histories on real Spark (ARGS=20 for fewer)
 	$(PY) tests/spark_histories.py $(or $(ARGS),200)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import os
+import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,21 +32,40 @@ def object_paths(storage: Storage) -> Iterator[str]:
                 yield path
 
 
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def is_list(method: str, path: str) -> bool:
+    """Whether a request lists objects."""
+    return method == "GET" and "list-type" in path
+
+
 class Proxy:
     """A proxy in front of a server: counts requests by kind, and lets some fail.
 
-    `fails(number, method, path)` returns None, or how the request fails: "before" (the connection
-    is closed, and the server has not received it), "after" (it has), "503", "503 after", "403" or
-    "slow" (the answer takes a while).
+    `fails(number, method, path)` returns None, or how the request fails:
+
+    | how | what happens |
+    | --- | --- |
+    | "503", "403" | this is the answer, and the server has not received the request |
+    | "before" | the connection is closed, and the server has not received it |
+    | "reset" | the same, with a reset |
+    | "silent" | there is no answer, and the server has not received it |
+    | "503 after", "after", "reset after", "silent after" | the same, and it has received it |
+    | "cut" | the connection is reset in the middle of the server's answer |
+    | "slow" | the answer takes 0.2 seconds |
+    | "stale" | a LIST has the answer that it had before; other requests do not fail |
     """
 
     def __init__(self, server: S3Server) -> None:
         self.counts: Counter[str] = Counter()
         self.fails: Callable[[int, str, str], str | None] = lambda *_: None
         self.fired: list[str] = []
+        self._listed: dict[str, Answer] = {}
         self._lock, self._target = threading.Lock(), urlsplit(server.endpoint).netloc
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
+        self._ended = threading.Event()
         self.options = options_of(f"http://127.0.0.1:{self._server.server_port}")
 
     def __enter__(self) -> Proxy:
@@ -51,15 +73,17 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         self._server.shutdown()
         self._server.server_close()
 
     def _verdict(self, method: str, path: str) -> str | None:
         with self._lock:
             number = self.counts.total()
-            kind = "LIST" if method == "GET" and "list-type" in path else method
+            kind = "LIST" if is_list(method, path) else method
             self.counts[kind] += 1
             how = self.fails(number, method, path)
+            how = None if how == "stale" and kind != "LIST" else how
             self.fired += [f"{how}: {method} {path}"] if how else []
             return how
 
@@ -75,23 +99,35 @@ class Proxy:
             def forward(self) -> None:
                 length = int(self.headers.get("content-length") or 0)
                 body = self.rfile.read(length)
-                how = proxy._verdict(self.command, self.path)
-                if how in ("503", "403"):
-                    self.answer(int(how), {}, b"<Error><Code>SlowDown</Code></Error>")
-                elif how == "before":
-                    self.close_connection = True
-                else:
-                    found = proxy._forwarded(self.command, self.path, body, dict(self.headers))
-                    if how == "after":
-                        self.close_connection = True
-                    elif how == "503 after":
-                        self.answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
-                    else:
-                        self.answer(*found)
+                how = proxy._verdict(self.command, self.path) or ""
+                kind, _, after = how.partition(" ")
+                found = None
+                if after or kind in ("", "after", "cut", "slow", "stale"):
+                    found = proxy._answer(self.command, self.path, body, dict(self.headers), how)
+                if kind in ("503", "403"):
+                    self.answer(int(kind), {}, b"<Error><Code>SlowDown</Code></Error>")
+                elif kind in ("before", "after", "reset", "silent"):
+                    self.end(kind)
+                elif found is not None:
+                    if kind == "slow":
+                        proxy._ended.wait(0.2)
+                    self.answer(*found, cut=kind == "cut")
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward
 
-            def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+            def end(self, kind: str) -> None:
+                """End the connection without an answer."""
+                self.close_connection = True
+                if kind == "silent":
+                    proxy._ended.wait()
+                elif kind == "reset":
+                    at_once = struct.pack("ii", 1, 0)
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+                    os.close(self.connection.detach())
+
+            def answer(
+                self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False
+            ) -> None:
                 self.send_response(status)
                 for name, value in headers.items():
                     if name.lower() not in ("transfer-encoding", "content-length", "connection"):
@@ -102,13 +138,24 @@ class Proxy:
                 )
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(body)
+                    self.wfile.write(body[: len(body) // 2] if cut else body)
+                if cut:
+                    self.end("reset")
 
         return Handler
 
-    def _forwarded(
-        self, method: str, path: str, body: bytes, headers: dict[str, str]
-    ) -> tuple[int, dict[str, str], bytes]:
+    def _answer(
+        self, method: str, path: str, body: bytes, headers: dict[str, str], how: str
+    ) -> Answer:
+        """Return the server's answer, or with "stale" the one that the same LIST had before."""
+        if how == "stale" and path in self._listed:
+            return self._listed[path]
+        found = self._forwarded(method, path, body, headers)
+        if is_list(method, path):
+            self._listed[path] = found
+        return found
+
+    def _forwarded(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         connection = http.client.HTTPConnection(self._target)
         try:
             connection.request(method, path, body, headers)

@@ -20,6 +20,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.object_storage import ObjectStorage
 
 Rows = list[dict[str, object]]
+FAULTS = ["503", "503 after", "before", "after", "reset", "reset after", "cut", "slow"]
 
 
 def create(root: str, options: dict[str, str]) -> hn.Table:
@@ -61,8 +62,7 @@ def test_requests_that_fail_are_repeated(s3_server: S3Server, seed: int) -> None
     with Proxy(s3_server) as proxy:
 
         def fails(number: int, method: str, path: str) -> str | None:
-            how = draw.choice(["503", "503 after", "before", "after"])
-            return how if draw.random() < 1 / 8 else None
+            return draw.choice(FAULTS) if draw.random() < 1 / 8 else None
 
         table = create(root, proxy.options)
         proxy.fails = fails
@@ -148,8 +148,11 @@ def steps(s3_server: S3Server) -> int:
     return life(root, s3_server.options, None).steps
 
 
-def crash_at(server: S3Server, at: int, how: str) -> None:
-    """Let a process die at an operation, look as a reader, and go on with the next process."""
+def crash_at(server: S3Server, at: int, how: str, options: dict[str, str] | None = None) -> None:
+    """Let a process die at an operation, look as a reader, and go on with the next process.
+
+    Both use the storage options that are given.
+    """
     model, models = Model(), list[list[str]]()
     for rows in ([], batch(0, 4, 1), batch(2, 6, 2)):
         model.upsert(rows)
@@ -157,10 +160,10 @@ def crash_at(server: S3Server, at: int, how: str) -> None:
     root = server.new_root()
     table = create(root, server.options)
     with pytest.raises(Crash):
-        life(root, server.options, Fault(at, how))
+        life(root, options or server.options, Fault(at, how))
     assert in_order(table.to_arrow().to_pylist()) in models, f"{how} {at}"
     end_holder(ObjectStorage(root, server.options))
-    life(root, server.options, None)
+    life(root, options or server.options, None)
     check(root, server.options, model)
 
 

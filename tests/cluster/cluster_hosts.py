@@ -19,6 +19,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import hudi
+import pyarrow as pa
 import pyspark
 from s3_server import free_port
 
@@ -139,29 +141,41 @@ class Cluster:
         return ["unshare", "-rm", *own, "sh", "-ec", script]
 
     def submit(
-        self, host: str, address: str, batches: int, environment: Mapping[str, str]
+        self,
+        host: str,
+        address: str,
+        batches: int,
+        options: Mapping[str, str],
+        *,
+        program: str = EXAMPLE,
     ) -> tuple[subprocess.Popen[bytes], Path]:
-        """Run the example as docs/cluster.md says; return its process and its output."""
-        folder = self.folder / host
+        """Run the example, or a program like it, as docs/cluster.md says.
+
+        `options` are storage options, for its environment. Returns its process and its output. The
+        output and the checkpoint folder are those of the host and the table.
+        """
+        folder, table = self.folder / host, address.split("/")[-2]
         packed = [sys.executable, "-m", "zipfile", "-c", str(folder / "hoodie_nb.zip"), "hoodie_nb"]
         subprocess.run(packed, cwd=ROOT, check=True)
-        (folder / EXAMPLE).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / EXAMPLE, folder / EXAMPLE)
+        (folder / program).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / program, folder / program)
         instead = {
             "spark-submit": str(HOME / "bin" / "spark-submit"),
+            EXAMPLE: program,
             "spark://HOST:7077": self.master,
             "s3://bucket/warehouse/orders": address,
-            "/var/lib/orders/checkpoint": str(folder / "checkpoint"),
+            "/var/lib/orders/checkpoint": str(folder / f"checkpoint-{table}"),
             "20": str(batches),
         }
         words = documented()
-        assert {*instead, EXAMPLE, "hoodie_nb.zip"} <= {*words}
+        assert {*instead, "hoodie_nb.zip"} <= {*words}
         command = [instead.get(word, word) for word in words]
         conf = {**SETTINGS, "spark.eventLog.dir": (folder / "events").as_uri()}
         given = [word for pair in conf.items() for word in ("--conf", "=".join(pair))]
         command[1:1] = given  # what the page says comes later
-        log = folder / "driver.log"
-        environment = {"PYSPARK_PYTHON": sys.executable, **environment}
+        log = folder / f"driver-{table}.log"
+        environment = {name.upper(): value for name, value in options.items()}
+        environment["PYSPARK_PYTHON"] = sys.executable
         return self.start(host, command, log, environment), log
 
     def executors(self, host: str) -> list[int]:
@@ -192,6 +206,17 @@ def await_printed(
         assert process.poll() is None, log.read_text()[-5000:]
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.1)
+
+
+def committed(log: Path) -> int:
+    """Return how many commits a program has printed."""
+    return len(re.findall("^instant_committed", log.read_text(), re.M))
+
+
+def in_hudi_rs(address: str, options: dict[str, str]) -> pa.Table:
+    """Return what hudi-rs reads from the store."""
+    builder = hudi.HudiTableBuilder.from_base_uri(address).with_storage_options(options)
+    return pa.Table.from_batches(builder.build().read(hudi.HudiReadOptions()))
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-import hudi
 import pyarrow as pa
 import pytest
-from cluster_hosts import NAMES, ROOT, WORKERS, Cluster, await_printed, kill_group
+from cluster_hosts import (
+    NAMES,
+    ROOT,
+    WORKERS,
+    Cluster,
+    await_printed,
+    committed,
+    in_hudi_rs,
+    kill_group,
+)
 from s3_server import SECRET, Proxy, object_paths
 
 import hoodie_nb as hn
@@ -19,18 +26,6 @@ import hoodie_nb as hn
 pytestmark = [pytest.mark.spark, pytest.mark.kills]
 BATCH_ROWS, KEYS = 500, 600
 COLUMNS = ["id", "day", "version", "amount"]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """A master and two workers."""
-    with Cluster() as made:
-        yield made
-
-
-def variables(options: dict[str, str]) -> dict[str, str]:
-    """Return storage options as the environment variables of a driver."""
-    return {name.upper(): value for name, value in options.items()}
 
 
 def orders(batches: int) -> dict[str, tuple[object, ...]]:
@@ -47,12 +42,6 @@ def by_key(rows: pa.Table) -> dict[str, tuple[object, ...]]:
     found = {row["id"]: tuple(row[name] for name in COLUMNS) for row in rows.to_pylist()}
     assert len(found) == rows.num_rows
     return found
-
-
-def in_hudi_rs(address: str, options: dict[str, str]) -> pa.Table:
-    """Return what hudi-rs reads from the store."""
-    builder = hudi.HudiTableBuilder.from_base_uri(address).with_storage_options(options)
-    return pa.Table.from_batches(builder.build().read(hudi.HudiReadOptions()))
 
 
 def check(address: str, options: dict[str, str], at_least: int) -> dict[str, tuple[object, ...]]:
@@ -75,11 +64,6 @@ def amounts(rows: dict[str, tuple[object, ...]]) -> str:
     days = sorted({str(row[1]) for row in rows.values()})
     sums = (sum(int(str(row[3])) for row in rows.values() if row[1] == day) for day in days)
     return "amounts: " + " ".join(f"{day}={each}" for day, each in zip(days, sums, strict=True))
-
-
-def committed(log: Path) -> int:
-    """Return how many commits a program has printed."""
-    return len(re.findall("^instant_committed", log.read_text(), re.M))
 
 
 def secret_in(cluster: Cluster, table: hn.Table) -> list[str]:
@@ -109,7 +93,7 @@ def test_a_stream_through_two_workers_is_the_model(cluster, s3_server) -> None:
     """
     address, options = s3_server.new_root(), s3_server.options
     with Proxy(s3_server) as proxy:
-        process, log = cluster.submit("driver", address, 4, variables(proxy.options))
+        process, log = cluster.submit("driver", address, 4, proxy.options)
         await_printed(process, log, "instant_committed", 2)
         asked, seen = proxy.counts.total(), committed(log)
         await_printed(process, log, "instant_committed", 4)
@@ -123,6 +107,21 @@ def test_a_stream_through_two_workers_is_the_model(cluster, s3_server) -> None:
     assert secret_in(cluster, hn.Table.open(address, storage_options=options)) == []
 
 
+def test_keys_on_the_drivers_disk_are_refused_for_tasks(cluster, s3_server) -> None:
+    """`index="state"` is refused with the remedies; one of them is to write in the driver."""
+    address, options = s3_server.new_root(), s3_server.options
+    program = "tests/cluster/state_stream.py"
+    process, log = cluster.submit("second", address, 2, options, program=program)
+    assert process.wait() == 0, log.read_text()[-5000:]
+    (refused,) = re.findall("^refused: (.*)", log.read_text(), re.M)
+    assert f"the tasks of {cluster.master} may run on other hosts" in refused
+    assert "index='bloom+state'" in refused and "placement='driver'" in refused
+    rows = hn.Table.open(address, storage_options=options).to_arrow().to_pylist()
+    last = max(row["value"] for row in rows)
+    assert last % 10 == 9 and last > 10
+    assert sorted(row["value"] for row in rows) == list(range(last - 6, last + 1))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_stream_survives_its_executor_and_its_driver(cluster, s3_server) -> None:
@@ -132,16 +131,15 @@ def test_a_stream_survives_its_executor_and_its_driver(cluster, s3_server) -> No
     of the killed one is not over yet, it is started again as a supervisor would.
     """
     address, options = s3_server.new_root(), s3_server.options
-    killed, log = cluster.submit("driver", address, 99, variables(options))
-    before = committed(log)
-    await_printed(killed, log, "instant_committed", before + 2)
+    killed, log = cluster.submit("driver", address, 99, options)
+    await_printed(killed, log, "instant_committed", 2)
     (executor,) = cluster.executors("east")
     os.kill(executor, signal.SIGKILL)
-    await_printed(killed, log, "instant_committed", before + 4)
+    await_printed(killed, log, "instant_committed", 4)
     kill_group(killed)
-    written = committed(log) - before
+    written = committed(log)
     for _ in range(20):
-        process, log = cluster.submit("second", address, written + 2, variables(options))
+        process, log = cluster.submit("second", address, written + 2, options)
         if process.wait() == 0:
             break
         assert "ConcurrentWriter" in log.read_text(), log.read_text()[-5000:]
