@@ -26,6 +26,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -165,7 +166,7 @@ def seal_on_spark(
     keyed = _in_order(_keyed(batch, plan, files).repartition(plan.tasks, *_BY_KEY))
     handled = sys.exception()
     try:
-        sealed = keyed.mapInArrow(seal_task(plan, kill), OUTPUT).collect()
+        sealed = keyed.mapInArrow(partial(seal_task, plan, kill), OUTPUT).collect()
     except Exception as error:
         raise_translated(error, handled)
     runs = [StoredFile(**json.loads(row.payload)) for row in sealed if row.kind == "run"]
@@ -177,7 +178,7 @@ def _keyed(batch: DataFrame, plan: WritePlan | SealPlan, files: Sequence[str]) -
     """Return a batch as keyed rows, numbered in order of arrival."""
     rows = placed(batch, files)
     schema = pa.schema([*plan.intake.keyed_schema, *PLACE_FIELDS * (PATH in rows.columns)])
-    return rows.mapInArrow(key_task(plan, files), from_arrow_schema(schema, True))
+    return rows.mapInArrow(partial(key_task, plan, files), from_arrow_schema(schema, True))
 
 
 def _stages(batch: DataFrame, plan: WritePlan, files: Sequence[str], channel: Channel) -> DataFrame:
@@ -199,8 +200,8 @@ def _assigned_then_written(keyed: DataFrame, plan: WritePlan, channel: Channel) 
     """STEP2 and STEP3: shuffle by record key to the assigners, by file id to the writers."""
     ordered = _in_order(keyed.repartition(plan.tasks, *_BY_KEY))
     schema = from_arrow_schema(assigned_schema(plan), True)
-    assigned = ordered.mapInArrow(assign_task(plan, channel), schema)
-    task = write_task(plan, channel)
+    assigned = ordered.mapInArrow(partial(assign_task, plan, channel), schema)
+    task = partial(write_task, plan, channel)
     return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, OUTPUT)
 
 
@@ -208,6 +209,6 @@ def _written_by_partition(keyed: DataFrame, plan: WritePlan, channel: Channel) -
     """Before STEP2: shuffle by partition path to tasks that index, assign and write."""
     if plan.pipeline.serial_instant:
         schema = keyed.schema.add(INSTANT, "string")
-        keyed = keyed.repartition(1).mapInArrow(instant_task(plan, channel), schema)
+        keyed = keyed.repartition(1).mapInArrow(partial(instant_task, plan, channel), schema)
     ordered = _in_order(keyed.repartition(plan.tasks, PARTITION_PATH))
-    return ordered.mapInArrow(process_task(plan, channel), OUTPUT)
+    return ordered.mapInArrow(partial(process_task, plan, channel), OUTPUT)

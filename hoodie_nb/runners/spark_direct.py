@@ -19,7 +19,8 @@ from __future__ import annotations
 import itertools
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,41 +57,34 @@ def written_directly(
     batch: DataFrame, plan: WritePlan, files: Sequence[str], channel: Channel
 ) -> DataFrame:
     """Return the output of the pipeline `direct` for a batch: statuses and events."""
-    blobs = batch.mapInArrow(_route_task(plan, files, channel), f"{_TASK} int, {_BLOB} binary")
+    route_task = partial(_route_task, plan, files, channel)
+    blobs = batch.mapInArrow(route_task, f"{_TASK} int, {_BLOB} binary")
     shuffled = blobs.repartitionById(plan.tasks, F.col(_TASK))
-    return shuffled.mapInArrow(_write_task(plan, channel), OUTPUT)
+    return shuffled.mapInArrow(partial(_write_task, plan, channel), OUTPUT)
 
 
 def _route_task(
-    plan: WritePlan, files: Sequence[str], channel: Channel
-) -> Callable[[Batches], Batches]:
-    def task(batches: Batches) -> Batches:
-        output = TaskOutput(channel)
-        chunks = _chunks(keyed_pieces(batches, plan, files))
-        for number, rows in route(plan, chunks, this_attempt().task, output.emit):
-            for part in _blob_sized(rows):
-                columns = [pa.array([number], pa.int32()), pa.array([_blob(part)], pa.binary())]
-                yield pa.RecordBatch.from_arrays(columns, names=[_TASK, _BLOB])
-        output.send_events()
-
-    return task
+    plan: WritePlan, files: Sequence[str], channel: Channel, batches: Batches
+) -> Batches:
+    """Send the keyed rows as blobs to the tasks of their file groups."""
+    output = TaskOutput(channel)
+    chunks = _chunks(keyed_pieces(batches, plan, files))
+    for number, rows in route(plan, chunks, this_attempt().task, output.emit):
+        for part in _blob_sized(rows):
+            columns = [pa.array([number], pa.int32()), pa.array([_blob(part)], pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, names=[_TASK, _BLOB])
+    output.send_events()
 
 
-def _write_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches]:
-    def task(batches: Batches) -> Batches:
-        output, mine = TaskOutput(channel), this_attempt()
-        blobs = (
-            _rows_of(blob)
-            for piece in pieces_of(batches, channel.kill)
-            for blob in piece.column(_BLOB)
-        )
-        ordered = _in_order(plan, blobs)
-        assigned = assign_routed(plan, ordered, mine.task, output.emit)
-        for status in write(plan, assigned, mine, output.emit):
-            output.rows.append(("status", status.to_json()))
-        yield from output.batches()
-
-    return task
+def _write_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches:
+    """Sort the rows in the blobs of a task, assign the new keys, and write."""
+    output, mine = TaskOutput(channel), this_attempt()
+    blobs = (
+        _rows_of(blob) for piece in pieces_of(batches, channel.kill) for blob in piece.column(_BLOB)
+    )
+    ordered = _in_order(plan, blobs)
+    assigned = assign_routed(plan, ordered, mine.task, output.emit)
+    yield from output.of(write(plan, assigned, mine, output.emit))
 
 
 def _chunks(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -1,8 +1,8 @@
 """The tasks of the Spark runner: the functions of the `mapInArrow` stages.
 
-Events of assigner tasks reach the driver in an accumulator, events of writers with their statuses,
-when the task ends; before that they are sent as datagrams (see `task_events`). A repeated task
-writes files with different names.
+Each is bound to its plan by `partial`. Events of assigner tasks reach the driver in an accumulator,
+events of writers with their statuses, when the task ends; before that they are sent as datagrams
+(see `task_events`). A repeated task writes files with different names.
 
 *Source:* RFC-24 STEP2, Pipelines.hoodieStreamWrite.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from hoodie_nb.commit.instant_generator import generate_instant, with_instant
 from hoodie_nb.runners.operators import Waiting, assign, assign_and_write, write
 from hoodie_nb.runners.spark_files import BLOCK, PATH, PLACE_FIELDS, places
 from hoodie_nb.runners.task_events import Sender, as_text
+from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.writer.assigner import assigned_schema
 from hoodie_nb.writer.bad_rows import BadRowsFile
 from hoodie_nb.writer.columns import SEQ
@@ -50,14 +51,10 @@ class Channel:
     kill: bool
 
 
-def key_task(plan: WritePlan | SealPlan, files: Sequence[str]) -> Callable[[Batches], Batches]:
-    """Return the task that creates keyed rows, with their position in the file if needed."""
-
-    def task(batches: Batches) -> Batches:
-        for keyed in keyed_pieces(batches, plan, files):
-            yield from keyed.to_batches()
-
-    return task
+def key_task(plan: WritePlan | SealPlan, files: Sequence[str], batches: Batches) -> Batches:
+    """Create keyed rows, with their position in the file if needed."""
+    for keyed in keyed_pieces(batches, plan, files):
+        yield from keyed.to_batches()
 
 
 def keyed_pieces(
@@ -87,86 +84,60 @@ def keyed_pieces(
         bad.close()
 
 
-def seal_task(plan: SealPlan, kill: bool) -> Callable[[Batches], Batches]:
-    """Return the task that saves its rows as a sorted run, and reports it and its partitions."""
-
-    def task(batches: Batches) -> Batches:
-        keyed = list(_sorted_pieces(pieces_of(batches, kill), plan.intake))
-        if keyed:
-            path = f"{plan.folder}/{this_attempt().token}.arrow"
-            run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.rule)
-            partitions = {path for rows in keyed for path in partitions_of(rows)}
-            found = [("partition", path) for path in sorted(partitions)]
-            yield from _rows([("run", json.dumps(asdict(run))), *found])
-
-    return task
+def seal_task(plan: SealPlan, kill: bool, batches: Batches) -> Batches:
+    """Save the rows as a sorted run, and report it and its partitions."""
+    keyed = list(_sorted_pieces(pieces_of(batches, kill), plan.intake))
+    if keyed:
+        path = f"{plan.folder}/{this_attempt().token}.arrow"
+        run = save_run(plan.storage, path, pa.concat_tables(keyed), plan.intake.rule)
+        partitions = {path for rows in keyed for path in partitions_of(rows)}
+        found = [("partition", path) for path in sorted(partitions)]
+        yield from _rows([("run", json.dumps(asdict(run))), *found])
 
 
-def instant_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches]:
-    """The InstantGenerator: one task for all records; the first one creates the instant."""
-
-    def task(batches: Batches) -> Batches:
-        time17, output = "", TaskOutput(channel)
-        waiting = Waiting(output.emit, "InstantGenerator", 0)
-        pieces = pieces_of(batches)
-        for piece in waiting.on(pieces):
-            time17 = time17 or generate_instant(plan)
-            instants = pa.repeat(time17, piece.num_rows)
-            yield from piece.append_column(INSTANT, instants).to_batches()
-        if waiting.rows:
-            output.emit("instant_inflight", instant=time17)
-            waiting.end()
-        output.send_events()
-
-    return task
+def instant_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches:
+    """Run the InstantGenerator: one task for all records; the first one creates the instant."""
+    time17, output = "", TaskOutput(channel)
+    waiting = Waiting(output.emit, "InstantGenerator", 0)
+    pieces = pieces_of(batches)
+    for piece in waiting.on(pieces):
+        time17 = time17 or generate_instant(plan)
+        instants = pa.repeat(time17, piece.num_rows)
+        yield from piece.append_column(INSTANT, instants).to_batches()
+    if waiting.rows:
+        output.emit("instant_inflight", instant=time17)
+        waiting.end()
+    output.send_events()
 
 
-def process_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches]:
-    """Return the task that indexes, assigns and writes, as before STEP2."""
-
-    def task(batches: Batches) -> Batches:
-        output = TaskOutput(channel)
-        pieces = pieces_of(batches, channel.kill)
-        first = next(pieces, None)
-        if first is None:
-            return
-        pieces = itertools.chain([first], pieces)
-        own = plan
-        if plan.pipeline.serial_instant:
-            own = with_instant(plan, first.column(INSTANT)[0].as_py())
-        keyed = _sorted_pieces(pieces, plan.intake)
-        for status in assign_and_write(own, keyed, this_attempt(), output.emit):
-            output.rows.append(("status", status.to_json()))
-        yield from output.batches()
-
-    return task
+def process_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches:
+    """Index, assign and write, as before STEP2."""
+    output = TaskOutput(channel)
+    pieces = pieces_of(batches, channel.kill)
+    first = next(pieces, None)
+    if first is None:
+        return
+    if plan.pipeline.serial_instant:
+        plan = with_instant(plan, first.column(INSTANT)[0].as_py())
+    keyed = _sorted_pieces(itertools.chain([first], pieces), plan.intake)
+    yield from output.of(assign_and_write(plan, keyed, this_attempt(), output.emit))
 
 
-def assign_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches]:
-    """Return the FileIdAssigner's task."""
-
-    def task(batches: Batches) -> Batches:
-        output = TaskOutput(channel)
-        keyed = _sorted_pieces(pieces_of(batches), plan.intake)
-        for rows in assign(plan, keyed, this_attempt().task, output.emit):
-            yield from rows.to_batches()
-        output.send_events()
-
-    return task
+def assign_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches:
+    """Run the FileIdAssigner."""
+    output = TaskOutput(channel)
+    keyed = _sorted_pieces(pieces_of(batches), plan.intake)
+    for rows in assign(plan, keyed, this_attempt().task, output.emit):
+        yield from rows.to_batches()
+    output.send_events()
 
 
-def write_task(plan: WritePlan, channel: Channel) -> Callable[[Batches], Batches]:
-    """Return the BucketWriter's task."""
-
-    def task(batches: Batches) -> Batches:
-        output = TaskOutput(channel)
-        assigned = assigned_schema(plan)
-        rows = (piece.cast(assigned) for piece in pieces_of(batches, channel.kill))
-        for status in write(plan, rows, this_attempt(), output.emit):
-            output.rows.append(("status", status.to_json()))
-        yield from output.batches()
-
-    return task
+def write_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches:
+    """Run the BucketWriter."""
+    output = TaskOutput(channel)
+    assigned = assigned_schema(plan)
+    rows = (piece.cast(assigned) for piece in pieces_of(batches, channel.kill))
+    yield from output.of(write(plan, rows, this_attempt(), output.emit))
 
 
 def pieces_of(batches: Batches, kill: bool = False) -> Iterator[pa.Table]:
@@ -208,10 +179,11 @@ class TaskOutput:
         self.rows.append(("event", text))
         self.channel.sender.send(text)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as the task's output."""
+    def of(self, statuses: Iterable[WriteStatus]) -> Batches:
+        """Yield the output of a writing task: its statuses, and the events until they are known."""
+        self.rows += [("status", status.to_json()) for status in statuses]
         self.channel.sender.flush()
-        return _rows(self.rows)
+        yield from _rows(self.rows)
 
     def send_events(self) -> None:
         """Send the recorded events to the driver, from a task with another output."""
