@@ -36,7 +36,8 @@ from hoodie_nb.table.conversion import fitted
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.filters import RowFilter, projected
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, SEQNO
+from hoodie_nb.table.schema import COMMIT_TIME, RECORD_KEY, SEQNO
+from hoodie_nb.writer.columns import with_column
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.merge import MergeCounts
 from hoodie_nb.writer.objects import from_objects
@@ -177,7 +178,7 @@ class _Rewriter:
             SEQNO: pc.binary_join_element_wise(prefix, numbers, ""),
         }
         for name, column in meta.items():
-            changed = changed.set_column(META_COLUMNS.index(name), name, column)
+            changed = with_column(changed, name, column)
         counts.updates += len(at)
         source = np.arange(rows.num_rows)
         source[at] = rows.num_rows + np.arange(len(at))

@@ -4,7 +4,6 @@ The same operators as in Spark tasks, over one Arrow table; buckets are merged b
 since Arrow and Parquet release the interpreter lock.
 """
 
-import itertools
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.global_keys import relocated
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.kept_files import KeptFiles
-from hoodie_nb.writer.merge_rule import first_of_run
+from hoodie_nb.writer.merge_rule import runs_of
 from hoodie_nb.writer.ordering import sort_order
 from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
 from hoodie_nb.writer.profile import record_bytes_of
@@ -88,8 +87,8 @@ def _pieces(keyed: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows in pieces; large partitions have their own, which need not be copied."""
     for piece in parts_of(keyed, _PIECE_ROWS):
         partitions = piece.column(PARTITION_PATH).combine_chunks()
-        begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), piece.num_rows]
-        if len(begins) * _FEW_ROWS > piece.num_rows:
+        runs = runs_of(partitions)
+        if (len(runs) + 1) * _FEW_ROWS > piece.num_rows:
             yield piece
         else:
-            yield from (piece.slice(a, b - a) for a, b in itertools.pairwise(begins))
+            yield from (piece.slice(a, b - a) for a, b in runs)

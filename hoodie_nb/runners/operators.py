@@ -10,7 +10,7 @@ those), peak bytes buffered.
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -81,9 +81,7 @@ def assign(
         index = RecentIndex(index)
     yield from FileIdAssigner(plan, index, task, emit).assign(waiting.on(pieces))
     index.save(f"{plan.instant_time}.{plan.ordinal}-{task}")
-    if waiting.rows:
-        emit("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
-        waiting.end()
+    _end_lookups(waiting, plan, index)
 
 
 def route(
@@ -95,8 +93,13 @@ def route(
     router = KeyRouter(plan, index)
     for piece in waiting.on(pieces):
         yield from router.route(piece)
+    _end_lookups(waiting, plan, index)
+
+
+def _end_lookups(waiting: Waiting, plan: WritePlan, index: Index) -> None:
     if waiting.rows:
-        emit("index_looked_up", task=task, index=plan.index, **index.counts.as_values())
+        counts = asdict(index.counts)
+        waiting.emit("index_looked_up", task=waiting.task, index=plan.index, **counts)
         waiting.end()
 
 

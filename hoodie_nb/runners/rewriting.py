@@ -36,7 +36,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import in_order, write_in_process
 from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import Storage
-from hoodie_nb.writer.columns import OP, SEQ, STORE, is_delete
+from hoodie_nb.writer.columns import OP, SEQ, STORE, is_delete, with_column
 from hoodie_nb.writer.composing import composed
 from hoodie_nb.writer.global_keys import own_partitions
 from hoodie_nb.writer.intake import Intake
@@ -171,5 +171,4 @@ def _in_order(parts: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(parts)
     arrival = np.empty(rows.num_rows, dtype=np.int64)
     arrival[np.argsort(~is_delete(rows), kind="stable")] = np.arange(rows.num_rows)
-    position = rows.schema.get_field_index(SEQ)
-    return in_order(rows.set_column(position, SEQ, pa.array(arrival)))
+    return in_order(with_column(rows, SEQ, arrival))

@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
@@ -35,6 +34,7 @@ from hoodie_nb.runners.spark_tasks import (
     Channel,
     TaskOutput,
     keyed_pieces,
+    numbered,
     pieces_of,
     this_attempt,
 )
@@ -148,10 +148,5 @@ def _sorted(tables: list[pa.Table]) -> pa.Table:
 
 def _numbered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the pieces with their rows numbered in order, and without their places."""
-    start = 0
-    for piece in pieces:
-        numbers = pa.array(np.arange(start, start + piece.num_rows, dtype=np.int64))
-        position = piece.schema.get_field_index(SEQ)
-        named = piece.set_column(position, piece.schema.field(SEQ), numbers)
-        yield named.drop_columns([name for name in PLACE if name in piece.column_names])
-        start += piece.num_rows
+    for piece in numbered(pieces):
+        yield piece.drop_columns([name for name in PLACE if name in piece.column_names])

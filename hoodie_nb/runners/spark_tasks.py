@@ -28,7 +28,7 @@ from hoodie_nb.runners.task_events import Sender, as_text
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.writer.assigner import assigned_schema
 from hoodie_nb.writer.bad_rows import BadRowsFile
-from hoodie_nb.writer.columns import SEQ
+from hoodie_nb.writer.columns import SEQ, with_column
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
 from hoodie_nb.writer.runs import partitions_of, save_run
@@ -155,12 +155,16 @@ def _sorted_pieces(pieces: Iterable[pa.Table], intake: Intake) -> Iterator[pa.Ta
 
     Spark returns times in its session's time zone. All rows of a key are in one task.
     """
-    schema, start = intake.keyed_schema, 0
+    schema = intake.keyed_schema
+    return numbered(piece.select(schema.names).cast(schema) for piece in pieces)
+
+
+def numbered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the pieces with their rows numbered in order."""
+    start = 0
     for piece in pieces:
         end = start + piece.num_rows
-        keyed = piece.select(schema.names).cast(schema)
-        numbers = pa.array(np.arange(start, end, dtype=np.int64))
-        yield keyed.set_column(schema.get_field_index(SEQ), schema.field(SEQ), numbers)
+        yield with_column(piece, SEQ, np.arange(start, end, dtype=np.int64))
         start = end
 
 

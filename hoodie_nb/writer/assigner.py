@@ -14,7 +14,6 @@ aborts the job when it has to repeat a stage.
 *Source:* RFC-24 STEP2, BucketAssignFunction, BucketAssigner.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -25,7 +24,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import FILE_ID, TASK, is_delete
 from hoodie_nb.writer.index_port import Index
-from hoodie_nb.writer.merge_rule import first_of_run
+from hoodie_nb.writer.merge_rule import first_of_run, runs_of
 from hoodie_nb.writer.plan import WritePlan, balanced_tasks, file_id_of, task_of
 from hoodie_nb.writer.profile import ASSUMED_BYTES, SmallFile, small_files
 from hoodie_nb.writer.taking import take_rows
@@ -115,8 +114,7 @@ class FileIdAssigner:
         rows, theirs = [np.empty(0, np.int64)], list[str]()
         chosen = piece.select([PARTITION_PATH, RECORD_KEY]).take(pa.array(deletes))
         partitions, keys = (column.combine_chunks() for column in chosen.columns)
-        begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), len(keys)]
-        for a, b in itertools.pairwise(begins):
+        for a, b in runs_of(partitions):
             mine = ids.take(pa.array(deletes[a:b]))
             at, found = self._index.copies(partitions[a].as_py(), keys[a:b], mine)
             rows.append(deletes[a:b][at])
@@ -151,11 +149,8 @@ class FileIdAssigner:
 
     def _of_keys(self, partitions: pa.Array, keys: pa.Array) -> pa.Array:
         """Return the file ids of distinct keys, partition by partition."""
-        begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), len(keys)]
-        found = [
-            self._of_partition(partitions[a].as_py(), keys[a:b])
-            for a, b in itertools.pairwise(begins)
-        ]
+        runs = runs_of(partitions)
+        found = [self._of_partition(partitions[a].as_py(), keys[a:b]) for a, b in runs]
         return pa.concat_arrays(found)
 
     def _of_partition(self, partition: str, keys: pa.Array) -> pa.Array:

@@ -58,15 +58,19 @@ class Quarantine:
 
 
 class RefusedRows(Protocol):
-    """Takes refused rows: Arrow rows as given, or dicts, with a column and a reason for each."""
+    """Takes refused rows."""
 
     def add(
         self, rows: pa.Table | Iterable[Mapping[Any, Any]], columns: list[str], reasons: list[str]
     ) -> None:
-        """Take rows."""
+        """Take Arrow rows as given, or dicts, with a column and a reason for each."""
+        self.write(_as_text(rows, columns, reasons))
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows as text."""
 
 
-class BadRows:
+class BadRows(RefusedRows):
     """Refused rows in memory."""
 
     def __init__(self) -> None:
@@ -75,11 +79,9 @@ class BadRows:
     def __len__(self) -> int:
         return sum(table.num_rows for table in self.tables)
 
-    def add(
-        self, rows: pa.Table | Iterable[Mapping[Any, Any]], columns: list[str], reasons: list[str]
-    ) -> None:
-        """Keep rows as text."""
-        self.tables.append(_as_text(rows, columns, reasons))
+    def write(self, rows: pa.Table) -> None:
+        """Keep rows that are text already."""
+        self.tables.append(rows)
 
     def saved(self, storage: Storage, quarantine: Quarantine) -> list[StoredFile]:
         """Write the rows to a durable staged file; no file if there are none."""
@@ -89,19 +91,13 @@ class BadRows:
         return file.close()
 
 
-class BadRowsFile:
+class BadRowsFile(RefusedRows):
     """The refused rows of a task attempt; the file is created with the first of them."""
 
     def __init__(self, storage: Storage, quarantine: Quarantine, token: str) -> None:
         self._storage, self._quarantine = storage, quarantine
         self._path = quarantine.path(token)
         self._open: tuple[ChecksummedFile, pq.ParquetWriter] | None = None
-
-    def add(
-        self, rows: pa.Table | Iterable[Mapping[Any, Any]], columns: list[str], reasons: list[str]
-    ) -> None:
-        """Write rows as text."""
-        self.write(_as_text(rows, columns, reasons))
 
     def write(self, rows: pa.Table) -> None:
         """Write rows that are text already."""

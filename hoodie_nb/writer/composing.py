@@ -26,7 +26,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.columns import DELETE_ALWAYS, OP, SEQ, STORE, STORE_ALWAYS, THRESHOLD
+from hoodie_nb.writer.columns import (
+    DELETE_ALWAYS,
+    OP,
+    SEQ,
+    STORE,
+    STORE_ALWAYS,
+    THRESHOLD,
+    with_column,
+)
 from hoodie_nb.writer.merge_rule import comparable, first_of_run
 from hoodie_nb.writer.taking import sort_rows, take_rows
 
@@ -42,17 +50,13 @@ def composed(runs: Sequence[pa.Table], ordering: str | None) -> pa.Table:
     rows = _by_key_and_arrival(runs)
     kinds: Kinds = np.asarray(rows.column(OP).to_numpy(), dtype=np.int8)
     ranks = _ranks(rows, ordering)
-    begins = np.flatnonzero(
-        first_of_run(
-            rows.column(PARTITION_PATH).combine_chunks(), rows.column(RECORD_KEY).combine_chunks()
-        )
-    )
+    key = (rows.column(name).combine_chunks() for name in (PARTITION_PATH, RECORD_KEY))
+    begins = np.flatnonzero(first_of_run(*key))
     state = _State(begins, kinds[begins])
     for keys, following in _rounds(begins, rows.num_rows):
         state.apply(keys, following, kinds, ranks, by_arrival=ordering is None)
     winners = take_rows(rows, pa.array(state.row))
-    position = winners.schema.get_field_index(OP)
-    winners = winners.set_column(position, OP, pa.array(state.kind, pa.int8()))
+    winners = with_column(winners, OP, state.kind)
     if ordering is None:
         return winners.append_column(THRESHOLD, pa.nulls(winners.num_rows, pa.int8()))
     return winners.append_column(
@@ -86,8 +90,7 @@ class _State:
 def _by_key_and_arrival(runs: Sequence[pa.Table]) -> pa.Table:
     """Return all rows by partition, key and arrival; the sequence is set to the arrival."""
     rows = pa.concat_tables(runs)
-    position = rows.schema.get_field_index(SEQ)
-    rows = rows.set_column(position, SEQ, pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+    rows = with_column(rows, SEQ, np.arange(rows.num_rows, dtype=np.int64))
     return sort_rows(rows, (PARTITION_PATH, RECORD_KEY, SEQ))
 
 

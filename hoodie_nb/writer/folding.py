@@ -6,22 +6,19 @@ after another, so that only one piece of each run is in memory.
 *Source:* HoodieWriteHelper.deduplicateRecords, ExternalSpillableMap.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.merge_rule import MergeRule, first_of_run
+from hoodie_nb.writer.merge_rule import MergeRule, runs_of
 
 
 def fold_partitions(rows: pa.Table, rule: MergeRule) -> pa.Table:
     """Return one row per key, partition by partition, for rows sorted by partition."""
     partitions = rows.column(PARTITION_PATH).combine_chunks()
-    begins = [*np.flatnonzero(first_of_run(partitions)).tolist(), rows.num_rows]
-    pieces = [rule.fold(rows.slice(a, b - a)) for a, b in itertools.pairwise(begins)]
+    pieces = [rule.fold(rows.slice(a, b - a)) for a, b in runs_of(partitions)]
     return pa.concat_tables([rows.schema.empty_table(), *pieces])
 
 

@@ -24,7 +24,6 @@ are newer than a row that moves are refused. *Source:* HoodieGlobalBloomIndex wi
 `hoodie.bloom.index.update.partition.path`, which compares no ordering values (Hudi's issue 8203).
 """
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -38,10 +37,10 @@ from hoodie_nb.table.base_file import iterate_rows, open_base_file
 from hoodie_nb.table.keys import partition_paths
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.columns import DELETE_ALWAYS, MOVED, OP, SEQ, is_delete
+from hoodie_nb.writer.columns import DELETE_ALWAYS, MOVED, OP, SEQ, is_delete, with_column
 from hoodie_nb.writer.index_port import Index
 from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.merge_rule import first_of_run, not_older
+from hoodie_nb.writer.merge_rule import not_older, runs_of
 from hoodie_nb.writer.plan import WritePlan
 from hoodie_nb.writer.taking import sort_rows, take_rows
 
@@ -73,7 +72,7 @@ def relocated(keyed: pa.Table, plan: WritePlan, index: Index) -> pa.Table:
     moves = np.concatenate([hit.wins for hit in hits]) & ~is_delete(moving)
     paths = np.repeat([hit.partition for hit in hits], [len(hit.rows) for hit in hits])
     kinds = np.where(moves, MOVED, moving.column(OP).to_numpy())
-    there = _with(_with(moving, PARTITION_PATH, pa.array(paths, pa.string())), OP, kinds)
+    there = with_column(with_column(moving, PARTITION_PATH, paths), OP, kinds)
     stays = np.ones(rows.num_rows, dtype=bool)
     stays[np.concatenate([hit.rows for hit in hits])[~moves]] = False
     return sort_rows(pa.concat_tables([rows.filter(pa.array(stays)), there]), _ORDER)
@@ -83,7 +82,7 @@ def own_partitions(keyed: pa.Table, intake: Intake) -> pa.Table:
     """Return keyed rows with the partition of their own columns, as they arrived."""
     if not intake.config.global_keys:
         return keyed
-    return _with(keyed, PARTITION_PATH, partition_paths(keyed, intake.config))
+    return with_column(keyed, PARTITION_PATH, partition_paths(keyed, intake.config))
 
 
 def refuse_global(config: TableConfig, what: str, remedy: str) -> None:
@@ -116,9 +115,8 @@ class _Lookup:
     def elsewhere(self) -> Iterator[_Hits]:
         """Yield the rows whose key is not in their own partition, but in another one."""
         partitions = self._rows.column(PARTITION_PATH).combine_chunks()
-        begins = np.flatnonzero(first_of_run(partitions))
         new = np.ones(len(partitions), dtype=bool)
-        for a, b in itertools.pairwise([*begins.tolist(), len(partitions)]):
+        for a, b in runs_of(partitions):
             for hit in self._stored(partitions[a].as_py(), np.arange(a, b), None):
                 new[hit.rows] = False
         away = np.flatnonzero(new)
@@ -193,12 +191,6 @@ def _matches(path: str, keys: pa.Array, columns: pa.Schema) -> Iterator[tuple[Ro
         if at.null_count < len(at):
             found = at.drop_null().combine_chunks().to_numpy().astype(np.int64)
             yield found, piece.filter(at.is_valid())
-
-
-def _with(rows: pa.Table, name: str, values: object) -> pa.Table:
-    position = rows.schema.get_field_index(name)
-    field = rows.schema.field(position)
-    return rows.set_column(position, field, pa.array(values, field.type))
 
 
 def _refuse(why: str) -> None:

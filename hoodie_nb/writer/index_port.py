@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -68,7 +68,3 @@ class LookupCounts:
     partitions: int = 0
     pure_partitions: int = 0
     damaged_runs: int = 0
-
-    def as_values(self) -> dict[str, int]:
-        """Return the counts by name, for an event."""
-        return asdict(self)

@@ -18,6 +18,7 @@ could give another result.
 PartialUpdateAvroPayload.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,7 +66,8 @@ class WholeRow:
         if ascends(rows.column(RECORD_KEY)):  # one row per key already, as in most batches
             return rows
         rows = _ranked(rows, self.ordering)
-        return rows.filter(pa.array(_last_of_key(rows.column(RECORD_KEY).combine_chunks())))
+        first = first_of_run(rows.column(RECORD_KEY).combine_chunks())
+        return rows.filter(pa.array(np.append(first[1:], True)))  # the last of each key
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,9 @@ class Partial:
             return rows.combine_chunks()
         rows = _ranked(rows, self.ordering)
         keys = rows.column(RECORD_KEY).combine_chunks()
-        lasts, numbers = np.flatnonzero(_last_of_key(keys)), np.arange(rows.num_rows)
-        begins = np.maximum.accumulate(np.where(first_of_run(keys), numbers, 0))
+        first, numbers = first_of_run(keys), np.arange(rows.num_rows)
+        lasts = np.flatnonzero(np.append(first[1:], True))
+        begins = np.maximum.accumulate(np.where(first, numbers, 0))
         deletes = is_delete(rows)
         begins = np.maximum(begins, np.maximum.accumulate(np.where(deletes, numbers + 1, 0)))[lasts]
         folded = {}
@@ -129,13 +132,6 @@ def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray
     return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
 
 
-def _last_of_key(keys: pa.Array) -> Mask:
-    last = np.ones(len(keys), dtype=bool)
-    if len(keys) > 1:
-        last[:-1] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
-    return last
-
-
 def first_of_run(*columns: pa.Array) -> Mask:
     """Return which rows start a run of equal values in all `columns` (none of them null)."""
     first = np.zeros(len(columns[0]), dtype=bool)
@@ -144,6 +140,12 @@ def first_of_run(*columns: pa.Array) -> Mask:
         if len(column) > 1:
             first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
     return first
+
+
+def runs_of(values: pa.Array) -> list[tuple[int, int]]:
+    """Return the bounds of the runs of equal values (none of them null)."""
+    begins = np.flatnonzero(first_of_run(values)).tolist()
+    return list(itertools.pairwise([*begins, len(values)]))
 
 
 def not_older(incoming: pa.Array, stored: pa.Array) -> Mask:
