@@ -16,10 +16,9 @@ missing, which would hide its rows. After a crash the next archiving adds nothin
 *Source:* TimelineArchiverV1 and V2, HUDI-7207.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.cleaning import clean_after_commit
@@ -56,17 +55,7 @@ def archive_after_commit(table: TableHandle, prepared: Collection[str], emit: Em
         emit("archive_postponed", why=str(error))
 
 
-class _Archive(Protocol):
-    """The archive of a layout: `LogArchive` or `LsmArchive`."""
-
-    def add(self, instants: Sequence[Instant], read: Callable[[Instant], Contents]) -> None:
-        """Add instants, oldest first, durably, each once."""
-
-    def tidy(self) -> None:
-        """Merge its files if there are many."""
-
-
-def _archive_of(table: TableHandle) -> _Archive:
+def _archive_of(table: TableHandle) -> LogArchive | LsmArchive:
     storage, layout = table.storage, table.timeline.layout
     if layout.number == 1:
         return LogArchive(storage, layout.archive, table.options.archive_batch)

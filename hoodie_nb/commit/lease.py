@@ -24,16 +24,15 @@ completed file its writer checks the lease again.
 import json
 import math
 import os
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from hoodie_nb.commit.lock_file import PATH
+from hoodie_nb.commit.lock_file import PATH, holder_of, parsed, shown
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.table.storage import OURS, Storage
 
@@ -55,14 +54,8 @@ class Lease:
         self._storage = cast("ObjectStorage", storage)
         self._length_s, self.closed, self._lost = self._storage.lease_s, True, False
         self._lock, self._ended, self._process = threading.Lock(), threading.Event(), os.getpid()
-        self._holder: dict[str, Any] = {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "since": datetime.now(UTC).isoformat(timespec="seconds"),
-            "purpose": purpose,
-            "process": _process(os.getpid()),
-            "lease_s": self._length_s,
-        }
+        process = {"process": _process(os.getpid()), "lease_s": self._length_s}
+        self._holder = {**holder_of(purpose), **process}
         self._sent_s, self._version = self._take()
         self.closed = False
         register(self)
@@ -93,7 +86,7 @@ class Lease:
         return json.dumps({**values, "released": True} if released else values).encode()
 
     def _refuse_if_held(self, found: "Version") -> None:
-        holder = _parsed(found.content)
+        holder = parsed(found.content)
         if holder.get("released") or _has_ended(holder.get("process")):
             return
         length_s = holder.get("lease_s")
@@ -101,10 +94,9 @@ class Lease:
         age_s = (self._store_time() - found.modified).total_seconds()
         left_s = length_s + _SKEW_S - age_s
         if left_s > 0:
-            known = {n: holder[n] for n in ("host", "pid", "since", "purpose") if n in holder}
             raise ConcurrentWriter(
                 f"{self._storage.root} is being written by another process "
-                f"({json.dumps(known)[:300]}): stop it, or wait until it ends; if it was killed, "
+                f"({shown(holder) or {}}): stop it, or wait until it ends; if it was killed, "
                 f"its lease ends in {math.ceil(left_s)} s"
             )
 
@@ -166,14 +158,6 @@ class Lease:
 def _now_s() -> float:
     """Return a clock in seconds that also runs while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-def _parsed(content: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-        return found if isinstance(found, dict) else {}
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _machine() -> str | None:

@@ -10,8 +10,9 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.beneath import folder_beneath
@@ -60,16 +61,20 @@ def lock_file(file: io.FileIO, storage: Storage, purpose: str) -> bool:
         ) from None
     if not is_at(file, storage.fetch(PATH)):
         return False
-    holder = {
+    if os.fstat(file.fileno()).st_nlink == 1:  # else another file would be overwritten
+        file.truncate(0)
+        os.pwrite(file.fileno(), json.dumps(holder_of(purpose)).encode(), 0)
+    return True
+
+
+def holder_of(purpose: str) -> dict[str, Any]:
+    """Return what a lock says about this process."""
+    return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "since": datetime.now(UTC).isoformat(timespec="seconds"),
         "purpose": purpose,
     }
-    if os.fstat(file.fileno()).st_nlink == 1:  # else another file would be overwritten
-        file.truncate(0)
-        os.pwrite(file.fileno(), json.dumps(holder).encode(), 0)
-    return True
 
 
 def is_at(file: io.FileIO, path: str) -> bool:
@@ -83,9 +88,19 @@ def is_at(file: io.FileIO, path: str) -> bool:
 
 def owner(file: io.FileIO) -> str:
     """Return the holder named in the file, as one short line."""
+    return shown(parsed(os.pread(file.fileno(), 4096, 0))) or "unknown"
+
+
+def parsed(content: bytes) -> dict[str, Any]:
+    """Return the values in a lock; none if it is damaged."""
     try:
-        raw = json.loads(os.pread(file.fileno(), 4096, 0))
-        known = {name: raw[name] for name in ("host", "pid", "since", "purpose") if name in raw}
-    except (ValueError, TypeError, RecursionError):
-        return "unknown"
-    return json.dumps(known)[:300] if known else "unknown"
+        found = json.loads(content)
+        return found if isinstance(found, dict) else {}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def shown(holder: Mapping[str, Any]) -> str:
+    """Return what is known about a holder, as one short line; empty if nothing is."""
+    known = {n: holder[n] for n in ("host", "pid", "since", "purpose") if n in holder}
+    return json.dumps(known)[:300] if known else ""

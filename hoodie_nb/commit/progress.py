@@ -132,19 +132,17 @@ class ProgressRecords:
 
         They are not in the table, also when commits of their time have been archived.
         """
-        for name in self._storage.file_names(FOLDER):
-            query_id, _, kind = name.rpartition(".")
-            raw = self._read(query_id) if kind == "json" and _QUERY.fullmatch(query_id) else {}
-            rows = [
-                [
-                    batch,
-                    fingerprint,
-                    f"{UNDONE}{undone[instant]}" if instant in undone else instant,
-                ]
-                for batch, fingerprint, instant in raw.get("checkpoints", ())
-            ]
-            if raw and rows != raw["checkpoints"]:
+        marks = {instant: f"{UNDONE}{restore}" for instant, restore in undone.items()}
+        for query_id in self._queries():
+            raw = self._read(query_id)
+            rows = [[batch, mark, marks.get(i, i)] for batch, mark, i in raw["checkpoints"]]
+            if rows != raw["checkpoints"]:
                 self._write({**raw, "checkpoints": rows})
+
+    def _queries(self) -> list[str]:
+        """Return the ids of the queries that have a record."""
+        names = (name.rpartition(".") for name in self._storage.file_names(FOLDER))
+        return [query for query, _, kind in names if kind == "json" and _QUERY.fullmatch(query)]
 
     def find(self, checkpoint: Checkpoint) -> Entry | None:
         """Return the entry of exactly this checkpoint; None if it is not in the table."""
@@ -154,11 +152,9 @@ class ProgressRecords:
     def carried(self, checkpoints: Iterable[Checkpoint], instant_time: str) -> str:
         """Return the text for a commit: the newest entry of every query, including these."""
         newest: dict[str, list[object]] = {}
-        for name in self._storage.file_names(FOLDER):
-            query_id, _, kind = name.rpartition(".")
-            kept = self.entries(query_id) if kind == "json" and _QUERY.fullmatch(query_id) else []
-            if kept:
-                newest[query_id] = [*astuple(kept[-1])]
+        for query_id in self._queries():
+            for entry in self.entries(query_id)[-1:]:
+                newest[query_id] = [*astuple(entry)]
         newest |= {c.query_id: [c.batch_id, c.fingerprint, instant_time] for c in checkpoints}
         return json.dumps(newest)
 

@@ -13,6 +13,7 @@ replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerpr
 *Source:* OffsetSeqLog, FileStreamSourceLog, FileStreamSourceOffset of Spark.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -76,11 +77,13 @@ class CheckpointFolder:
 
     def fingerprint(self, batch_id: int) -> str | None:
         """Return the fingerprint of a batch; None if its offsets do not exist."""
-        try:
-            content = Path(self.path, "offsets", str(batch_id)).read_bytes()
-        except FileNotFoundError:
-            return None
-        return hashlib.sha256(content).hexdigest()
+        content = self._offsets(batch_id)
+        return None if content is None else hashlib.sha256(content).hexdigest()
+
+    def _offsets(self, batch_id: int) -> bytes | None:
+        with contextlib.suppress(FileNotFoundError):
+            return Path(self.path, "offsets", str(batch_id)).read_bytes()
+        return None
 
     def checkpoint(self, query_id: str, batch_id: int) -> Checkpoint:
         """Return the identity of a batch that Spark is running."""
@@ -126,11 +129,7 @@ class CheckpointFolder:
 
     def _ends(self, batch_id: int) -> dict[str, int]:
         """Return the last list entry that a batch reads, for each source that lists files."""
-        try:
-            lines = Path(self.path, "offsets", str(batch_id)).read_text("utf-8").splitlines()
-        except FileNotFoundError:
-            return {}
-        ends = {}
+        lines, ends = (self._offsets(batch_id) or b"").decode().splitlines(), {}
         for number, line in enumerate(lines[2:]):
             offset = _OFFSET.fullmatch(line)
             end = json.loads(offset[2]).get("logOffset") if offset else None

@@ -17,11 +17,7 @@ from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable, WriteFai
 
 _RAISED = re.compile(r"hoodie_nb\.errors\.(InvalidInput|InvalidTable|InvalidConfig): (.*)")
 _NAMES_ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
-_KINDS: dict[str, type[Exception]] = {
-    "InvalidInput": InvalidInput,
-    "InvalidTable": InvalidTable,
-    "InvalidConfig": InvalidConfig,
-}
+_KINDS = {kind.__name__: kind for kind in (InvalidInput, InvalidTable, InvalidConfig)}
 _WRONG_PYTHON = re.compile(
     r"No module named '[\w.]+'|Cannot run program \"[^\"]*python[^\"]*\""
     r"|Python in worker has different version: \S+ than that in driver: \d+\.\d+"

@@ -39,16 +39,14 @@ _KINDS: dict[str, tuple[type, ...]] = {  # the first that fits counts
 _is = pa.types
 
 
-def from_objects(
-    values: Iterable[Any], name: str, kind: pa.DataType, first_row: int = 0
-) -> pa.Array:
+def from_objects(values: Iterable[Any], name: str, kind: pa.DataType) -> pa.Array:
     """Return Python values as `kind`, or raise InvalidInput naming column, row and value."""
     cells = values.to_numpy() if isinstance(values, pd.Series) else _cells(values)
     try:
         return _array(cells, kind)
     except NOT_ARROW:
         row = first_failure(lambda a, b: _array(cells[:b], kind), len(cells))
-        raise _refused(cells, row, name, kind, first_row) from None
+        raise _refused(cells, row, name, kind) from None
 
 
 def unfit_objects(values: pd.Series, kind: pa.DataType) -> dict[int, str]:
@@ -58,16 +56,14 @@ def unfit_objects(values: pd.Series, kind: pa.DataType) -> dict[int, str]:
     return {row: f"does not fit {kind}: {why}" for row, why in found.items()}
 
 
-def _refused(
-    cells: Objects, row: int, name: str, kind: pa.DataType, first_row: int
-) -> InvalidInput:
+def _refused(cells: Objects, row: int, name: str, kind: pa.DataType) -> InvalidInput:
     try:
         _array(cells[: row + 1], kind)
         raise AssertionError("unreachable: these values have been refused before")
     except NOT_ARROW as error:
         remedy = getattr(error, "remedy", "cast, clean (text must be UTF-8) or filter them first")
         return InvalidInput(
-            f"column {name!r} has values that do not fit {kind}: row {first_row + row} (from 0) "
+            f"column {name!r} has values that do not fit {kind}: row {row} (from 0) "
             f"has {_shown(cells[row])} of type {type(cells[row]).__name__} "
             f"(Arrow cannot convert it: {str(error)[:200]}): {remedy}"
         )
