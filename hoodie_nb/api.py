@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.definition import (
     arrow_schema_of,
@@ -32,7 +31,7 @@ from hoodie_nb.maintenance import TableMaintenance
 from hoodie_nb.reads import TableReads
 from hoodie_nb.runners.batch import Commit, completed, write_arrow
 from hoodie_nb.runners.conditional import change_rows
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.table.addresses import storage_at
 from hoodie_nb.table.commits import OVERWRITES
@@ -286,8 +285,7 @@ class Table(TableReads, TableMaintenance):
         intake.check(arrow_schema(data))
         if handle.config.global_keys:
             return write_collected(data, intake, handle, self.events)
-        coordinator = WriteCoordinator(handle, self.events)
-        settle(coordinator, self.events)
+        coordinator = settled(handle, self.events)
         tasks = data.sparkSession.sparkContext.defaultParallelism
         shape = Shape(PIPELINES["direct"], tasks=tasks)
         with (

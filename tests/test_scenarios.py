@@ -76,7 +76,7 @@ def test_scenario(file: Path, choice: Sequence[str], tmp_path: Path) -> None:
 def leaves_a_clean_table(world: World, *, doubles: bool) -> None:
     """The next start completes what is prepared; nothing is pending, staged or duplicated."""
     table = world.handle()
-    settle(WriteCoordinator(table, EventLog()), EventLog())
+    settle(WriteCoordinator(table, EventLog()))
     assert Views(world).do_staged() == ["nothing"]
     assert table.timeline.pending() == []
     assert doubles or fsck(world.path) == []

@@ -16,7 +16,6 @@ from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared, checkpoints_of
 from hoodie_nb.commit.progress import UNDONE, Checkpoint
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.events import EventLog
 from hoodie_nb.index.job_keys import check_instants
 from hoodie_nb.table.foreign import refuse_other_engines
 from hoodie_nb.table.keys import ignores_case, refuse_colliding_folders
@@ -32,10 +31,9 @@ class Admission:
         self,
         coordinator: WriteCoordinator,
         intake: Intake,
-        events: EventLog,
         given: pa.Schema | None,
     ) -> None:
-        self._coordinator, self.intake, self._events = coordinator, intake, events
+        self._coordinator, self.intake, self._events = coordinator, intake, coordinator.events
         self.table, self._sealed, self._given = coordinator.table, coordinator.sealed, given
         self._noted: str | None = None
 

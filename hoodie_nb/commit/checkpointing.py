@@ -39,7 +39,6 @@ from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.rewriter import Rewriter
 from hoodie_nb.commit.sealing import Interval, Sealed
 from hoodie_nb.errors import InvalidTable, WriteFailed
-from hoodie_nb.events import EventLog
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
@@ -59,14 +58,13 @@ class Checkpointing(Admission):
         coordinator: WriteCoordinator,
         intake: Intake,
         shape: Shape,
-        events: EventLog,
         rewriter: Rewriter,
         *,
         commit_on: str = "checkpoint",
         interval: Interval | None = None,
         given: pa.Schema | None = None,
     ) -> None:
-        super().__init__(coordinator, intake, events, given)
+        super().__init__(coordinator, intake, given)
         self._shape, self._rewriter = shape, rewriter
         self._commit_on, self._interval, self._age = commit_on, interval, Age()
         self._lost: set[int] = set()
@@ -162,7 +160,7 @@ class Checkpointing(Admission):
             coordinator.progress.record(checkpoints, None)
             self._sealed.remove(checkpoints)
             return None
-        result = self._rewriter.write_sealed(coordinator, self.intake, self._events, records)
+        result = self._rewriter.write_sealed(coordinator, self.intake, records)
         result = replace(result, checkpoints=checkpoints, from_seals=True, quarantined=refused)
         coordinator.prepare(result)
         return self.commit_prepared()
@@ -276,7 +274,7 @@ class Checkpointing(Admission):
                 return self._apply_again(records[0].instant_time)
             if not current:
                 self.look_again()  # another engine may have added columns
-                again = self._rewriter.redo(coordinator, self.intake, self._events, records)
+                again = self._rewriter.redo(coordinator, self.intake, records)
                 return self._commit([again])  # another engine may have committed meanwhile
         return coordinator.complete(records, self.intake)
 

@@ -61,10 +61,10 @@ class WriteCoordinator(Recovery):
         failpoints.hit("coord.requested.pre")
         instant = self.table.timeline.request(action, after=after)
         self.begun = instant.requested_time
-        self._events.emit("instant_requested", instant=instant.requested_time)
+        self.events.emit("instant_requested", instant=instant.requested_time)
         failpoints.hit("coord.requested.post")
         instant = self.table.timeline.begin(instant)
-        self._events.emit("instant_inflight", instant=instant.requested_time)
+        self.events.emit("instant_inflight", instant=instant.requested_time)
         failpoints.hit("coord.inflight.post")
         return instant
 
@@ -176,7 +176,7 @@ class WriteCoordinator(Recovery):
         if instant is not None and not plan.ordinal:
             self.table.timeline.remove(instant)
             sweep(self.table.storage, {instant.requested_time})
-            self._events.emit("instant_abandoned", instant=instant.requested_time)
+            self.events.emit("instant_abandoned", instant=instant.requested_time)
         if checkpoint is not None:
             self.progress.record([checkpoint], None)
         return None
@@ -236,7 +236,7 @@ class WriteCoordinator(Recovery):
                 raise WriteFailed(f"the batch was not applied: {message}") from error
         failpoints.hit("coord.prepare.post")
         values = {"instant": result.instant_time, "checkpoint": result.ordinal}
-        self._events.emit("instant_prepared", **values)
+        self.events.emit("instant_prepared", **values)
 
     # --- the commit ---------------------------------------------------------------------------
 
@@ -264,14 +264,14 @@ class WriteCoordinator(Recovery):
             notes = self.notes.of(records, intake)
             content = completed_file(self.table, last, statuses, notes)
             try:
-                done = publish(self.table, self._events, records, statuses, content)
+                done = publish(self.table, self.events, records, statuses, content)
             except OSError as error:
                 raise not_published(self.table, time17, error) from error
             failpoints.hit("coord.commit.post")
             if COUNT_KEY in notes:
-                self._events.emit("rows_quarantined", instant=time17, rows=int(notes[COUNT_KEY]))
+                self.events.emit("rows_quarantined", instant=time17, rows=int(notes[COUNT_KEY]))
         self._settle(done, records, statuses if whole else [])  # files hold all parts
-        emit_committed(self._events, records, statuses, time.perf_counter() - began)
+        emit_committed(self.events, records, statuses, time.perf_counter() - began)
         return done
 
     def _settle(
@@ -286,7 +286,7 @@ class WriteCoordinator(Recovery):
             self.progress.record(checkpoints_of(records), time17)
             failpoints.hit("coord.progress.post")
             times = self.prepared.chain(time17)
-            staged, emit = staged_of(table.storage, times), self._events.emit
+            staged, emit = staged_of(table.storage, times), self.events.emit
             learn(table, time17, statuses, staged, emit)
             self.sealed.remove(checkpoints_of(records))
             failpoints.hit("coord.unseal.post")
@@ -296,4 +296,4 @@ class WriteCoordinator(Recovery):
             table.mark_swept()
             failpoints.hit("coord.sweep.post")
         except (OSError, HoodieError) as error:  # the commit is valid; the next writer goes on
-            self._events.emit("settling_postponed", instant=time17, why=str(error))
+            self.events.emit("settling_postponed", instant=time17, why=str(error))

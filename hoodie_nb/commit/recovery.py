@@ -39,7 +39,7 @@ class Recovery:
         self.progress = ProgressRecords(table.storage, table.rules, table.timeline.archive)
         self.prepared = PreparedRecords(table.storage, table.rules)
         self.sealed = SealedRecords(table.storage, table.rules)
-        self._events = events
+        self.events = events
         self._restored: set[str] = set()  # restores whose checkpoints are marked
         self._nonce, self.begun = uuid.uuid4().hex[:12], ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
@@ -70,7 +70,7 @@ class Recovery:
         if any(pending.action == "restore" for pending in table.timeline.pending()):
             refuse_unwritable(table)
             table.drop_metadata_table()
-            finish_restores(table, self._events.emit)
+            finish_restores(table, self.events.emit)
         self._note_undone()
 
     def _note_undone(self) -> None:
@@ -100,9 +100,9 @@ class Recovery:
         for pending in self._abandoned(kept):
             refuse_vanished(table, pending)
             self.roll_back(pending)
-        table.make_writable(self._events.emit)
+        table.make_writable(self.events.emit)
         drop_pending_savepoints(table)
-        finish_cleans(table, self._events.emit)
+        finish_cleans(table, self.events.emit)
         swept = table.is_swept()
         if not used and not swept:  # else temporary files in use would be deleted too
             others = (pending.requested_time for pending in table.timeline.pending())
@@ -126,16 +126,14 @@ class Recovery:
     def finish_rollbacks(self) -> None:
         """Complete all pending rollbacks."""
         for undone in finish_rollbacks(self.table.storage, self.table.timeline):
-            self._events.emit("instant_rolled_back", instant=undone.requested_time)
+            self.events.emit("instant_rolled_back", instant=undone.requested_time)
         self._note_undone()
 
     def roll_back(self, instant: Instant, *, keep_staged: bool = False) -> None:
         """Roll back a pending commit; `keep_staged` keeps its files to apply them again."""
         table = self.table
         published = roll_back(table.storage, table.timeline, instant, keep_staged=keep_staged)
-        self._events.emit(
-            "instant_rolled_back", instant=instant.requested_time, published=published
-        )
+        self.events.emit("instant_rolled_back", instant=instant.requested_time, published=published)
 
     def undo_unprepared(self) -> None:
         """Roll back the pending commit of a failed checkpoint, unless others share it."""

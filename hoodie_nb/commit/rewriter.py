@@ -6,7 +6,6 @@ from typing import Protocol
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.commit.sealing import Sealed
-from hoodie_nb.events import EventLog
 from hoodie_nb.writer.intake import Intake
 
 
@@ -14,21 +13,11 @@ class Rewriter(Protocol):
     """Writes rows for the protocol: a runner implements it, since this package handles no rows."""
 
     def write_sealed(
-        self,
-        coordinator: WriteCoordinator,
-        intake: Intake,
-        events: EventLog,
-        records: Sequence[Sealed],
-        /,
+        self, coordinator: WriteCoordinator, intake: Intake, records: Sequence[Sealed], /
     ) -> Prepared:
         """Write the rows of sealed checkpoints as one instant."""
 
     def redo(
-        self,
-        coordinator: WriteCoordinator,
-        intake: Intake,
-        events: EventLog,
-        records: Sequence[Prepared],
-        /,
+        self, coordinator: WriteCoordinator, intake: Intake, records: Sequence[Prepared], /
     ) -> Prepared:
         """Write a prepared instant again on top of the current table."""

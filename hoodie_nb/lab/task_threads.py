@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.instant_generator import generate_instant, with_instant
 from hoodie_nb.events import EventLog
 from hoodie_nb.lab.slow_storage import Link
 from hoodie_nb.runners.in_process import keyed_in_order
 from hoodie_nb.runners.operators import Waiting, assign, assign_and_write, write
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
@@ -38,8 +37,7 @@ def write_in_threads(
     table: TableHandle, rows: pa.Table, shape: Shape, network: Link, events: EventLog
 ) -> None:
     """Write and commit one checkpoint; `network` is what its rows are shuffled over."""
-    coordinator, intake = WriteCoordinator(table, events), Intake(table.config, table.schema)
-    settle(coordinator, events)
+    coordinator, intake = settled(table, events), Intake(table.config, table.schema)
     began = time.perf_counter()
     with coordinator.committing(intake, shape) as work:
         work.statuses = _written(work.plan, keyed_in_order(rows, intake), network, events)

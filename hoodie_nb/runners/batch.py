@@ -4,11 +4,10 @@ from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
-from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, saved, write_in_process
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.commits import OVERWRITES, CommitMetadata
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.quarantine import COUNT_KEY
@@ -83,8 +82,7 @@ def write_keyed(
     """Write keyed rows that are sorted in this process; None if nothing was written."""
     if keyed.num_rows == 0 and not bad and intake.operation != OVERWRITES["table"]:
         return None
-    coordinator = WriteCoordinator(table, events)
-    settle(coordinator, events)
+    coordinator = settled(table, events)
     with coordinator.committing(intake) as work:
         work.quarantined = saved(bad, work.plan)
         work.statuses = write_in_process(keyed, work.plan, events)

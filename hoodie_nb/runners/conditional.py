@@ -23,13 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.runners.batch import Commit, completed
 from hoodie_nb.runners.in_process import THREADS
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.conversion import fitted
@@ -55,8 +54,7 @@ def change_rows(
     The caller holds the table. Raises InvalidConfig for a condition or columns that do not fit,
     InvalidInput for a value that does not.
     """
-    coordinator = WriteCoordinator(table, events)
-    settle(coordinator, events)
+    coordinator = settled(table, events)
     schema = table.schema
     intake = Intake(table.config, schema, "delete" if values is None else "upsert")
     intake.check(schema)

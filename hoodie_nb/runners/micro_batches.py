@@ -85,7 +85,6 @@ class MicroBatches:
             self.coordinator,
             intake,
             shape,
-            events,
             IN_PROCESS,
             commit_on=settings.commit_on,
             interval=settings.interval,
@@ -104,12 +103,12 @@ class MicroBatches:
         coordinator, intake = WriteCoordinator(table, self._events), self.checkpointing.intake
         self.coordinators.append(coordinator)
         rewriter = Background(hold.paused)
-        return Checkpointing(coordinator, intake, Shape(), self._events, rewriter)
+        return Checkpointing(coordinator, intake, Shape(), rewriter)
 
     def settle(self) -> None:
         """Settle the table; this query's sealed checkpoints wait for the end of their interval."""
         sealing = self.folder.query_id() if self._settings.interval else None
-        settle(self.coordinator, self._events, sealing=sealing, last=self.folder.last())
+        settle(self.coordinator, sealing=sealing, last=self.folder.last())
         self.oldest_ms = self.checkpointing.oldest_ms()
 
     def run(self, batch: DataFrame, batch_id: int, query_id: str) -> None:

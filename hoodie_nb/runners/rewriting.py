@@ -32,7 +32,6 @@ from hoodie_nb.commit.prepared import Prepared, checkpoints_of, merged
 from hoodie_nb.commit.publishing import quarantined
 from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.errors import WriteFailed
-from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import in_order, write_in_process
 from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import Storage
@@ -49,7 +48,6 @@ Pause = Callable[[str], contextlib.AbstractContextManager[object]]
 def write_sealed(
     coordinator: WriteCoordinator,
     intake: Intake,
-    events: EventLog,
     records: Sequence[Sealed],
     pause: Pause = lambda name: contextlib.nullcontext(),
 ) -> Prepared:
@@ -69,7 +67,7 @@ def write_sealed(
     intake = replace(intake, operation="upsert", composed=True)
     with coordinator.writing(intake, Shape(), keep_empty=True) as work:
         with pause(coordinator.begun):
-            work.statuses = write_in_process(rows, work.plan, events)
+            work.statuses = write_in_process(rows, work.plan, coordinator.events)
         if coordinator.dead:
             raise WriteFailed("the job was killed while it wrote sealed checkpoints")
     assert work.result is not None
@@ -83,20 +81,13 @@ class Background:
         self._pause, self.redo = pause, redo
 
     def write_sealed(
-        self,
-        coordinator: WriteCoordinator,
-        intake: Intake,
-        events: EventLog,
-        records: Sequence[Sealed],
-        /,
+        self, coordinator: WriteCoordinator, intake: Intake, records: Sequence[Sealed], /
     ) -> Prepared:
         """Write the rows of sealed checkpoints as one instant."""
-        return write_sealed(coordinator, intake, events, records, self._pause)
+        return write_sealed(coordinator, intake, records, self._pause)
 
 
-def redo(
-    coordinator: WriteCoordinator, intake: Intake, events: EventLog, records: Sequence[Prepared]
-) -> Prepared:
+def redo(coordinator: WriteCoordinator, intake: Intake, records: Sequence[Prepared]) -> Prepared:
     """Write an instant again on the current table; `intake` has the current schema.
 
     Raises InvalidTable if one of its files is damaged; nothing is changed then.
@@ -112,10 +103,10 @@ def redo(
         coordinator.roll_back(pending, keep_staged=True)
     new: list[Prepared] = []
     instant = coordinator.begin(after=old)
-    events.emit("instant_redone", instant=old, as_instant=instant.requested_time)
+    coordinator.events.emit("instant_redone", instant=old, as_instant=instant.requested_time)
     for rows in parts:
         plan = coordinator.plan(instant, intake, Shape(), new)
-        statuses = write_in_process(rows, plan, events) if rows.num_rows else []
+        statuses = write_in_process(rows, plan, coordinator.events) if rows.num_rows else []
         redone = replace(
             last,
             instant_time=instant.requested_time,

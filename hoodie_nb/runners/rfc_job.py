@@ -79,10 +79,10 @@ class LocalJob:
         self.coordinator = WriteCoordinator(table, self.events)
         intake = intake_of(self.coordinator, operation, query_id)
         self.checkpointing = Checkpointing(
-            self.coordinator, intake, self.shape, self.events, IN_PROCESS, interval=interval
+            self.coordinator, intake, self.shape, IN_PROCESS, interval=interval
         )
         sealing = query_id if keeps_seals else None
-        settle(self.coordinator, self.events, sealing=sealing, last=self._last())
+        settle(self.coordinator, sealing=sealing, last=self._last())
         self.checkpointing.recover()
         self.checkpointing.note_columns(query_id)
         self.failover()

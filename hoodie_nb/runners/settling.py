@@ -7,15 +7,22 @@ from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.rewriter import Rewriter
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners import rewriting
+from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 
 IN_PROCESS: Rewriter = rewriting  # for every job: this process writes the protocol's rows
 
 
+def settled(table: TableHandle, events: EventLog) -> WriteCoordinator:
+    """Return the coordinator of a table that has been settled for a write."""
+    coordinator = WriteCoordinator(table, events)
+    settle(coordinator)
+    return coordinator
+
+
 def settle(
     coordinator: WriteCoordinator,
-    events: EventLog,
     *,
     sealing: str | None = None,
     last: Checkpoint | None = None,
@@ -29,7 +36,7 @@ def settle(
     drop_torn(coordinator.table, coordinator.prepared.instant_times())
     coordinator.catch_up()
     intake = Intake(coordinator.table.config, coordinator.table.schema)
-    checkpointing = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS)
+    checkpointing = Checkpointing(coordinator, intake, Shape(), IN_PROCESS)
     if last is not None:
         checkpointing.check_held(last)
     coordinator.tidy_up()

@@ -47,7 +47,7 @@ def archive(table: TableHandle, events: EventLog, *, dry_run: bool) -> Archived:
     if dry_run:
         table.reload()
     else:
-        settle(coordinator, events)
+        settle(coordinator)
         table.groups_to_write().listed()  # refuses lost files: nobody would miss them afterwards
     with table.timeline.listed_once():
         plan = plan_archive(table, coordinator.prepared.instant_times(), least_only=True)

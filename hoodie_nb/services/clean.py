@@ -8,11 +8,10 @@ changed since the last clean, or at everything if that is not known or a savepoi
 from dataclasses import dataclass
 
 from hoodie_nb.commit.cleaning import clean as execute
-from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.clean_plan import (
     COMMITS_POLICY,
     HOURS_POLICY,
@@ -75,7 +74,7 @@ def clean(
         if type(number) is not int or number < 1:
             raise InvalidConfig(f"{number!r}: give the number to retain as an integer of 1 or more")
     if not dry_run:
-        settle(WriteCoordinator(table, events), events)
+        settled(table, events)
     else:
         table.reload()
     retention = next((Retention(*item) for item in chosen.items()), Retention.of(table.options))

@@ -125,7 +125,7 @@ def compact(
     with table.timeline.listed_once():
         coordinator = WriteCoordinator(table, events)
         if not dry_run:
-            settle(coordinator, events)
+            settle(coordinator)
         groups = table.file_groups() if dry_run else table.groups_to_write()
         slices = groups.slices
         if partitions is not None:  # unknown ones are refused

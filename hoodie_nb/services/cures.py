@@ -17,10 +17,9 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.services.repair import repair
 from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.findings import REPAIRS, Finding
@@ -61,7 +60,7 @@ def _recover(table: TableHandle, events: EventLog, found: Sequence[Finding]) -> 
         if "wrong-key-index" in codes:
             repair(table, events, deduplicate=False)
         else:
-            settle(WriteCoordinator(table, events), events)
+            settled(table, events)
 
 
 def _delete_orphans(table: TableHandle) -> None:

@@ -60,7 +60,7 @@ def repair(
     table.accepts_loss = accept_loss
     table.forget_file_groups()
     try:
-        settle(coordinator, events)
+        settle(coordinator)
         intake = Intake(table.config, table.schema)
         intake.check(table.schema)
         lost = set[Group]()

@@ -61,7 +61,7 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
     if dry_run:
         table.reload()
     else:
-        settle(coordinator, events)
+        settle(coordinator)
         refuse_unsettled(coordinator)
     with table.timeline.listed_once():
         plan = plan_restore(table, commit_as_of(table, to))

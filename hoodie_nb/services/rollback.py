@@ -11,12 +11,11 @@ rollback instant (`table/rollback.py`), which deletes the completed file before 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.errors import HoodieError, InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.services.restore import refuse_unsettled
 from hoodie_nb.table.commits import CLUSTER
 from hoodie_nb.table.handle import TableHandle
@@ -82,8 +81,7 @@ def _plan(table: TableHandle, wanted: Instant) -> RolledBack:
 def _undone(
     table: TableHandle, events: EventLog, wanted: Instant, begun: Sequence[Instant]
 ) -> RolledBack:
-    coordinator = WriteCoordinator(table, events)
-    settle(coordinator, events)
+    coordinator = settled(table, events)
     refuse_unsettled(coordinator)
     if begun:
         raise InvalidConfig(

@@ -157,12 +157,10 @@ def live(
     """
     events = EventLog()
     coordinator = WriteCoordinator(table, events)
-    settle(coordinator, events)
+    settle(coordinator)
     for number, (operation, rows) in enumerate(BATCHES[:batches]):
         intake = Intake(table.config, table.schema, operation)
-        checkpointing = Checkpointing(
-            coordinator, intake, Shape(), events, IN_PROCESS, commit_on=commit_on
-        )
+        checkpointing = Checkpointing(coordinator, intake, Shape(), IN_PROCESS, commit_on=commit_on)
         data = pa.Table.from_pylist(rows, schema=_schema(rows))
         intake.check(data.schema)
         keyed = keyed_in_order(data, intake)
@@ -202,7 +200,7 @@ def assert_at_rest(root: Path) -> None:
     assert data_files(root) == committed_files(root) - cleaned_files(root)
     assert [str(f) for f in fsck(root)] == []
     before = tree(root)
-    settle(WriteCoordinator(opened(root), EventLog()), EventLog())
+    settle(WriteCoordinator(opened(root), EventLog()))
     assert tree(root) == before
 
 

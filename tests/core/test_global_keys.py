@@ -257,7 +257,7 @@ def test_a_late_row_is_decided_again_on_a_changed_table(table: Table) -> None:
     """
     handle, events = open_table(table.path), EventLog()
     intake, coordinator = Intake(handle.config, schema_of()), WriteCoordinator(handle, events)
-    protocol = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS)
+    protocol = Checkpointing(coordinator, intake, Shape(), IN_PROCESS)
     batch = pa.Table.from_pylist([row("k", "B", 4), row("other", "B", 8)], schema=schema_of())
     keyed = keyed_in_order(batch, intake)
     checkpoint = Checkpoint("q", 0, "f" * 64)

@@ -59,9 +59,9 @@ class Job:
         coordinator = WriteCoordinator(self._handle(), self.events)
         last = self._checkpoint(number - 1) if number else None
         with self.hold.writing():
-            settle(coordinator, self.events, sealing="query", last=last)
+            settle(coordinator, sealing="query", last=last)
         intake = intake_of(coordinator, "upsert", "query")
-        settings = (intake, Shape(), self.events)
+        settings = (intake, Shape())
         self.sealing = Checkpointing(coordinator, *settings, IN_PROCESS, interval=AUTO)
         self.sealing.let_finish = self.hold.wait_until_unused
         applying = WriteCoordinator(self._handle(), self.events)
@@ -134,7 +134,7 @@ def go_on(root: Path, number: int, batches: Batches = BATCHES) -> None:
     while job.number < len(batches):
         job.seal()
     job.end()
-    settle(WriteCoordinator(open_table(root), EventLog()), EventLog())
+    settle(WriteCoordinator(open_table(root), EventLog()))
     assert without_meta(read.to_arrow(open_table(root))) == MODELS[7]
     assert hudi_rows(root) == MODELS[7]
     assert_at_rest(root)

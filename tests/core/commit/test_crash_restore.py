@@ -61,7 +61,7 @@ def restore(table: Table) -> None:
 
 def recover(root: Path) -> None:
     """Recover the table in a new process, without a write."""
-    settle(WriteCoordinator(opened(root), EventLog()), EventLog())
+    settle(WriteCoordinator(opened(root), EventLog()))
 
 
 def trials(source: Path, folder: Path, how: str, act: Callable[[Table], object]) -> Iterator[Path]:
@@ -149,7 +149,7 @@ def test_a_crash_inside_the_completion_of_a_restore(
 
 def recover_with(table: Table) -> None:
     """Recover a table that is open."""
-    settle(WriteCoordinator(table._handle, EventLog()), EventLog())
+    settle(WriteCoordinator(table._handle, EventLog()))
 
 
 CHILD = """

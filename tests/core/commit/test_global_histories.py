@@ -100,11 +100,10 @@ class History:
             self.coordinator,
             intake,
             Shape(index=self.index),
-            self.events,
             IN_PROCESS,
             commit_on=self.commit_on,
         )
-        settle(self.coordinator, self.events)
+        settle(self.coordinator)
 
     def rows(self, most: int = 6) -> list[Row]:
         """Return rows of a few keys in four partitions (one is null): new, late, equal, deletes."""

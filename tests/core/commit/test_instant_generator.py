@@ -58,7 +58,7 @@ def test_two_instants_of_one_batch_lose_nothing(tmp_path: Path, taken: int, oper
     table, events = open_table(tmp_path / "t"), EventLog()
     intake, shape = Intake(table.config, table.schema, operation), Shape(PIPELINES["current"])
     coordinator = WriteCoordinator(table, events)
-    checkpointing = Checkpointing(coordinator, intake, shape, events, IN_PROCESS)
+    checkpointing = Checkpointing(coordinator, intake, shape, IN_PROCESS)
     given = [{"id": k, "p": "x", "ts": 2, "v": 2} for k in ("a" if operation == "upsert" else "xb")]
     keyed = keyed_in_order(pa.Table.from_pylist(given, schema_of()), intake)
 

@@ -486,7 +486,7 @@ def test_a_query_that_started_with_deletes_needs_all_columns_to_upsert(life):
     coordinator = life().start().coordinator
     keys = pa.schema([f for f in SCHEMA if f.name != "v"])
     deletes = intake_of(coordinator, "delete", "other")
-    job = Checkpointing(coordinator, deletes, Shape(), EventLog(), IN_PROCESS, given=keys)
+    job = Checkpointing(coordinator, deletes, Shape(), IN_PROCESS, given=keys)
     job.note_columns("other")
     with pytest.raises(InvalidInput, match=r"\['v'\]"):
         intake_of(coordinator, "upsert", "other").check(keys)

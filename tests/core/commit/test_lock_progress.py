@@ -243,7 +243,7 @@ def run_with_intruder(root: Path, number: int, act: Callable[[WritePlan], None])
     table = opened(root)
     events = EventLog()
     coordinator = WriteCoordinator(table, events)
-    settle(coordinator, events)
+    settle(coordinator)
     operation, rows = BATCHES[number]
     intake = Intake(table.config, table.schema, operation)
     keyed = keyed_in_order(pa.Table.from_pylist(rows, schema=SCHEMA), intake)
@@ -309,7 +309,7 @@ def test_an_instant_that_another_engine_rolled_back_is_not_committed(root: Path)
     with pytest.raises(ConcurrentWriter):
         run_with_intruder(root, 4, act)
     assert data_files(root) == before
-    settle(WriteCoordinator(opened(root), EventLog()), EventLog())
+    settle(WriteCoordinator(opened(root), EventLog()))
     assert_at_rest(root)
 
 
@@ -355,7 +355,7 @@ def test_lost_progress_is_read_from_the_newest_commit(root: Path) -> None:
     """Without the record, the newest commit names the last checkpoint, with its instant."""
     progress(root).unlink()
     events, table = EventLog(), opened(root)
-    settle(WriteCoordinator(table, events), events)
+    settle(WriteCoordinator(table, events))
     entries = ProgressRecords(table.storage).entries(QUERY)
     assert [(e.batch_id, e.fingerprint) for e in entries] == [(1, fingerprint(1))]
     assert entries[0].instant_time == table.timeline.completed_commits()[-1].requested_time
@@ -374,9 +374,7 @@ def check(root: Path, batch: int, mine: str, previous: str) -> None:
     """Run an empty checkpoint of a given identity after a given one."""
     table, events = opened(root), EventLog()
     intake = Intake(table.config, table.schema)
-    checkpointing = Checkpointing(
-        WriteCoordinator(table, events), intake, Shape(), events, IN_PROCESS
-    )
+    checkpointing = Checkpointing(WriteCoordinator(table, events), intake, Shape(), IN_PROCESS)
     run_checkpoint(checkpointing, Checkpoint(QUERY, batch, mine), previous, lambda plan: [])
 
 
@@ -415,7 +413,7 @@ def test_the_same_number_with_other_data_is_run_again(root: Path) -> None:
         intake = Intake(table.config, table.schema, operation)
         keyed = keyed_in_order(rows, intake)
         checkpointing = Checkpointing(
-            WriteCoordinator(table, events), intake, Shape(), events, IN_PROCESS, commit_on="write"
+            WriteCoordinator(table, events), intake, Shape(), IN_PROCESS, commit_on="write"
         )
         mine = Checkpoint(QUERY, 1, "other data")
 
@@ -472,11 +470,11 @@ def prepared_then_overtaken(root: Path) -> None:
     live(opened(root), 3)
     table, events = opened(root), EventLog()
     coordinator = WriteCoordinator(table, events)
-    settle(coordinator, events)
+    settle(coordinator)
     for number in (3, 4):
         operation, rows = BATCHES[number]
         intake = Intake(table.config, table.schema, operation)
-        checkpointing = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS)
+        checkpointing = Checkpointing(coordinator, intake, Shape(), IN_PROCESS)
         checkpointing.hold_open(3)
         schema = pa.schema([SCHEMA.field(name) for name in rows[0]])
         keyed = keyed_in_order(pa.Table.from_pylist(rows, schema=schema), intake)

@@ -36,11 +36,9 @@ def write_batch(one: Life, number: int, key: str) -> None:
     table, events = one.handle(), EventLog()
     one.job.table = table  # the process that dies
     coordinator = WriteCoordinator(table, events)
-    settle(coordinator, events)
+    settle(coordinator)
     intake = Intake(table.config, table.schema, "insert")
-    checkpointing = Checkpointing(
-        coordinator, intake, Shape(), events, IN_PROCESS, commit_on="write"
-    )
+    checkpointing = Checkpointing(coordinator, intake, Shape(), IN_PROCESS, commit_on="write")
     keyed = keyed_in_order(rows((key, 1, number, False)), intake)
     before = f"{number - 1:064x}" if number else None
     run_checkpoint(

@@ -113,13 +113,12 @@ class _Life:
     def __init__(self, table: TableHandle, mode: str) -> None:
         self.table, self.events, self.seals = table, EventLog(), mode in INTERVALS
         coordinator = WriteCoordinator(table, self.events)
-        settle(coordinator, self.events, sealing=QUERY if self.seals else None)
+        settle(coordinator, sealing=QUERY if self.seals else None)
         intake = Intake(table.config, table.schema, quarantines=True)
         self.checkpointing = Checkpointing(
             coordinator,
             intake,
             Shape(),
-            self.events,
             IN_PROCESS,
             commit_on="write" if mode == "write" else "checkpoint",
             interval=Interval(checkpoints=INTERVALS[mode]) if self.seals else None,
@@ -224,7 +223,7 @@ def test_a_batch_call_applies_good_and_bad_rows_or_none(tmp_path: Path) -> None:
         for root in trials(made, tmp_path, how, upsert, 1):
             states = [([], Counter()), (good.snapshot(), bad)]
             assert (without_meta(Table.open(root).to_arrow()), quarantined(root)) in states
-            settle(WriteCoordinator(opened(root), EventLog()), EventLog())
+            settle(WriteCoordinator(opened(root), EventLog()))
             found = without_meta(Table.open(root).to_arrow()), quarantined(root)
             applied = states.index(found)
             seen.add(bool(applied))

@@ -45,7 +45,7 @@ def job_on(handle: TableHandle) -> Checkpointing:
     events = EventLog()
     intake = Intake(handle.config, handle.schema)
     coordinator = WriteCoordinator(handle, events)
-    return Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS, given=None)
+    return Checkpointing(coordinator, intake, Shape(), IN_PROCESS, given=None)
 
 
 def unpacked(name: str, into: Path) -> Table:
@@ -268,7 +268,7 @@ def test_the_background_of_a_stream_drops_the_metadata_table_too(tmp_path: Path)
     coordinator = WriteCoordinator(handle, events)
     batches._table, batches._events, batches.coordinators = handle, events, [coordinator]
     intake = Intake(handle.config, handle.schema)
-    batches.checkpointing = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS)
+    batches.checkpointing = Checkpointing(coordinator, intake, Shape(), IN_PROCESS)
     hold = JobHold(handle.storage, "a test")
     try:
         assert batches.background(hold).table.drops_metadata_table

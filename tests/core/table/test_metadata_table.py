@@ -192,7 +192,7 @@ def test_a_metadata_table_that_appears_during_a_job_is_dropped_if_the_table_fits
     handle, events = open_table(root, drops_metadata_table=True), EventLog()
     coordinator = WriteCoordinator(handle, events)
     intake = Intake(handle.config, handle.schema)
-    job = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS, given=None)
+    job = Checkpointing(coordinator, intake, Shape(), IN_PROCESS, given=None)
     with writing(handle.storage):
         job.recover()
         for fits in (True, False):

@@ -119,9 +119,9 @@ def test_the_rows_of_a_failed_checkpoint_are_not_merged(tmp_path):
     table = hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id", partition_by="part")
     handle, events, kept = open_table(tmp_path / "t"), EventLog(), KeptFiles(1 << 20)
     coordinator = WriteCoordinator(handle, events)
-    settle(coordinator, events)
+    settle(coordinator)
     intake = Intake(handle.config, handle.schema)
-    job = Checkpointing(coordinator, intake, Shape(), events, IN_PROCESS, given=SCHEMA)
+    job = Checkpointing(coordinator, intake, Shape(), IN_PROCESS, given=SCHEMA)
 
     def write(number: int, key: str, error: Exception | None = None) -> None:
         rows = pa.table([[key], ["p"], [number]], schema=SCHEMA)
