@@ -78,10 +78,12 @@ def write_stream(
     """
     from hoodie_nb.runners.job import Job
 
-    _check_pipeline(pipeline, index, placement, on_bad_record, quarantine)
-    _check_sealing(commit_interval, operation, commit_on, index)
-    _check_stream(stream, table, output_mode)
+    check_supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
+    check_supported(placement=placement, on_bad_record=on_bad_record, quarantine=quarantine)
+    check_supported(output_mode=output_mode)
+    _check_stream(stream, table)
     _check_counts(write_tasks=(write_tasks, 1), max_restarts=(max_restarts, 0))
+    limit_s = None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
     settings = StreamSettings(
         checkpoint=checkpoint_folder(checkpoint, table.path),
         operation=operation,
@@ -92,13 +94,15 @@ def write_stream(
         pipeline=pipeline,
         placement=placement,
         index=index or ("bloom+state" if commit_interval else PIPELINES[pipeline].index),
-        checkpoint_timeout_s=_timeout(checkpoint_timeout),
+        checkpoint_timeout_s=limit_s,
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
         on_bad_record=on_bad_record,
     )
     handle = _stream_handle(table, batch_size, task_max_size, options)
-    return Job(stream, handle, _reachable(_kept_global(settings, handle.config), stream))
+    settings = _kept_global(settings, handle.config)
+    _refuse_mixtures(settings, str(stream.sparkSession.sparkContext.master))
+    return Job(stream, handle, settings)
 
 
 def _stream_handle(
@@ -118,12 +122,11 @@ def _stream_handle(
     return handle
 
 
-def _check_stream(stream: DataFrame, table: Table, output_mode: str) -> None:
-    """Raise InvalidConfig for anything but a stream of a classic session, a table, a known mode."""
+def _check_stream(stream: DataFrame, table: Table) -> None:
+    """Raise InvalidConfig for anything but a stream of a classic session, and a table."""
     from hoodie_nb.api import Table
     from hoodie_nb.session import require_classic
 
-    check_supported(output_mode=output_mode)
     if not isinstance(table, Table):
         raise InvalidConfig(f"table={table!r} is not a table: give hn.Table.open(path)")
     if not hasattr(stream, "sparkSession"):
@@ -136,48 +139,12 @@ def _check_stream(stream: DataFrame, table: Table, output_mode: str) -> None:
         raise InvalidConfig("the DataFrame is not a stream: use table.upsert for batches")
 
 
-def _reachable(settings: StreamSettings, stream: DataFrame) -> StreamSettings:
-    """Return the settings; InvalidConfig if tasks on other hosts need keys on the driver's disk."""
-    master = str(stream.sparkSession.sparkContext.master)
-    on_hosts = settings.placement != "driver" and not master.startswith("local")
-    if settings.index == "state" and on_hosts:
-        raise InvalidConfig(
-            "index='state' keeps the job's keys in the checkpoint folder, on the driver's disk, "
-            f"but the tasks of {master} may run on other hosts: use index='bloom+state', whose "
-            "keys are in the table's folder, or placement='driver'"
-        )
-    return settings
-
-
 def _check_counts(**given: tuple[object, int]) -> None:
     """Raise InvalidConfig for a number that is given and not an integer of at least its minimum."""
     for name, (value, least) in given.items():
         optional = value is None and name == "write_tasks"
         if not optional and not (type(value) is int and value >= least):
             raise InvalidConfig(f"{name}={value!r}: give an integer of {least} or more")
-
-
-def _check_pipeline(
-    pipeline: str, index: str | None, placement: str, on_bad_record: str, quarantine: str | None
-) -> None:
-    """Raise InvalidConfig for an unknown pipeline or index, and for what the pipeline cannot do."""
-    check_supported(pipeline=pipeline, index=index)
-    _check_placement(placement, pipeline, index)
-    _check_quarantine(on_bad_record, quarantine, pipeline)
-
-
-def _check_placement(placement: str, pipeline: str, index: str | None) -> None:
-    """Raise InvalidConfig for an unknown placement, and for what the pipeline cannot do."""
-    if PIPELINES[pipeline].routed and index == "state":
-        raise InvalidConfig(
-            f"pipeline={pipeline!r} looks keys up in the table, but index='state' knows those of "
-            "one job only: use index='bloom+state' or 'bloom', or pipeline='step3'"
-        )
-    check_supported(placement=placement)
-    if placement == "driver" and PIPELINES[pipeline].shuffle == "partition":
-        raise InvalidConfig(
-            f"placement='driver' needs pipeline='direct', 'step2' or 'step3', not {pipeline!r}"
-        )
 
 
 def _kept_global(settings: StreamSettings, config: TableConfig) -> StreamSettings:
@@ -195,38 +162,41 @@ def _kept_global(settings: StreamSettings, config: TableConfig) -> StreamSetting
         refuse_global(config, "index='state'", "use index='bloom+state' or 'bloom'")
     if settings.interval is not None:
         refuse_global(config, "commit_interval", "leave it out")
-    _check_placement("driver", settings.pipeline, settings.index)
     return replace(settings, placement="driver")
 
 
-def _check_quarantine(on_bad_record: str, quarantine: str | None, pipeline: str) -> None:
-    """Raise InvalidConfig for a pipeline that checks its rows before it has an instant."""
-    check_supported(on_bad_record=on_bad_record, quarantine=quarantine)
-    if on_bad_record == "quarantine" and PIPELINES[pipeline].serial_instant:
+def _refuse_mixtures(settings: StreamSettings, master: str) -> None:
+    """Raise InvalidConfig for options that do not go together, or with that master of Spark."""
+    name, pipeline = settings.pipeline, PIPELINES[settings.pipeline]
+    of_job, here = settings.index == "state", settings.placement == "driver"
+    if of_job and pipeline.routed:
         raise InvalidConfig(
-            f"on_bad_record='quarantine' is not possible with pipeline={pipeline!r}, whose tasks "
-            "check rows before there is an instant: use 'step1', 'step2', 'step3' or 'direct'"
+            f"pipeline={name!r} looks keys up in the table, but index='state' knows those of "
+            "one job only: use index='bloom+state' or 'bloom', or pipeline='step3'"
         )
-
-
-def _check_sealing(
-    interval: int | str | None, operation: str, commit_on: str, index: str | None
-) -> None:
-    """Raise InvalidConfig for an unknown operation, and for what a `commit_interval` cannot do."""
-    check_supported(operation=operation, commit_on=commit_on)
-    if interval is None:
-        return
-    if operation == "insert" or commit_on == "write":
-        raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
-    if index == "state":
+    if of_job and settings.interval is not None:
         raise InvalidConfig(
             "commit_interval with index='state' would duplicate keys: sealed rows never reach that "
             "index; choose another index"
         )
-
-
-def _timeout(value: float | str | None) -> float | None:
-    return None if value is None else seconds(value, "timeout")
+    if of_job and not here and not master.startswith("local"):
+        raise InvalidConfig(
+            "index='state' keeps the job's keys in the checkpoint folder, on the driver's disk, "
+            f"but the tasks of {master} may run on other hosts: use index='bloom+state', whose "
+            "keys are in the table's folder, or placement='driver'"
+        )
+    if here and pipeline.shuffle == "partition":
+        raise InvalidConfig(
+            f"placement='driver' needs pipeline='direct', 'step2' or 'step3', not {name!r}"
+        )
+    if pipeline.serial_instant and settings.on_bad_record == "quarantine":
+        raise InvalidConfig(
+            f"on_bad_record='quarantine' is not possible with pipeline={name!r}, whose tasks "
+            "check rows before there is an instant: use 'step1', 'step2', 'step3' or 'direct'"
+        )
+    inserts = settings.operation == "insert" or settings.commit_on == "write"
+    if inserts and settings.interval is not None:
+        raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
 
 
 def _interval(value: int | str | None) -> Interval | None:

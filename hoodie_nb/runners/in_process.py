@@ -26,6 +26,7 @@ from hoodie_nb.writer.merge_rule import runs_of
 from hoodie_nb.writer.ordering import sort_order
 from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
 from hoodie_nb.writer.profile import record_bytes_of
+from hoodie_nb.writer.runs import partitions_of, save_run
 from hoodie_nb.writer.taking import parts_of, take_rows
 
 _PIECE_ROWS, _FEW_ROWS = 131_072, 8_192
@@ -81,6 +82,17 @@ def write_in_process(
         plan = replace(plan, record_bytes=record_bytes_of(keyed))
     assigned = assign(plan, _pieces(keyed), 0, events.emit)
     return list(write(plan, assigned, TaskAttempt(), events.emit, threads=THREADS, kept=kept))
+
+
+def seal_in_process(
+    keyed: pa.Table, plan: SealPlan, bad: BadRows | None = None
+) -> tuple[list[StoredFile], set[str], list[StoredFile]]:
+    """Save keyed rows in order as one run; return it, their partition paths, and refused rows."""
+    refused = saved(bad, plan)
+    if keyed.num_rows == 0:
+        return [], set(), refused
+    run = save_run(plan.storage, f"{plan.folder}/0-0-0.arrow", keyed, plan.intake.rule)
+    return [run], {*partitions_of(keyed)}, refused
 
 
 def _pieces(keyed: pa.Table) -> Iterator[pa.Table]:

@@ -27,12 +27,12 @@ from hoodie_nb.commit.progress import Checkpoint, quarantine_of
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
-from hoodie_nb.runners.in_process import saved, write_in_process
+from hoodie_nb.runners.in_process import saved, seal_in_process, write_in_process
 from hoodie_nb.runners.rewriting import Background
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.runners.spark import arrow_schema, seal_on_spark, write_on_spark
-from hoodie_nb.runners.spark_driver import TooLarge, collected, runs_here, seal_here
+from hoodie_nb.runners.spark_driver import TooLarge, collected, runs_here
 from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.handle import TableHandle, open_table
@@ -195,7 +195,7 @@ class MicroBatches:
                 bad = self._bad_rows()
                 keyed = collected(batch, plan.intake, files, bad)
                 self._go_on(kill)
-                return seal_here(keyed, plan, bad)
+                return seal_in_process(keyed, plan, bad)
         return seal_on_spark(batch, plan, files, kill=kill)
 
     def _written(

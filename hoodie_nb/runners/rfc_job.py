@@ -31,7 +31,7 @@ from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import in_order, keyed_in_order
+from hoodie_nb.runners.in_process import in_order, keyed_in_order, seal_in_process
 from hoodie_nb.runners.process_thread import ProcessThread, Source
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table.handle import TableHandle
@@ -39,7 +39,7 @@ from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.global_keys import refuse_global
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
-from hoodie_nb.writer.runs import partitions_of, save_run
+from hoodie_nb.writer.plan import SealPlan
 
 
 class LocalJob:
@@ -164,19 +164,18 @@ class LocalJob:
     def _seal(self, barrier: int) -> None:
         """Save the checkpoint's rows as a run; the interval's end writes them."""
         self.coordinator.forget_records()
-        rows, storage = self.source.rows[self._next : barrier], self.table.storage
+        rows = self.source.rows[self._next : barrier]
         self.source.sealed.append(barrier)
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
-        runs, partitions = [], []
         try:
             if not self.checkpointing.contains(checkpoint):
-                folder = self.checkpointing.new_folder()
-                if rows:
-                    keyed = in_order(pa.concat_tables(self._keyed(rows)))
-                    path = f"{folder}/0.arrow"
-                    runs.append(save_run(storage, path, keyed, self.intake.rule))
-                    partitions = partitions_of(keyed)
-                self.checkpointing.keep(checkpoint, folder, runs, partitions)
+                folder, none = (
+                    self.checkpointing.new_folder(),
+                    self.intake.keyed_schema.empty_table(),
+                )
+                keyed = in_order(pa.concat_tables([none, *self._keyed(rows)]))
+                plan = SealPlan(self.table.storage, self.intake, folder, tasks=1)
+                self.checkpointing.keep(checkpoint, folder, *seal_in_process(keyed, plan))
         except Exception:
             self.failover()
             raise

@@ -28,16 +28,13 @@ import pyarrow as pa
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit, write_keyed
-from hoodie_nb.runners.in_process import in_order, saved
+from hoodie_nb.runners.in_process import in_order
 from hoodie_nb.runners.interrupts import cancel_on_interrupt
 from hoodie_nb.runners.spark_files import BLOCK, PATH, placed, places
 from hoodie_nb.runners.task_errors import raise_translated
-from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.writer.bad_rows import BadRows, RefusedRows
 from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.plan import SealPlan
-from hoodie_nb.writer.runs import partitions_of, save_run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,17 +101,6 @@ def write_collected(
     with cancel_on_interrupt(data.sparkSession.sparkContext):
         keyed = collected(data, intake, (), bad)
     return write_keyed(table, keyed, intake, bad, events)
-
-
-def seal_here(
-    keyed: pa.Table, plan: SealPlan, bad: BadRows | None = None
-) -> tuple[list[StoredFile], set[str], list[StoredFile]]:
-    """Save keyed rows in order as one run; return it, their partition paths, and refused rows."""
-    refused = saved(bad, plan)
-    if keyed.num_rows == 0:
-        return [], set(), refused
-    run = save_run(plan.storage, f"{plan.folder}/0-0-0.arrow", keyed, plan.intake.rule)
-    return [run], {*partitions_of(keyed)}, refused
 
 
 def _by_file(rows: pa.Table, files: Sequence[str]) -> Numbers:

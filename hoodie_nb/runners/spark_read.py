@@ -8,7 +8,7 @@ since a key may have moved to another file group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,13 +27,13 @@ from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import file_rows, slices_as_of
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.table.storage import is_remote
+from hoodie_nb.table.storage import Storage, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TASK_BYTES = 64 << 20  # of base files, for the tasks after the shuffle
-_BATCH_ROWS = 10_000
+BATCH_ROWS = 10_000
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -62,14 +62,20 @@ def _fetched(table: TableHandle, spark: SparkSession, slices: Sequence[FileSlice
     storage, schema = table.storage, stored_schema(table.schema)
 
     def read(batches: Batches) -> Batches:
-        for path in (row["path"] for batch in batches for row in batch.to_pylist()):
-            for rows in file_rows(storage.fetch(path), schema):
-                yield from rows.to_batches(_BATCH_ROWS)
+        paths = (row["path"] for batch in batches for row in batch.to_pylist())
+        return rows_of_files(storage, paths, schema)
 
     sizes = sum(s.size_bytes for s in slices)
     tasks = max(spark.sparkContext.defaultParallelism, sizes // _TASK_BYTES)
     files = spark.createDataFrame([(s.path,) for s in slices], "path string")
     return files.repartition(tasks).mapInArrow(read, from_arrow_schema(schema, True))
+
+
+def rows_of_files(storage: Storage, paths: Iterable[str], schema: pa.Schema) -> Batches:
+    """Yield the rows of base files, in a task."""
+    for path in paths:
+        for rows in file_rows(storage.fetch(path), schema):
+            yield from rows.to_batches(BATCH_ROWS)
 
 
 def spark_changes(
@@ -87,11 +93,11 @@ def spark_changes(
     def compare(batches: Batches) -> Batches:
         for pair in (row for batch in batches for row in batch.to_pylist()):
             found = group_changes(storage, pair["before"], pair["after"], schema)
-            yield from found.to_batches(_BATCH_ROWS)
+            yield from found.to_batches(BATCH_ROWS)
 
     def settle(batches: Batches) -> Batches:
         rows = (pa.Table.from_batches([batch]).cast(schema) for batch in batches)
-        yield from net_changes(rows, schema).to_batches(_BATCH_ROWS)
+        yield from net_changes(rows, schema).to_batches(BATCH_ROWS)
 
     files = spark.createDataFrame([paths(pair) for pair in pairs], "before string, after string")
     sizes = sum(s.size_bytes for pair in pairs for s in (pair.before, pair.after) if s)

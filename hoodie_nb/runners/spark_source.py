@@ -38,6 +38,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from hoodie_nb.errors import HoodieError, InvalidConfig
+from hoodie_nb.runners.spark_read import BATCH_ROWS, Batches, rows_of_files
 from hoodie_nb.table.addresses import Address, storage_at
 from hoodie_nb.table.base_file import stored_schema
 from hoodie_nb.table.changes import (
@@ -48,7 +49,7 @@ from hoodie_nb.table.changes import (
     paths,
 )
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.read import file_rows, parse_time, slices_as_of
+from hoodie_nb.table.read import parse_time, slices_as_of
 from hoodie_nb.table.restore_plan import refuse_undone
 from hoodie_nb.table.span import settled_commits
 from hoodie_nb.table.storage import Storage, is_remote
@@ -59,10 +60,8 @@ if TYPE_CHECKING:
 
 NAME = "hoodie_nb"
 _TASK_BYTES = 16 << 20  # of base files
-_BATCH_ROWS = 10_000
 _READ, _CHANGES, _STREAM = {"as_of"}, {"since", "until"}, {"starting"}
 _OWN = {"path"} | _READ | _CHANGES | _STREAM
-Batches = Iterator[pa.RecordBatch]
 Files = tuple[str | None, str | None]  # of a file group, before and after
 
 
@@ -149,9 +148,8 @@ class SnapshotReader(spark_api.DataSourceReader):
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the rows of some files."""
-        for path in partition.value or ():  # Spark makes a task without files, too
-            for rows in file_rows(self._storage.fetch(path), self._columns):
-                yield from rows.to_batches(_BATCH_ROWS)
+        paths = partition.value or ()  # Spark makes a task without files, too
+        return rows_of_files(self._storage, paths, self._columns)
 
 
 class _Changes:
@@ -172,7 +170,7 @@ class _Changes:
         groups = (group_changes(self._storage, *pair, self._whole) for pair in pairs)
         found = net_changes(groups, self._whole)
         rows = found.select(self._columns.names).cast(self._columns)
-        yield from rows.to_batches(_BATCH_ROWS)
+        yield from rows.to_batches(BATCH_ROWS)
 
 
 class ChangesReader(_Changes, spark_api.DataSourceReader):

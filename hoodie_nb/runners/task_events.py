@@ -79,17 +79,13 @@ def _socket(v6: bool) -> socket.socket:
 
 def _bound(host: str) -> socket.socket | None:
     """Return a socket for receiving at a free port of `host`; None if that fails."""
-    try:
+    with contextlib.suppress(OSError), contextlib.ExitStack() as failed:
         family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
-        made = socket.socket(family, socket.SOCK_DGRAM)
-    except OSError:
-        return None
-    try:
+        made = failed.enter_context(socket.socket(family, socket.SOCK_DGRAM))
         made.bind(address)
-    except OSError:
-        made.close()
-        return None
-    return made
+        failed.pop_all()
+        return made
+    return None
 
 
 def as_text(name: str, kind: str, values: dict[str, object]) -> str:
