@@ -72,7 +72,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
@@ -162,11 +162,6 @@ class EventLog:
             if listener not in self._failed:
                 self._failed.append(listener)
                 _log.exception("a listener failed on the event %s; the writer continues", event)
-
-    def extend(self, events: Iterable[Event]) -> None:
-        """Record several events in order."""
-        for event in events:
-            self.add(event)
 
     def __repr__(self) -> str:
         newest = f", the newest: {self._events[-1]}" if self._events else ""

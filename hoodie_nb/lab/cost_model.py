@@ -6,7 +6,7 @@
 *Files*: the keys of a batch are spread evenly over the file groups of the partitions that it
 touches, and copy-on-write reads and writes each of these file groups as a whole.
 
-*Requests*: those that a stream's checkpoint sends to a `CountedStorage`; a test compares them.
+*Requests*: those that a stream's checkpoint sends to its storage; a test counts and compares them.
 *CPU*: five coefficients, fitted to one half of the measured scaling laws; the other is predicted
 within a factor of 1.2 in the median and 1.5 at worst (`benchmarks/cost_model.py`).
 

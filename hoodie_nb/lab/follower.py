@@ -35,7 +35,7 @@ class Follower:
     ) -> None:
         if not 0 < hz <= 10:
             raise InvalidConfig(f"hz={hz}: give at most 10 redraws per second")
-        self.state, self.frames, self.cost = RunState(pipeline), 0, 0.0
+        self.state, self.cost = RunState(pipeline), 0.0
         self._log, self._draw, self._ended, self._hz = log, draw, ended, hz
         self._position = 0
         self._wake, self._closing, self._done = (threading.Event() for _ in range(3))
@@ -80,7 +80,6 @@ class Follower:
         if self.state.began_ms and not self.state.over:
             self.state.take((), now_ms=time.time_ns() // 1_000_000)
         self._draw(self.state)
-        self.frames += 1
 
     def _on_event(self, event: Event) -> None:
         if event.kind in ("job_stopped", "job_failed"):

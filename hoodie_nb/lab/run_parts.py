@@ -17,6 +17,11 @@ def as_number(value: object) -> float:
     return value if isinstance(value, int | float) else 0
 
 
+def number(event: Event, name: str) -> float:
+    """Return one of an event's values as a number, 0 if it has none."""
+    return as_number(event.values.get(name))
+
+
 @dataclass(slots=True)
 class Flow:
     """Rows over time, in steps of half a second."""
@@ -58,16 +63,16 @@ class OperatorState:
 
     def update(self, event: Event) -> None:
         """Count the rows since the task's last event."""
-        values, at_ms = event.values, event.at_ms
+        at_ms = event.at_ms
         if self.stale:
             self.tasks, self.reported_ms, self.stale = {}, {}, False
-        task, rows = int(as_number(values.get("task"))), as_number(values.get("rows"))
+        task, rows = int(number(event, "task")), number(event, "rows")
         before = self.tasks.get(task, 0.0)
         if task in self.ended or rows < before:  # a new attempt
             before = 0.0
             self.ended.discard(task)
             self.reported_ms.pop(task, None)
-        took = as_number(values.get("seconds")) + as_number(values.get("waiting_seconds"))
+        took = number(event, "seconds") + number(event, "waiting_seconds")
         began = self.reported_ms.get(task, at_ms - (1000 * took or STEP_MS))
         self.flow.add(rows - before, began, at_ms)
         self.tasks[task], self.reported_ms[task] = rows, at_ms
@@ -111,14 +116,13 @@ class BuffersState:
 
     def record_level(self, event: Event) -> None:
         """Record the fill level of a task's buffer."""
-        values = event.values
-        task, level = int(as_number(values.get("task"))), as_number(values.get("bytes"))
-        self.limit = max(self.limit, as_number(values.get("limit_bytes")))
+        task, level = int(number(event, "task")), number(event, "bytes")
+        self.limit = max(self.limit, number(event, "limit_bytes"))
         self._set(task, level, event.at_ms)
         for bucket in self.buckets.values():
             if bucket.written or not level:
                 bucket.bytes = 0.0
-        for partition, file_id, size in values.get("buckets") or ():
+        for partition, file_id, size in event.values.get("buckets") or ():
             self.bucket(partition, file_id).bytes = as_number(size)
 
     def _set(self, task: int, level: float, at_ms: int) -> None:
@@ -130,18 +134,17 @@ class BuffersState:
         """Record that a bucket was flushed."""
         bucket = self.bucket(**event.values)
         bucket.flushes, bucket.bytes = bucket.flushes + 1, 0.0
-        size = as_number(event.values.get("bytes"))
-        self.flushes.append((event.at_ms, bucket.file_id, size))
+        self.flushes.append((event.at_ms, bucket.file_id, number(event, "bytes")))
 
     def record_file(self, event: Event) -> None:
         """Record that a bucket's file is written."""
         bucket = self.bucket(**event.values)
-        bucket.bytes, bucket.written = 0.0, as_number(event.values.get("bytes"))
+        bucket.bytes, bucket.written = 0.0, number(event, "bytes")
 
     def record_end(self, event: Event) -> None:
         """Record that a writer has ended."""
-        self.peak = max(self.peak, as_number(event.values.get("peak_bytes")))
-        task = int(as_number(event.values.get("task")))
+        self.peak = max(self.peak, number(event, "peak_bytes"))
+        task = int(number(event, "task"))
         if self.levels.get(task):
             self._set(task, 0.0, event.at_ms)
 
@@ -163,12 +166,10 @@ class Span:
     @classmethod
     def of(cls, event: Event) -> Span:
         """Return the span that ends with an event."""
-        took, blocked = (
-            1000 * sum(as_number(event.values.get(name)) for name in names)
-            for names in (("seconds", "waiting_seconds"), ("blocked_seconds",))
-        )
+        took = 1000 * (number(event, "seconds") + number(event, "waiting_seconds"))
+        blocked = 1000 * number(event, "blocked_seconds")
         operator = str(event.values.get("operator", "BucketWriter"))
-        task = int(as_number(event.values.get("task")))
+        task = int(number(event, "task"))
         return cls(event.kind, operator, task, event.at_ms - took, event.at_ms, blocked)
 
 

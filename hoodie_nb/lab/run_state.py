@@ -33,6 +33,7 @@ from hoodie_nb.lab.run_parts import (
     Story,
     as_number,
     noted,
+    number,
 )
 
 _KEPT, _SPANS = 40, 300
@@ -140,7 +141,7 @@ class RunState:
     def _job_started(self, event: Event) -> None:
         self.status = "running"
         self.pipeline = self.pipeline or str(event.values.get("pipeline", ""))
-        self.tasks = int(as_number(event.values.get("tasks"))) or self.tasks
+        self.tasks = int(number(event, "tasks")) or self.tasks
 
     def _job_ended(self, event: Event) -> None:
         self.status = event.kind.removeprefix("job_")
@@ -164,7 +165,7 @@ class RunState:
     def _operator(self, event: Event) -> None:
         name = str(event.values.get("operator", "?"))
         self.operators.setdefault(name, OperatorState()).update(event)
-        self.tasks = max(self.tasks, int(as_number(event.values.get("task"))) + 1)
+        self.tasks = max(self.tasks, int(number(event, "task")) + 1)
         if name == "InstantGenerator":  # only `current` has one
             self.pipeline = self.pipeline or "current"
         if name == "BucketWriter" and event.kind == "operator_ran":
@@ -176,7 +177,7 @@ class RunState:
 
     def _looked_up(self, event: Event) -> None:
         self.index = str(event.values.get("index", self.index))
-        task = int(as_number(event.values.get("task")))
+        task = int(number(event, "task"))
         if self._new_lookup or not self.lookups or task in self.lookups[-1].tasks:
             self.lookups.append(Lookups())
             del self.lookups[:-_KEPT]
@@ -204,7 +205,7 @@ class RunState:
 
     def _batch(self, event: Event) -> None:
         states = {"batch_skipped": "skipped", "checkpoint_sealed": "sealed"}
-        batch = int(as_number(event.values.get("batch")))
+        batch = int(number(event, "batch"))
         self._begin(batch, states.get(event.kind, "running"))
         if event.kind == "checkpoint_sealed":
             self.backlog.seal(batch, event.at_ms)
@@ -230,15 +231,13 @@ class RunState:
             if not again:
                 self.committed += 1
                 self.trouble = None
-                self.rows += sum(
-                    int(as_number(instant.values.get(k))) for k in ("inserts", "updates")
-                )
+                self.rows += int(number(event, "inserts") + number(event, "updates"))
 
     def _columns(self, time17: str, event: Event) -> None:
         """Give the instant its checkpoints, and them their state."""
         state, mine = _STATES[event.kind], [c for c in self.checkpoints if c.instant == time17]
         free = [c for c in self.checkpoints if not c.instant and c.state in ("running", "sealed")]
-        joins = state == "prepared" and as_number(event.values.get("checkpoint")) >= len(mine)
+        joins = state == "prepared" and number(event, "checkpoint") >= len(mine)
         if not mine or joins:
             if not free and state in ("requested", "inflight", "prepared"):
                 free = [self._begin(self._counted)]

@@ -1,16 +1,10 @@
-"""A simulated object store: another storage with the delays of a slow connection.
+"""A simulated object store: another storage with the delays of a slow connection."""
 
-`CountedStorage` counts the requests that a store would receive instead.
-"""
-
-import io
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
+from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.storage import Storage
 
 
@@ -59,74 +53,20 @@ class SlowStorage:
         self.inner.publish(staged, target)
 
 
-class LinkedFile(io.BufferedIOBase):
+class LinkedFile(ChecksummedFile):
     """A file that is written over a link; the latency is paid once, at the end."""
 
     def __init__(self, file: BinaryIO, link: Link) -> None:
-        self._file, self._link = file, link
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
+        super().__init__(file)
+        self._link = link
 
     def write(self, data: Any) -> int:  # noqa: ANN401 -- any buffer
         """Wait as long as the bytes take."""
         time.sleep(memoryview(data).nbytes / self._link.bytes_per_s)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        """Flush the buffer."""
-        if not self._file.closed:
-            self._file.flush()
-
-    @property
-    def name(self) -> str:
-        """Return the local file's name."""
-        return self._file.name
-
-    def fileno(self) -> int:
-        """Return the file's descriptor."""
-        return self._file.fileno()
+        return super().write(data)
 
     def close(self) -> None:
         """Wait for the store's response, once."""
         if not self._file.closed:
             time.sleep(self._link.latency_s)
-            self._file.close()
         super().close()
-
-
-_REQUESTS = {  # of an object store; its folders are only part of the names
-    "fetch": "GET",
-    "entry": "HEAD",
-    "list_folder": "LIST",
-    "file_names": "LIST",
-    "put": "PUT",
-    "open_new": "PUT",
-    "publish": "COPY",
-    "remove": "DELETE",
-}
-
-
-class CountedStorage:
-    """Another storage; `requests` counts what an object store would be asked for, by kind.
-
-    Each file is one GET or PUT, even if only its name is fetched; a folder that is deleted with its
-    content is one DELETE, and one that is listed is one LIST (a store gives 1,000 names in each).
-    """
-
-    def __init__(self, inner: Storage) -> None:
-        self._inner, self._lock = inner, threading.Lock()
-        self.root, self.requests = inner.root, Counter[str]()
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method: Callable[..., Any] = getattr(self._inner, name)
-        if name not in _REQUESTS:
-            return method
-
-        def counted(path: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 -- like the method
-            with self._lock:
-                self.requests[_REQUESTS[name]] += 1
-            return method(path, *args, **options)
-
-        return counted

@@ -109,7 +109,8 @@ def test_listeners_receive_every_event_once() -> None:
     log.emit("before")
     log.listen(received.append)
     others = [Event("added", 1), Event("added", 2)]
-    log.extend(others)
+    for event in others:
+        log.add(event)
     threads = [threading.Thread(target=log.emit, args=("emitted",)) for _ in range(8)]
     for thread in threads:
         thread.start()

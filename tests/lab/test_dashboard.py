@@ -26,7 +26,8 @@ class EventsOnlyJob:
 
     def __init__(self, *events: object) -> None:
         self.events = EventLog()
-        self.events.extend(make_events(*events))
+        for event in make_events(*events):
+            self.events.add(event)
         self.stopped = threading.Event()
 
     def stop(self) -> None:

@@ -278,7 +278,8 @@ def test_a_running_job_is_compared_live():
     """A job that is still running is followed, next to a recording, until it ends."""
     job = Faulty()
     view = Compare(job, recorded())
-    job.events.extend(recorded())
+    for event in recorded():
+        job.events.add(event)
     job.events.emit("job_stopped", why="")
     assert not view.follower.alive and view.summary.count("4,000 rows") == 2
     view.close()
