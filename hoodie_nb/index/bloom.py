@@ -12,7 +12,7 @@ given name never changes, so neither can be stale.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -47,13 +47,11 @@ class _Recent(Generic[V]):
         self._kept: OrderedDict[str, V] = OrderedDict()
         self._capacity = capacity
 
-    def get(self, key: str) -> V | None:
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._kept.get(key)
-
-    def put(self, key: str, value: V) -> V:
-        self._kept[key] = value
+    def get(self, key: str, read: Callable[[], V]) -> V:
+        value = self._kept.get(key)
+        if value is None:
+            value = self._kept[key] = read()
+        self._kept.move_to_end(key)
         while len(self._kept) > self._capacity:
             self._kept.popitem(last=False)
         return value
@@ -132,18 +130,16 @@ class BloomIndex:
 
     def _file_index(self, piece: FileSlice) -> _FileIndex:
         storage = self._plan.storage
-        path = f"{storage.root}/{piece.path}"
-        known = _footers.get(path)
-        if known is None:
+
+        def read() -> _FileIndex:
             footer = read_footer(open_base_file(storage.fetch(piece.path, _FOOTER_BYTES)))
-            value = _FileIndex(footer.min_key, footer.max_key, footer.bloom(), footer.rows)
-            known = _footers.put(path, value)
-        return known
+            return _FileIndex(footer.min_key, footer.max_key, footer.bloom(), footer.rows)
+
+        return _footers.get(f"{storage.root}/{piece.path}", read)
 
     def _file_keys(self, piece: FileSlice) -> pa.Array:
-        known = self._keys.get(piece.path)
-        if known is None:
+        def read() -> pa.Array:
             self.counts.files_looked_up += 1
-            path = self._plan.storage.fetch(piece.path, piece.size_bytes)
-            known = self._keys.put(piece.path, read_keys(path))
-        return known
+            return read_keys(self._plan.storage.fetch(piece.path, piece.size_bytes))
+
+        return self._keys.get(piece.path, read)

@@ -8,32 +8,18 @@ import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order
 from hoodie_nb.runners.operators import assign, write
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
-
-
-class Job(Protocol):
-    """The part of its job that the process thread uses."""
-
-    coordinator: WriteCoordinator
-    events: EventLog
-    shape: Shape
-
-    @property
-    def intake(self) -> Intake:
-        """Return the intake for the current table."""
 
 
 @dataclass(slots=True)
@@ -63,8 +49,11 @@ class Source:
 class ProcessThread:
     """The writers of one checkpoint, fed piece by piece; they build on `records`."""
 
-    def __init__(self, job: Job, records: list[Prepared]) -> None:
-        self._job, self.records, self.intake = job, records, job.intake
+    def __init__(
+        self, coordinator: WriteCoordinator, intake: Intake, shape: Shape, records: list[Prepared]
+    ) -> None:
+        self._coordinator, self._shape = coordinator, shape
+        self.records, self.intake = records, intake
         self._pieces: queue.Queue[pa.Table | BaseException | None] = queue.Queue()
         self._taken = threading.Semaphore(0)
         self._result: Prepared | None = None
@@ -73,9 +62,9 @@ class ProcessThread:
         self._thread.start()
 
     def _run(self) -> None:
-        job = self._job
         try:
-            with job.coordinator.writing(job.intake, job.shape, None, self.records) as work:
+            steps = self._coordinator.writing(self.intake, self._shape, None, self.records)
+            with steps as work:
                 work.statuses = self._write(work.plan)
             self._result = work.result
         except BaseException as error:
@@ -84,7 +73,7 @@ class ProcessThread:
             self._taken.release()
 
     def _write(self, plan: WritePlan) -> list[WriteStatus]:
-        emit = self._job.events.emit
+        emit = self._coordinator.events.emit
         assigned = assign(plan, self._input(), 0, emit, recent=True)
         return list(write(plan, assigned, TaskAttempt(), emit))
 
@@ -96,7 +85,7 @@ class ProcessThread:
                 raise piece
             if piece is None:
                 return
-            yield keyed_in_order(piece, self._job.intake, arrived)
+            yield keyed_in_order(piece, self.intake, arrived)
             arrived += piece.num_rows
             self._taken.release()
 

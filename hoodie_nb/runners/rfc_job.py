@@ -117,7 +117,8 @@ class LocalJob:
                 else:
                     self.checkpointing.complete()
                 self.checkpointing.check_state(self._query_id, self.shape)
-                self._process = ProcessThread(self, self.checkpointing.open_records())
+                records = self.checkpointing.open_records()
+                self._process = ProcessThread(self.coordinator, self.intake, self.shape, records)
         while self._fed < end and self._process is not None:
             if self._process.intake != self.intake:
                 self.task_fails("another engine has changed the table's columns")
