@@ -28,10 +28,7 @@ class Admission:
     """The checks at the start of one query's checkpoints; `given` is the schema of its rows."""
 
     def __init__(
-        self,
-        coordinator: WriteCoordinator,
-        intake: Intake,
-        given: pa.Schema | None,
+        self, coordinator: WriteCoordinator, intake: Intake, given: pa.Schema | None
     ) -> None:
         self._coordinator, self.intake, self._events = coordinator, intake, coordinator.events
         self.table, self._sealed, self._given = coordinator.table, coordinator.sealed, given

@@ -275,8 +275,4 @@ def _forget() -> None:
     _tables.clear()
 
 
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork,
-    after_in_child=_forget,
-)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget)

@@ -80,10 +80,7 @@ class ProgressRecords:
     """The progress records of one table."""
 
     def __init__(
-        self,
-        storage: Storage,
-        rules: KeptRules | None = None,
-        archive: Archive | None = None,
+        self, storage: Storage, rules: KeptRules | None = None, archive: Archive | None = None
     ) -> None:
         self._storage, self._rules, self._archive = storage, rules or KeptRules(storage), archive
 

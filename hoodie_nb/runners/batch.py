@@ -61,12 +61,7 @@ def completed(table: TableHandle, instant: Instant | None) -> Commit | None:
 
 
 def write_arrow(
-    table: TableHandle,
-    data: object,
-    operation: str,
-    events: EventLog,
-    *,
-    quarantines: bool = False,
+    table: TableHandle, data: object, operation: str, events: EventLog, *, quarantines: bool = False
 ) -> Commit | None:
     """Write rows of a kind that `input` knows in this process; None if nothing was written."""
     intake = Intake(table.config, table.schema, operation, quarantines=quarantines)

@@ -22,10 +22,7 @@ def settled(table: TableHandle, events: EventLog) -> WriteCoordinator:
 
 
 def settle(
-    coordinator: WriteCoordinator,
-    *,
-    sealing: str | None = None,
-    last: Checkpoint | None = None,
+    coordinator: WriteCoordinator, *, sealing: str | None = None, last: Checkpoint | None = None
 ) -> None:
     """Settle a table before a write: recover it, and commit all prepared or sealed work.
 
