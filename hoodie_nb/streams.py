@@ -78,12 +78,8 @@ def write_stream(
     """
     from hoodie_nb.runners.job import Job
 
-    check_supported(pipeline=pipeline, index=index, operation=operation, commit_on=commit_on)
-    check_supported(placement=placement, on_bad_record=on_bad_record, quarantine=quarantine)
-    check_supported(output_mode=output_mode)
+    check_supported(pipeline=pipeline, index=index, quarantine=quarantine)
     _check_stream(stream, table)
-    _check_counts(write_tasks=(write_tasks, 1), max_restarts=(max_restarts, 0))
-    limit_s = None if checkpoint_timeout is None else seconds(checkpoint_timeout, "timeout")
     settings = StreamSettings(
         checkpoint=checkpoint_folder(checkpoint, table.path),
         operation=operation,
@@ -94,15 +90,13 @@ def write_stream(
         pipeline=pipeline,
         placement=placement,
         index=index or ("bloom+state" if commit_interval else PIPELINES[pipeline].index),
-        checkpoint_timeout_s=limit_s,
+        checkpoint_timeout_s=_timeout(checkpoint_timeout),
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
         on_bad_record=on_bad_record,
     )
     handle = _stream_handle(table, batch_size, task_max_size, options)
-    settings = _kept_global(settings, handle.config)
-    _refuse_mixtures(settings, str(stream.sparkSession.sparkContext.master))
-    return Job(stream, handle, settings)
+    return Job(stream, handle, _checked(settings, handle.config, stream))
 
 
 def _stream_handle(
@@ -137,6 +131,16 @@ def _check_stream(stream: DataFrame, table: Table) -> None:
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
         raise InvalidConfig("the DataFrame is not a stream: use table.upsert for batches")
+
+
+def _checked(settings: StreamSettings, config: TableConfig, stream: DataFrame) -> StreamSettings:
+    """Return the settings for a table, or raise InvalidConfig for one that is not possible."""
+    for name in ("operation", "commit_on", "placement", "on_bad_record", "output_mode"):
+        check_supported(**{name: getattr(settings, name)})
+    _check_counts(write_tasks=(settings.write_tasks, 1), max_restarts=(settings.max_restarts, 0))
+    settings = _kept_global(settings, config)
+    _refuse_mixtures(settings, str(stream.sparkSession.sparkContext.master))
+    return settings
 
 
 def _check_counts(**given: tuple[object, int]) -> None:
@@ -197,6 +201,10 @@ def _refuse_mixtures(settings: StreamSettings, master: str) -> None:
     inserts = settings.operation == "insert" or settings.commit_on == "write"
     if inserts and settings.interval is not None:
         raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
+
+
+def _timeout(value: float | str | None) -> float | None:
+    return None if value is None else seconds(value, "timeout")
 
 
 def _interval(value: int | str | None) -> Interval | None:
