@@ -42,7 +42,7 @@ def instant_facts(table: TableHandle, instant: Instant) -> InstantFacts:
         return InstantFacts(*known)
     metadata = table.commit_metadata(instant)
     rows, size = metadata.total("numWrites"), metadata.total("totalWriteBytes")
-    return InstantFacts(*known, metadata.operation.lower(), len(metadata.paths), rows, size)
+    return InstantFacts(*known, metadata.operation.lower(), len(metadata.files), rows, size)
 
 
 def group_facts(table: TableHandle, as_of: str | None) -> list[GroupFacts]:

@@ -46,7 +46,7 @@ class Commit:
             updates=metadata.total("numUpdateWrites"),
             deletes=metadata.total("numDeletes"),
             bytes_written=metadata.total("totalWriteBytes"),
-            files=len(metadata.paths),
+            files=len(metadata.files),
             quarantined=int(metadata.extra.get(COUNT_KEY, 0)),
         )
 

@@ -35,10 +35,9 @@ from hoodie_nb.table.base_file import (
     stored_schema,
 )
 from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.file_groups import FileSlice, Group
 from hoodie_nb.table.fsck import index_objection
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.lost import Group
 from hoodie_nb.table.schema import COMMIT_TIME, RECORD_KEY
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.intake import Intake

@@ -14,6 +14,7 @@ from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.restore_plan import RestorePlan, files_of, plan_restore
 from hoodie_nb.table.savepoints import commit_as_of
+from hoodie_nb.table.storage import size_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,5 +89,4 @@ def refuse_unsettled(coordinator: WriteCoordinator) -> None:
 def _shown(table: TableHandle, plan: RestorePlan) -> Restored:
     commits = tuple(Commit.of(table, instant) for instant in plan.undone)
     files = sorted(path for paths in files_of(table, plan.times).values() for path in paths)
-    found = filter(None, map(table.storage.entry, files))
-    return Restored(plan.to, commits, tuple(files), sum(entry.size_bytes for entry in found))
+    return Restored(plan.to, commits, tuple(files), size_of(table.storage, files))

@@ -22,6 +22,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.restore_plan import files_of, plan_restore
 from hoodie_nb.table.rollback import planned_rollbacks, undo
 from hoodie_nb.table.savepoints import commit_as_of, saved
+from hoodie_nb.table.storage import size_of
 from hoodie_nb.table.timeline import Instant
 
 
@@ -73,9 +74,7 @@ def _plan(table: TableHandle, wanted: Instant) -> RolledBack:
     with table.timeline.listed_once():
         _refuse(table, wanted)
         files = sorted(files_of(table, [wanted.requested_time])[wanted.requested_time])
-        found = filter(None, map(table.storage.entry, files))
-        size_bytes = sum(entry.size_bytes for entry in found)
-        return RolledBack(Commit.of(table, wanted), tuple(files), size_bytes)
+        return RolledBack(Commit.of(table, wanted), tuple(files), size_of(table.storage, files))
 
 
 def _undone(

@@ -22,27 +22,21 @@ Other files (see `orphans`) are never deleted: the timeline must not begin after
 *Source:* TimelineArchiverV1, ArchivalUtils.getMinAndMaxInstantsToKeep, HUDI-7207.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.clean_plan import COMMITS_POLICY, Retention, earliest_to_retain
-from hoodie_nb.table.file_groups import BaseFileName, Commits
+from hoodie_nb.table.file_groups import BaseFileName, Commits, Group, base_files_at
+from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import traces
 from hoodie_nb.table.orphans import elsewhere, why_not_ours
 from hoodie_nb.table.storage import Entry, joined
-from hoodie_nb.table.timeline import COMMITS, Instant, Listing, State
+from hoodie_nb.table.timeline import COMMITS, Instant, Listing
 from hoodie_nb.table.walk import walk_folders
 
-if TYPE_CHECKING:
-    from hoodie_nb.table.handle import TableHandle
-
 _HARMLESS = ("clean", "indexing")  # unfinished ones: they have no rows
-Group = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +93,10 @@ def _listed(listing: Listing, least: int, most: int, prepared: Collection[str]) 
     """Return what to archive by the timeline alone."""
     if any(i.action == "restore" for i in listing.pending):
         return ArchivePlan()
-    saved = {i.requested_time for i in listing.instants if i.action == "savepoint"}
     times = [i.requested_time for i in listing.pending if i.action not in _HARMLESS]
     open_since = min([*times, *prepared], default=None)
     commits = list(listing.commits)
-    chosen = _before(commits, min(saved, default=None))
+    chosen = _before(commits, min(listing.saved, default=None))
     if open_since is not None:
         before = _before(commits, open_since)
         chosen = _before(chosen, before[-1].requested_time if before else open_since)
@@ -124,7 +117,7 @@ def _surplus(
     listing: Listing, action: str, least: int, most: int, until: str | None
 ) -> list[Instant]:
     """Return the oldest completed instants of an action, if there are too many, before a time."""
-    found = [i for i in listing.instants if i.action == action and i.state is State.COMPLETED]
+    found = listing.completed(action)
     return _before(found[: len(found) - least], until) if len(found) > most else []
 
 
@@ -187,31 +180,18 @@ class _Seen:
         return [i for i in self.plan.instants if i.action in COMMITS]
 
     def _replaced(self) -> Iterator[tuple[str, str]]:
-        gone = {*self.table.file_groups().replaced}
+        gone = self.table.file_groups().replaced
         for instant in self._archived():
             commit = self.table.commit_metadata(instant, keep=False)
-            self._refuse_lost(instant, commit.paths, gone)
-            for folder, file_ids in commit.replaced.items():
-                there = [file_id for file_id in file_ids if (folder, file_id) in self.counted]
-                if there:
-                    yield (
-                        instant.requested_time,
-                        f"{instant} replaced file group {joined(folder, there[0])}, whose files "
-                        "are not cleaned yet",
+            for path, group, name in base_files_at(commit.files):
+                if group not in gone and max(self.counted.get(group, [""])) < name.instant_time:
+                    raise InvalidTable(
+                        f"{self.table.storage.root}/{path}, written by {instant}, is missing: "
+                        "`fsck` says what to do"
                     )
-
-    def _refuse_lost(self, instant: Instant, paths: Sequence[str], gone: Collection[Group]) -> None:
-        for path in paths:
-            folder, _, file_name = path.rpartition("/")
-            name = BaseFileName.parse(file_name)
-            group = (folder, "" if name is None else name.file_id)
-            if name is None or group in gone:
-                continue
-            if max(self.counted.get(group, [""])) < name.instant_time:
-                raise InvalidTable(
-                    f"{self.table.storage.root}/{path}, written by {instant}, is missing: `fsck` "
-                    "says what to do"
-                )
+            for group in self.counted.keys() & {*commit.replaced_groups}:
+                what = f"replaced file group {joined(*group)}, whose files are not cleaned yet"
+                yield instant.requested_time, f"{instant} {what}"
 
     def _ambiguous(self) -> Iterator[tuple[str, str]]:
         archived = {i.requested_time for i in self._archived()}
@@ -223,7 +203,7 @@ class _Seen:
         """Yield the newest commit before the first file that is not this table's."""
         if self.foreign:
             time17, what = min(self.foreign)
-            saved = {i.requested_time for i in self.listing.instants if i.action == "savepoint"}
+            saved = self.listing.saved
             before = (t for t in self.listing.commit_times if t < time17 and t not in saved)
             yield (
                 max(before, default=""),

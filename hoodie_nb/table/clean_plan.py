@@ -22,14 +22,14 @@ looks at the changed file groups. The first plan of a table that was never clean
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hoodie_nb.config import CLEAN_POLICIES, WriteOptions
-from hoodie_nb.table.file_groups import BaseFileName, Commits, table_folders
-from hoodie_nb.table.storage import joined
-from hoodie_nb.table.timeline import Instant, Listing, State
+from hoodie_nb.table.file_groups import BaseFileName, Commits, Group, base_files_at, table_folders
+from hoodie_nb.table.storage import joined, size_of
+from hoodie_nb.table.timeline import Instant, Listing
 
 if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 COMMITS_POLICY, HOURS_POLICY, VERSIONS_POLICY = CLEAN_POLICIES
 _HOUR_MS = 3_600_000
 _NEVER = "9"  # later than any instant
-Group = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +101,7 @@ def plan_clean(table: TableHandle, retention: Retention, mark: Mark | None = Non
     Nothing is deleted while too few commits have completed, or a restore is pending.
     """
     listing = table.timeline.listing
-    savepoints = frozenset(i.requested_time for i in listing.instants if i.action == "savepoint")
-    earliest = earliest_to_retain(table, listing, retention)
+    savepoints, earliest = listing.saved, earliest_to_retain(table, listing, retention)
     newest = listing.commit_times[-1] if listing.commit_times else ""
     until = earliest.requested_time if earliest else _NEVER if retention.versions else ""
     upto = newest if retention.versions else until
@@ -122,10 +120,8 @@ def plan_clean(table: TableHandle, retention: Retention, mark: Mark | None = Non
         gone = [name for names in _groups(folder, names, replaced, rule) for name in names]
         if gone:
             files[folder] = sorted(gone)
-    plan = CleanPlan(retention.policy, earliest, newest, new_mark, files)
-    found = filter(None, map(table.storage.entry, plan.paths))
-    size = sum(entry.size_bytes for entry in found)
-    return CleanPlan(retention.policy, earliest, newest, new_mark, files, size)
+    plan = replace(plan, files=files)
+    return replace(plan, size_bytes=size_of(table.storage, plan.paths))
 
 
 def earliest_to_retain(
@@ -202,11 +198,9 @@ def _changed(table: TableHandle, since: str, until: str) -> dict[str, set[str]]:
     for instant in table.timeline.listing.commits:
         if since <= instant.requested_time < until:
             commit = table.commit_metadata(instant, keep=False)  # old ones
-            for path in commit.paths:
-                folder, _, file_name = path.rpartition("/")
-                found.setdefault(folder, set()).add(file_name.partition("_")[0])
-            for folder, file_ids in commit.replaced.items():
-                found.setdefault(folder, set()).update(file_ids)
+            written = (group for _, group, _ in base_files_at(commit.files))
+            for folder, file_id in (*written, *commit.replaced_groups):
+                found.setdefault(folder, set()).add(file_id)
     return found
 
 
@@ -214,10 +208,9 @@ def _replaced(table: TableHandle) -> dict[Group, str]:
     """Return when each file group was replaced, by the replacecommits on the timeline."""
     found: dict[Group, str] = {}
     for instant in table.timeline.listing.commits:
-        if instant.action == "replacecommit" and instant.state is State.COMPLETED:
-            for folder, file_ids in table.commit_metadata(instant).replaced.items():
-                for file_id in file_ids:
-                    found.setdefault((folder, file_id), instant.requested_time)
+        if instant.action == "replacecommit":
+            for group in table.commit_metadata(instant).replaced_groups:
+                found.setdefault(group, instant.requested_time)
     return found
 
 

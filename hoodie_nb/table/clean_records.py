@@ -11,25 +11,21 @@ one: some of its files may be gone.
 *Source:* HoodieCleanerPlan, HoodieCleanMetadata, CleanActionExecutor.
 """
 
-from __future__ import annotations
-
 import bisect
 import contextlib
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.clean_plan import CleanPlan, Mark
 from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups
+from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.partitions import load_file_groups
 from hoodie_nb.table.storage import META, Storage, java_path, joined
 from hoodie_nb.table.timeline import Instant, State
-
-if TYPE_CHECKING:
-    from hoodie_nb.table.handle import TableHandle
 
 _PLAN, _RESULT = load_schema("HoodieCleanerPlan"), load_schema("HoodieCleanMetadata")
 _SAVEPOINTS = "savepointed_timestamps"
@@ -144,10 +140,8 @@ def _savepoints(raw: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(filter(None, text.split(",")))
 
 
-def _cleans(table: TableHandle, state: State) -> list[Instant]:
-    found = table.timeline.listing.instants
-    cleans = [i for i in found if i.action == "clean"]
-    return [i for i in cleans if (i.state is State.COMPLETED) == (state is State.COMPLETED)]
+def _completed(table: TableHandle) -> list[Instant]:
+    return table.timeline.listing.completed("clean")
 
 
 def cleans(table: TableHandle) -> list[str]:
@@ -177,7 +171,7 @@ def last_mark(table: TableHandle) -> Mark | None:
     """Return how far the newest completed clean has looked; None if a plan must look everywhere."""
     result: Mapping[str, Any] = {}
     with contextlib.suppress(InvalidTable):  # then it must
-        result = next((_result(table, i) for i in reversed(_cleans(table, State.COMPLETED))), {})
+        result = next((_result(table, i) for i in reversed(_completed(table))), {})
     upto = str(result.get("earliestCommitToRetain") or "")
     if upto and upto >= table.timeline.start(table.timeline.listing):
         return Mark(0, upto, _savepoints(result))
@@ -197,8 +191,7 @@ def refuse_cleaned(
     listing = table.timeline.listing
     if time17 >= max(listing.commit_times, default=""):
         return
-    saved = any((i.action, i.requested_time) == ("savepoint", time17) for i in listing.instants)
-    archived = table.timeline.archived()
+    archived, saved = table.timeline.archived(), time17 in listing.saved
     if archived and not saved and time17 < earliest_time(table) and _was_cleaned(table):
         raise InvalidConfig(
             f"it is not known whether all files of {table.storage.root} as of {time17} are still "
@@ -234,16 +227,16 @@ def _is_gone(now: FileGroups, folder: str, file_id: str) -> bool:
 
 def _was_cleaned(table: TableHandle) -> bool:
     """Whether there is, or was archived, a clean; also if it is not known."""
-    return any(_cleans(table, State.COMPLETED)) or table.timeline.archive.cleaned()
+    return any(_completed(table)) or table.timeline.archive.cleaned()
 
 
 def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
     """Yield partition path and name of what cleans have deleted since, or may be deleting."""
-    for instant in _cleans(table, State.REQUESTED):
+    for instant in (i for i in table.timeline.listing.pending if i.action == "clean"):
         plan = read_plan(table, instant)
         for folder, names in plan.files.items() if plan else ():
             yield from ((folder, name) for name in names)
-    for instant in reversed(_cleans(table, State.COMPLETED)):
+    for instant in reversed(_completed(table)):
         if instant.requested_time > after:
             for folder, paths in _result(table, instant)["deleted"].items():
                 yield from ((folder, PurePosixPath(path).name) for path in sorted(paths))
@@ -265,7 +258,7 @@ def earliest_time(table: TableHandle) -> str:
     """Return the first commit whose files all cleans have kept; empty without commits."""
     listing = table.timeline.listing
     times, first = listing.commit_times or ("",), table.timeline.start(listing)
-    for instant in _cleans(table, State.COMPLETED):
+    for instant in _completed(table):
         kept = str(_result(table, instant).get("earliestCommitToRetain") or "")
         before = max(0, bisect.bisect_left(times, kept) - 1) if kept else -1
         first = max(first, times[before])

@@ -158,9 +158,14 @@ class CommitMetadata:
         return sum(int(s.get(name) or 0) for stats in self.stats.values() for s in stats)
 
     @property
-    def paths(self) -> list[str]:
-        """Return the base files that this commit names, relative to the table's root."""
-        return [stat["path"] for stats in self.stats.values() for stat in stats]
+    def files(self) -> dict[str, Mapping[str, Any]]:
+        """Return what is said of each base file, by its path from the table's root."""
+        return {stat["path"]: stat for stats in self.stats.values() for stat in stats}
+
+    @property
+    def replaced_groups(self) -> list[tuple[str, str]]:
+        """Return the file groups that were removed, by partition path and file id."""
+        return [(folder, file_id) for folder, ids in self.replaced.items() for file_id in ids]
 
 
 def _decoded(content: bytes) -> Any:  # noqa: ANN401 -- JSON or a record of Avro

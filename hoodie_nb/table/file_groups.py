@@ -33,7 +33,8 @@ from hoodie_nb.table.walk import Choice, walk_folders
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 METADATA_NAMES = frozenset(PARTITION_METADATA + kind for kind in ("", ".parquet", ".orc"))
-Groups = frozenset[tuple[str, str]]  # partition path and file id
+Group = tuple[str, str]  # partition path and file id
+Groups = frozenset[Group]
 _NAME = re.compile(r"([^_/\ud800-\udfff]+)_([^_/\ud800-\udfff]+)_(\d{14}|\d{17})\.parquet")
 
 
@@ -53,6 +54,15 @@ class BaseFileName:
         """Return the parts of `name`; None if it is not the name of a base file."""
         match = _NAME.fullmatch(name)
         return None if match is None else cls(match[1], match[2], match[3])
+
+
+def base_files_at(paths: Iterable[str]) -> Iterator[tuple[str, Group, BaseFileName]]:
+    """Yield those of the paths that are base files, with file group and parts of the name."""
+    for path in paths:
+        folder, _, file_name = path.rpartition("/")
+        name = BaseFileName.parse(file_name)
+        if name is not None:
+            yield path, (folder, name.file_id), name
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +182,11 @@ class Folder:
     entries: Sequence[Entry]
     marked: bool
     is_partition: bool
+
+    def base_files(self) -> Iterator[tuple[str, BaseFileName]]:
+        """Yield the path of each base file, with the parts of its name."""
+        paths = (joined(self.path, entry.name) for entry in self.entries if not entry.is_folder)
+        yield from ((path, name) for path, _, name in base_files_at(paths))
 
 
 def table_folders(

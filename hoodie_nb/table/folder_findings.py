@@ -6,6 +6,7 @@ its commit decide which (see `lost`).
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import (
@@ -24,13 +25,17 @@ from hoodie_nb.table.walk import other_table
 InCommit = tuple[int | None, int | None]  # the bytes and rows of a file in its commit
 
 
+def in_commit(stat: Mapping[str, Any]) -> InCommit:
+    """Return the size of a file as its commit says it."""
+    return stat.get("fileSizeInBytes"), stat.get("numWrites")
+
+
 def named_files(table: TableHandle) -> dict[str, InCommit]:
     """Return the base files that the commits of the active timeline name."""
     return {
-        stat["path"]: (stat.get("fileSizeInBytes"), stat.get("numWrites"))
+        path: in_commit(stat)
         for instant in table.timeline.completed_commits()
-        for stats in table.commit_metadata(instant).stats.values()
-        for stat in stats
+        for path, stat in table.commit_metadata(instant).files.items()
     }
 
 
@@ -69,8 +74,7 @@ def folder_findings(table: TableHandle, named: Collection[str]) -> Iterator[Find
 
 def _older_times(folder: Folder, known: Commits) -> set[str]:
     """Return the instants of the base files that are older than the timeline."""
-    names = filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries))
-    times = {name.instant_time for name in names} - known.completed
+    times = {name.instant_time for _, name in folder.base_files()} - known.completed
     return {time17 for time17 in times if known.archived(time17)}
 
 
@@ -146,7 +150,7 @@ def _cure(
     if done is not None:
         commit = table.commit_metadata(done)
         group = f"{path.removesuffix(str(name))}{name.file_id}_"
-        if commit.verified or any(held.startswith(group) for held in commit.paths):
+        if commit.verified or any(held.startswith(group) for held in commit.files):
             return "a failed write left this file: delete it, readers may show it", "orphan-file"
         where = table.timeline.path(done)
         return (

@@ -27,19 +27,19 @@ from hoodie_nb.table.base_file import (
     verify_pages,
 )
 from hoodie_nb.table.clean_records import cleaned_files, cleans, read_plan
-from hoodie_nb.table.file_groups import BaseFileName
+from hoodie_nb.table.file_groups import Group, base_files_at
 from hoodie_nb.table.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
 from hoodie_nb.table.folder_findings import InCommit, folder_findings, named_files
 from hoodie_nb.table.foreign import is_overwrite
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.key_range import KeyRange
-from hoodie_nb.table.lost import ACCEPT, Group, vanished
+from hoodie_nb.table.lost import ACCEPT, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.record_findings import record_findings
 from hoodie_nb.table.restore_plan import read_plan as read_restore
 from hoodie_nb.table.rollback import undone_by_hand, was_rolled_back
 from hoodie_nb.table.row_findings import row_finding
-from hoodie_nb.table.storage import META, SCRATCH, STAGED
+from hoodie_nb.table.storage import META, SCRATCH, STAGED, Entry
 from hoodie_nb.table.timeline import COMMITS, Instant, State, steadily
 
 _ATTEMPTS = 3
@@ -124,10 +124,9 @@ def _files(table: TableHandle) -> Iterator[Finding]:
     """Compare the partitions with the commits of the active timeline."""
     named, commits = named_files(table), table.timeline.completed_commits()
     replaced = {
-        (partition, file_id): instant.requested_time
+        group: instant.requested_time
         for instant in commits
-        for partition, file_ids in table.commit_metadata(instant).replaced.items()
-        for file_id in file_ids
+        for group in table.commit_metadata(instant).replaced_groups
     }
     yield from folder_findings(table, set(named))
     pieces = [*table.file_groups()]
@@ -135,10 +134,23 @@ def _files(table: TableHandle) -> Iterator[Finding]:
     slices = {(piece.partition_path, piece.file_id): piece.instant_time for piece in pieces}
     newest = dict.fromkeys(replaced, "9") | slices  # replaced files may have been cleaned
     facts = {**archived_files(table), **named}
-    for path in sorted(facts):
-        yield from _one_file(table, path, facts[path], latest, newest)
-        if table.storage.entry(path):
-            yield from _revived(path, replaced)
+    for path, group, name in base_files_at(sorted(facts)):
+        entry = table.storage.entry(path)
+        if entry is None:
+            if newest.get(group, "") <= name.instant_time:
+                what = f"{path} is missing: readers show an older slice or no rows"
+                yield Finding(what, f"restore it from a backup, or {ACCEPT}", "lost-base-file")
+            continue
+        damage = _damage(table, path, entry, facts[path], latest=path in latest)
+        if damage is not None:
+            yield Finding(damage, RESTORE, "damaged-base-file")
+        if group in replaced and name.instant_time > replaced[group]:
+            yield Finding(
+                f"{path} was written after replacecommit {replaced[group]} replaced its file "
+                "group: no reader shows its rows",
+                "write its rows again from the source, or read it and upsert them; then delete it",
+                "replaced-file-group",
+            )
     yield from _older(table, slices, replaced)
 
 
@@ -148,12 +160,10 @@ def _older(
     """Find older files that no clean has deleted: reads as of their time would lack rows."""
     groups: dict[Group, dict[str, tuple[str, str, object]]] = {}
     for commit in table.timeline.completed_commits():
-        for stat in (s for each in table.commit_metadata(commit).stats.values() for s in each):
-            folder, _, file_name = stat["path"].rpartition("/")
-            name = BaseFileName.parse(file_name)
-            if name is not None:
-                known = (name.instant_time, stat["path"], stat.get("prevCommit"))
-                groups.setdefault((folder, name.file_id), {})[name.instant_time] = known
+        written = table.commit_metadata(commit).files
+        for path, group, name in base_files_at(written):
+            known = (name.instant_time, path, written[path].get("prevCommit"))
+            groups.setdefault(group, {})[name.instant_time] = known
     with suppress(InvalidTable):  # a plan cannot be read: it is a finding of its own
         cleaned, earliest = cleaned_files(table)
         for group, files in groups.items():
@@ -182,46 +192,20 @@ def _used(
             yield time17, path, end
 
 
-def _revived(path: str, replaced: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
-    folder, _, file_name = path.rpartition("/")
-    name = BaseFileName.parse(file_name)
-    since = None if name is None else replaced.get((folder, name.file_id))
-    if name is not None and since is not None and name.instant_time > since:
-        yield Finding(
-            f"{path} was written after replacecommit {since} replaced its file group: no reader "
-            "shows its rows",
-            "write its rows again from the source, or read it and upsert them; then delete it",
-            "replaced-file-group",
-        )
-
-
-def _one_file(
-    table: TableHandle,
-    path: str,
-    named: InCommit,
-    latest: set[str],
-    newest: dict[tuple[str, str], str],
-) -> Iterator[Finding]:
-    (size, rows) = named
-    folder, _, file_name = path.rpartition("/")
-    name = BaseFileName.parse(file_name)
-    entry = table.storage.entry(path)
-    if entry is None:
-        if name is not None and newest.get((folder, name.file_id), "") <= name.instant_time:
-            what = f"{path} is missing: readers show an older slice or no rows"
-            yield Finding(what, f"restore it from a backup, or {ACCEPT}", "lost-base-file")
-        return
+def _damage(
+    table: TableHandle, path: str, entry: Entry, known: InCommit, *, latest: bool
+) -> str | None:
+    """Return how a file differs from its commit; one that cannot be read is found with its keys."""
+    size, rows = known
     if size is not None and entry.size_bytes != size:
-        what = f"{path} has {entry.size_bytes} bytes, but its commit says {size}"
-        yield Finding(what, RESTORE, "damaged-base-file")
-    elif path in latest:
-        try:
+        return f"{path} has {entry.size_bytes} bytes, but its commit says {size}"
+    stored = rows
+    if latest:
+        with suppress(HoodieError):
             stored = open_base_file(table.storage.fetch(path)).metadata.num_rows
-        except HoodieError:
-            return  # reported with its keys
-        if rows is not None and stored != rows:
-            what = f"{path} has {stored} rows, but its commit says {rows}"
-            yield Finding(what, RESTORE, "damaged-base-file")
+    if rows is not None and stored != rows:
+        return f"{path} has {stored} rows, but its commit says {rows}"
+    return None
 
 
 def _keys(table: TableHandle) -> Iterator[Finding]:

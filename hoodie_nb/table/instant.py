@@ -173,8 +173,18 @@ class Listing:
         """Return the instants, oldest first."""
         return list(self.latest.values())
 
+    def completed(self, action: str) -> list[Instant]:
+        """Return the completed instants of an action, oldest first."""
+        found = self.latest.values()
+        return [i for i in found if i.action == action and i.state is State.COMPLETED]
+
+    @property
+    def saved(self) -> frozenset[str]:
+        """Return the times of the savepoints, in any state."""
+        return frozenset(i.requested_time for i in self.latest.values() if i.action == "savepoint")
+
     @property
     def unsaved(self) -> Instant | None:
         """Return the oldest commit that has no savepoint."""
-        saved = {i.requested_time for i in self.latest.values() if i.action == "savepoint"}
+        saved = self.saved
         return next((i for i in self.commits if i.requested_time not in saved), None)

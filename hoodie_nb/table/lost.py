@@ -36,7 +36,13 @@ from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.commits import CommitMetadata
-from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups, table_folders
+from hoodie_nb.table.file_groups import (
+    BaseFileName,
+    Commits,
+    FileGroups,
+    base_files_at,
+    table_folders,
+)
 from hoodie_nb.table.publish import marked_files
 from hoodie_nb.table.storage import OURS, joined, read_bytes
 from hoodie_nb.table.timeline import COMMITS, Instant
@@ -44,7 +50,6 @@ from hoodie_nb.table.timeline import COMMITS, Instant
 if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
 
-Group = tuple[str, str]
 _TABLES = 16
 _RECORDS = tuple(f"{OURS}/{name}" for name in ("progress", "prepared", "index"))
 ACCEPT = (
@@ -63,14 +68,10 @@ class Written:
     def add(self, instant_time: str, paths: Iterable[str]) -> None:
         """Add the base files of a commit."""
         self.commits.add(instant_time)
-        for path in paths:
-            folder, _, file_name = path.rpartition("/")
-            name = BaseFileName.parse(file_name)
-            if name is not None:
-                newest = self.files.setdefault(folder, {})
-                known = newest.get(name.file_id)
-                if known is None or known.instant_time < name.instant_time:
-                    newest[name.file_id] = name
+        for _, (folder, file_id), name in base_files_at(paths):
+            newest = self.files.setdefault(folder, {})
+            if file_id not in newest or newest[file_id].instant_time < name.instant_time:
+                newest[file_id] = name
 
     def missing(self, groups: FileGroups, where: str | None) -> list[tuple[str, BaseFileName]]:
         """Return folder and name of each file, `where` or anywhere, that is not its group's slice.
@@ -107,7 +108,7 @@ def lost_files(
     for written in (_written.setdefault(root, Written()), Written()):
         for instant in listed:
             if instant.requested_time not in written.commits:
-                written.add(instant.requested_time, read(instant).paths)
+                written.add(instant.requested_time, read(instant).files)
         with _writing:
             _written[root] = written
             _written.move_to_end(root)
@@ -212,7 +213,7 @@ def _in_commits(table: TableHandle, times: Collection[str]) -> Iterator[tuple[st
     for newer in table.timeline.completed_commits():
         if newer.requested_time > oldest:
             commit = table.commit_metadata(newer)
-            built_on = {s.get("prevCommit") for stats in commit.stats.values() for s in stats}
+            built_on = {stat.get("prevCommit") for stat in commit.files.values()}
             for time17 in (t for t in times if t < newer.requested_time):
                 if time17 in built_on:
                     yield time17, f"commit {newer.requested_time} builds on it"
@@ -235,7 +236,6 @@ def _in_records(table: TableHandle, times: Collection[str]) -> Iterator[tuple[st
 def _in_partitions(table: TableHandle, time17: str) -> Iterator[str]:
     marked = {*marked_files(table.storage, time17)}
     for folder in table_folders(table.storage, Commits.of(table.timeline)):
-        for entry in folder.entries:
-            name, path = BaseFileName.parse(entry.name), joined(folder.path, entry.name)
-            if name is not None and name.instant_time == time17 and path not in marked:
+        for path, name in folder.base_files():
+            if name.instant_time == time17 and path not in marked:
                 yield f"its base file {path} no longer has a marker"

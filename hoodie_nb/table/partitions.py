@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.commits import CLUSTER, CommitMetadata
 from hoodie_nb.table.file_groups import (
-    BaseFileName,
     Commits,
     FileGroups,
     FileSlice,
     Folder,
+    Group,
     Groups,
     base_files,
     table_folders,
@@ -26,7 +26,7 @@ from hoodie_nb.table.file_groups import (
 from hoodie_nb.table.keys import ignores_case
 from hoodie_nb.table.on_demand import OnDemand
 from hoodie_nb.table.split import refuse_split_timeline
-from hoodie_nb.table.storage import Storage, is_remote, joined
+from hoodie_nb.table.storage import Storage, is_remote
 from hoodie_nb.table.timeline import Instant, Timeline
 from hoodie_nb.table.walk import Choice
 
@@ -143,7 +143,7 @@ class Partitions:
         where = timeline.path(done) if done else ""
         paths: Collection[str] = ()
         if done is not None:
-            paths = CommitMetadata.parse(timeline.read(done), f"{storage.root}/{where}").paths
+            paths = CommitMetadata.parse(timeline.read(done), f"{storage.root}/{where}").files
         named = [piece for piece in pieces if piece.path in paths]
         if len(named) == 1:
             return named[0]
@@ -173,9 +173,9 @@ def load_file_groups(
 
 def _strays(folder: Folder, commits: Commits) -> Iterator[tuple[str, str]]:
     known = commits.completed | commits.pending
-    for name in filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries)):
+    for path, name in folder.base_files():
         if name.instant_time > commits.start and name.instant_time not in known:
-            yield joined(folder.path, str(name)), name.instant_time
+            yield path, name.instant_time
 
 
 def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, list[FileSlice]]:
@@ -197,10 +197,10 @@ def _replaced(
     timeline: Timeline, commits: Iterable[Instant], visible: Collection[str]
 ) -> tuple[Groups, Groups]:
     """Return the file groups that visible commits replaced, and those that they only moved."""
-    found = dict[tuple[str, str], bool]()
+    found = dict[Group, bool]()
     for done in commits:
         if done.action == "replacecommit" and done.requested_time in visible:
             commit = CommitMetadata.parse(timeline.read(done), timeline.path(done))
             moves = commit.operation.lower() == CLUSTER
-            found |= {(p, file_id): moves for p, ids in commit.replaced.items() for file_id in ids}
+            found |= dict.fromkeys(commit.replaced_groups, moves)
     return frozenset(found), frozenset(group for group, moves in found.items() if moves)

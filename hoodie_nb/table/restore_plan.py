@@ -7,25 +7,21 @@ no longer on the timeline, so the plans are all that is known about them.
 *Source:* HoodieRestorePlan, HoodieRestoreMetadata, RestorePlanActionExecutor.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema
-from hoodie_nb.table.file_groups import BaseFileName, Commits, table_folders
+from hoodie_nb.table.file_groups import Commits, table_folders
+from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import lost_files
 from hoodie_nb.table.read import slices_as_of
 from hoodie_nb.table.rollback import undone_by_hand
 from hoodie_nb.table.savepoints import archived_later, refuse_archived, saved
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State
-
-if TYPE_CHECKING:
-    from hoodie_nb.table.handle import TableHandle
 
 _PLAN, _RESULT = load_schema("HoodieRestorePlan"), load_schema("HoodieRestoreMetadata")
 ACTION = "restore"
@@ -88,10 +84,9 @@ def files_of(table: TableHandle, times: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {time17: [] for time17 in times}
     counted = replace(known, completed=known.completed | found.keys())
     for folder in table_folders(table.storage, counted):
-        for entry in folder.entries if folder.is_partition else ():
-            name = BaseFileName.parse(entry.name)
-            if name is not None and name.instant_time in found:
-                found[name.instant_time].append(joined(folder.path, entry.name))
+        for path, name in folder.base_files() if folder.is_partition else ():
+            if name.instant_time in found:
+                found[name.instant_time].append(path)
     return found
 
 

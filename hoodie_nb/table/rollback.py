@@ -129,12 +129,13 @@ def undone_by_hand(storage: Storage, timeline: Timeline, rollback: Instant) -> s
 
 def was_rolled_back(storage: Storage, timeline: Timeline, requested_time: str) -> bool:
     """Whether a readable completed rollback on the timeline names an instant."""
-    for done in timeline.listing.instants:
-        if done.action == "rollback" and done.state is State.COMPLETED:
-            with suppress(Exception):  # a damaged record may have any shape
-                named = decode(read_bytes(storage, timeline.path(done)))["commitsRollback"]
-                if requested_time in named:
-                    return True
+    for done in timeline.listing.completed("rollback"):
+        with suppress(Exception):  # a damaged record may have any shape
+            if (
+                requested_time
+                in decode(read_bytes(storage, timeline.path(done)))["commitsRollback"]
+            ):
+                return True
     return False
 
 

@@ -7,22 +7,16 @@ the names of the snapshot's base files by partition. Cleaning keeps these files 
 *Source:* HoodieSavepointMetadata, SavepointActionExecutor.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema
-from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups, table_folders
+from hoodie_nb.table.file_groups import Commits, FileGroups, table_folders
+from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import parse_time
-from hoodie_nb.table.storage import joined
-from hoodie_nb.table.timeline import Instant, State
-
-if TYPE_CHECKING:
-    from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.timeline import Instant
 
 _RECORD = load_schema("HoodieSavepointMetadata")
 ACTION = "savepoint"
@@ -63,8 +57,7 @@ def savepoints(table: TableHandle) -> list[Savepoint]:
 
 def saved(table: TableHandle) -> list[Instant]:
     """Return the instants of the completed savepoints, oldest first."""
-    found = table.timeline.listing.instants
-    return [i for i in found if i.action == ACTION and i.state is State.COMPLETED]
+    return table.timeline.listing.completed(ACTION)
 
 
 def archived_later(table: TableHandle, time17: str) -> str | None:
@@ -77,10 +70,10 @@ def archived_later(table: TableHandle, time17: str) -> str | None:
     if max(commits.start, commits.unsure) <= time17:
         return None
     for folder in table_folders(table.storage, commits):
-        for name in filter(None, (BaseFileName.parse(entry.name) for entry in folder.entries)):
+        for path, name in folder.base_files():
             at = name.instant_time
             if at > time17 and at not in commits.completed and commits.archived(at):
-                return joined(folder.path, str(name))
+                return path
     return None
 
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode
 from hoodie_nb.table.clean_records import earliest_hint
-from hoodie_nb.table.file_groups import BaseFileName, FileGroups, FileSlice
+from hoodie_nb.table.file_groups import FileGroups, FileSlice, Group, base_files_at
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.partitions import load_file_groups
 from hoodie_nb.table.read import parse_time, slices_as_of
@@ -26,7 +26,6 @@ from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 _NONE = "null"  # Hudi's `prevCommit` of a new file group
-Group = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +103,8 @@ class Span:
             if self.first < instant.requested_time <= self.last:
                 for group, stat in self._stats(instant):
                     found.setdefault(group, _Writes()).add(instant.requested_time, stat)
-                for folder, file_ids in self.table.commit_metadata(instant).replaced.items():
-                    for file_id in file_ids:
-                        found.setdefault((folder, file_id), _Writes()).replaced = True
+                for group in self.table.commit_metadata(instant).replaced_groups:
+                    found.setdefault(group, _Writes()).replaced = True
         unknown = {group for group, writes in found.items() if writes.before is None}
         for instant in reversed([i for i in commits if i.requested_time <= self.first]):
             for group, stat in self._stats(instant) if unknown else ():
@@ -117,12 +115,8 @@ class Span:
 
     def _stats(self, instant: Instant) -> Iterator[tuple[Group, Mapping[str, Any]]]:
         """Yield the base files that a commit wrote, with their file groups."""
-        for stats in self.table.commit_metadata(instant).stats.values():
-            for stat in stats:
-                folder, _, file_name = stat["path"].rpartition("/")
-                name = BaseFileName.parse(file_name)
-                if name is not None:
-                    yield (folder, name.file_id), stat
+        files = self.table.commit_metadata(instant).files
+        yield from ((group, files[path]) for path, group, _ in base_files_at(files))
 
     def _after(self, writes: Mapping[Group, object]) -> FileGroups:
         """Return the slices at the end; InvalidConfig if those of archived commits are gone."""

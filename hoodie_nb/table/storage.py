@@ -13,7 +13,7 @@ one: `SlowStorage` adds the delays of an object store, `FrailStorage` fails.
 
 import errno
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -135,6 +135,11 @@ def read_bytes(storage: Storage, path: str) -> bytes:
     """Return the whole content of a file; FileNotFoundError if it is missing."""
     with permitted(f"{storage.root}/{path}"), open(storage.fetch(path), "rb") as file:
         return file.read()
+
+
+def size_of(storage: Storage, paths: Iterable[str]) -> int:
+    """Return the bytes of those of these files that exist."""
+    return sum(entry.size_bytes for entry in filter(None, map(storage.entry, paths)))
 
 
 @contextmanager

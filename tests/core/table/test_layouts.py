@@ -254,7 +254,7 @@ def test_a_commit_that_a_downgrade_converted_is_read(tmp_path: Path) -> None:
     (file,) = Path(table.path, ".hoodie/timeline").glob("*_*.commit")
     text = json.dumps(decode(file.read_bytes())).encode()
     time17 = file.name[:17]
-    assert CommitMetadata.parse(text, f".hoodie/{time17}.commit").paths
+    assert CommitMetadata.parse(text, f".hoodie/{time17}.commit").files
     damaged = text.replace(b'": "3-', b'": "2-').replace(b'"numWrites": 1', b'"numWrites": 3')
     with pytest.raises(InvalidTable, match="checksum"):
         CommitMetadata.parse(damaged, f".hoodie/{time17}.commit")
