@@ -117,22 +117,20 @@ class Recovery:
         """Drop it before any rollback, which it would miss, but after all that may be refused."""
         table = self.table
         if table.drops_metadata_table:
-            plans = planned_rollbacks(table.storage, table.timeline)
-            undone = {plan.instant.requested_time for plan in plans}
+            undone = {plan.instant.requested_time for plan in planned_rollbacks(table)}
             for pending in self._abandoned({*kept, *undone}):
                 refuse_vanished(table, pending)
             table.drop_metadata_table()
 
     def finish_rollbacks(self) -> None:
         """Complete all pending rollbacks."""
-        for undone in finish_rollbacks(self.table.storage, self.table.timeline):
+        for undone in finish_rollbacks(self.table):
             self.events.emit("instant_rolled_back", instant=undone.requested_time)
         self._note_undone()
 
     def roll_back(self, instant: Instant, *, keep_staged: bool = False) -> None:
         """Roll back a pending commit; `keep_staged` keeps its files to apply them again."""
-        table = self.table
-        published = roll_back(table.storage, table.timeline, instant, keep_staged=keep_staged)
+        published = roll_back(self.table, instant, keep_staged=keep_staged)
         self.events.emit("instant_rolled_back", instant=instant.requested_time, published=published)
 
     def undo_unprepared(self) -> None:

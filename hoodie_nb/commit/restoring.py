@@ -75,7 +75,7 @@ def _finish(table: TableHandle, instant: Instant, plan: RestorePlan, emit: Emit)
     failpoints.hit("restore.inflight.post")
     files = files_of(table, plan.times)
     for undone in plan.undone:
-        undo(table.storage, timeline, undone, files[undone.requested_time])
+        undo(table, undone, files[undone.requested_time])
         failpoints.hit("restore.commit.post")
     rollbacks = {t: record for done in _rollbacks(table, plan) for t, record in _read(table, done)}
     done = timeline.complete(instant, encode_result(plan, instant, rollbacks))

@@ -21,7 +21,7 @@ from hoodie_nb.lab.frame import Frame, Pictures
 from hoodie_nb.table.clean_records import earliest_time
 from hoodie_nb.table.file_groups import Commits, base_files, table_folders
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.partitions import load_file_groups
+from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.storage import is_remote
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
@@ -53,7 +53,7 @@ def group_facts(table: TableHandle, as_of: str | None) -> list[GroupFacts]:
         names = (name for _, name in base_files(folder.entries, commits))
         shown = (name for name in names if name.instant_time <= (as_of or "9"))
         slices.update((folder.path, name.file_id) for name in shown)
-    found = load_file_groups(table.storage, table.timeline, as_of=as_of)
+    found = Partitions(table.storage, table.timeline, as_of).listed()
     return [
         GroupFacts(s.partition_path, s.file_id, s.instant_time, s.size_bytes, slices[key])
         for s in found

@@ -79,5 +79,5 @@ def _is_certain(table: TableHandle, path: str, written: Collection[str]) -> bool
         return False
     done = table.timeline.completed(name.instant_time)
     if done is None:
-        return was_rolled_back(table.storage, table.timeline, name.instant_time)
+        return was_rolled_back(table, name.instant_time)
     return table.commit_metadata(done).verified

@@ -54,7 +54,7 @@ class RolledBack:
 def rollback(table: TableHandle, events: EventLog, commit: object, *, dry_run: bool) -> RolledBack:
     """Undo a commit (None: the newest), which must be the newest one, or return the plan."""
     table.reload()
-    begun = [plan.instant for plan in planned_rollbacks(table.storage, table.timeline)]
+    begun = [plan.instant for plan in planned_rollbacks(table)]
     wanted = commit_as_of(table, commit)
     if dry_run:
         return _plan(table, wanted)
@@ -89,7 +89,7 @@ def _undone(
         )
     with table.timeline.listed_once():
         plan = _plan(table, wanted)
-        done = undo(table.storage, table.timeline, wanted, plan.files, by_hand=True)
+        done = undo(table, wanted, plan.files, by_hand=True)
     assert done is not None
     events.emit("commit_undone", instant=wanted.requested_time, files=len(plan.files))
     try:

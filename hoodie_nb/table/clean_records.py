@@ -23,7 +23,7 @@ from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.clean_plan import CleanPlan, Mark
 from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.partitions import load_file_groups
+from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.storage import META, Storage, java_path, joined
 from hoodie_nb.table.timeline import Instant, State
 
@@ -198,7 +198,7 @@ def refuse_cleaned(
             f"there, since cleans may have been archived: {earliest_hint(table)}"
         )
     known = Commits.of(table.timeline, listing)
-    now = functools.cache(lambda: load_file_groups(table.storage, table.timeline))
+    now = functools.cache(lambda: Partitions(table.storage, table.timeline).listed())
     for folder, file_name in _removed(table, time17):
         if partitions is not None and folder not in partitions:
             continue

@@ -81,7 +81,7 @@ def _late(table: TableHandle) -> Iterator[Finding]:
     for done in listing.commits:
         begun = Instant(done.requested_time, done.action, State.REQUESTED)
         alone = listing.layout.file_name(begun) not in listing.names
-        if alone and was_rolled_back(table.storage, table.timeline, done.requested_time):
+        if alone and was_rolled_back(table, done.requested_time):
             yield Finding(
                 f"{table.timeline.path(done)} was written after the commit was rolled back: its "
                 "writer had lost the lock, and got an error",
@@ -95,7 +95,7 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     pending = table.timeline.pending()
     restoring = any(instant.action == "restore" for instant in pending)
     rollbacks = (instant for instant in pending if instant.action == "rollback")
-    undone = {undone_by_hand(table.storage, table.timeline, rollback) for rollback in rollbacks}
+    undone = {undone_by_hand(table, rollback) for rollback in rollbacks}
     for instant in pending:
         known = restoring or instant.requested_time in undone
         commit = instant.action in COMMITS and not known

@@ -182,8 +182,8 @@ class TableHandle:
 
     def lost_files(self) -> list[tuple[str, BaseFileName]]:
         """Return folder and name of base files that commits wrote and that are missing."""
-        groups, read = self.file_groups(), self.commit_metadata
-        return lost_files(self.storage.root, groups, self._commits_seen, read)
+        groups = self.file_groups()
+        return lost_files(self, groups, self._commits_seen)
 
     def remember(self, instant_time: str, statuses: Sequence[WriteStatus]) -> None:
         """Cache the view after a commit of this process."""

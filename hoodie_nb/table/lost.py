@@ -30,12 +30,11 @@ import contextlib
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.file_groups import (
     BaseFileName,
     Commits,
@@ -94,21 +93,17 @@ _writing = threading.Lock()  # several writer threads look for lost files
 
 
 def lost_files(
-    root: str,
-    groups: FileGroups,
-    commits: Iterable[Instant],
-    read: Callable[[Instant], CommitMetadata],
-    where: str | None = None,
+    table: TableHandle, groups: FileGroups, commits: Iterable[Instant], where: str | None = None
 ) -> list[tuple[str, BaseFileName]]:
     """Return folder and name of the base files that `commits` wrote and `groups` does not have.
 
     Only those in the partition `where`, if it is given.
     """
-    listed = [i for i in commits if i.requested_time in groups.instants]
+    root, listed = table.storage.root, [i for i in commits if i.requested_time in groups.instants]
     for written in (_written.setdefault(root, Written()), Written()):
         for instant in listed:
             if instant.requested_time not in written.commits:
-                written.add(instant.requested_time, read(instant).files)
+                written.add(instant.requested_time, table.commit_metadata(instant).files)
         with _writing:
             _written[root] = written
             _written.move_to_end(root)

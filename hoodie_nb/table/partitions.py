@@ -156,21 +156,6 @@ class Partitions:
         )
 
 
-def load_file_groups(
-    storage: Storage,
-    timeline: Timeline,
-    *,
-    as_of: str | None = None,
-    partitions: Iterable[str] | None = None,
-    keep: Choice | None = None,
-) -> FileGroups:
-    """List the table's partitions and return the slices as of `as_of` (17 digits; None: now).
-
-    Only `partitions`, if given; else those in folders that `keep` chooses.
-    """
-    return Partitions(storage, timeline, as_of, keep).listed(partitions)
-
-
 def _strays(folder: Folder, commits: Commits) -> Iterator[tuple[str, str]]:
     known = commits.completed | commits.pending
     for path, name in folder.base_files():

@@ -26,7 +26,7 @@ from hoodie_nb.table.file_groups import (
 from hoodie_nb.table.filters import RowFilter
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.keys import partition_values, paths_have_values
-from hoodie_nb.table.partitions import load_file_groups
+from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.rules import PATH as RULES
 from hoodie_nb.table.schema import META_COLUMNS
@@ -90,9 +90,7 @@ def _listed(
 ) -> FileGroups:
     for _ in range(_ATTEMPTS):
         before = cleans(table)
-        found = load_file_groups(
-            table.storage, table.timeline, as_of=time17, partitions=paths, keep=keep
-        )
+        found = Partitions(table.storage, table.timeline, time17, keep).listed(paths)
         if time17 is not None:
             refuse_cleaned(table, found, time17, paths)
         if cleans(table) == before:  # else what is deleted may have been newest when we began

@@ -18,7 +18,7 @@ from hoodie_nb.table.file_groups import Commits, table_folders
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import lost_files
 from hoodie_nb.table.read import slices_as_of
-from hoodie_nb.table.rollback import undone_by_hand
+from hoodie_nb.table.rollback import info_of, named_instant, undone_by_hand
 from hoodie_nb.table.savepoints import archived_later, refuse_archived, saved
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State
@@ -67,7 +67,7 @@ def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
         )
     before = slices_as_of(table, to)
     earlier = [i for i in listing.commits if i.requested_time <= to.requested_time]
-    for folder, name in lost_files(root, before, earlier, table.commit_metadata):
+    for folder, name in lost_files(table, before, earlier):
         raise InvalidTable(
             f"{root}/{joined(folder, str(name))}, which commit {to.requested_time} needs, is lost: "
             "restore it from a backup, or choose another commit"
@@ -90,13 +90,9 @@ def files_of(table: TableHandle, times: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def _info(instant: Instant) -> dict[str, str]:
-    return {"commitTime": instant.requested_time, "action": instant.action}
-
-
 def encode_plan(plan: RestorePlan) -> bytes:
     """Return the content of the requested file; `read_plan` is the inverse."""
-    undone = [_info(instant) for instant in plan.undone]
+    undone = [info_of(instant) for instant in plan.undone]
     content = {"instantsToRollback": undone, "version": 2, "savepointToRestoreTimestamp": plan.to}
     return encode(_PLAN, content)
 
@@ -111,7 +107,7 @@ def encode_result(
         "instantsToRollback": plan.times,
         "hoodieRestoreMetadata": {t: [rollbacks[t]] for t in plan.times if t in rollbacks},
         "version": 1,
-        "restoreInstantInfo": [_info(undone) for undone in plan.undone],
+        "restoreInstantInfo": [info_of(undone) for undone in plan.undone],
     }
     return encode(_RESULT, content)
 
@@ -122,15 +118,9 @@ def read_plan(table: TableHandle, restore: Instant) -> RestorePlan:
     path = f"{table.storage.root}/{table.timeline.path(requested)}"
     try:
         raw = decode(table.timeline.read(requested))
-        named = [(str(i["commitTime"]), str(i["action"])) for i in raw["instantsToRollback"]]
-        undone = [Instant(time17, action, State.INFLIGHT) for time17, action in named]
+        undone = [named_instant(table, named, restore) for named in raw["instantsToRollback"]]
         for instant in undone:
-            if instant.action == "clustering":
-                raise ConcurrentWriter(
-                    f"{restore} of {table.storage.root} undoes another engine's clustering "
-                    f"{instant.requested_time}: let that engine finish it"
-                )
-            if instant.action not in COMMITS or Instant.parse(instant.file_name) != instant:
+            if instant.action not in COMMITS:
                 raise ValueError(f"it names {instant}, which is not a commit")
     except ConcurrentWriter:
         raise
@@ -159,7 +149,7 @@ def undone_by(table: TableHandle, restore: Instant) -> frozenset[str]:
     if restore.action == "rollback":
         known, at = table.rollbacks, restore.requested_time
         if at not in known:
-            time17 = undone_by_hand(table.storage, table.timeline, restore)
+            time17 = undone_by_hand(table, restore)
             known[at] = frozenset([time17] if time17 else [])
         return known[at]
     try:

@@ -15,7 +15,7 @@ the table.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -23,31 +23,39 @@ from typing import Any, NamedTuple
 from hoodie_nb import failpoints
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema, notes_of
+from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.publish import is_data_file, marked_files, marker_folder, sweep
 from hoodie_nb.table.quarantine import withdraw_refused
-from hoodie_nb.table.storage import Storage, java_path, joined, read_bytes
+from hoodie_nb.table.storage import java_path, joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
 _BY_HAND = "hoodie_nb.completed"  # the note: the commit was completed when this was planned
 _PLAN, _METADATA = load_schema("HoodieRollbackPlan"), load_schema("HoodieRollbackMetadata")
 
 
-def roll_back(
-    storage: Storage, timeline: Timeline, instant: Instant, *, keep_staged: bool = False
-) -> bool:
+class RollbackPlan(NamedTuple):
+    """The instant that a rollback undoes, the files that it deletes, and whether by hand."""
+
+    instant: Instant
+    files: Sequence[str]
+    by_hand: bool = False
+
+
+def roll_back(table: TableHandle, instant: Instant, *, keep_staged: bool = False) -> bool:
     """Roll back a pending commit; return whether files had been published.
 
     Staged files are deleted too, unless they are kept to be applied again. Raises InvalidTable for
     a completed instant: readers use its files.
     """
-    if timeline_has_completed(timeline, instant):
+    storage, timeline = table.storage, table.timeline
+    if _has_completed(timeline, instant):
         raise InvalidTable(f"{instant} has completed and cannot be rolled back as pending")
     paths = [f for f in marked_files(storage, instant.requested_time) if storage.entry(f)]
     if paths:
-        plan = encode(_PLAN, _plan(storage, instant, paths))
-        rollback = timeline.request("rollback", plan)
+        plan = RollbackPlan(instant, paths)
+        rollback = timeline.request("rollback", _encoded(table, plan))
         failpoints.hit("rollback.plan.post")
-        _finish(storage, timeline, rollback, instant, paths)
+        _finish(table, rollback, plan)
     else:
         withdraw_refused(storage, instant.requested_time)
         timeline.remove(instant)
@@ -59,32 +67,26 @@ def roll_back(
 
 
 def undo(
-    storage: Storage,
-    timeline: Timeline,
-    instant: Instant,
-    files: Sequence[str],
-    *,
-    by_hand: bool = False,
+    table: TableHandle, instant: Instant, files: Sequence[str], *, by_hand: bool = False
 ) -> Instant | None:
     """Roll back a commit, completed or not, with all these base files; return the rollback.
 
     Idempotent: nothing is done if the instant is no longer on the timeline. What is not `by_hand`
     is part of a restore, which completes it after a crash.
     """
-    pending = [(r, _read_plan(storage, timeline, r)) for r in _pending(timeline)]
+    pending = [(r, _read_plan(table, r)) for r in _pending(table)]
     mine = [(r, plan) for r, plan in pending if _same(plan.instant, instant)]
     if mine:
-        rollback, plan = mine[0]
-        files = sorted({*files, *plan.files})
-    elif any(_same(known, instant) for known in timeline.listing.instants):
-        files = sorted({*files, *marked_files(storage, instant.requested_time)})
-        notes = {_BY_HAND: "true"} if by_hand else None
-        content = encode(_PLAN, _plan(storage, instant, files), notes)
-        rollback = timeline.request("rollback", content)
+        rollback, known = mine[0]
+        plan = RollbackPlan(instant, sorted({*files, *known.files}))
+    elif any(_same(known, instant) for known in table.timeline.listing.instants):
+        marked = marked_files(table.storage, instant.requested_time)
+        plan = RollbackPlan(instant, sorted({*files, *marked}), by_hand)
+        rollback = table.timeline.request("rollback", _encoded(table, plan))
         failpoints.hit("restore.rollback.post")
     else:
         return None
-    _finish(storage, timeline, rollback, instant, files, completed=True)
+    _finish(table, rollback, plan, completed=True)
     return rollback
 
 
@@ -92,83 +94,67 @@ def _same(one: Instant, other: Instant) -> bool:
     return (one.requested_time, one.action) == (other.requested_time, other.action)
 
 
-class RollbackPlan(NamedTuple):
-    """The instant that a rollback undoes, the files that it deletes, and whether by hand."""
-
-    instant: Instant
-    files: list[str]
-    by_hand: bool
-
-
-def finish_rollbacks(storage: Storage, timeline: Timeline) -> list[Instant]:
+def finish_rollbacks(table: TableHandle) -> list[Instant]:
     """Complete all pending rollbacks; return the instants that they rolled back."""
     undone = []
-    for rollback in _pending(timeline):
-        plan = planned(storage, timeline, rollback)
-        _finish(storage, timeline, rollback, plan.instant, plan.files, completed=plan.by_hand)
+    for rollback in _pending(table):
+        plan = _planned(table, rollback)
+        _finish(table, rollback, plan, completed=plan.by_hand)
         undone.append(plan.instant)
     return undone
 
 
-def planned_rollbacks(storage: Storage, timeline: Timeline) -> list[RollbackPlan]:
+def planned_rollbacks(table: TableHandle) -> list[RollbackPlan]:
     """Return the plans of all pending rollbacks; raise if one cannot be completed."""
-    return [planned(storage, timeline, rollback) for rollback in _pending(timeline)]
+    return [_planned(table, rollback) for rollback in _pending(table)]
 
 
-def _pending(timeline: Timeline) -> list[Instant]:
-    return [instant for instant in timeline.pending() if instant.action == "rollback"]
+def _pending(table: TableHandle) -> list[Instant]:
+    return [instant for instant in table.timeline.pending() if instant.action == "rollback"]
 
 
-def undone_by_hand(storage: Storage, timeline: Timeline, rollback: Instant) -> str | None:
+def undone_by_hand(table: TableHandle, rollback: Instant) -> str | None:
     """Return the time of the completed commit that a rollback undid, or will; None of others."""
     with suppress(OSError, InvalidTable, ConcurrentWriter):
-        plan = _read_plan(storage, timeline, rollback)
+        plan = _read_plan(table, rollback)
         return plan.instant.requested_time if plan.by_hand else None
     return None
 
 
-def was_rolled_back(storage: Storage, timeline: Timeline, requested_time: str) -> bool:
+def was_rolled_back(table: TableHandle, requested_time: str) -> bool:
     """Whether a readable completed rollback on the timeline names an instant."""
-    for done in timeline.listing.completed("rollback"):
+    for done in table.timeline.listing.completed("rollback"):
         with suppress(Exception):  # a damaged record may have any shape
-            if (
-                requested_time
-                in decode(read_bytes(storage, timeline.path(done)))["commitsRollback"]
-            ):
+            if requested_time in decode(table.timeline.read(done))["commitsRollback"]:
                 return True
     return False
 
 
-def timeline_has_completed(timeline: Timeline, instant: Instant) -> bool:
-    """Whether the instant's completed file exists."""
+def _has_completed(timeline: Timeline, instant: Instant) -> bool:
     done = timeline.completed(instant.requested_time)
     return done is not None and done.action == instant.action
 
 
 def _finish(
-    storage: Storage,
-    timeline: Timeline,
-    rollback: Instant,
-    instant: Instant,
-    files: Sequence[str],
-    *,
-    completed: bool = False,
+    table: TableHandle, rollback: Instant, plan: RollbackPlan, *, completed: bool = False
 ) -> None:
+    """Execute a plan; if the instant is `completed`, it is withdrawn first."""
+    storage, timeline, instant = table.storage, table.timeline, plan.instant
     if rollback.state is State.REQUESTED:
         rollback = timeline.begin(rollback)
     if completed:  # before its files are deleted: no reader looks for them
         timeline.withdraw(instant)
         failpoints.hit("restore.withdrawn.post")
-    for path in files:
+    for path in plan.files:
         storage.remove(path)
     withdraw_refused(storage, instant.requested_time)
-    for folder in set(map(_folder, files)):
+    for folder in set(map(_folder, plan.files)):
         if storage.entry(folder):
             storage.sync_folder(folder)
     failpoints.hit("rollback.files.post")
     timeline.remove(instant)
     failpoints.hit("rollback.instant.post")
-    timeline.complete(rollback, encode(_METADATA, _metadata(rollback, instant, files)))
+    timeline.complete(rollback, encode(_METADATA, _metadata(rollback, instant, plan.files)))
     with suppress(OSError):  # the rollback is complete: the next writer removes the markers
         failpoints.hit("rollback.completed.post")
         storage.remove(marker_folder(instant.requested_time), tree=True)
@@ -178,22 +164,26 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _info(instant: Instant) -> dict[str, str]:
+def info_of(instant: Instant) -> dict[str, str]:
+    """Return an instant as the records of rollbacks and restores name it."""
     return {"commitTime": instant.requested_time, "action": instant.action}
 
 
-def _plan(storage: Storage, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
+def _encoded(table: TableHandle, plan: RollbackPlan) -> bytes:
+    """Return the content of the requested file; `_read_plan` is the inverse."""
     requests = [
         {
             "partitionPath": _folder(path),
             "fileId": PurePosixPath(path).name.partition("_")[0],
-            "latestBaseInstant": instant.requested_time,
-            "filesToBeDeleted": [java_path(storage.root, path)],
+            "latestBaseInstant": plan.instant.requested_time,
+            "filesToBeDeleted": [java_path(table.storage.root, path)],
             "logBlocksToBeDeleted": {},
         }
-        for path in files
+        for path in plan.files
     ]
-    return {"instantToRollback": _info(instant), "RollbackRequests": requests, "version": 1}
+    undone = info_of(plan.instant)
+    content = {"instantToRollback": undone, "RollbackRequests": requests, "version": 1}
+    return encode(_PLAN, content, {_BY_HAND: "true"} if plan.by_hand else None)
 
 
 def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
@@ -214,16 +204,16 @@ def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict
         "commitsRollback": [instant.requested_time],
         "partitionMetadata": partitions,
         "version": 1,
-        "instantsRollback": [_info(instant)],
+        "instantsRollback": [info_of(instant)],
     }
 
 
-def planned(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
+def _planned(table: TableHandle, rollback: Instant) -> RollbackPlan:
     """Return the plan of a pending rollback; InvalidTable if it cannot be completed here."""
-    plan = _read_plan(storage, timeline, rollback)
-    if timeline_has_completed(timeline, plan.instant):
+    plan = _read_plan(table, rollback)
+    if _has_completed(table.timeline, plan.instant):
         time17 = plan.instant.requested_time
-        newest = timeline.listing.commits[-1].requested_time
+        newest = table.timeline.listing.commits[-1].requested_time
         if not plan.by_hand:
             raise InvalidTable(
                 f"rollback {rollback.requested_time} is pending for the completed instant "
@@ -231,27 +221,35 @@ def planned(storage: Storage, timeline: Timeline, rollback: Instant) -> Rollback
             )
         if newest != time17:
             raise InvalidTable(
-                f"rollback {rollback.requested_time} of {storage.root} is pending, and commit "
-                f"{newest} was written after {time17}, which it was to undo: nothing is undone yet."
-                " Delete the rollback's .requested and .inflight files"
+                f"rollback {rollback.requested_time} of {table.storage.root} is pending, and "
+                f"commit {newest} was written after {time17}, which it was to undo: nothing is "
+                "undone yet. Delete the rollback's .requested and .inflight files"
             )
     return plan
 
 
-def _read_plan(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
-    path = timeline.path(Instant(rollback.requested_time, "rollback", State.REQUESTED))
+def named_instant(table: TableHandle, named: Mapping[str, Any], by: Instant) -> Instant:
+    """Return the instant that a plan undoes; ConcurrentWriter for another engine's clustering.
+
+    Raises ValueError if it is none.
+    """
+    instant = Instant(named["commitTime"], named["action"], State.INFLIGHT)
+    if instant.action == "clustering":
+        raise ConcurrentWriter(
+            f"{by} of {table.storage.root} undoes another engine's clustering "
+            f"{instant.requested_time}: let that engine finish it"
+        )
+    if Instant.parse(instant.file_name) != instant:
+        raise ValueError(f"it names {instant}, which is not an instant")
+    return instant
+
+
+def _read_plan(table: TableHandle, rollback: Instant) -> RollbackPlan:
+    requested = Instant(rollback.requested_time, "rollback")
     try:
-        content = read_bytes(storage, path)
+        content = table.timeline.read(requested)
         raw, notes = decode(content), notes_of(content)
-        target = raw["instantToRollback"]
-        instant = Instant(target["commitTime"], target["action"], State.INFLIGHT)
-        if instant.action == "clustering":
-            raise ConcurrentWriter(
-                f"{rollback} of {storage.root} undoes another engine's clustering "
-                f"{instant.requested_time}: let that engine finish it"
-            )
-        if Instant.parse(instant.file_name) != instant:
-            raise ValueError(f"it names {instant}, which is not an instant")
+        instant = named_instant(table, raw["instantToRollback"], rollback)
         named = [
             (str(request["partitionPath"]), PurePosixPath(str(path)).name)
             for request in raw["RollbackRequests"] or []
@@ -261,10 +259,11 @@ def _read_plan(storage: Storage, timeline: Timeline, rollback: Instant) -> Rollb
         raise
     except Exception as error:  # a damaged record may have any shape
         raise InvalidTable(
-            f"the plan of the pending rollback {path} cannot be read ({error!r:.200}): "
-            "delete its .requested and .inflight files; the rollback will be planned again"
+            f"the plan of the pending rollback {table.timeline.path(requested)} cannot be read "
+            f"({error!r:.200}): delete its .requested and .inflight files; the rollback will be "
+            "planned again"
         ) from None
     paths = {joined(partition, name) for partition, name in named}
-    paths |= set(marked_files(storage, instant.requested_time))
+    paths |= set(marked_files(table.storage, instant.requested_time))
     files = sorted(path for path in paths if is_data_file(path, instant.requested_time))
     return RollbackPlan(instant, files, _BY_HAND in notes and instant.action in COMMITS)

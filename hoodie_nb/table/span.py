@@ -19,7 +19,7 @@ from hoodie_nb.table.avro_file import decode
 from hoodie_nb.table.clean_records import earliest_hint
 from hoodie_nb.table.file_groups import FileGroups, FileSlice, Group, base_files_at
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.partitions import load_file_groups
+from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.read import parse_time, slices_as_of
 from hoodie_nb.table.restore_plan import refuse_undone
 from hoodie_nb.table.storage import joined
@@ -126,8 +126,7 @@ class Span:
 
     def _slices(self, time17: str, writes: Mapping[Group, object] | None) -> FileGroups:
         folders = None if writes is None else sorted({folder for folder, _ in writes})
-        storage, timeline = self.table.storage, self.table.timeline
-        return load_file_groups(storage, timeline, as_of=time17, partitions=folders)
+        return Partitions(self.table.storage, self.table.timeline, time17).listed(folders)
 
     def _refuse_pending(self) -> None:
         """Raise InvalidConfig if who continues after the span would miss a commit that is open."""

@@ -80,7 +80,7 @@ class TouchedPartitions:
             table.refuse_unfit(groups, whole=True)
         if not table.accepts_loss:
             root = table.storage.root
-            lost = lost_files(root, groups, commits, table.commit_metadata, path)
+            lost = lost_files(table, groups, commits, path)
             if lost:
                 table.forget_file_groups()
                 raise InvalidTable(lost_message(root, lost, groups))

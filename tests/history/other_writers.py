@@ -91,7 +91,7 @@ def rolls_back(history: History) -> None:
         for pending in handle.timeline.pending():
             if pending.action == "commit":
                 rollback = handle.timeline.begin(handle.timeline.request("rollback"))
-                roll_back(handle.storage, handle.timeline, pending, keep_staged=True)
+                roll_back(handle, pending, keep_staged=True)
                 named = encode(_METADATA, _metadata(rollback, pending, []))
                 handle.timeline.complete(rollback, named)
 

@@ -50,10 +50,10 @@ class OtherWriters:
         handle = self._world.handle()
         for pending in handle.timeline.pending():
             if traceless:
-                roll_back(handle.storage, handle.timeline, pending, keep_staged=True)
+                roll_back(handle, pending, keep_staged=True)
                 continue
             rollback = handle.timeline.begin(handle.timeline.request("rollback"))
-            roll_back(handle.storage, handle.timeline, pending, keep_staged=True)
+            roll_back(handle, pending, keep_staged=True)
             handle.timeline.complete(rollback, b"Java's")
 
     def do_clock(self, seconds: str) -> None:

@@ -337,9 +337,7 @@ def test_a_completed_instant_cannot_be_rolled_back(root: Path) -> None:
     done = table.timeline.completed_commits()[-1]
     before = tree(root)
     with pytest.raises(InvalidTable, match="has completed"):
-        roll_back(
-            table.storage, table.timeline, Instant(done.requested_time, "commit", State.INFLIGHT)
-        )
+        roll_back(table, Instant(done.requested_time, "commit", State.INFLIGHT))
     assert tree(root) == before
 
 

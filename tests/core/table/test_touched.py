@@ -17,7 +17,7 @@ from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.partitions import Partitions, load_file_groups
+from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.storage import META, Entry
 
 SCHEMA = schema_of()
@@ -187,7 +187,7 @@ def test_partitions_that_are_touched_late_are_seen_as_they_are(tmp_path: Path) -
 def test_threads_find_the_partitions_that_one_listing_finds(tmp_path: Path) -> None:
     """Whichever thread lists a partition, alone or in the walk over all, each is found once."""
     table = open_table(make(tmp_path / "t", MANY).path)
-    wanted = load_file_groups(table.storage, table.timeline)
+    wanted = Partitions(table.storage, table.timeline).listed()
     for _ in range(5):
         groups = Partitions(table.storage, table.timeline).on_demand()
         with ThreadPoolExecutor(8) as pool:
