@@ -22,21 +22,20 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 import fastavro
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.avro_file import MAGIC as AVRO
-from hoodie_nb.table.avro_file import decode
+from hoodie_nb.table.avro_file import decode, schema_text
 from hoodie_nb.table.instant import LAYOUT_1, Contents, Instant, State
 from hoodie_nb.table.storage import Storage, read_bytes
 
 _MAGIC = b"#HUDI#"
 _NAME = re.compile(r"\.commits_\.archive\.(\d+)(?:_\d+-\d+-\d+)?")
 _BLOCK_VERSION, _CONTENT_VERSION, _DATA, _SCHEMA_KEY = 1, 3, 3, 2
-_LARGEST = 1 << 20
+_LARGEST, _ENTRY = 1 << 20, "HoodieArchivedMetaEntry"
 Record = dict[str, Any]
 Identity = tuple[Any, ...]  # of a record: time, action and state
 _FIELDS = {  # of an instant's record: by action, what its requested, inflight and completed file is
@@ -51,12 +50,6 @@ _FIELDS = {  # of an instant's record: by action, what its requested, inflight a
 }
 ARCHIVED = tuple(_FIELDS)  # the actions that can be archived
 _STATES = tuple(State)
-
-
-@functools.cache
-def _schema_text() -> str:
-    file = resources.files(__package__).joinpath("avro/HoodieArchivedMetaEntry.avsc")
-    return json.dumps(json.loads(file.read_text()), separators=(",", ":"))
 
 
 @functools.lru_cache(maxsize=4)
@@ -105,7 +98,7 @@ def record_of(instant: Instant, content: bytes, where: str) -> Record:
         return record
     try:
         record |= {field: _content(content)}
-        fastavro.schemaless_writer(io.BytesIO(), _parsed(_schema_text()), record)
+        fastavro.schemaless_writer(io.BytesIO(), _parsed(schema_text(_ENTRY)), record)
     except Exception as error:  # a damaged record may have any shape
         if instant.state is State.COMPLETED:
             raise InvalidTable(
@@ -177,10 +170,10 @@ def _identity(record: Mapping[str, Any]) -> Identity:
 
 
 def _block(records: Iterable[Record]) -> bytes:
-    text, parts = _schema_text().encode(), []
+    text, parts = schema_text(_ENTRY).encode(), []
     for record in records:
         out = io.BytesIO()
-        fastavro.schemaless_writer(out, _parsed(_schema_text()), record)
+        fastavro.schemaless_writer(out, _parsed(schema_text(_ENTRY)), record)
         parts.append(struct.pack(">i", len(out.getvalue())) + out.getvalue())
     content = struct.pack(">ii", _CONTENT_VERSION, len(parts)) + b"".join(parts)
     body = struct.pack(">ii", _BLOCK_VERSION, _DATA)

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table.avro_file import schema_text
 from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.instant import Contents, Instant
 from hoodie_nb.table.storage import Storage, read_bytes
@@ -41,26 +42,13 @@ _FILE = re.compile(r"(\d{14,17})_(\d{14,17})_(\d+)\.parquet")
 _MERGED, _LARGEST, _KEPT = 10, 1 << 30, 3  # files of a level; bytes of a file; manifests
 _ROWS, _BATCH_BYTES, _ATTEMPTS = 100, 8 << 20, 10
 _PLANNED = ("clean", "replacecommit")
-_TEXT, _BYTES = ["null", "string"], ["null", "bytes"]
-_FIELDS = {
-    "instantTime": (pa.string(), _TEXT),
-    "completionTime": (pa.string(), _TEXT),
-    "action": (pa.string(), _TEXT),
-    "metadata": (pa.binary(), _BYTES),
-    "plan": (pa.binary(), _BYTES),
-}
-_AVRO = {
-    "type": "record",
-    "name": "HoodieLSMTimelineInstant",
-    "namespace": "org.apache.hudi.avro.model",
-    "fields": [
-        *({"name": n, "type": avro, "default": None} for n, (_, avro) in _FIELDS.items()),
-        {"name": "version", "type": "int", "default": 1},
-    ],
-}
 _SCHEMA = pa.schema(
     [
-        *((name, kind) for name, (kind, _) in _FIELDS.items()),
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
         pa.field("version", pa.int32(), nullable=False),
     ]
 )
@@ -195,7 +183,9 @@ class LsmArchive:
         self._storage.remove(path)  # what a crash has left
         with ChecksummedFile(self._storage.open_new(path)) as file:
             with pq.ParquetWriter(file, _SCHEMA, compression="gzip", store_schema=False) as writer:
-                writer.add_key_value_metadata({"parquet.avro.schema": json.dumps(_AVRO)})
+                writer.add_key_value_metadata(
+                    {"parquet.avro.schema": schema_text("HoodieLSMTimelineInstant")}
+                )
                 for batch in batches:
                     writer.write_batch(batch)
             file.sync()

@@ -150,15 +150,14 @@ class Archive:
 
     def _steadily(self, look: Callable[[], T]) -> T:
         """Return what `look` returns; again if an engine has merged files of the archive."""
-        for attempt in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS):
             try:
                 return look()
             except FileNotFoundError as error:
-                if attempt == _ATTEMPTS - 1:
-                    raise InvalidTable(
-                        f"a file of the archive is missing: restore it from a backup ({error})"
-                    ) from None
-        raise AssertionError
+                missing = error
+        raise InvalidTable(
+            f"a file of the archive is missing: restore it from a backup ({missing})"
+        ) from None
 
     def _read(self, path: str) -> _Part:
         times, cleaned = set[str](), False

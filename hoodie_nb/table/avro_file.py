@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import functools
 import io
 import json
 from collections.abc import Mapping
@@ -15,10 +16,16 @@ import fastavro
 MAGIC = b"Obj\x01"
 
 
-def load_schema(name: str) -> Any:  # noqa: ANN401 -- fastavro's schema
-    """Return one of Hudi's schemas."""
+@functools.cache
+def schema_text(name: str) -> str:
+    """Return one of Hudi's schemas as JSON."""
     text = resources.files(__package__).joinpath(f"avro/{name}.avsc").read_text()
-    return fastavro.parse_schema(json.loads(text))
+    return json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def load_schema(name: str) -> Any:  # noqa: ANN401 -- fastavro's schema
+    """Return one of Hudi's schemas, parsed."""
+    return fastavro.parse_schema(json.loads(schema_text(name)))
 
 
 def encode(

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidInput
 from hoodie_nb.table.row_search import NOT_ARROW, failures, first_failure, part_of
+from hoodie_nb.table.schema import Pairs, inner_types, is_any_list
 
 _is = pa.types
 
@@ -147,12 +148,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(plain or _is.is_fixed_size_binary(kind))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(_is.is_list(kind) or _is.is_large_list(kind) or _is.is_fixed_size_list(kind))
-
-
 def _is_pairs(kind: pa.DataType) -> bool:
-    inside = kind.value_type if _is_list(kind) else None
+    inside = kind.value_type if is_any_list(kind) else None
     if inside is None or not _is.is_struct(inside):
         return False
     return sorted(field.name for field in inside) == ["key", "value"]
@@ -174,28 +171,21 @@ _PAIRS: list[tuple[Callable[[Any], bool], Callable[[Any], bool]]] = [
     (_is.is_decimal, _is.is_integer),
     (_is.is_timestamp, _is.is_timestamp),
     (_is_naive, _is.is_date32),
-    (_is_list, _is.is_list),
+    (is_any_list, _is.is_list),
     (_is_pairs, _is.is_map),
     (_is.is_map, _is.is_map),
     (_is.is_struct, _is.is_struct),
 ]
 
 
-def _inner_types(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]]:
+def _inner_types(given: pa.DataType, kind: pa.DataType) -> Pairs:
     """Return the pairs of types inside two types that fit."""
     if _is.is_dictionary(given):
         return _inner_types(given.value_type, kind)
-    if _is.is_struct(given) and _is.is_struct(kind):
-        known = {field.name: field.type for field in kind}
-        return [(f.type, known[f.name]) for f in given if f.name in known]
-    if _is_list(given) and _is.is_list(kind):
-        return [(given.value_type, kind.value_type)]
-    if _is.is_map(kind) and _is.is_map(given):
-        return [(given.key_type, kind.key_type), (given.item_type, kind.item_type)]
     if _is.is_map(kind) and _is_pairs(given):
         pair = given.value_type
         return [(pair["key"].type, kind.key_type), (pair["value"].type, kind.item_type)]
-    return []
+    return inner_types(given, kind) or []
 
 
 def _decoded(column: pa.DictionaryArray) -> pa.Array:

@@ -40,6 +40,7 @@ LOGICAL: dict[str, tuple[str, pa.DataType]] = {
 LOGICAL_OF = {kind: {"type": raw, "logicalType": name} for name, (raw, kind) in LOGICAL.items()}
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each may become a later one
 _DEEPEST = 64
+Pairs = list[tuple[pa.DataType, pa.DataType]]
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -198,7 +199,7 @@ def _follows(given: pa.DataType, kind: pa.DataType) -> bool:
         return _NUMBERS.index(given) <= _NUMBERS.index(kind)
     if pa.types.is_integer(given):
         return kind in (*_NUMBERS, pa.string())
-    inner = _inner(given, kind)
+    inner = inner_types(given, kind)
     if inner is not None:
         return all(_follows(*both) for both in inner)
     alike = (_is_text, pa.types.is_decimal, pa.types.is_timestamp)
@@ -212,12 +213,18 @@ def _is_text(kind: pa.DataType) -> bool:
     return kind in texts or pa.types.is_fixed_size_binary(kind)
 
 
-def _inner(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]] | None:
+def is_any_list(kind: pa.DataType) -> bool:
+    """Whether a type is that of lists, of 32 or 64 bits or of a fixed size."""
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def inner_types(given: pa.DataType, kind: pa.DataType) -> Pairs | None:
     """Return the pairs of inner types of two structs, lists or maps; None for other types."""
     if pa.types.is_struct(given) and pa.types.is_struct(kind):
-        names = {f.name for f in given} & {f.name for f in kind}
-        return [(given.field(n).type, kind.field(n).type) for n in names]
-    if pa.types.is_list(given) and pa.types.is_list(kind):
+        known = {field.name: field.type for field in kind}
+        return [(f.type, known[f.name]) for f in given if f.name in known]
+    if is_any_list(given) and pa.types.is_list(kind):
         return [(given.value_type, kind.value_type)]
     if pa.types.is_map(given) and pa.types.is_map(kind):
         return [(given.key_type, kind.key_type), (given.item_type, kind.item_type)]
@@ -226,7 +233,7 @@ def _inner(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataType, pa.
 
 def _rounds(given: pa.DataType, kind: pa.DataType) -> bool:
     """Whether the types are equal except for numbers that became floats."""
-    inner = _inner(given, kind)
+    inner = inner_types(given, kind)
     if inner is not None:
         return all(_rounds(*both) for both in inner)
     return given == kind or (given in _NUMBERS and kind in _NUMBERS and _follows(given, kind))
