@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
@@ -37,6 +38,7 @@ from hoodie_nb.writer.joining import joined_rows
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan, file_id_of
 from hoodie_nb.writer.rewrite import write_group
 
+Emit = Callable[..., None]
 _THREADS = 2
 _SHOWN = 50
 
@@ -157,7 +159,7 @@ def _execute(
         ids += [piece.file_id for piece in small.pieces]
     with coordinator.committing(intake) as work, ThreadPoolExecutor(_THREADS) as pool:
         work.replaced = replaced
-        merged = pool.map(_Merger(work.plan, events.emit).merged, plan, range(len(plan)))
+        merged = pool.map(partial(_merged, work.plan, events.emit), plan, range(len(plan)))
         work.statuses = [status for status in merged if status.rows]
     done = None if work.instant is None else work.instant.requested_time
     written = sum(status.bytes_written for status in work.statuses)
@@ -166,31 +168,24 @@ def _execute(
     return done
 
 
-@dataclass(frozen=True, slots=True)
-class _Merger:
-    """Writes the files of one instant."""
-
-    plan: WritePlan
-    emit: Callable[..., None]
-
-    def merged(self, small: SmallFiles, number: int) -> WriteStatus:
-        """Write one file, the `number`-th of the instant, and return its status."""
-        plan, partition = self.plan, small.partition_path
-        paths = (plan.storage.fetch(s.path, s.size_bytes) for s in small.pieces)
-        count = sum(open_base_file(path).metadata.num_rows for path in paths)
-        file_id = file_id_of(f"{plan.instant_time}/{partition}/compacted/{number}")
-        rows = joined_rows(plan, small.pieces, f"compacted{number}")
-        keys, attempt = KeysToIndex(plan, partition, None), TaskAttempt(task=number)
-        group = (partition, file_id)
-        status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
-        assert status.rows == count  # the old files are going to be deleted
-        self.emit(
-            "file_written",
-            task=number,
-            partition=partition,
-            file_id=file_id,
-            rows=status.rows,
-            bytes=status.bytes_written,
-            seconds=status.seconds,
-        )
-        return status
+def _merged(plan: WritePlan, emit: Emit, small: SmallFiles, number: int) -> WriteStatus:
+    """Write one file, the `number`-th of the instant, and return its status."""
+    partition = small.partition_path
+    paths = (plan.storage.fetch(s.path, s.size_bytes) for s in small.pieces)
+    count = sum(open_base_file(path).metadata.num_rows for path in paths)
+    file_id = file_id_of(f"{plan.instant_time}/{partition}/compacted/{number}")
+    rows = joined_rows(plan, small.pieces, f"compacted{number}")
+    keys, attempt = KeysToIndex(plan, partition, None), TaskAttempt(task=number)
+    group = (partition, file_id)
+    status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
+    assert status.rows == count  # the old files are going to be deleted
+    emit(
+        "file_written",
+        task=number,
+        partition=partition,
+        file_id=file_id,
+        rows=status.rows,
+        bytes=status.bytes_written,
+        seconds=status.seconds,
+    )
+    return status

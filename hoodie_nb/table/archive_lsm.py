@@ -41,7 +41,7 @@ _VERSION, _MANIFEST = "_version_", re.compile(r"manifest_([1-9]\d*)")
 _FILE = re.compile(r"(\d{14,17})_(\d{14,17})_(\d+)\.parquet")
 _MERGED, _LARGEST, _KEPT = 10, 1 << 30, 3  # files of a level; bytes of a file; manifests
 _ROWS, _BATCH_BYTES, _ATTEMPTS = 100, 8 << 20, 10
-_PLANNED = ("clean", "replacecommit")
+_PLANNED, _IDENTITY = ("clean", "replacecommit"), ["instantTime", "action"]
 _SCHEMA = pa.schema(
     [
         ("instantTime", pa.string()),
@@ -146,14 +146,12 @@ class LsmArchive:
                 f"({error!s:.200}): restore its files from a backup"
             ) from None
 
-    def _fetched(self, name: str) -> str:
-        return self._storage.fetch(f"{self._folder}/{name}")
-
     @contextmanager
-    def _naming(self, name: str) -> Iterator[None]:
-        """Name the file of the archive that cannot be read."""
+    def _opened(self, name: str) -> Iterator[pq.ParquetFile]:
+        """Open a file of the archive; if it cannot be read, the error names it."""
         try:
-            yield
+            with pq.ParquetFile(self._storage.fetch(f"{self._folder}/{name}")) as file:
+                yield file
         except (pa.ArrowException, OSError, LookupError, ValueError) as error:
             raise ValueError(f"{name}: {error!s:.200}") from None
 
@@ -163,8 +161,8 @@ class LsmArchive:
         for name in manifest.files:
             start, end = span(name)
             if start <= last.requested_time and end >= first.requested_time:
-                with self._naming(name):
-                    found = pq.read_table(self._fetched(name), columns=["instantTime", "action"])
+                with self._opened(name) as file:
+                    found = file.read(_IDENTITY).select(_IDENTITY)
                 known.update(zip(*(column.to_pylist() for column in found.columns), strict=True))
         return known
 
@@ -204,12 +202,13 @@ class LsmArchive:
         return Manifest(number, files)
 
     def _is_ours(self, name: str) -> bool:
-        with self._naming(name):
-            return bool(pq.read_schema(self._fetched(name)).names == _SCHEMA.names)
+        with self._opened(name) as file:
+            ours = file.schema_arrow.names == _SCHEMA.names
+        return bool(ours)
 
     def _batches(self, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
         for name in names:
-            with self._naming(name), pq.ParquetFile(self._fetched(name)) as file:
+            with self._opened(name) as file:
                 found = file.metadata
                 groups = (found.row_group(n) for n in range(found.num_row_groups))
                 size = sum(group.total_byte_size for group in groups)

@@ -48,20 +48,14 @@ class StoredFile:
         """
         entry = storage.entry(self.path)
         if entry is None:
-            raise InvalidTable(f"{storage.root}/{self.path} is missing; {stake}")
-        size = entry.size_bytes
-        compared = content and size == self.size_bytes
-        found = crc_of(storage.fetch(self.path)) if compared else self.crc
-        if size != self.size_bytes:
-            raise InvalidTable(
-                f"{storage.root}/{self.path} has {size} bytes where {self.size_bytes} were "
-                f"written; {stake}"
-            )
-        if found != self.crc:
-            raise InvalidTable(
-                f"{storage.root}/{self.path} is damaged (its checksum differs from that of the "
-                f"written file); {stake}"
-            )
+            wrong = "is missing"
+        elif entry.size_bytes != self.size_bytes:
+            wrong = f"has {entry.size_bytes} bytes where {self.size_bytes} were written"
+        elif content and crc_of(storage.fetch(self.path)) != self.crc:
+            wrong = "is damaged (its checksum differs from that of the written file)"
+        else:
+            return
+        raise InvalidTable(f"{storage.root}/{self.path} {wrong}; {stake}")
 
 
 def crc_of(path: str) -> int:
@@ -104,11 +98,6 @@ class ChecksummedFile(FileToFinish):
         """Return what was kept since `hold`; from now on bytes are written again."""
         end, self._held = bytes(self._held or b""), None
         return end
-
-    def flush(self) -> None:
-        """Flush everything to the operating system."""
-        if not self._file.closed:
-            self._file.flush()
 
     def sync(self) -> None:
         """Make what was written durable; an object is durable when it is closed."""

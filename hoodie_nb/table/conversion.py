@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidInput
-from hoodie_nb.table.row_search import NOT_ARROW, failures, first_failure, part_of
+from hoodie_nb.table.row_search import NOT_ARROW, failures, first_failure, part_of, plain
 from hoodie_nb.table.schema import Pairs, inner_types, is_any_list
 
 _is = pa.types
@@ -190,9 +190,7 @@ def _inner_types(given: pa.DataType, kind: pa.DataType) -> Pairs:
 
 def _decoded(column: pa.DictionaryArray) -> pa.Array:
     """Return the values of a dictionary, of which Arrow does not decode views."""
-    values = column.dictionary
-    if _is.is_string_view(values.type) or _is.is_binary_view(values.type):
-        values = values.cast(pa.string() if _is.is_string_view(values.type) else pa.binary())
+    values = plain(column.dictionary)
     if _is.is_string(values.type) or _is.is_binary(values.type):
         size = pc.sum(pc.binary_length(values).cast(pa.int64()).take(column.indices)).as_py()
         if (size or 0) >= 1 << 31:  # not every version of Arrow refuses that

@@ -143,13 +143,8 @@ def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]], groups: Fi
 # --- completed files of the timeline --------------------------------------------------------------
 
 
-def trace(table: TableHandle, time17: str) -> str | None:
-    """Return the commit or record that shows that an instant was completed; None if none does."""
-    return traces(table, [time17]).get(time17)
-
-
 def traces(table: TableHandle, times: Collection[str]) -> dict[str, str]:
-    """Return of each instant that was completed what `trace` does; each commit is read once."""
+    """Return the commit or record that shows that an instant was completed, for each that was."""
     found: dict[str, str] = {}
     for time17, what in itertools.chain(_in_commits(table, times), _in_records(table, times)):
         found.setdefault(time17, what)
@@ -167,7 +162,7 @@ def refuse_vanished(table: TableHandle, pending: Instant) -> None:
 def vanished(table: TableHandle, pending: Instant) -> tuple[str, str] | None:
     """Return the problem and the fix if a pending instant was completed; else None."""
     time17 = pending.requested_time
-    found = trace(table, time17) or next(_in_partitions(table, time17), None)
+    found = traces(table, [time17]).get(time17) or next(_in_partitions(table, time17), None)
     if found is None:
         return None
     folder, since = table.timeline.layout.folder, "_*" * (table.timeline.layout.number == 2)
@@ -191,16 +186,14 @@ def refuse_archived_later(table: TableHandle, strays: Sequence[tuple[str, str]])
     if not start or not table.timeline.archived():
         return
     times = {time17: path for path, time17 in reversed(strays)}
-    for time17, path in sorted(times.items()):
-        found = trace(table, time17)
-        if found is not None:
-            raise InvalidTable(
-                f"{table.storage.root}/{path} belongs to a commit that is not on the timeline "
-                f"({found}), although {start} is older: the commit was archived beyond a "
-                "savepoint that is deleted, or was removed. A write would not find its rows: "
-                f"create the savepoint again, or let Hudi archive {start}; or delete "
-                "the commit's base files if its rows are not wanted"
-            )
+    for time17, found in sorted(traces(table, times).items()):
+        raise InvalidTable(
+            f"{table.storage.root}/{times[time17]} belongs to a commit that is not on the timeline "
+            f"({found}), although {start} is older: the commit was archived beyond a "
+            "savepoint that is deleted, or was removed. A write would not find its rows: "
+            f"create the savepoint again, or let Hudi archive {start}; or delete "
+            "the commit's base files if its rows are not wanted"
+        )
 
 
 def _in_commits(table: TableHandle, times: Collection[str]) -> Iterator[tuple[str, str]]:

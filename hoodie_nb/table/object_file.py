@@ -23,11 +23,6 @@ class ObjectFile(FileToFinish):
         """Write bytes to the local file."""
         return self._file.write(data)
 
-    def flush(self) -> None:
-        """Flush the local file."""
-        if not self._file.closed:
-            self._file.flush()
-
     def close(self) -> None:
         """Send the file, once."""
         if self.closed:

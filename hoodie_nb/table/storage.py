@@ -60,6 +60,13 @@ def joined(folder: str, name: str) -> str:
 class FileToFinish(io.BufferedIOBase):
     """A file that is written completely or not at all: an error in its `with` block abandons it."""
 
+    _file: BinaryIO
+
+    def flush(self) -> None:
+        """Flush everything to the operating system."""
+        if not self._file.closed:
+            self._file.flush()
+
     def writable(self) -> bool:
         """Return True."""
         return True

@@ -116,20 +116,15 @@ class TimePartition:
         return pc.strftime(times, form).take(hours.indices), pa.array(bad)
 
     def _of_texts(self, column: pa.Array) -> tuple[pa.Array, pa.Array]:
-        given = self.given.replace("'", "")
-        places = {m[0]: m.start() for m in _TOKEN.finditer(given)}
+        forms = (self.given.replace("'", ""), self.output)
+        given, output = (_TOKEN.sub(_directive, form) for form in forms)
         start = datetime(1970, 1, 1) + timedelta(milliseconds=self.offset_ms)
-        null = start.strftime(_TOKEN.sub(_directive, given))
-        column = pc.fill_null(column, null)
-        shape = "^" + _TOKEN.sub(lambda m: rf"\d{{{len(m[0])}}}", re.escape(given)) + "$"
-        right = np.asarray(pc.match_substring_regex(column, shape))
-        column = pc.if_else(pa.array(right), column, null)
-        parts = {t: pc.utf8_slice_codeunits(column, at, at + len(t)) for t, at in places.items()}
-        pieces = re.split(f"({_TOKEN.pattern})", self.output)
-        found = [parts.get(piece, piece) for piece in pieces if piece]
-        numbers = {token: np.asarray(part.cast(pa.int64())) for token, part in parts.items()}
-        text = pc.binary_join_element_wise(*found, "")
-        return text, pa.array(~right | ~_real(numbers))
+        encoded = pc.fill_null(column, start.strftime(given)).dictionary_encode()
+        times = pc.strptime(encoded.dictionary, format=given, unit="s", error_is_null=True)
+        same = pc.equal(pc.strftime(times, format=given), encoded.dictionary)  # else February 30
+        real = pc.and_(same, pc.greater_equal(times, pa.scalar(datetime(1, 1, 1), times.type)))
+        bad = pc.invert(pc.fill_null(real, False)).take(encoded.indices)
+        return pc.strftime(times, format=output).take(encoded.indices), bad
 
 
 def _input(own: Mapping[str, str], output: str) -> str:
@@ -154,15 +149,3 @@ def _offset_ms(zone: str) -> int:
         raise Untold(f"has {PREFIX}timezone={zone or '(none: that of the JVM that wrote it)'}")
     minutes = int(found[2] or 0) * 60 + int(found[3] or 0)
     return minutes * 60_000 * (-1 if found[1] == "-" else 1)
-
-
-def _real(numbers: Mapping[str, Numbers]) -> npt.NDArray[np.bool_]:
-    """Whether years, months, days, hours, minutes and seconds are those of a real time."""
-    one = np.ones_like(numbers["yyyy"])
-    year, month, day = (numbers.get(token, one) for token in ("yyyy", "MM", "dd"))
-    months = ((year - 1970) * 12 + np.clip(month, 1, 12) - 1).astype("M8[M]")
-    days = months.astype("M8[D]") + (day - 1)
-    real = (year > 0) & (month >= 1) & (month <= 12) & (day > 0) & (days.astype("M8[M]") == months)
-    for token, count in (("HH", 24), ("mm", 60), ("ss", 60)):
-        real &= numbers.get(token, one) < count
-    return np.asarray(real, dtype=np.bool_)
