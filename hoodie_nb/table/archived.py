@@ -69,10 +69,8 @@ class Archive:
 
         `times` are those of its commits, `unsaved` the first without a savepoint.
         """
-        parts = self._steadily(lambda: [*self._parts(times[0])])
-        gone = frozenset[str]().union(*(part.commits for part in parts)).difference(times)
-        why = next((part.damage for part in parts if part.damage), "")
-        newest, first = max(gone, default=""), times[0]
+        archived, why = self.commits(times[0])
+        newest, first = max(archived.difference(times), default=""), times[0]
         if newest > first:  # if it is the newest of all, the start is to come
             first = next((t for t in times if t > newest), f"{int(newest) + 1:017}")
         until = unsaved.requested_time if unsaved else "9" * 17
@@ -104,9 +102,12 @@ class Archive:
             self._possible.add(time17)
         return reaches
 
-    def commits(self) -> tuple[frozenset[str], str]:
-        """Return the archived commits, and what is damaged if there may be more."""
-        parts = self._steadily(lambda: [*self._parts()])
+    def commits(self, after: str = "") -> tuple[frozenset[str], str]:
+        """Return the archived commits, and what is damaged if there may be more.
+
+        At least those after a time.
+        """
+        parts = self._steadily(lambda: [*self._parts(after)])
         why = next((part.damage for part in parts if part.damage), "")
         return frozenset[str]().union(*(part.commits for part in parts)), why
 

@@ -19,13 +19,7 @@ import pyarrow.compute as pc
 from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.table.addresses import Address
 from hoodie_nb.table.archived_files import archived_files
-from hoodie_nb.table.base_file import (
-    Footer,
-    open_base_file,
-    read_footer,
-    read_keys,
-    verify_pages,
-)
+from hoodie_nb.table.base_file import Footer, open_base_file, read_footer, read_keys, verify_pages
 from hoodie_nb.table.clean_records import cleaned_files, cleans, read_plan
 from hoodie_nb.table.file_groups import Group, base_files_at
 from hoodie_nb.table.findings import DEDUPLICATE, REPAIR, RESTORE, Finding

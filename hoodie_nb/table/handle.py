@@ -23,13 +23,7 @@ from hoodie_nb.table.clean_plan import Mark
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.creation import clear, present, refuse_remains
 from hoodie_nb.table.evolved import refuse_renamed
-from hoodie_nb.table.file_groups import (
-    BaseFileName,
-    Commits,
-    FileGroups,
-    base_files,
-    table_folders,
-)
+from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups, base_files, table_folders
 from hoodie_nb.table.lost import lost_files, note_written
 from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.properties import TableConfig

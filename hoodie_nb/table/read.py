@@ -17,12 +17,7 @@ from hoodie_nb.clock import instant_ms, instant_time
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
 from hoodie_nb.table.clean_records import KEEP_MORE, cleans, refuse_cleaned
-from hoodie_nb.table.file_groups import (
-    Commits,
-    FileGroups,
-    FileSlice,
-    table_folders,
-)
+from hoodie_nb.table.file_groups import Commits, FileGroups, FileSlice, table_folders
 from hoodie_nb.table.filters import RowFilter
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.keys import partition_values, paths_have_values

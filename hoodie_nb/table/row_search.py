@@ -3,7 +3,7 @@
 Arrow checks and converts whole columns, and does not say which row it refuses.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +13,8 @@ _is = pa.types
 
 
 def first_failure(attempt: Callable[[int, int], object], rows: int) -> int:
-    """Return the first row for which `attempt(begin, end)` raises, if it does for all `rows`."""
-    begin, end = 0, rows
-    while end - begin > 1:
-        middle = (begin + end) // 2
-        try:
-            attempt(begin, middle)
-            begin = middle
-        except NOT_ARROW:
-            end = middle
-    return begin
+    """Return the first row for which `attempt(row, row + 1)` raises; 0 if it does for none."""
+    return next((row for row, _ in _failing(attempt, rows)), 0)
 
 
 def failures(attempt: Callable[[int, int], object], rows: int) -> dict[int, str]:
@@ -30,7 +22,12 @@ def failures(attempt: Callable[[int, int], object], rows: int) -> dict[int, str]
 
     **Caveats**: for n rows that fail, up to 2 n log(rows) attempts.
     """
-    found, todo = {}, [(0, rows)] * bool(rows)
+    return dict(_failing(attempt, rows))
+
+
+def _failing(attempt: Callable[[int, int], object], rows: int) -> Iterator[tuple[int, str]]:
+    """Yield the rows that fail, in order, with the reason."""
+    todo = [(0, rows)] * bool(rows)
     while todo:
         begin, end = todo.pop()
         try:
@@ -38,10 +35,9 @@ def failures(attempt: Callable[[int, int], object], rows: int) -> dict[int, str]
         except NOT_ARROW as error:
             middle = (begin + end) // 2
             if end - begin == 1:
-                found[begin] = str(error)[:200]
+                yield begin, str(error)[:200]
             else:
                 todo += [(middle, end), (begin, middle)]
-    return found
 
 
 def part_of(column: pa.Array | pa.ChunkedArray, begin: int, end: int) -> pa.Array | pa.ChunkedArray:
