@@ -14,10 +14,13 @@ from hoodie_nb.writer.pipelines import Shape
 IN_PROCESS: Rewriter = rewriting  # for every job: this process writes the protocol's rows
 
 
-def settled(table: TableHandle, events: EventLog) -> WriteCoordinator:
-    """Return the coordinator of a table that has been settled for a write."""
+def settled(table: TableHandle, events: EventLog, *, dry_run: bool = False) -> WriteCoordinator:
+    """Return the coordinator of a settled table; for a plan only, the table is read again."""
     coordinator = WriteCoordinator(table, events)
-    settle(coordinator)
+    if dry_run:
+        table.reload()
+    else:
+        settle(coordinator)
     return coordinator
 
 

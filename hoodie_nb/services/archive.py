@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 
 from hoodie_nb.commit.archiving import archive as execute
-from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.archive_plan import plan_archive
 from hoodie_nb.table.handle import TableHandle
 
@@ -43,11 +42,8 @@ class Archived:
 
 def archive(table: TableHandle, events: EventLog, *, dry_run: bool) -> Archived:
     """Archive until `hoodie.keep.min.commits` commits stay, or return the plan."""
-    coordinator = WriteCoordinator(table, events)
-    if dry_run:
-        table.reload()
-    else:
-        settle(coordinator)
+    coordinator = settled(table, events, dry_run=dry_run)
+    if not dry_run:
         table.groups_to_write().listed()  # refuses lost files: nobody would miss them afterwards
     with table.timeline.listed_once():
         plan = plan_archive(table, coordinator.prepared.instant_times(), least_only=True)

@@ -73,10 +73,7 @@ def clean(
     for number in chosen.values():
         if type(number) is not int or number < 1:
             raise InvalidConfig(f"{number!r}: give the number to retain as an integer of 1 or more")
-    if not dry_run:
-        settled(table, events)
-    else:
-        table.reload()
+    settled(table, events, dry_run=dry_run)
     retention = next((Retention(*item) for item in chosen.items()), Retention.of(table.options))
     with table.timeline.listed_once():
         plan = plan_clean(table, retention, None if chosen else last_mark(table))

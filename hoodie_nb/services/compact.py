@@ -27,7 +27,7 @@ from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.file_keys import KeysToIndex
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.base_file import open_base_file
 from hoodie_nb.table.commits import CLUSTER, WriteStatus
 from hoodie_nb.table.compact_plan import SmallFiles, plan_compaction
@@ -123,11 +123,8 @@ def compact(
     table: TableHandle, events: EventLog, *, partitions: Sequence[str] | None, dry_run: bool
 ) -> Compacted:
     """Merge the small files of all or some partitions, or return the plan."""
-    table.reload()
     with table.timeline.listed_once():
-        coordinator = WriteCoordinator(table, events)
-        if not dry_run:
-            settle(coordinator)
+        coordinator = settled(table, events, dry_run=dry_run)
         groups = table.file_groups() if dry_run else table.groups_to_write()
         slices = groups.slices
         if partitions is not None:  # unknown ones are refused
@@ -145,11 +142,7 @@ def _execute(
 ) -> str | None:
     """Write and commit the new files; return the time of the instant."""
     began, table = time.perf_counter(), coordinator.table
-    facts = {
-        "files": planned.files,
-        "bytes": planned.size_bytes,
-        "new_files": planned.new_files,
-    }
+    facts = {"files": planned.files, "bytes": planned.size_bytes, "new_files": planned.new_files}
     events.emit("compaction_planned", **facts)
     intake = Intake(table.config, table.schema, CLUSTER)
     intake.check(table.schema)

@@ -22,10 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit, completed
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.archived_files import lost_groups
 from hoodie_nb.table.base_file import (
     open_base_file,
@@ -55,11 +54,10 @@ def repair(
     table: TableHandle, events: EventLog, *, deduplicate: bool, accept_loss: bool = False
 ) -> Commit | None:
     """Recover the table and rewrite what is wrong; None if no file had to be written."""
-    coordinator = WriteCoordinator(table, events)
     table.accepts_loss = accept_loss
     table.forget_file_groups()
     try:
-        settle(coordinator)
+        coordinator = settled(table, events)
         intake = Intake(table.config, table.schema)
         intake.check(table.schema)
         lost = set[Group]()

@@ -10,7 +10,7 @@ from hoodie_nb.display import card
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
-from hoodie_nb.runners.settling import settle
+from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.restore_plan import RestorePlan, files_of, plan_restore
 from hoodie_nb.table.savepoints import commit_as_of
@@ -58,11 +58,8 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
 
     Prepared and sealed checkpoints are committed first, so that they are undone like the others.
     """
-    coordinator = WriteCoordinator(table, events)
-    if dry_run:
-        table.reload()
-    else:
-        settle(coordinator)
+    coordinator = settled(table, events, dry_run=dry_run)
+    if not dry_run:
         refuse_unsettled(coordinator)
     with table.timeline.listed_once():
         plan = plan_restore(table, commit_as_of(table, to))

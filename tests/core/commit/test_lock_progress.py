@@ -47,7 +47,6 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table import rollback as rollback_module
-from hoodie_nb.table.avro_file import encode
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.local_storage import LocalStorage
@@ -608,8 +607,8 @@ def test_a_rollback_of_a_completed_instant_is_not_finished(root: Path) -> None:
     """A pending rollback of a completed commit is left to its engine, with its files in place."""
     table = open_table(root)
     done = table.timeline.completed_commits()[-1]
-    plan = rollback_module._plan(table.storage, done, sorted(data_files(root)))
-    content = encode(rollback_module._PLAN, plan)
+    plan = rollback_module.RollbackPlan(done, sorted(data_files(root)))
+    content = rollback_module._encoded(table, plan)
     (root / ".hoodie" / f"{later(root)}.rollback.requested").write_bytes(content)
     before = tree(root)
     with pytest.raises(InvalidTable, match="let the engine that started it"):
