@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, fields
-from typing import Any
 
 import pandas as pd
 
 from hoodie_nb.commit.lock import writing
+from hoodie_nb.config import CLEAN_POLICIES
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.reads import Moment
@@ -68,9 +68,9 @@ class TableMaintenance:
         only partitions that have changed since the last clean are checked.
         Raises InvalidConfig if several are given.
         """
-        given: dict[str, Any] = {"commits": commits, "hours": hours, "versions": versions}
+        given = dict(zip(CLEAN_POLICIES, (commits, hours, versions), strict=True))
         with self._locked(dry_run):
-            return clean(self._handle, self.events, dry_run=dry_run, **given)
+            return clean(self._handle, self.events, given, dry_run=dry_run)
 
     def archive(self, *, dry_run: bool = False) -> Archived:
         """Move old instants to the archive; with `dry_run` only return the plan.

@@ -5,6 +5,7 @@ does not look at again, such as files that somebody has put back. Without one it
 changed since the last clean, or at everything if that is not known or a savepoint was deleted.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hoodie_nb.commit.cleaning import clean as execute
@@ -12,13 +13,7 @@ from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settled
-from hoodie_nb.table.clean_plan import (
-    COMMITS_POLICY,
-    HOURS_POLICY,
-    VERSIONS_POLICY,
-    Retention,
-    plan_clean,
-)
+from hoodie_nb.table.clean_plan import Retention, plan_clean
 from hoodie_nb.table.clean_records import last_mark
 from hoodie_nb.table.handle import TableHandle
 
@@ -57,16 +52,12 @@ class Cleaned:
 
 
 def clean(
-    table: TableHandle,
-    events: EventLog,
-    *,
-    dry_run: bool,
-    commits: int | None,
-    hours: int | None,
-    versions: int | None,
+    table: TableHandle, events: EventLog, given: Mapping[str, int | None], *, dry_run: bool
 ) -> Cleaned:
-    """Clean, or return the plan: all partitions by a number, else by the table's options."""
-    given = {COMMITS_POLICY: commits, HOURS_POLICY: hours, VERSIONS_POLICY: versions}
+    """Clean, or return the plan: all partitions by a number, else by the table's options.
+
+    `given` are the numbers by policy, of which one may be given.
+    """
     chosen = {policy: number for policy, number in given.items() if number is not None}
     if len(chosen) > 1:
         raise InvalidConfig("give only one of commits, hours and versions")

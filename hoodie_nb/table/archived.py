@@ -17,19 +17,19 @@ undone only if it is newer than the oldest commit in it; the first commit of a t
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.archive_log import Record, log_number, read_blocks
+from hoodie_nb.table.archive_log import log_number, read_blocks
 from hoodie_nb.table.archive_lsm import is_manifest, read_manifest, span
 from hoodie_nb.table.instant import COMMITS, Instant, State
 from hoodie_nb.table.storage import Entry, Storage, read_bytes
 
 _ATTEMPTS, _CLEAN = 10, "clean"
+_CONTENTS = ("hoodieCommitMetadata", "hoodieReplaceCommitMetadata")  # of commits, in layout 1
 T = TypeVar("T")
 
 
@@ -160,29 +160,30 @@ class Archive:
             f"a file of the archive is missing: restore it from a backup ({missing})"
         ) from None
 
+    def entries(self, path: str, *, content: bool = False) -> Iterator[tuple[str, str, Any]]:
+        """Yield time and action of each instant in a file of the archive.
+
+        With `content` also that of its completed file: bytes in layout 2, a record in layout 1.
+        """
+        if path.endswith(".parquet"):
+            columns = ["instantTime", "action", *["metadata"] * content]
+            for row in pq.read_table(self._storage.fetch(path), columns=columns).to_pylist():
+                yield row["instantTime"], row["action"], row.get("metadata")
+        else:
+            for record in read_blocks(read_bytes(self._storage, path)):
+                if record["actionState"] in (None, State.COMPLETED.upper()):
+                    found = next((record[name] for name in _CONTENTS if record.get(name)), None)
+                    yield record["commitTime"], record["actionType"], found
+
     def _read(self, path: str) -> _Part:
-        times, cleaned = set[str](), False
+        times, cleaned, damage = set[str](), False, ""
         try:
-            if path.endswith(".parquet"):
-                local = self._storage.fetch(path)
-                found = pq.read_table(local, columns=["instantTime", "action"])
-                kept = found.filter(pc.field("action").isin(COMMITS))
-                times.update(kept["instantTime"].to_pylist())
-                cleaned = _CLEAN in found["action"].unique().to_pylist()
-            else:
-                for record in read_blocks(read_bytes(self._storage, path)):
-                    cleaned |= record["actionType"] == _CLEAN
-                    if is_commit(record):  # also those before a damaged one
-                        times.add(record["commitTime"])
+            for time17, action, _ in self.entries(path):
+                cleaned |= action == _CLEAN
+                if action in COMMITS:  # also those before a damaged one
+                    times.add(time17)
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-            where = f"{self._storage.root}/{path}"
-            return _Part(frozenset(times), cleaned, f"{where} cannot be read ({error!s:.200})")
-        return _Part(frozenset(times), cleaned)
-
-
-def is_commit(record: Record) -> bool:
-    """Whether a record of layout 1 is a completed commit."""
-    done = record["actionState"] in (None, State.COMPLETED.upper())
-    return done and record["actionType"] in COMMITS
+            damage = f"{self._storage.root}/{path} cannot be read ({error!s:.200})"
+        return _Part(frozenset(times), cleaned, damage)

@@ -7,24 +7,19 @@ that no commit has replaced must be there, or its rows are lost and no reader no
 cleared from it, or cannot be read, prove nothing. *Source:* HoodieArchivedMetaEntry, LSMTimeline.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.archive_log import Record, read_blocks
-from hoodie_nb.table.archived import is_commit
 from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.file_groups import Commits, Group, base_files_at
 from hoodie_nb.table.folder_findings import InCommit, in_commit
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.instant import COMMITS
-from hoodie_nb.table.storage import read_bytes
 
-_FIELDS = ("hoodieCommitMetadata", "hoodieReplaceCommitMetadata")
 _STATS, _REPLACED = "partitionToWriteStats", "partitionToReplaceFileIds"
 
 
@@ -69,29 +64,18 @@ def lost_groups(table: TableHandle) -> set[Group]:
 
 def _commits(table: TableHandle) -> Iterator[tuple[str, CommitMetadata]]:
     """Yield the time of each archived commit, and what it wrote."""
-    for path in table.timeline.archive.files():
-        if path.endswith(".parquet"):
-            local = table.storage.fetch(path)
-            with suppress(pa.ArrowException):  # an archive without the content is no evidence
-                columns = ["instantTime", "action", "metadata"]
-                yield from _history(pq.read_table(local, columns=columns))
-        else:
-            yield from _logged(read_blocks(read_bytes(table.storage, path)))
+    archive = table.timeline.archive
+    for path in archive.files():
+        with suppress(pa.ArrowException):  # an archive without the content is no evidence
+            for time17, action, content in archive.entries(path, content=True):
+                if action in COMMITS and content:
+                    with suppress(InvalidTable):
+                        yield time17, _decoded(content, f"{time17}.{action}")
 
 
-def _logged(records: Iterable[Record]) -> Iterator[tuple[str, CommitMetadata]]:
-    for record in records:
-        content = next((record[f] for f in _FIELDS if record.get(f)), None)
-        if content is not None and is_commit(record):
-            stats, gone = content.get(_STATS) or {}, content.get(_REPLACED) or {}
-            named = {p: [s for s in some or () if s.get("path")] for p, some in stats.items()}
-            replaced = {p: ids or [] for p, ids in gone.items()}
-            yield record["commitTime"], CommitMetadata("", named, replaced=replaced)
-
-
-def _history(found: pa.Table) -> Iterator[tuple[str, CommitMetadata]]:
-    for row in found.to_pylist():
-        if row["action"] in COMMITS and row["metadata"]:
-            where = f"{row['instantTime']}.{row['action']}"
-            with suppress(InvalidTable):
-                yield row["instantTime"], CommitMetadata.parse(row["metadata"], where)
+def _decoded(content: bytes | Mapping[str, Any], where: str) -> CommitMetadata:
+    if isinstance(content, bytes):
+        return CommitMetadata.parse(content, where)
+    stats, gone = content.get(_STATS) or {}, content.get(_REPLACED) or {}
+    named = {p: [s for s in some or () if s.get("path")] for p, some in stats.items()}
+    return CommitMetadata("", named, replaced={p: ids or [] for p, ids in gone.items()})

@@ -55,12 +55,8 @@ def fsck(path: Address) -> list[Finding]:
             if not found or cleans(table) == before:
                 break
         except HoodieError as error:
-            found = [
-                Finding(
-                    str(error), "fix this first; no other check was possible", "unreadable-table"
-                )
-            ]
-            break
+            fix = "fix this first; no other check was possible"
+            return [Finding(str(error), fix, "unreadable-table")]
     return found
 
 

@@ -79,14 +79,11 @@ def check_key_types(config: TableConfig, schema: pa.Schema) -> None:
                 f"column {column!r} has type {kind}, whose text differs between engines: use "
                 "string, int, long, date or boolean for record keys and partition paths"
             )
-        if (
-            config.times is not None
-            and column in config.partition_by
-            and not config.times.fits(kind)
-        ):
+        times = config.times if column in config.partition_by else None
+        if times is not None and not times.fits(kind):
             raise InvalidTable(
                 f"column {column!r} has type {kind}, but the partition paths are made of times in "
-                f"{'texts' if config.times.given else 'numbers'}: write the table with the engine "
+                f"{'texts' if times.given else 'numbers'}: write the table with the engine "
                 "that created it"
             )
 

@@ -119,16 +119,15 @@ class TableConfig:
 
     @classmethod
     def _of(cls, values: dict[str, str], where: str) -> "TableConfig":
-        ordering = values.get("hoodie.table.ordering.fields") or values.get(
-            "hoodie.table.precombine.field"
-        )
+        names = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
+        ordering = next(filter(None, map(values.get, names)), None)
         avro = values.get("hoodie.table.create.schema")
         version = values["hoodie.table.version"]
         return cls(
             name=values["hoodie.table.name"],
             record_key=_split(values.get("hoodie.table.recordkey.fields", "")),
             partition_by=_split(values.get("hoodie.table.partition.fields", "")),
-            ordering=ordering or None,
+            ordering=ordering,
             hive_style=_true(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_true(values, "hoodie.datasource.write.partitionpath.urlencode"),
             merge_mode=merge_modes.mode_of(values, ordering or ""),
