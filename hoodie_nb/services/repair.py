@@ -37,6 +37,7 @@ from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import FileSlice, Group
 from hoodie_nb.table.fsck import index_objection
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.lost import lost_files
 from hoodie_nb.table.schema import COMMIT_TIME, RECORD_KEY
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.intake import Intake
@@ -62,7 +63,8 @@ def repair(
         intake.check(table.schema)
         lost = set[Group]()
         if accept_loss:
-            lost = {(p, name.file_id) for p, name in table.lost_files()} | lost_groups(table)
+            found = lost_files(table, table.file_groups(), table.timeline.listing.commits)
+            lost = {(folder, name.file_id) for folder, name in found} | lost_groups(table)
         with coordinator.committing(intake) as work:
             work.statuses = list(_rewritten(work.plan, deduplicate, lost))
     finally:

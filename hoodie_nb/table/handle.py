@@ -23,8 +23,8 @@ from hoodie_nb.table.clean_plan import Mark
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.creation import clear, present, refuse_remains
 from hoodie_nb.table.evolved import refuse_renamed
-from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups, base_files, table_folders
-from hoodie_nb.table.lost import lost_files, note_written
+from hoodie_nb.table.file_groups import Commits, FileGroups, base_files, table_folders
+from hoodie_nb.table.lost import note_written
 from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.property_lines import text_of
@@ -173,11 +173,6 @@ class TableHandle:
         groups = self.file_groups()
         self.checked_groups = self._touched.view(groups, self._commits_seen)
         return self.checked_groups
-
-    def lost_files(self) -> list[tuple[str, BaseFileName]]:
-        """Return folder and name of base files that commits wrote and that are missing."""
-        groups = self.file_groups()
-        return lost_files(self, groups, self._commits_seen)
 
     def remember(self, instant_time: str, statuses: Sequence[WriteStatus]) -> None:
         """Cache the view after a commit of this process."""
