@@ -34,7 +34,7 @@ from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.column_storage import codecs, has_statistics, repetitive_columns
 from hoodie_nb.table.dictionaries import unified
 from hoodie_nb.table.footer import NAME, open_verified, sealed
-from hoodie_nb.table.key_range import KeyRange
+from hoodie_nb.table.key_range import KeyRange, same_in_both_orders
 from hoodie_nb.table.schema import (
     META_FIELDS,
     RECORD_KEY,
@@ -61,6 +61,21 @@ class Footer:
     def bloom(self) -> BloomFilter | None:
         """Return the parsed filter, None if the file has none."""
         return BloomFilter.parse(self.bloom_text, self.bloom_type) if self.bloom_text else None
+
+    def range(self) -> KeyRange | None:
+        """Return the key range, None if it is not known or depends on the order of texts."""
+        low, high = self.min_key, self.max_key
+        if low is None or high is None or not same_in_both_orders(low, high):
+            return None
+        return KeyRange(low, high, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a file knows of the keys of its previous slice; no range if it may have shrunk."""
+
+    bloom: BloomFilter | None
+    range: KeyRange | None
 
 
 def open_base_file(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
@@ -167,8 +182,9 @@ class BaseFileWriter:
     """Writes one base file from pieces of rows that already have their meta columns.
 
     `expected_rows` is an upper bound that sizes the bloom filter; without it the keys are kept and
-    the filter is built at the end. `inherited` is the previous slice's filter, reused if it has
-    room; then only `new_keys` are hashed. `name` is the file's final one; it may have no row.
+    the filter is built at the end. `inherited` is the index of the previous slice: its filter is
+    reused if it has room, its range if there is one; then only `new_keys` are added. `name` is the
+    file's final one; it may have no row.
     """
 
     def __init__(
@@ -181,7 +197,7 @@ class BaseFileWriter:
         codec: str,
         bloom_fpp: float,
         expected_rows: int | None = None,
-        inherited: BloomFilter | None = None,
+        inherited: Inherited | None = None,
     ) -> None:
         self._schema = stored_schema(schema)
         self._avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
@@ -189,9 +205,11 @@ class BaseFileWriter:
         self._fpp, self._late_keys = bloom_fpp, expected_rows is None
         self._keys: list[pa.ChunkedArray] = []
         bloom = _sized(expected_rows or 0, bloom_fpp)
-        self.keeps_bloom = inherited is not None and _still_fits(inherited, bloom)
-        self.bloom = inherited if inherited is not None and self.keeps_bloom else bloom
-        self._range: KeyRange | None = None
+        old = inherited.bloom if inherited is not None else None
+        self.keeps_bloom = old is not None and _still_fits(old, bloom)
+        self.bloom = old if old is not None and self.keeps_bloom else bloom
+        self.range = inherited.range if inherited is not None else None
+        self._keeps_range = self.range is not None
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._writer: pq.ParquetWriter | None = None
@@ -207,8 +225,10 @@ class BaseFileWriter:
             self._keys.append(keys)
         elif len(fresh):
             self.bloom.add(fresh)
-        found = KeyRange.of(keys)
-        self._range = found if self._range is None or found is None else self._range | found
+        ranged = new_keys if self._keeps_range and new_keys is not None else keys
+        if len(ranged):
+            found = KeyRange.of(ranged)
+            self.range = found if self.range is None or found is None else self.range | found
         self.rows += rows.num_rows
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
@@ -233,7 +253,7 @@ class BaseFileWriter:
                 coerce_timestamps="us",
                 version="1.0",
                 write_page_checksum=True,
-                write_statistics=[f.name for f in rows.schema if has_statistics(f.type)],
+                write_statistics=[f.name for f in rows.schema if has_statistics(f)],
                 use_dictionary=(repetitive := repetitive_columns(rows)),
                 compression=codecs(rows, self._codec, repetitive),
             )
@@ -254,7 +274,7 @@ class BaseFileWriter:
             "writer.model.name": "avro",
             NAME: self._name,
         }
-        ends = self._range.in_both_orders if self._range is not None else None
+        ends = self.range.in_both_orders if self.range is not None else None
         if ends is not None:
             entries[MIN_KEY], entries[MAX_KEY] = ends
         self._writer.add_key_value_metadata(entries)

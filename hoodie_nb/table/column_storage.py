@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, PARTITION_PATH
+from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, PARTITION_PATH, SEQNO
 
 FEW_VALUES = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _DICTIONARY_ROWS = 4096
@@ -21,9 +21,13 @@ _SAMPLED_ROWS, _SAMPLE = 32_768, 32  # of larger row groups, every 32nd row is e
 _WORTHWHILE = 0.1
 
 
-def has_statistics(kind: pa.DataType) -> bool:
-    """Whether statistics hold for all values: those of floats omit NaN, Spark's greatest number."""
-    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
+def has_statistics(field: pa.Field) -> bool:
+    """Whether statistics are of use and hold for all values.
+
+    Those of floats omit NaN, Spark's greatest number; no query asks for a sequence number.
+    """
+    kind = field.type
+    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind) or field.name == SEQNO)
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:
@@ -31,9 +35,13 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
     sample = rows.slice(0, _DICTIONARY_ROWS)
     names = [*FEW_VALUES]
     for field in rows.schema:
-        if field.name in names or not pa.types.is_string(field.type) or not sample.num_rows:
+        if field.name in names:
             continue
-        if len(pc.unique(sample.column(field.name))) <= max(1, sample.num_rows // 8):
+        if pa.types.is_dictionary(field.type):
+            names.append(field.name)
+        elif not pa.types.is_string(field.type) or not sample.num_rows:
+            continue
+        elif len(pc.unique(sample.column(field.name))) <= max(1, sample.num_rows // 8):
             names.append(field.name)
     return names
 

@@ -158,6 +158,10 @@ def as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Chunked
     Only Hudi's own changes of a type are followed. Integers that became floats are rounded to the
     nearest; a float that became a double keeps its decimal text (0.1 stays 0.1).
     """
+    if pa.types.is_dictionary(kind):
+        return as_type(column, kind.value_type).dictionary_encode()
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     if not _follows(column.type, kind):
         raise pa.ArrowInvalid("Hudi does not change columns in this way")
     if column.type == pa.float32() and kind == pa.float64():

@@ -27,6 +27,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from hoodie_nb import failpoints
+from hoodie_nb.table.base_file import Inherited
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import BaseFileName, FileSlice
@@ -259,10 +260,12 @@ class BucketWriter:
     ) -> tuple[StoredFile, int]:
         """Write the merged rows to a staged file, durable; return the file and the row count."""
         plan, staged, kept, size = self._plan, self._staged_name(), list[pa.Table](), 0
-        count, bloom, stored = self._kept.previous(plan.storage, old, merge)
+        count, inherited, stored = self._kept.previous(plan.storage, old, merge)
+        if inherited is not None and is_delete(merge.incoming).any():
+            inherited = replace(inherited, range=None)
         with ChecksummedFile(plan.storage.open_new(staged)) as sink:
             expected = merge.incoming.num_rows + count
-            writer = plan.base_file(sink, merge.file_name, expected_rows=expected, inherited=bloom)
+            writer = plan.base_file(sink, merge.file_name, expected, inherited)
             for rows, new_keys in merge.pieces(stored):
                 writer.write(rows, new_keys)
                 written_keys.add(rows.column(RECORD_KEY), new_keys)
@@ -274,7 +277,8 @@ class BucketWriter:
             sink.sync()
         failpoints.hit("writer.data.post")
         if kept:
-            self._kept.put(joined(partition, merge.file_name), kept, writer.bloom, sink.crc)
+            index = Inherited(writer.bloom, writer.range)
+            self._kept.put(joined(partition, merge.file_name), kept, index, sink.crc)
         return sink.stored(staged), writer.rows
 
 

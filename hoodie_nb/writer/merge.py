@@ -44,15 +44,21 @@ class MergeCounts:
 
 
 def merged_schema(intake: Intake) -> pa.Schema:
-    """Return the stored schema, with dictionaries for the meta columns that have few values.
+    """Return the stored schema, with dictionaries for the texts that have few values in a file.
 
-    Rows are copied several times, and half of their bytes are in these columns.
+    Those are meta columns and the columns of the partition. Rows are copied several times, and half
+    of their bytes are in these columns.
     """
-    stored = stored_schema(intake.schema)
+    stored, config = stored_schema(intake.schema), intake.config
     if intake.rule.fills:  # Arrow fills no nulls in dictionaries
         return stored
-    kind = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema([f.with_type(kind) if f.name in FEW_VALUES else f for f in stored])
+    few = {*FEW_VALUES, *(() if config.times else config.partition_by)} - {intake.ordering}
+    kind, texts = pa.dictionary(pa.int32(), pa.string()), {f.name for f in stored if _is_text(f)}
+    return pa.schema([f.with_type(kind) if f.name in few & texts else f for f in stored])
+
+
+def _is_text(field: pa.Field) -> bool:
+    return bool(pa.types.is_string(field.type))
 
 
 @dataclass(slots=True)
@@ -117,8 +123,16 @@ class Merge:
         self.counts.updates += len(changed)
         source = np.arange(piece.num_rows, dtype=np.int64)
         source[changed] = piece.num_rows + np.arange(len(changed))
-        together = pa.concat_tables([renamed, new]).combine_chunks()
-        return take_rows(together, pa.array(np.delete(source, at[gone])))
+        return self._chosen(renamed, new, np.delete(source, at[gone]), same=not gone.any())
+
+    def _chosen(self, old: pa.Table, new: pa.Table, source: Rows, *, same: bool) -> pa.Table:
+        """Return the rows at `source` among the old and new ones; `same`: keys stay in place."""
+        kept = (RECORD_KEY, FILE_NAME) if same else ()
+        names = [name for name in old.column_names if name not in kept]
+        together = pa.concat_tables([old.select(names), new.select(names)]).combine_chunks()
+        taken = take_rows(together, pa.array(source))
+        columns = [(old if f.name in kept else taken).column(f.name) for f in self.stored]
+        return pa.Table.from_arrays(columns, schema=self.stored)
 
     def _fills(self, piece: pa.Table, at: Rows, rows: Rows) -> tuple[Rows, pa.Table]:
         """Return the stored rows whose nulls late rows fill: their places, and what they become."""
@@ -184,5 +198,10 @@ class Merge:
             PARTITION_PATH: self._repeated(partition, count),
             FILE_NAME: self._repeated(self.file_name, count),
         }
-        columns = [meta[f.name] if f.name in meta else chosen.column(f.name) for f in self.stored]
+        columns = [meta[f.name] if f.name in meta else _typed(chosen, f) for f in self.stored]
         return pa.Table.from_arrays(columns, schema=self.stored)
+
+
+def _typed(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    column = rows.column(field.name)
+    return column.dictionary_encode() if pa.types.is_dictionary(field.type) else column

@@ -9,8 +9,7 @@ import zlib
 from dataclasses import dataclass
 
 from hoodie_nb.config import WriteOptions
-from hoodie_nb.table.base_file import BaseFileWriter
-from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.table.base_file import BaseFileWriter, Inherited
 from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.file_groups import FileGroups
 from hoodie_nb.table.instant import LAYOUT_1, Layout
@@ -53,7 +52,7 @@ class WritePlan:
         sink: ChecksummedFile,
         name: str,
         expected_rows: int | None = None,
-        inherited: BloomFilter | None = None,
+        inherited: Inherited | None = None,
     ) -> BaseFileWriter:
         """Return a writer of one base file of this instant; see `BaseFileWriter`."""
         return BaseFileWriter(
