@@ -2,14 +2,12 @@
 
 import json
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from counted_storage import CountedStorage
 
 import hoodie_nb as hn
 from hoodie_nb.commit.sealing import Interval
@@ -20,7 +18,6 @@ from hoodie_nb.lab.slow_storage import Link
 from hoodie_nb.lab.task_threads import write_in_threads
 from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -35,42 +32,6 @@ SMALL_FILES = {
     "hoodie.parquet.max.file.size": FILE_ROWS * ROW_BYTES,
     "hoodie.copyonwrite.record.size.estimate": ROW_BYTES,
 }
-
-
-_REQUESTS = {  # of an object store; its folders are only part of the names
-    "fetch": "GET",
-    "entry": "HEAD",
-    "list_folder": "LIST",
-    "file_names": "LIST",
-    "put": "PUT",
-    "open_new": "PUT",
-    "publish": "COPY",
-    "remove": "DELETE",
-}
-
-
-class CountedStorage:
-    """Another storage; `requests` counts what an object store would be asked for, by kind.
-
-    Each file is one GET or PUT, also if only its name is fetched; a folder that is deleted with its
-    content is one DELETE, and one that is listed is one LIST (a store gives 1,000 names in each).
-    """
-
-    def __init__(self, inner: Storage) -> None:
-        self._inner, self._lock = inner, threading.Lock()
-        self.root, self.requests = inner.root, Counter[str]()
-
-    def __getattr__(self, name: str):
-        method: Callable[..., Any] = getattr(self._inner, name)
-        if name not in _REQUESTS:
-            return method
-
-        def counted(path: str, *args: Any, **options: Any) -> Any:
-            with self._lock:
-                self.requests[_REQUESTS[name]] += 1
-            return method(path, *args, **options)
-
-        return counted
 
 
 def counted_table(

@@ -9,10 +9,10 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+from counted_storage import CountedStorage
 from tables import canonical, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.lab.slow_storage import CountedStorage
 
 PAGE = Path(__file__).parents[3] / "docs" / "reading.md"
 SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "n": pa.int64()})

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from counted_storage import CountedStorage
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tables import canonical, without_meta
@@ -19,7 +20,6 @@ from hoodie_nb import Table
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.lab.slow_storage import CountedStorage
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.table.base_file import MAX_KEY, MIN_KEY, ROW_GROUP, open_base_file
 from hoodie_nb.table.filters import RowFilter
