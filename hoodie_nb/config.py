@@ -191,5 +191,5 @@ class WriteOptions:
 
 def _unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+    hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(sorted(known))}"
     return f"option {name!r} is unknown: {hint}"

@@ -50,7 +50,7 @@ def translated(error: Exception) -> Exception:
         return InvalidConfig(
             f"the Python of Spark's tasks cannot write: {wrong[0]}. Let them run a Python like the "
             f"driver's, with its packages: set PYSPARK_PYTHON={sys.executable} before the session "
-            "starts; on a cluster, the path of a Python that every worker has"
+            "starts; on a cluster, to the path of a Python that every worker has"
         )
     return WriteFailed(
         f"the Spark job failed and none of the batch was written: {first_cause(str(error))} "

@@ -30,8 +30,8 @@ from hoodie_nb.table.timeline import Instant, State
 _PLAN, _RESULT = load_schema("HoodieCleanerPlan"), load_schema("HoodieCleanMetadata")
 _SAVEPOINTS = "savepointed_timestamps"
 KEEP_MORE = (
-    "hoodie.clean.commits.retained keeps more commits, hoodie.clean.policy=KEEP_LATEST_BY_HOURS "
-    "with hoodie.clean.hours.retained those of a time"
+    "to keep more, raise hoodie.clean.commits.retained, or set hoodie.clean.hours.retained and "
+    "hoodie.clean.policy=KEEP_LATEST_BY_HOURS"
 )
 
 

@@ -73,4 +73,4 @@ def _changed(latest: Mapping[int, str], older: Mapping[int, str]) -> Iterator[st
         if older.get(number, path) != path:
             yield f"{older[number]!r} is {path!r} now"
         elif ids.get(path, number) != number:
-            yield f"{path!r} is another column than before"
+            yield f"{path!r} is a different column now"

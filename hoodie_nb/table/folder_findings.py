@@ -162,5 +162,5 @@ def _cure(
     folder = table.timeline.layout.folder
     return (
         f"restore the files {folder}/{time17}.* from a backup, since {found[time17]}; if the "
-        "commit was removed on purpose, delete this file: its rows are lost then"
+        "commit was removed on purpose, delete this file, which gives its rows up"
     ), "lost-commit"

@@ -171,7 +171,7 @@ def vanished(table: TableHandle, pending: Instant) -> tuple[str, str] | None:
         f"instant {pending} was completed ({found}), but {done} is missing: it was lost, or "
         "it was deleted to remove the commit",
         "Restore it from a backup. If the commit was removed on purpose, delete the other files "
-        f"{folder}/{time17}.* and its base files *_{time17}.parquet, too: its rows are lost then",
+        f"{folder}/{time17}.* and its base files *_{time17}.parquet, too: this gives its rows up",
     )
 
 

@@ -38,5 +38,5 @@ def elsewhere(storage: Storage, path: str) -> str | None:
     with contextlib.suppress(HoodieError):
         row = first_row(storage.fetch(path), [PARTITION_PATH])
         named = folder if row is None else row.column(0)[0].as_py()
-        return None if named in (None, folder) else f"its rows are of partition {named!r}"
+        return None if named in (None, folder) else f"its rows belong to partition {named!r}"
     return None

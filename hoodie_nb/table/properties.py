@@ -192,7 +192,7 @@ def _unsupported(values: dict[str, str], supported: Mapping[str, tuple[str, ...]
     """Return the first unsupported property; None if there is none."""
     for key, allowed in supported.items():
         if values.get(key) and values[key] not in allowed:
-            return f"has {key}={values[key]}; supported is {' or '.join(allowed) or 'none'}"
+            return f"has {key}={values[key]}; supported: {' or '.join(allowed) or 'none'}"
     return None
 
 
@@ -215,9 +215,9 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
     if config.times is not None and (kind or of_class) != "TIMESTAMP":
         return f"has {PREFIX}output.dateformat and another key generator ({kind or generator})"
     if kind and kind != config.keygen:
-        return f"has hoodie.table.keygenerator.type={kind}; supported is {config.keygen}"
+        return f"has hoodie.table.keygenerator.type={kind}; supported: {config.keygen}"
     if of_class and of_class != config.keygen and (not kind or generator.startswith(KEYGEN)):
-        return f"has hoodie.table.keygenerator.class={generator}; supported is {config.keygen}"
+        return f"has hoodie.table.keygenerator.class={generator}; supported: {config.keygen}"
     if config.keygen == "COMPLEX" and len(config.record_key) == 1:
         return "has hoodie.table.keygenerator.type=COMPLEX for one key column (HUDI-7001)"
     return None

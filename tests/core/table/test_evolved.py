@@ -106,7 +106,7 @@ def evolved(tmp_path: Path) -> Callable[[Callable[[list[Any]], None]], Table]:
         (rename, "'v' is 'w' now"),
         (rename_inside, "'place.city' is 'place.town' now"),
         (rename_deep, "'tags.word' is 'tags.text' now"),
-        (drop_and_add, "'v' is another column than before"),
+        (drop_and_add, "'v' is a different column now"),
     ],
 )
 def test_a_column_with_another_name_in_older_files_is_refused(evolved, change, names):
