@@ -69,7 +69,7 @@ def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
     earlier = [i for i in listing.commits if i.requested_time <= to.requested_time]
     for folder, name in lost_files(table, before, earlier):
         raise InvalidTable(
-            f"{root}/{joined(folder, str(name))}, which commit {to.requested_time} needs, is lost: "
+            f"{root}/{joined(folder, str(name))} is lost, and commit {to.requested_time} needs it: "
             "restore it from a backup, or choose another commit"
         )
     return RestorePlan(to.requested_time, tuple(reversed(undone)))

@@ -129,7 +129,12 @@ def test_a_commit_whose_completed_file_is_lost_is_not_rolled_back(path: Path, ca
     for write in (lambda: batch(path, 9, "z"), lambda: Table.open(path).repair()):
         with pytest.raises(InvalidTable, match="was completed") as refused:
             write()
-        for word in (done.name, "Restore it from a backup", "removed on purpose", "lost then"):
+        for word in (
+            done.name,
+            "Restore it from a backup",
+            "removed on purpose",
+            "gives its rows up",
+        ):
             assert word in str(refused.value)
     findings = [str(finding) for finding in Table.open(path).fsck()]
     assert any("was completed" in finding and done.name in finding for finding in findings)
