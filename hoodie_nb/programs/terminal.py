@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,21 +79,18 @@ class Progress:
     @classmethod
     def of(cls, records: Sequence[Event], ends: Sequence[int]) -> Progress:
         """Count the records; `ends` are the events delivered at the end of each batch."""
-        by_kind: dict[str, list[Event]] = {}
-        for record in records:
-            by_kind.setdefault(record.kind, []).append(record)
-        count = {kind: len(these) for kind, these in by_kind.items()}
-        batches = by_kind.get("batch_ended", [])
+        count = Counter(record.kind for record in records)
+        batches = [r for r in records if r.kind == "batch_ended"]
         states = [r for r in records if r.kind in _INSTANT]
         return cls(
-            events=_delivered(by_kind, ends),
+            events=_delivered(records, ends),
             total=ends[-1] if ends else 0,
             per_second=_rate(batches[-_RECENT:], ends),
             instant=_instant(states[-1]) if states else "",
-            commits=count.get("instant_committed", 0),
-            files=count.get("file_written", 0),
-            flushes=count.get("buffer_flushed", 0),
-            rolled_back=count.get("instant_rolled_back", 0),
+            commits=count["instant_committed"],
+            files=count["file_written"],
+            flushes=count["buffer_flushed"],
+            rolled_back=count["instant_rolled_back"],
         )
 
     def __str__(self) -> str:
@@ -113,12 +111,11 @@ class Progress:
         return " · ".join([*parts, f"instant {self.instant}"] if self.instant else parts)
 
 
-def _delivered(by_kind: dict[str, list[Event]], ends: Sequence[int]) -> int:
+def _delivered(records: Sequence[Event], ends: Sequence[int]) -> int:
     """Return the events of all batches up to the newest ended one, earlier runs included."""
-    ended = [*by_kind.get("batch_ended", []), *by_kind.get("batch_skipped", [])]
-    done = [r.values["batch"] for r in ended]
-    started = [r.values["batch"] - 1 for r in by_kind.get("batch_started", [])]
-    newest = max([*done, *started], default=-1)
+    kinds = ("batch_ended", "batch_skipped", "batch_started")
+    done = (r.values["batch"] - (r.kind == "batch_started") for r in records if r.kind in kinds)
+    newest = max(done, default=-1)
     return ends[min(newest, len(ends) - 1)] if newest >= 0 and ends else 0
 
 
