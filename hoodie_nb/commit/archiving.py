@@ -16,20 +16,19 @@ missing, which would hide its rows. After a crash the next archiving adds nothin
 *Source:* TimelineArchiverV1 and V2, HUDI-7207.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.cleaning import clean_after_commit
 from hoodie_nb.errors import HoodieError
+from hoodie_nb.events import Emit
 from hoodie_nb.table.archive_log import LogArchive
 from hoodie_nb.table.archive_lsm import LsmArchive
 from hoodie_nb.table.archive_plan import ArchivePlan, plan_archive
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.instant import Contents, Instant
-
-Emit = Callable[..., None]
 
 
 def tidy_after_commit(table: TableHandle, prepared: Collection[str], emit: Emit) -> None:

@@ -15,18 +15,15 @@ lost a file of a commit, nothing is deleted: an older file may have the only cop
 *Source:* CleanActionExecutor, BaseHoodieWriteClient.autoCleanOnCommit.
 """
 
-from collections.abc import Callable
-
 from hoodie_nb import failpoints
 from hoodie_nb.errors import HoodieError
+from hoodie_nb.events import Emit
 from hoodie_nb.table.clean_plan import CleanPlan, Retention, plan_clean
 from hoodie_nb.table.clean_records import encode_plan, encode_result, last_mark, read_plan
 from hoodie_nb.table.file_groups import BaseFileName, FileGroups
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import Instant, State
-
-Emit = Callable[..., None]
 
 
 def clean_after_commit(table: TableHandle, emit: Emit) -> None:

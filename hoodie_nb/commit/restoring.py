@@ -18,11 +18,12 @@ stay. *Source:* BaseRestoreActionExecutor, CopyOnWriteRollbackActionExecutor.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.events import Emit
 from hoodie_nb.table.avro_file import decode
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.restore_plan import (
@@ -35,8 +36,6 @@ from hoodie_nb.table.restore_plan import (
 )
 from hoodie_nb.table.rollback import undo
 from hoodie_nb.table.timeline import Instant, State
-
-Emit = Callable[..., None]
 
 
 def restore(table: TableHandle, plan: RestorePlan, emit: Emit) -> Instant:

@@ -7,16 +7,13 @@ deleting the files of the snapshot.
 *Source:* SavepointActionExecutor, SavepointHelpers.
 """
 
-from collections.abc import Callable
-
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.events import Emit
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import slices_as_of
 from hoodie_nb.table.savepoints import ACTION, archived_later, commit_as_of, encode_savepoint, saved
 from hoodie_nb.table.timeline import Instant, State
-
-Emit = Callable[..., None]
 
 
 def create_savepoint(

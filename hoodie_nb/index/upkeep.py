@@ -18,10 +18,11 @@ log-structured merges.
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from hoodie_nb import failpoints
+from hoodie_nb.events import Emit
 from hoodie_nb.index.file_keys import loaded, read_hashes, reported_keys
 from hoodie_nb.index.manifest import (
     FOLDER,
@@ -39,7 +40,6 @@ from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.storage import STAGED, Storage
 
-Emit = Callable[..., None]
 FANOUT = 8
 MERGED_ENTRIES = 4_000_000  # a larger section is not merged again: bounds a commit's work
 

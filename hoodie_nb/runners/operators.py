@@ -9,13 +9,13 @@ those), peak bytes buffered.
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
 
-from hoodie_nb.events import Pace
+from hoodie_nb.events import Emit, Pace
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.index.job_keys import StateIndex
@@ -29,8 +29,6 @@ from hoodie_nb.writer.index_port import Index
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 from hoodie_nb.writer.profile import record_bytes_of
-
-Emit = Callable[..., None]
 
 
 @dataclass(slots=True)

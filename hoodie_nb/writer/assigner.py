@@ -14,13 +14,14 @@ aborts the job when it has to repeat a stage.
 *Source:* RFC-24 STEP2, BucketAssignFunction, BucketAssigner.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
+from hoodie_nb.events import Emit
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import FILE_ID, TASK, is_delete
 from hoodie_nb.writer.index_port import Index
@@ -28,8 +29,6 @@ from hoodie_nb.writer.merge_rule import first_of_run, runs_of
 from hoodie_nb.writer.plan import WritePlan, balanced_tasks, file_id_of, task_of
 from hoodie_nb.writer.profile import ASSUMED_BYTES, SmallFile, small_files
 from hoodie_nb.writer.taking import take_rows
-
-Emit = Callable[..., None]
 
 
 def assigned_schema(plan: WritePlan) -> pa.Schema:

@@ -20,13 +20,14 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
 
 from hoodie_nb import failpoints
+from hoodie_nb.events import Emit
 from hoodie_nb.table.base_file import Inherited
 from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.table.commits import WriteStatus
@@ -43,8 +44,6 @@ from hoodie_nb.writer.new_file import NewFile
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 from hoodie_nb.writer.runs import save_rows
 from hoodie_nb.writer.taking import parts_of
-
-Emit = Callable[..., None]
 
 
 class BucketWriter:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from hoodie_nb import failpoints
-from hoodie_nb.events import Pace
+from hoodie_nb.events import Emit, Pace
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import FILE_ID, SEQ
 from hoodie_nb.writer.new_file import NewFile
@@ -33,7 +33,6 @@ from hoodie_nb.writer.ordering import ranked
 from hoodie_nb.writer.plan import WritePlan
 from hoodie_nb.writer.taking import sort_rows
 
-Emit = Callable[..., None]
 RUN_ROWS = 65_536
 OPEN_FILES = 64  # new files that a task keeps open; a process can often open only 256 or 1,024
 NO_LIMIT = 1 << 62
