@@ -61,7 +61,6 @@ class Stream:
             WriteCoordinator(self.handle, EventLog()),
             self.intake,
             Shape(),
-            EventLog(),
             IN_PROCESS,
             interval=Interval(checkpoints=1) if sealed else None,
         )
