@@ -79,7 +79,7 @@ def write_stream(
     from hoodie_nb.runners.job import Job
 
     check_supported(pipeline=pipeline, index=index, quarantine=quarantine)
-    _check_stream(stream, table)
+    _check_table(table)
     settings = StreamSettings(
         checkpoint=checkpoint_folder(checkpoint, table.path),
         operation=operation,
@@ -96,7 +96,9 @@ def write_stream(
         on_bad_record=on_bad_record,
     )
     handle = _stream_handle(table, batch_size, task_max_size, options)
-    return Job(stream, handle, _checked(settings, handle.config, stream))
+    settings = _checked(settings, handle.config)
+    _check_stream(stream, settings)
+    return Job(stream, handle, settings)
 
 
 def _stream_handle(
@@ -116,13 +118,17 @@ def _stream_handle(
     return handle
 
 
-def _check_stream(stream: DataFrame, table: Table) -> None:
-    """Raise InvalidConfig for anything but a stream of a classic session, and a table."""
+def _check_table(table: Table) -> None:
     from hoodie_nb.api import Table
-    from hoodie_nb.session import require_classic
 
     if not isinstance(table, Table):
         raise InvalidConfig(f"table={table!r} is not a table: give hn.Table.open(path)")
+
+
+def _check_stream(stream: DataFrame, settings: StreamSettings) -> None:
+    """Raise InvalidConfig for anything but a stream of a classic session that can use its index."""
+    from hoodie_nb.session import require_classic
+
     if not hasattr(stream, "sparkSession"):
         raise InvalidConfig(
             f"cannot stream a {type(stream).__name__}: give a DataFrame of spark.readStream; "
@@ -131,15 +137,23 @@ def _check_stream(stream: DataFrame, table: Table) -> None:
     require_classic(stream.sparkSession)
     if not stream.isStreaming:
         raise InvalidConfig("the DataFrame is not a stream: use table.upsert for batches")
+    master = str(stream.sparkSession.sparkContext.master)
+    on_hosts = settings.placement != "driver" and not master.startswith("local")
+    if settings.index == "state" and on_hosts:
+        raise InvalidConfig(
+            "index='state' keeps the job's keys in the checkpoint folder, on the driver's disk, "
+            f"but the tasks of {master} may run on other hosts: use index='bloom+state', whose "
+            "keys are in the table's folder, or placement='driver'"
+        )
 
 
-def _checked(settings: StreamSettings, config: TableConfig, stream: DataFrame) -> StreamSettings:
+def _checked(settings: StreamSettings, config: TableConfig) -> StreamSettings:
     """Return the settings for a table, or raise InvalidConfig for one that is not possible."""
     for name in ("operation", "commit_on", "placement", "on_bad_record", "output_mode"):
         check_supported(**{name: getattr(settings, name)})
     _check_counts(write_tasks=(settings.write_tasks, 1), max_restarts=(settings.max_restarts, 0))
     settings = _kept_global(settings, config)
-    _refuse_mixtures(settings, str(stream.sparkSession.sparkContext.master))
+    _refuse_mixtures(settings)
     return settings
 
 
@@ -169,8 +183,8 @@ def _kept_global(settings: StreamSettings, config: TableConfig) -> StreamSetting
     return replace(settings, placement="driver")
 
 
-def _refuse_mixtures(settings: StreamSettings, master: str) -> None:
-    """Raise InvalidConfig for options that do not go together, or with that master of Spark."""
+def _refuse_mixtures(settings: StreamSettings) -> None:
+    """Raise InvalidConfig for options that do not go together."""
     name, pipeline = settings.pipeline, PIPELINES[settings.pipeline]
     of_job, here = settings.index == "state", settings.placement == "driver"
     if of_job and pipeline.routed:
@@ -182,12 +196,6 @@ def _refuse_mixtures(settings: StreamSettings, master: str) -> None:
         raise InvalidConfig(
             "commit_interval with index='state' would duplicate keys: sealed rows never reach that "
             "index; choose another index"
-        )
-    if of_job and not here and not master.startswith("local"):
-        raise InvalidConfig(
-            "index='state' keeps the job's keys in the checkpoint folder, on the driver's disk, "
-            f"but the tasks of {master} may run on other hosts: use index='bloom+state', whose "
-            "keys are in the table's folder, or placement='driver'"
         )
     if here and pipeline.shuffle == "partition":
         raise InvalidConfig(
