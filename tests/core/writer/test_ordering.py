@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -52,6 +53,18 @@ def test_texts_are_sorted_as_arrow_sorts_them(seed: int, monkeypatch: pytest.Mon
         for by in BY:
             wanted = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in by])
             assert sort_order(table, by).to_pylist() == wanted.to_pylist(), by
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 200, 300])
+def test_many_rows_are_sorted_by_partition_as_arrow_sorts_them(partitions: int) -> None:
+    """Rows that are sorted in threads, one partition at a time, have the same stable order."""
+    draw, count = np.random.default_rng(partitions), 270_000
+    names = np.array([f"p{number:03d}" for number in range(partitions)], dtype=object)
+    keys = np.char.mod("key%06d", draw.integers(0, 60_000, count)).astype(object)
+    chosen = names[draw.integers(0, partitions, count)]
+    table = pa.table({"p": chosen, "k": keys, "s": np.arange(count)})
+    wanted = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in ("p", "k", "s")])
+    assert sort_order(table, ("p", "k", "s")).equals(wanted.cast(pa.int64()))
 
 
 def test_texts_of_2_gib_are_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
