@@ -54,14 +54,14 @@ class Proxy:
     | "503 after", "after", "reset after", "silent after" | the same, and it has received it |
     | "cut" | the connection is reset in the middle of the server's answer |
     | "slow" | the answer takes 0.2 seconds |
-    | "stale" | a LIST has the answer that it had before; other requests do not fail |
+    | "stale" | a LIST has the answer before its last change; other requests do not fail |
     """
 
     def __init__(self, server: S3Server) -> None:
         self.counts: Counter[str] = Counter()
         self.fails: Callable[[int, str, str], str | None] = lambda *_: None
         self.fired: list[str] = []
-        self._listed: dict[str, Answer] = {}
+        self._listed: dict[str, tuple[Answer, Answer]] = {}  # now, and before its last change
         self._lock, self._target = threading.Lock(), urlsplit(server.endpoint).netloc
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -147,12 +147,13 @@ class Proxy:
     def _answer(
         self, method: str, path: str, body: bytes, headers: dict[str, str], how: str
     ) -> Answer:
-        """Return the server's answer, or with "stale" the one that the same LIST had before."""
-        if how == "stale" and path in self._listed:
-            return self._listed[path]
+        """Return the server's answer, or with "stale" the other one that it had before."""
         found = self._forwarded(method, path, body, headers)
         if is_list(method, path):
-            self._listed[path] = found
+            now, before = self._listed.get(path, (found, found))
+            now, before = (found, now) if found[2] != now[2] else (now, before)
+            self._listed[path] = now, before
+            return before if how == "stale" else found
         return found
 
     def _forwarded(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
