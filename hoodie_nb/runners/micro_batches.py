@@ -59,7 +59,7 @@ class MicroBatches:
     ) -> None:
         self._table, self._settings, self._events, self._live = table, settings, events, live
         self._cancelled = threading.Event()
-        self._kept = KeptFiles(table.options.task_max_bytes // 4)
+        self._kept = KeptFiles(2 * table.options.task_max_bytes)
         self._hold: JobHold | None = None
         self.oldest_ms: int | None = None  # when the oldest checkpoint that waits was sealed
         self.folder = CheckpointFolder(settings.checkpoint)
@@ -102,7 +102,7 @@ class MicroBatches:
         table.options = self._table.options
         coordinator, intake = WriteCoordinator(table, self._events), self.checkpointing.intake
         self.coordinators.append(coordinator)
-        rewriter = Background(hold.paused)
+        rewriter = Background(hold.paused, self._kept)
         return Checkpointing(coordinator, intake, Shape(), rewriter)
 
     def settle(self) -> None:

@@ -39,6 +39,7 @@ from hoodie_nb.writer.columns import OP, SEQ, STORE, is_delete, with_column
 from hoodie_nb.writer.composing import composed
 from hoodie_nb.writer.global_keys import own_partitions
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import fitted, load_rows
 
@@ -50,6 +51,7 @@ def write_sealed(
     intake: Intake,
     records: Sequence[Sealed],
     pause: Pause = lambda name: contextlib.nullcontext(),
+    kept: KeptFiles | None = None,
 ) -> Prepared:
     """Write the rows of sealed checkpoints as one instant, even if that changes nothing.
 
@@ -67,7 +69,7 @@ def write_sealed(
     intake = replace(intake, operation="upsert", composed=True)
     with coordinator.writing(intake, Shape(), keep_empty=True) as work:
         with pause(coordinator.begun):
-            work.statuses = write_in_process(rows, work.plan, coordinator.events)
+            work.statuses = write_in_process(rows, work.plan, coordinator.events, kept)
         if coordinator.dead:
             raise WriteFailed("the job was killed while it wrote sealed checkpoints")
     assert work.result is not None
@@ -75,16 +77,19 @@ def write_sealed(
 
 
 class Background:
-    """A rewriter that pauses (`JobHold.paused`) while it reads runs and writes files."""
+    """A rewriter that pauses (`JobHold.paused`) while it reads runs and writes files.
 
-    def __init__(self, pause: Pause) -> None:
-        self._pause, self.redo = pause, redo
+    Files that it writes are `kept` for its next instant.
+    """
+
+    def __init__(self, pause: Pause, kept: KeptFiles) -> None:
+        self._pause, self._kept, self.redo = pause, kept, redo
 
     def write_sealed(
         self, coordinator: WriteCoordinator, intake: Intake, records: Sequence[Sealed], /
     ) -> Prepared:
         """Write the rows of sealed checkpoints as one instant."""
-        return write_sealed(coordinator, intake, records, self._pause)
+        return write_sealed(coordinator, intake, records, self._pause, self._kept)
 
 
 def redo(coordinator: WriteCoordinator, intake: Intake, records: Sequence[Prepared]) -> Prepared:

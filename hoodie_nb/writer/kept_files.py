@@ -1,7 +1,9 @@
 """Base files that this process has just written, kept in memory for the next micro-batch.
 
-Small micro-batches rewrite the same files again and again: the driver then reads the rows that it
-has just written. It keeps them, up to a limit, the newest first.
+Micro-batches rewrite the same files again and again: the driver then reads the rows that it has
+just written. It keeps them, up to a limit. Files that the last two instants have not written make
+room for new ones, others do not: a stream that rewrites more than fits in turn would drop each file
+right before it is merged.
 
 Checkpoints that join one instant write the same path, and not each of them succeeds: a kept file is
 used only if the file on disk has its checksum.
@@ -12,6 +14,7 @@ A file is taken out when it is merged. If that write fails, the next one reads t
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 import pyarrow as pa
 
@@ -24,7 +27,7 @@ from hoodie_nb.table.base_file import (
 )
 from hoodie_nb.table.checksums import crc_of
 from hoodie_nb.table.dictionaries import unified
-from hoodie_nb.table.file_groups import FileSlice
+from hoodie_nb.table.file_groups import BaseFileName, FileSlice
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.merge import Merge
 from hoodie_nb.writer.taking import parts_of
@@ -37,26 +40,43 @@ class KeptFile:
     rows: pa.Table
     keys: Inherited
     crc: int
+    instant_time: str
 
 
 class KeptFiles:
-    """The newest base files of one process by their final path; `limit_bytes` 0 keeps none."""
+    """Base files that one process has written, by their final path; `limit_bytes` 0 keeps none."""
 
     def __init__(self, limit_bytes: int = 0) -> None:
         self.limit_bytes = limit_bytes
         self._files: dict[str, KeptFile] = {}
-        self._lock, self._bytes = threading.Lock(), 0
+        self._lock, self.size = threading.Lock(), 0  # in bytes
+        self._instants = ("", "")  # the last two that wrote files
 
     def put(self, path: str, pieces: Sequence[pa.Table], keys: Inherited, crc: int) -> None:
-        """Keep a file that was written in these pieces; the oldest ones make room for it."""
+        """Keep a file that was written in these pieces, if there is room for it."""
+        size = sum(piece.nbytes for piece in pieces)
+        with self._lock:
+            instant_time = self._make_room(path, size)
+            if self.size + size > self.limit_bytes:
+                return
+            self.size += size  # while it is copied
         rows = unified(pa.concat_tables(pieces)).combine_chunks()
         with self._lock:
-            if path in self._files:
-                self._drop(path)
-            self._files[path] = KeptFile(rows, keys, crc)
-            self._bytes += rows.nbytes
-            while self._bytes > self.limit_bytes:
-                self._drop(next(iter(self._files)))
+            self.size += rows.nbytes - size
+            self._files[path] = KeptFile(rows, keys, crc, instant_time)
+
+    def _make_room(self, path: str, size: int) -> str:
+        """Drop files for a new one, if there are any that may go; return the new one's instant."""
+        name = BaseFileName.parse(PurePosixPath(path).name)
+        instant_time = name.instant_time if name else ""
+        if instant_time not in self._instants:
+            self._instants = (self._instants[-1], instant_time)
+        if path in self._files:
+            self._drop(path)
+        for old in [p for p, f in self._files.items() if f.instant_time not in self._instants]:
+            if self.size + size > self.limit_bytes:
+                self._drop(old)
+        return instant_time
 
     def previous(
         self, storage: Storage, old: FileSlice | None, merge: Merge
@@ -79,5 +99,5 @@ class KeptFiles:
 
     def _drop(self, path: str) -> KeptFile:
         found = self._files.pop(path)
-        self._bytes -= found.rows.nbytes
+        self.size -= found.rows.nbytes
         return found

@@ -39,6 +39,7 @@ from hoodie_nb.table import properties, read
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.storage import SCRATCH
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import partitions_of, save_run
 
@@ -56,6 +57,7 @@ class Job:
         self.hold = JobHold(self.storage, "a test")
         self.number = number
         self.meanwhile: list[Step] = []
+        self.kept = KeptFiles(1 << 20)
         coordinator = WriteCoordinator(self._handle(), self.events)
         last = self._checkpoint(number - 1) if number else None
         with self.hold.writing():
@@ -65,7 +67,7 @@ class Job:
         self.sealing = Checkpointing(coordinator, *settings, IN_PROCESS, interval=AUTO)
         self.sealing.let_finish = self.hold.wait_until_unused
         applying = WriteCoordinator(self._handle(), self.events)
-        self.background = Checkpointing(applying, *settings, Background(self._pause))
+        self.background = Checkpointing(applying, *settings, Background(self._pause, self.kept))
 
     def _handle(self) -> TableHandle:
         return TableHandle(self.storage, ManualClock(), properties.load(self.storage))

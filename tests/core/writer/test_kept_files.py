@@ -87,6 +87,22 @@ def test_the_oldest_files_make_room(tmp_path):
     assert len(writer.write([("k", "p00", 21)])) == 1
 
 
+def test_files_that_are_rewritten_in_turn_do_not_displace_each_other(tmp_path):
+    """If only half of the files fit, that half is not read; later files displace the abandoned."""
+    rows = [(f"k{n:02d}", f"p{n:02d}", 0) for n in range(16)]
+    unlimited = Writer(str(tmp_path / "unlimited"), 1 << 20)
+    unlimited.write(rows)
+    writer = Writer(str(tmp_path / "t"), unlimited.kept.size // 2)
+    writer.write(rows)
+    for number in range(1, 4):
+        kept = len(writer.kept._files)
+        assert kept > 4
+        assert len(writer.write([(key, part, number) for key, part, _ in rows])) == 16 - kept
+    for number in range(4, 8):
+        read = writer.write([("other", "q", number)])
+    assert read == [] and writer.kept.size <= writer.kept.limit_bytes
+
+
 def test_a_write_that_failed_reads_the_file(tmp_path):
     """A failed write takes a kept file out: the next one merges with the file on disk."""
     writer = Writer(str(tmp_path / "t"), 1 << 20)
