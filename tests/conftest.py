@@ -21,8 +21,8 @@ os.environ["HOODIE_NB_TESTING"] = "1"  # before any test, for the processes that
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Ignore shared test modules, which have other names: they are not searched for doctests."""
-    is_module = collection_path.suffix == ".py" and collection_path.parent != Path(__file__).parent
-    return True if is_module and not collection_path.name.startswith("test_") else None
+    is_module = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
+    return True if is_module else None
 
 
 @pytest.fixture(scope="session")
