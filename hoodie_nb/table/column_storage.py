@@ -2,9 +2,10 @@
 
 A codec that does not make a column smaller costs time, twice: in the merge that writes it and in
 the one that reads it. Random texts and numbers are such columns: half of the bytes of a narrow
-table. So a sample of the first row group is written in memory, and a column is compressed only if
-its sample shrinks by `_WORTHWHILE` or more. Parquet notes the codec of each column; all readers
-follow it.
+table. So a sample of the first row group is written in memory, and a column is stored without the
+codec if its sample does not shrink by `_WORTHWHILE` or more. A column that is (nearly) empty in the
+sample keeps the codec: later row groups have it, too, and may have values. Parquet notes the codec
+of each column; all readers follow it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, PARTITION_PATH, SEQNO
 FEW_VALUES = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _DICTIONARY_ROWS = 4096
 _SAMPLED_ROWS, _SAMPLE = 32_768, 32  # of larger row groups, every 32nd row is enough
-_WORTHWHILE = 0.1
+_PIECES = 4  # of the sample: rows next to each other, from all parts of the row group
+_WORTHWHILE, _EVIDENCE = 0.1, 2  # bytes per row of the sample
 
 
 def has_statistics(field: pa.Field) -> bool:
@@ -50,8 +52,7 @@ def codecs(rows: pa.Table, codec: str, dictionaries: Sequence[str]) -> str | dic
     """Return the codec of all columns, or that of each (nested) column by its path in the file."""
     if rows.num_rows < _SAMPLED_ROWS or codec == "none":
         return codec
-    count = rows.num_rows // _SAMPLE
-    sample, sink = rows.slice((rows.num_rows - count) // 2, count), pa.BufferOutputStream()
+    sample, sink = _sample_of(rows), pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
         sample.schema,
@@ -64,9 +65,15 @@ def codecs(rows: pa.Table, codec: str, dictionaries: Sequence[str]) -> str | dic
         writer.write_table(sample)
     group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
-    return {c.path_in_schema: codec if _shrinks(c) else "none" for c in columns}
+    return {c.path_in_schema: "none" if _resists(c, sample.num_rows) else codec for c in columns}
 
 
-def _shrinks(column: pq.ColumnChunkMetaData) -> bool:
+def _sample_of(rows: pa.Table) -> pa.Table:
+    count, step = rows.num_rows // (_SAMPLE * _PIECES), rows.num_rows // _PIECES
+    return pa.concat_tables([rows.slice(number * step, count) for number in range(_PIECES)])
+
+
+def _resists(column: pq.ColumnChunkMetaData, rows: int) -> bool:
+    """Whether a sampled column has values, and the codec does not make them smaller."""
     before, after = column.total_uncompressed_size, column.total_compressed_size
-    return bool(after <= (1 - _WORTHWHILE) * before)
+    return bool(before >= _EVIDENCE * rows and after > (1 - _WORTHWHILE) * before)

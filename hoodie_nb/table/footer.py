@@ -11,7 +11,7 @@ an older version: its footer is not checked.
 
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,15 +37,17 @@ def _seal(footer: bytes) -> bytes:
 def open_verified(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     """Open a base file; ArrowInvalid if its footer is damaged or names another file.
 
-    The columns `dictionaries` are read as dictionary arrays.
+    The columns `dictionaries` are read as dictionary arrays if Arrow can do that.
     """
     ours = _verify(path)
+    metadata = pq.read_metadata(path) if dictionaries else None
     file = pq.ParquetFile(
         path,
         memory_map=False,
         pre_buffer=False,
         page_checksum_verification=True,
-        read_dictionary=[*dictionaries],
+        metadata=metadata,
+        read_dictionary=[*_decodable(metadata, dictionaries)] if metadata else None,
     )
     for entry in (file.metadata.metadata or {}).items():
         b"=".join(entry).decode()
@@ -55,6 +57,21 @@ def open_verified(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile
     if ours and name.endswith(".parquet") and _name_in(file.metadata) not in (None, name):
         raise pa.ArrowInvalid(f"it has the content of {_name_in(file.metadata)}")
     return file
+
+
+def _decodable(metadata: pq.FileMetaData, names: Sequence[str]) -> Iterator[str]:
+    """Yield those of the columns that are there and in no encoding without a dictionary in Arrow.
+
+    Other engines' files may lack a column, or have delta encodings.
+    """
+    columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for name in names:
+        at = columns.get(name)
+        if at is not None:
+            used = {encoding for group in groups for encoding in group.column(at).encodings}
+            if not any(encoding.startswith("DELTA") for encoding in used):
+                yield name
 
 
 def _name_in(metadata: pq.FileMetaData) -> str | None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+import numpy as np
 import pyarrow as pa
 
 from hoodie_nb.table.base_file import (
@@ -60,10 +61,21 @@ class KeptFiles:
             if self.size + size > self.limit_bytes:
                 return
             self.size += size  # while it is copied
-        rows = unified(pa.concat_tables(pieces)).combine_chunks()
+        try:
+            rows = _own(unified(pa.concat_tables(pieces)).combine_chunks())
+        except BaseException:
+            with self._lock:
+                self.size -= size
+            raise
         with self._lock:
             self.size += rows.nbytes - size
             self._files[path] = KeptFile(rows, keys, crc, instant_time)
+
+    def clear(self) -> None:
+        """Drop all files: the job has ended."""
+        with self._lock:
+            for path in [*self._files]:
+                self._drop(path)
 
     def _make_room(self, path: str, size: int) -> str:
         """Drop files for a new one, if there are any that may go; return the new one's instant."""
@@ -101,3 +113,10 @@ class KeptFiles:
         found = self._files.pop(path)
         self.size -= found.rows.nbytes
         return found
+
+
+def _own(rows: pa.Table) -> pa.Table:
+    """Return rows that keep no more in memory than themselves: a slice keeps its whole batch."""
+    if rows.get_total_buffer_size() <= rows.nbytes * 5 // 4:
+        return rows
+    return rows.take(pa.array(np.arange(rows.num_rows)))

@@ -101,7 +101,7 @@ def _sorted_by_rank(words: Words, ranks: Words, bits: int) -> Indices:
         return np.argsort(words, kind="stable")
     grouped = np.argsort(ranks.astype(np.uint16), kind="stable")  # by radix
     ends = np.cumsum(np.bincount(ranks.astype(np.int64)))
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         groups = np.split(grouped, ends[:-1])
         parts = pool.map(lambda rows: rows[np.argsort(words[rows], kind="stable")], groups)
         return np.concatenate(list(parts))

@@ -11,6 +11,8 @@ import pytest
 from tables import hudi_rows, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.table import column_storage
+from hoodie_nb.table.base_file import iterate_rows, open_base_file
 
 COUNT = 33_000
 INNER = pa.struct([("text", pa.string()), ("number", pa.int64())])
@@ -77,3 +79,26 @@ def test_a_codec_that_shrinks_random_text_is_used_for_it(tmp_path: Path) -> None
     """Zstandard stores six bits of such a character, so it compresses what snappy does not."""
     table, _ = table_of(tmp_path, COUNT, "zstd")
     assert codecs(table)["random"] == "ZSTD"
+
+
+def test_a_column_that_is_empty_at_first_is_compressed_later() -> None:
+    """The oldest rows come first in a file: that they lack a value decides nothing."""
+    texts = [secrets.token_urlsafe(30) for _ in range(COUNT)]
+    rows = pa.table({"late": pa.nulls(COUNT, pa.string()), "random": texts})
+    assert column_storage.codecs(rows, "snappy", []) == {"late": "snappy", "random": "none"}
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+def test_files_of_others_are_read_with_the_dictionaries_that_arrow_can_make(
+    tmp_path: Path, encoding: str
+) -> None:
+    """A column in a delta encoding is read as texts, and one that is not there is no error."""
+    texts = pa.table({"_hoodie_record_key": ["k1", "k2"], "part": ["p", "p"], "v": ["x", "x"]})
+    path = str(tmp_path / "file.parquet")
+    pq.write_table(texts, path, use_dictionary=["v"], column_encoding={"part": encoding})
+    file = open_base_file(path, ["part", "v", "missing"])
+    dictionary = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([("part", dictionary), ("v", dictionary), ("missing", pa.string())])
+    (found,) = iterate_rows(file, schema, path)
+    assert found.schema == schema
+    assert found.to_pylist() == [{"part": "p", "v": "x", "missing": None}] * 2

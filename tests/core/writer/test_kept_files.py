@@ -15,7 +15,7 @@ from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table.base_file import open_base_file
+from hoodie_nb.table.base_file import Inherited, open_base_file
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.writer import kept_files
 from hoodie_nb.writer.intake import Intake
@@ -101,6 +101,18 @@ def test_files_that_are_rewritten_in_turn_do_not_displace_each_other(tmp_path):
     for number in range(4, 8):
         read = writer.write([("other", "q", number)])
     assert read == [] and writer.kept.size <= writer.kept.limit_bytes
+
+
+def test_a_kept_file_does_not_keep_its_batch():
+    """What is kept of a large batch holds only its own bytes, and nothing after the job's end."""
+    batch = pa.table({"text": [f"text {n}" for n in range(100_000)]})
+    kept = KeptFiles(1 << 20)
+    kept.put("part/file.parquet", [batch.slice(500, 100)], Inherited(None, None), 0)
+    rows = kept._files["part/file.parquet"].rows
+    assert rows.equals(batch.slice(500, 100))
+    assert rows.get_total_buffer_size() < 2 * rows.nbytes < batch.nbytes // 100
+    kept.clear()
+    assert (kept.size, kept._files) == (0, {})
 
 
 def test_a_write_that_failed_reads_the_file(tmp_path):
