@@ -164,7 +164,7 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has over 300 lines; the code of the writer is below 16,800, of the laboratory 3,830.
+    """No file has over 300 lines; the code of the writer is below 16,850, of the laboratory 3,830.
 
     Lines of code, without docstrings. One person should be able to read all code that writes
     tables; widgets, drawings, demo and race are not part of it.

@@ -1,1 +1,1 @@
-"""The programs of `python -m hoodie_nb`: the demo, and the check of its table."""
+"""The demo and the check of its table; all other commands are in `hoodie_nb.__main__`."""

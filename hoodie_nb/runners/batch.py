@@ -1,4 +1,4 @@
-"""Batch writes in this process: one call, one checkpoint that completes at once."""
+"""Batch writes in this process, as one checkpoint each; and `Commit`, the result of any write."""
 
 from dataclasses import dataclass, fields
 

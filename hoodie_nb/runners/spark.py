@@ -1,4 +1,4 @@
-"""The runner on Spark: assigner and writer as `mapInArrow` stages of one Spark job.
+"""The runner on Spark: `mapInArrow` stages of one job, and the Arrow types of a DataFrame.
 
     step2, step3   batch ─▶ Intake ─▶ shuffle by record key, sorted ─▶ FileIdAssigner
                          ─▶ shuffle by file id ─▶ BucketWriter ─▶ write statuses to the driver

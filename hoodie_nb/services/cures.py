@@ -1,4 +1,4 @@
-"""Cures: repair what `fsck` finds, where that is safe.
+"""Cures: `fsck(repair=True)`, all repairs that are safe, and then a new check.
 
 *Work flow*, under the table's lock: recover the table as before each write, which completes or
 rolls back what is pending, deletes leftovers and restores partition metadata; rewrite the files

@@ -1,4 +1,4 @@
-"""Repair: fix what `fsck` finds by rewriting files.
+"""Repair: `Table.repair`, which rewrites files with a wrong index, duplicate keys or lost rows.
 
 *Work flow*: one commit rewrites each base file whose footer index is wrong (a bloom filter or key
 range that misses keys of its file would let an upsert store them again) and, with `deduplicate`,

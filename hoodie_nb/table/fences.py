@@ -1,4 +1,4 @@
-"""Fences: what must hold before a process changes a table, by the table's place.
+"""Fences: before each change of a table, its lock is asked whether this process may go on.
 
 The lock registers one; every storage asks it before each change.
 """

@@ -1,4 +1,4 @@
-"""Requests to an object store: its client, and the calls that `ObjectStorage` repeats."""
+"""Requests to an object store: the client and its `storage_options`, errors and retries."""
 
 import errno
 import hashlib

@@ -25,6 +25,7 @@ from hoodie_nb.table.commits import CommitMetadata
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.instant import LAYOUT_2, Instant, State
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.pipelines import PIPELINES, Shape
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -267,6 +268,7 @@ def test_the_background_of_a_stream_drops_the_metadata_table_too(tmp_path: Path)
     batches = object.__new__(MicroBatches)
     coordinator = WriteCoordinator(handle, events)
     batches._table, batches._events, batches.coordinators = handle, events, [coordinator]
+    batches._kept = KeptFiles()
     intake = Intake(handle.config, handle.schema)
     batches.checkpointing = Checkpointing(coordinator, intake, Shape(), IN_PROCESS)
     hold = JobHold(handle.storage, "a test")
