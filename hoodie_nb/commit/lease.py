@@ -29,7 +29,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from hoodie_nb.commit.lock_file import PATH, holder_of, parsed, shown
@@ -101,7 +101,7 @@ class Lease:
             )
 
     def _store_time(self) -> datetime:
-        """Return the time of the store's clock."""
+        """Return the time of the store's clock; this machine's could be ahead of it."""
         self._storage.replace(_CLOCK, self._text(), None)
         there = self._storage.read_version(_CLOCK)
         while there is not None:
@@ -109,7 +109,10 @@ class Lease:
             there = self._storage.read_version(_CLOCK)
             if made is not None and there is not None:
                 return there.modified
-        return datetime.now(UTC)
+        raise ConcurrentWriter(
+            f"{self._storage.root}/{_CLOCK}, which shows the store's time, was deleted while "
+            "it was read: try again"
+        )
 
     def _renew_often(self) -> None:
         while not self._ended.wait(self._length_s / 3 if self._fresh() else self._length_s / 20):

@@ -16,10 +16,11 @@ from s3_server import SECRET, Proxy, S3Server
 from tables import schema_of
 
 from hoodie_nb import Table
-from hoodie_nb.commit.lease import Lease
+from hoodie_nb.commit.lease import _CLOCK, Lease
 from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.commit.lock_file import PATH
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
+from hoodie_nb.table.object_requests import Version
 from hoodie_nb.table.object_storage import ObjectStorage
 
 ROWS = pa.Table.from_pylist([{"id": "a", "p": "x", "ts": 1, "v": 1}], schema=schema_of())
@@ -107,6 +108,24 @@ def test_a_lease_of_another_machine_is_taken_only_when_it_has_expired(place: Pla
             first.check()
         first.close()  # which does not release the lease of the second
         assert "released" not in holder(place.storage())
+
+
+class WithoutClock(ObjectStorage):
+    """A storage whose clock another program deletes before it is read."""
+
+    def read_version(self, path: str) -> Version | None:
+        """Return an object, but never the clock."""
+        if path == _CLOCK:
+            self.remove(path)
+        return super().read_version(path)
+
+
+def test_a_lease_is_not_taken_by_the_clock_of_this_machine(place: Place) -> None:
+    """If the store's time is not known, nobody knows whether the holder's lease is over."""
+    with Lease(place.storage(60), "the first"):
+        as_of_another_machine(place.storage())
+        with pytest.raises(ConcurrentWriter, match="deleted while it was read"):
+            Lease(WithoutClock(place.root, place.options), "the second")
 
 
 def test_a_holder_that_cannot_renew_stops_in_time(s3_server: S3Server) -> None:
