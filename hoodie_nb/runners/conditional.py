@@ -27,7 +27,6 @@ from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.runners.batch import Commit, completed
-from hoodie_nb.runners.in_process import THREADS
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
 from hoodie_nb.table.commits import WriteStatus
@@ -40,6 +39,7 @@ from hoodie_nb.writer.columns import with_column
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.merge import MergeCounts
 from hoodie_nb.writer.objects import from_objects
+from hoodie_nb.writer.ordering import THREADS
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 from hoodie_nb.writer.rewrite import rewrite
 

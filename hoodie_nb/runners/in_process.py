@@ -4,7 +4,6 @@ The same operators as in Spark tasks, over one Arrow table; buckets are merged b
 since Arrow and Parquet release the interpreter lock.
 """
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,14 +22,13 @@ from hoodie_nb.writer.global_keys import relocated
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.merge_rule import runs_of
-from hoodie_nb.writer.ordering import sort_order
+from hoodie_nb.writer.ordering import THREADS, sort_order
 from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
 from hoodie_nb.writer.profile import record_bytes_of
 from hoodie_nb.writer.runs import partitions_of, save_run
 from hoodie_nb.writer.taking import parts_of, take_rows
 
 _PIECE_ROWS, _FEW_ROWS = 131_072, 8_192
-THREADS = min(4, os.cpu_count() or 2)
 
 
 def keyed_in_order(

@@ -18,14 +18,14 @@ pending one. If another engine commits in the meantime, this is noticed before o
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
-from hoodie_nb.events import EventLog
+from hoodie_nb.events import Emit, EventLog
 from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.base_file import open_base_file
@@ -38,7 +38,6 @@ from hoodie_nb.writer.joining import joined_rows
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan, file_id_of
 from hoodie_nb.writer.rewrite import write_group
 
-Emit = Callable[..., None]
 _THREADS = 2
 _SHOWN = 50
 
@@ -172,13 +171,5 @@ def _merged(plan: WritePlan, emit: Emit, small: SmallFiles, number: int) -> Writ
     group = (partition, file_id)
     status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
     assert status.rows == count  # the old files are going to be deleted
-    emit(
-        "file_written",
-        task=number,
-        partition=partition,
-        file_id=file_id,
-        rows=status.rows,
-        bytes=status.bytes_written,
-        seconds=status.seconds,
-    )
+    emit("file_written", task=number, **status.facts)
     return status

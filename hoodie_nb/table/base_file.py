@@ -31,7 +31,7 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.bloom import BloomFilter
 from hoodie_nb.table.checksums import ChecksummedFile
-from hoodie_nb.table.column_storage import codecs, has_statistics, repetitive_columns
+from hoodie_nb.table.column_storage import ENCODING, codecs, has_statistics, repetitive_columns
 from hoodie_nb.table.dictionaries import unified
 from hoodie_nb.table.footer import NAME, open_verified, sealed
 from hoodie_nb.table.key_range import KeyRange, same_in_both_orders
@@ -246,16 +246,16 @@ class BaseFileWriter:
 
     def _open(self, rows: pa.Table) -> pq.ParquetWriter:
         if self._writer is None:
+            dictionaries = repetitive_columns(rows)
             self._writer = pq.ParquetWriter(
                 self._sink,
                 rows.schema,
                 store_schema=False,
-                coerce_timestamps="us",
-                version="1.0",
                 write_page_checksum=True,
                 write_statistics=[f.name for f in rows.schema if has_statistics(f)],
-                use_dictionary=(repetitive := repetitive_columns(rows)),
-                compression=codecs(rows, self._codec, repetitive),
+                use_dictionary=dictionaries,
+                compression=codecs(rows, self._codec, dictionaries),
+                **ENCODING,
             )
         return self._writer
 

@@ -9,6 +9,7 @@ of each column; all readers follow it.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,8 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME, PARTITION_PATH, SEQNO
 
+# of the file and of the sample: the same bytes before the codec
+ENCODING: dict[str, Any] = {"version": "1.0", "coerce_timestamps": "us"}
 FEW_VALUES = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _DICTIONARY_ROWS = 4096
 _SAMPLED_ROWS, _SAMPLE = 32_768, 32  # of larger row groups, every 32nd row is enough
@@ -56,11 +59,10 @@ def codecs(rows: pa.Table, codec: str, dictionaries: Sequence[str]) -> str | dic
     with pq.ParquetWriter(
         sink,
         sample.schema,
-        version="1.0",
-        coerce_timestamps="us",
         compression=codec,
         use_dictionary=[*dictionaries],
         write_statistics=False,
+        **ENCODING,
     ) as writer:
         writer.write_table(sample)
     group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)

@@ -80,6 +80,17 @@ class WriteStatus:
         return joined(self.partition_path, self.file_name)
 
     @property
+    def facts(self) -> dict[str, object]:
+        """Return the values of the event `file_written`."""
+        return {
+            "partition": self.partition_path,
+            "file_id": self.file_id,
+            "rows": self.rows,
+            "bytes": self.bytes_written,
+            "seconds": self.seconds,
+        }
+
+    @property
     def staged_file(self) -> StoredFile | None:
         """Return the staged base file as written; None if there is none."""
         if not self.file_name:

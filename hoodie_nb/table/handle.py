@@ -16,6 +16,7 @@ import pyarrow as pa
 from hoodie_nb.clock import Clock, SystemClock, instant_time
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.events import Emit
 from hoodie_nb.table import foreign, metadata_table, properties, property_file
 from hoodie_nb.table.addresses import Address, storage_at
 from hoodie_nb.table.avro_schema import parse_avro
@@ -49,7 +50,7 @@ class TableHandle:
         self._commits_seen: tuple[Instant, ...] = ()
         self._listed = self._fits = self._levels_fit = False
         self._start = ""
-        self.emit: Callable[..., None] = lambda *_, **__: None
+        self.emit: Emit = lambda *_, **__: None
         self.accepts_loss = self.drops_metadata_table = False
         self._commits: dict[str, CommitMetadata] = {}
         self._swept: Listing | None = None
@@ -108,7 +109,7 @@ class TableHandle:
             metadata_table.drop(self.storage)
             self.reload()
 
-    def make_writable(self, emit: Callable[..., None]) -> None:
+    def make_writable(self, emit: Emit) -> None:
         """Raise InvalidTable if any write would damage the table; `emit` is for events of checks.
 
         The partitions are checked when the write touches them.

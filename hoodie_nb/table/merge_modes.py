@@ -44,8 +44,8 @@ WRITTEN = {  # allowed values for writing a table
 }
 
 
-def mode_of(values: Mapping[str, str], ordering: str) -> str:
-    """Return the merge mode in a table's properties; "" for the ordering column if none."""
+def mode_of(values: Mapping[str, str], ordering: str | None) -> str:
+    """Return the merge mode in a table's properties; it depends on whether rows are ordered."""
     given = values.get("hoodie.record.merge.mode", "")
     payload = values.get("hoodie.compaction.payload.class", "").removeprefix(PAYLOAD)
     for name, mode in MODES.items():

@@ -130,7 +130,7 @@ class TableConfig:
             ordering=ordering,
             hive_style=_true(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_true(values, "hoodie.datasource.write.partitionpath.urlencode"),
-            merge_mode=merge_modes.mode_of(values, ordering or ""),
+            merge_mode=merge_modes.mode_of(values, ordering),
             global_keys=_global(values),
             schema=parse_avro(avro, where) if avro else pa.schema([]),
             metadata_partitions=",".join(filter(None, map(values.get, _METADATA))),

@@ -164,14 +164,7 @@ class BucketWriter:
         keys = written_keys.stage(staged.path, bucket.file_id)
         status = replace(status, keys=keys, keys_complete=written_keys.complete)
         status = _with_deletes(status, deleted)
-        self._emit(
-            "file_written",
-            partition=status.partition_path,
-            file_id=status.file_id,
-            rows=rows,
-            bytes=status.bytes_written,
-            seconds=status.seconds,
-        )
+        self._emit("file_written", **status.facts)
         return status
 
     def _close(self, new_file: NewFile) -> StoredFile:

@@ -67,7 +67,7 @@ class WholeRow:
             return rows
         rows = _ranked(rows, self.ordering)
         first = first_of_run(rows.column(RECORD_KEY).combine_chunks())
-        return rows.filter(pa.array(np.append(first[1:], True)))  # the last of each key
+        return rows.filter(pa.array(_lasts(first)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Partial:
         rows = _ranked(rows, self.ordering)
         keys = rows.column(RECORD_KEY).combine_chunks()
         first, numbers = first_of_run(keys), np.arange(rows.num_rows)
-        lasts = np.flatnonzero(np.append(first[1:], True))
+        lasts = np.flatnonzero(_lasts(first))
         begins = np.maximum.accumulate(np.where(first, numbers, 0))
         deletes = is_delete(rows)
         begins = np.maximum(begins, np.maximum.accumulate(np.where(deletes, numbers + 1, 0)))[lasts]
@@ -140,6 +140,11 @@ def first_of_run(*columns: pa.Array) -> Mask:
         if len(column) > 1:
             first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
     return first
+
+
+def _lasts(first: Mask) -> Mask:
+    """Return which rows end a run, given which start one; there is at least one row."""
+    return np.append(first[1:], True)
 
 
 def runs_of(values: pa.Array) -> list[tuple[int, int]]:

@@ -24,6 +24,7 @@ Indices = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 ARROW_BYTES = (1 << 31) - 1  # Arrow counts the bytes of a text column in 32 bits
 _COMPARED = 40  # bytes
+THREADS = min(4, os.cpu_count() or 2)  # of a write in one process
 _LARGE, _RANK_BITS = 1 << 18, 8  # rows, and at most 256 ranks: threads are worth while
 _KEPT = np.array([(1 << 64) - (1 << 64 - 8 * n) for n in range(9)], dtype=np.uint64)
 
@@ -101,7 +102,7 @@ def _sorted_by_rank(words: Words, ranks: Words, bits: int) -> Indices:
         return np.argsort(words, kind="stable")
     grouped = np.argsort(ranks.astype(np.uint16), kind="stable")  # by radix
     ends = np.cumsum(np.bincount(ranks.astype(np.int64)))
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         groups = np.split(grouped, ends[:-1])
         parts = pool.map(lambda rows: rows[np.argsort(words[rows], kind="stable")], groups)
         return np.concatenate(list(parts))
