@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from hoodie_nb.display import card
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, saved, write_in_process
+from hoodie_nb.runners.in_process import keyed_as_arrived, saved, write_in_process
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.commits import OVERWRITES, CommitMetadata
 from hoodie_nb.table.handle import TableHandle
@@ -68,17 +68,17 @@ def write_arrow(
     bad = BadRows() if quarantines else None
     rows = arrow_rows(data, table.schema, intake.check, bad)
     intake.check_names(rows.schema)
-    return write_keyed(table, keyed_in_order(rows, intake, bad=bad), intake, bad, events)
+    return write_keyed(table, keyed_as_arrived(rows, intake, bad=bad), intake, bad, events)
 
 
 def write_keyed(
     table: TableHandle, keyed: pa.Table, intake: Intake, bad: BadRows | None, events: EventLog
 ) -> Commit | None:
-    """Write keyed rows that are sorted in this process; None if nothing was written."""
+    """Write keyed rows as they arrived, in this process; None if nothing was written."""
     if keyed.num_rows == 0 and not bad and intake.operation != OVERWRITES["table"]:
         return None
     coordinator = settled(table, events)
     with coordinator.committing(intake) as work:
         work.quarantined = saved(bad, work.plan)
-        work.statuses = write_in_process(keyed, work.plan, events)
+        work.statuses = write_in_process(keyed, work.plan, events, arrived=True)
     return completed(table, work.instant)

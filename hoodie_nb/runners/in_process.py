@@ -4,8 +4,8 @@ The same operators as in Spark tasks, over one Arrow table; buckets are merged b
 since Arrow and Parquet release the interpreter lock.
 """
 
+import itertools
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,33 +15,37 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.runners.operators import assign, index_of, write
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.table.schema import PARTITION_PATH
 from hoodie_nb.writer.bad_rows import BadRows, RefusedRows
-from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.global_keys import relocated
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.merge_rule import runs_of
-from hoodie_nb.writer.ordering import THREADS, sort_order
+from hoodie_nb.writer.ordering import THREADS
 from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
 from hoodie_nb.writer.profile import record_bytes_of
 from hoodie_nb.writer.runs import partitions_of, save_run
-from hoodie_nb.writer.taking import parts_of, take_rows
+from hoodie_nb.writer.sorting import in_order, tables_in_order
+from hoodie_nb.writer.taking import parts_of
 
 _PIECE_ROWS, _FEW_ROWS = 131_072, 8_192
 
 
-def keyed_in_order(
-    rows: pa.Table, intake: Intake, arrived: int = 0, bad: RefusedRows | None = None
+def keyed_as_arrived(
+    rows: pa.Table, intake: Intake, earlier: int = 0, bad: RefusedRows | None = None
 ) -> pa.Table:
-    """Return keyed rows sorted by partition, key and arrival (InvalidInput for bad values).
+    """Return keyed rows, as they arrived (InvalidInput for bad values).
 
-    `arrived` is the number of earlier rows of the checkpoint; `bad` takes the rows that are refused
+    `earlier` is the number of earlier rows of the checkpoint; `bad` takes the rows that are refused
     instead.
     """
-    sequence = np.arange(arrived, arrived + rows.num_rows, dtype=np.int64)
-    keyed = intake.keyed(rows, pa.array(sequence), bad)
-    return in_order(keyed)
+    sequence = np.arange(earlier, earlier + rows.num_rows, dtype=np.int64)
+    return intake.keyed(rows, pa.array(sequence), bad)
+
+
+def keyed_in_order(rows: pa.Table, intake: Intake, earlier: int = 0) -> pa.Table:
+    """Return keyed rows sorted by partition, key and arrival (InvalidInput for bad values)."""
+    return in_order(keyed_as_arrived(rows, intake, earlier))
 
 
 def saved(bad: BadRows | None, plan: WritePlan | SealPlan) -> list[StoredFile]:
@@ -51,34 +55,27 @@ def saved(bad: BadRows | None, plan: WritePlan | SealPlan) -> list[StoredFile]:
     return bad.saved(plan.storage, plan.quarantine)
 
 
-def in_order(keyed: pa.Table) -> pa.Table:
-    """Return keyed rows sorted by partition, key and arrival."""
-    order = sort_order(keyed, (PARTITION_PATH, RECORD_KEY, SEQ))
-    memory = [_memory(n, column) for n, column in enumerate(keyed.columns)]
-    shared = {place: keyed.select([n]) for n, place in enumerate(memory)}
-    with ThreadPoolExecutor(THREADS) as pool:  # one copy of a few columns at a time
-        taken = pool.map(lambda column: take_rows(column.combine_chunks(), order), shared.values())
-        columns = {place: column for place, (column,) in zip(shared, taken, strict=True)}
-    return pa.table([columns[place] for place in memory], schema=keyed.schema)
-
-
-def _memory(number: int, column: pa.ChunkedArray) -> object:
-    """Return what only columns of the same arrays have in common, like a key and its column."""
-    if pa.types.is_nested(column.type):  # the offsets of inner arrays are not in the buffers
-        return number
-    buffers = [buffer for chunk in column.chunks for buffer in chunk.buffers()]
-    places = (None if buffer is None else buffer.address for buffer in buffers)
-    return (column.type, *((chunk.offset, len(chunk)) for chunk in column.chunks), *places)
-
-
 def write_in_process(
-    keyed: pa.Table, plan: WritePlan, events: EventLog, kept: KeptFiles | None = None
+    keyed: pa.Table,
+    plan: WritePlan,
+    events: EventLog,
+    kept: KeptFiles | None = None,
+    *,
+    arrived: bool = False,
 ) -> list[WriteStatus]:
-    """Assign and write keyed rows that are sorted, onto `kept` files; return the statuses."""
-    keyed = relocated(keyed, plan, index_of(plan))
+    """Assign and write keyed rows onto `kept` files; return the statuses.
+
+    The rows are sorted; if they are in the order in which they `arrived`, they are sorted here,
+    while others are written.
+    """
+    if plan.intake.config.global_keys:
+        keyed = relocated(in_order(keyed) if arrived else keyed, plan, index_of(plan))
+        arrived = False
     if plan.record_bytes is None:
         plan = replace(plan, record_bytes=record_bytes_of(keyed))
-    assigned = assign(plan, _pieces(keyed), 0, events.emit)
+    tables = tables_in_order(keyed) if arrived else iter([keyed])
+    pieces = itertools.chain.from_iterable(map(_pieces, tables))
+    assigned = assign(plan, pieces, 0, events.emit)
     return list(write(plan, assigned, TaskAttempt(), events.emit, threads=THREADS, kept=kept))
 
 

@@ -41,6 +41,7 @@ from hoodie_nb.writer.bad_rows import BadRows
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
 from hoodie_nb.writer.plan import SealPlan
+from hoodie_nb.writer.sorting import in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -201,7 +202,7 @@ class MicroBatches:
                 bad = self._bad_rows()
                 keyed = collected(batch, plan.intake, files, bad)
                 self._go_on(kill)
-                return seal_in_process(keyed, plan, bad)
+                return seal_in_process(in_order(keyed), plan, bad)
         return seal_on_spark(batch, plan, files, kill=kill)
 
     def _written(
@@ -244,7 +245,7 @@ class MicroBatches:
                 self._go_on(self.checkpointing.fault_fires("kill_writer"))
                 rows, kept = keyed.pop(), self._kept
                 work.quarantined = saved(bad, work.plan)
-                work.statuses = write_in_process(rows, work.plan, self._events, kept)
+                work.statuses = write_in_process(rows, work.plan, self._events, kept, arrived=True)
                 self._go_on()
         return None if work is None else work.instant
 

@@ -32,7 +32,7 @@ from hoodie_nb.commit.prepared import Prepared, checkpoints_of, merged
 from hoodie_nb.commit.publishing import quarantined
 from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.errors import WriteFailed
-from hoodie_nb.runners.in_process import in_order, write_in_process
+from hoodie_nb.runners.in_process import write_in_process
 from hoodie_nb.table.schema import COMMIT_TIME
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.columns import OP, SEQ, STORE, is_delete, with_column
@@ -42,6 +42,7 @@ from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import fitted, load_rows
+from hoodie_nb.writer.sorting import in_order
 
 Pause = Callable[[str], contextlib.AbstractContextManager[object]]
 

@@ -31,7 +31,7 @@ from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import in_order, keyed_in_order, seal_in_process
+from hoodie_nb.runners.in_process import keyed_in_order, seal_in_process
 from hoodie_nb.runners.process_thread import ProcessThread, Source
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table.handle import TableHandle
@@ -40,6 +40,7 @@ from hoodie_nb.writer.global_keys import refuse_global
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
 from hoodie_nb.writer.plan import SealPlan
+from hoodie_nb.writer.sorting import in_order
 
 
 class LocalJob:

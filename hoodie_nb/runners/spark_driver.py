@@ -28,7 +28,6 @@ import pyarrow as pa
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit, write_keyed
-from hoodie_nb.runners.in_process import in_order
 from hoodie_nb.runners.interrupts import cancel_on_interrupt
 from hoodie_nb.runners.spark_files import BLOCK, PATH, placed, places
 from hoodie_nb.runners.task_errors import raise_translated
@@ -62,7 +61,7 @@ def runs_here(placement: str, batch: DataFrame, task_max_bytes: int) -> bool:
 def collected(
     batch: DataFrame, intake: Intake, files: Sequence[str], bad: RefusedRows | None = None
 ) -> pa.Table:
-    """Return a micro-batch as keyed rows, sorted by partition, key and arrival.
+    """Return a micro-batch as keyed rows, as they arrived.
 
     `files` are the files that the rows come from, oldest first, if there are several. Raises
     InvalidInput for invalid rows, unless `bad` takes them, and TooLarge if the batch is too large
@@ -81,7 +80,7 @@ def collected(
     in_files = PATH in rows.column_names
     arrival = _by_file(rows, files) if in_files else np.arange(rows.num_rows)
     plain = rows.drop_columns([PATH, BLOCK]) if in_files else rows
-    return in_order(intake.keyed(plain, pa.array(arrival, pa.int64()), bad))
+    return intake.keyed(plain, pa.array(arrival, pa.int64()), bad)
 
 
 def _remedy(intake: Intake) -> str:

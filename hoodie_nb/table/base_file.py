@@ -203,7 +203,7 @@ class BaseFileWriter:
         self._avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
         self._sink, self._codec, self._name = sink, codec, name
         self._fpp, self._late_keys = bloom_fpp, expected_rows is None
-        self._keys: list[pa.ChunkedArray] = []
+        self._keys: list[pa.Array] = []
         bloom = _sized(expected_rows or 0, bloom_fpp)
         old = inherited.bloom if inherited is not None else None
         self.keeps_bloom = old is not None and _still_fits(old, bloom)
@@ -222,7 +222,7 @@ class BaseFileWriter:
         keys = rows.column(RECORD_KEY)
         fresh = keys if new_keys is None or not self.keeps_bloom else new_keys
         if self._late_keys:
-            self._keys.append(keys)
+            self._keys += keys.chunks
         elif len(fresh):
             self.bloom.add(fresh)
         ranged = new_keys if self._keeps_range and new_keys is not None else keys
@@ -265,8 +265,7 @@ class BaseFileWriter:
         assert self._writer is not None
         if self._late_keys:
             self.bloom = _sized(self.rows, self._fpp)
-            for keys in self._keys:
-                self.bloom.add(keys)
+            self.bloom.add(pa.chunked_array(self._keys, pa.string()))
         entries = {
             BLOOM: self.bloom.to_text(),
             BLOOM_TYPE: self.bloom.type_code,

@@ -18,7 +18,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -122,6 +122,9 @@ class WriteBuffer:
         bucket.waiting_bytes += rows.nbytes
         if bucket.waiting_bytes > self._plan.options.batch_bytes:
             self._flush(bucket)
+            running = [flush for flush, _ in self._flushes if not flush.done()]
+            if len(running) > 2 * self._threads:  # their rows are in memory
+                wait(running, return_when=FIRST_COMPLETED)
 
     def _make_room(self) -> None:
         if self._flushes:

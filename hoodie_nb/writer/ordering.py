@@ -12,7 +12,6 @@ highest bits of the first number.
 import itertools
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +24,6 @@ Words = npt.NDArray[np.uint64]
 ARROW_BYTES = (1 << 31) - 1  # Arrow counts the bytes of a text column in 32 bits
 _COMPARED = 40  # bytes
 THREADS = min(4, os.cpu_count() or 2)  # of a write in one process
-_LARGE, _RANK_BITS = 1 << 18, 8  # rows, and at most 256 ranks: threads are worth while
 _KEPT = np.array([(1 << 64) - (1 << 64 - 8 * n) for n in range(9)], dtype=np.uint64)
 
 
@@ -65,7 +63,7 @@ class _Texts:
 
 def sort_order(rows: pa.Table, by: Sequence[str]) -> pa.Array:
     """Return the positions of the rows in ascending order of the columns `by`."""
-    texts = [name for name in by[:2] if _is_comparable(rows.column(name))]
+    texts = [name for name in by[:2] if is_comparable(rows.column(name))]
     too_large = any(rows.column(name).nbytes >= ARROW_BYTES for name in by)  # cannot be taken
     if rows.num_rows < 2 or not texts or texts[0] != by[0] or too_large:
         return _arrow_order(rows, by)
@@ -75,9 +73,7 @@ def sort_order(rows: pa.Table, by: Sequence[str]) -> pa.Array:
         ranks, bits = ranked(rows.column(by[0]).combine_chunks())
         words = (words >> np.uint64(bits)) | (ranks << np.uint64(63 - bits) << np.uint64(1))
         skip -= -(-bits // 8)
-        order = _sorted_by_rank(words, ranks, bits)
-    else:
-        order = np.argsort(words, kind="stable")
+    order = np.argsort(words, kind="stable")
     at, groups = _tied(np.arange(len(order)), words[order])
     for begin in range(skip, min(compared.longest, _COMPARED), 8):
         if not len(at):
@@ -91,21 +87,6 @@ def sort_order(rows: pa.Table, by: Sequence[str]) -> pa.Array:
         within = _arrow_order(tied.append_column("", pa.array(groups)), ["", *by]).to_numpy()
         order[at] = order[at][within]
     return pa.array(order)
-
-
-def _sorted_by_rank(words: Words, ranks: Words, bits: int) -> Indices:
-    """Return the stable order of `words`, whose highest bits are `ranks`.
-
-    Each rank's words are sorted by themselves, in threads: they fit into the processor's cache.
-    """
-    if not 0 < bits <= _RANK_BITS or len(words) < _LARGE:
-        return np.argsort(words, kind="stable")
-    grouped = np.argsort(ranks.astype(np.uint16), kind="stable")  # by radix
-    ends = np.cumsum(np.bincount(ranks.astype(np.int64)))
-    with ThreadPoolExecutor(THREADS) as pool:
-        groups = np.split(grouped, ends[:-1])
-        parts = pool.map(lambda rows: rows[np.argsort(words[rows], kind="stable")], groups)
-        return np.concatenate(list(parts))
 
 
 def ascends(column: pa.ChunkedArray) -> bool:
@@ -123,7 +104,8 @@ def _arrow_order(rows: pa.Table, by: Sequence[str]) -> pa.Array:
     return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by])
 
 
-def _is_comparable(texts: pa.ChunkedArray) -> bool:
+def is_comparable(texts: pa.ChunkedArray) -> bool:
+    """Return whether texts can be compared as numbers: no nulls, and not too large."""
     return texts.type == pa.string() and not texts.null_count and texts.nbytes < ARROW_BYTES
 
 

@@ -33,7 +33,7 @@ from hoodie_nb.commit.progress import Checkpoint, quarantine_of
 from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, saved, write_in_process
+from hoodie_nb.runners.in_process import keyed_as_arrived, saved, write_in_process
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.quarantine import COUNT_KEY, FOLDER
@@ -41,6 +41,7 @@ from hoodie_nb.writer.bad_rows import BadRows
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.runs import partitions_of, save_run
+from hoodie_nb.writer.sorting import in_order
 
 _KEYS = [pa.field("id", pa.string()), pa.field("p", pa.string()), pa.field("ts", pa.int64())]
 GIVEN = pa.schema([*_KEYS, ("n", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])
@@ -127,7 +128,7 @@ class _Life:
     def run(self, number: int) -> None:
         """Run one batch."""
         bad, rows = BadRows(), pa.Table.from_pylist(BATCHES[number], schema=GIVEN)
-        keyed = keyed_in_order(rows, self.checkpointing.intake, bad=bad)
+        keyed = in_order(keyed_as_arrived(rows, self.checkpointing.intake, bad=bad))
         checkpoint = Checkpoint(QUERY, number, f"{number:064d}")
         previous = f"{number - 1:064d}" if number else None
         if self.seals:
