@@ -4,8 +4,8 @@ The same operators as in Spark tasks, over one Arrow table; buckets are merged b
 since Arrow and Parquet release the interpreter lock.
 """
 
-import itertools
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
@@ -73,29 +73,29 @@ def write_in_process(
         arrived = False
     if plan.record_bytes is None:
         plan = replace(plan, record_bytes=record_bytes_of(keyed))
-    tables = tables_in_order(keyed) if arrived else iter([keyed])
-    pieces = itertools.chain.from_iterable(map(_pieces, tables))
-    assigned = assign(plan, pieces, 0, events.emit)
-    return list(write(plan, assigned, TaskAttempt(), events.emit, threads=THREADS, kept=kept))
+    with contextlib.closing(_pieces(keyed, arrived)) as pieces:  # its threads end with the write
+        assigned = assign(plan, pieces, 0, events.emit)
+        return list(write(plan, assigned, TaskAttempt(), events.emit, threads=THREADS, kept=kept))
 
 
 def seal_in_process(
     keyed: pa.Table, plan: SealPlan, bad: BadRows | None = None
 ) -> tuple[list[StoredFile], set[str], list[StoredFile]]:
-    """Save keyed rows in order as one run; return it, their partition paths, and refused rows."""
+    """Save keyed rows as a sorted run; return it, their partition paths, and refused rows."""
     refused = saved(bad, plan)
     if keyed.num_rows == 0:
         return [], set(), refused
-    run = save_run(plan.storage, f"{plan.folder}/0-0-0.arrow", keyed, plan.intake.rule)
+    run = save_run(plan.storage, f"{plan.folder}/0-0-0.arrow", in_order(keyed), plan.intake.rule)
     return [run], {*partitions_of(keyed)}, refused
 
 
-def _pieces(keyed: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows in pieces; large partitions have their own, which need not be copied."""
-    for piece in parts_of(keyed, _PIECE_ROWS):
-        partitions = piece.column(PARTITION_PATH).combine_chunks()
-        runs = runs_of(partitions)
-        if (len(runs) + 1) * _FEW_ROWS > piece.num_rows:
-            yield piece
-        else:
-            yield from (piece.slice(a, b - a) for a, b in runs)
+def _pieces(keyed: pa.Table, arrived: bool) -> Generator[pa.Table]:
+    """Yield sorted rows in pieces; large partitions have their own, which need not be copied."""
+    for table in tables_in_order(keyed) if arrived else [keyed]:
+        for piece in parts_of(table, _PIECE_ROWS):
+            partitions = piece.column(PARTITION_PATH).combine_chunks()
+            runs = runs_of(partitions)
+            if (len(runs) + 1) * _FEW_ROWS > piece.num_rows:
+                yield piece
+            else:
+                yield from (piece.slice(a, b - a) for a, b in runs)

@@ -41,7 +41,6 @@ from hoodie_nb.writer.bad_rows import BadRows
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
 from hoodie_nb.writer.plan import SealPlan
-from hoodie_nb.writer.sorting import in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -202,7 +201,7 @@ class MicroBatches:
                 bad = self._bad_rows()
                 keyed = collected(batch, plan.intake, files, bad)
                 self._go_on(kill)
-                return seal_in_process(in_order(keyed), plan, bad)
+                return seal_in_process(keyed, plan, bad)
         return seal_on_spark(batch, plan, files, kill=kill)
 
     def _written(

@@ -31,7 +31,7 @@ from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, seal_in_process
+from hoodie_nb.runners.in_process import keyed_as_arrived, seal_in_process
 from hoodie_nb.runners.process_thread import ProcessThread, Source
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table.handle import TableHandle
@@ -40,7 +40,6 @@ from hoodie_nb.writer.global_keys import refuse_global
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape, pipeline_named
 from hoodie_nb.writer.plan import SealPlan
-from hoodie_nb.writer.sorting import in_order
 
 
 class LocalJob:
@@ -171,11 +170,8 @@ class LocalJob:
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
         try:
             if not self.checkpointing.contains(checkpoint):
-                folder, none = (
-                    self.checkpointing.new_folder(),
-                    self.intake.keyed_schema.empty_table(),
-                )
-                keyed = in_order(pa.concat_tables([none, *self._keyed(rows)]))
+                folder, schema = self.checkpointing.new_folder(), self.intake.keyed_schema
+                keyed = pa.concat_tables([schema.empty_table(), *self._keyed(rows)])
                 plan = SealPlan(self.table.storage, self.intake, folder, tasks=1)
                 self.checkpointing.keep(checkpoint, folder, *seal_in_process(keyed, plan))
         except Exception:
@@ -187,7 +183,7 @@ class LocalJob:
         """Yield keyed rows piece by piece: their columns may differ if the table's have changed."""
         arrived = 0
         for piece in pieces:
-            yield keyed_in_order(piece, self.intake, arrived)
+            yield keyed_as_arrived(piece, self.intake, arrived)
             arrived += piece.num_rows
 
     def _make_durable(self, result: Prepared | None) -> None:

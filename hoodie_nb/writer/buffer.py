@@ -122,9 +122,9 @@ class WriteBuffer:
         bucket.waiting_bytes += rows.nbytes
         if bucket.waiting_bytes > self._plan.options.batch_bytes:
             self._flush(bucket)
-            running = [flush for flush, _ in self._flushes if not flush.done()]
-            if len(running) > 2 * self._threads:  # their rows are in memory
-                wait(running, return_when=FIRST_COMPLETED)
+            newest = [flush for flush, _ in self._flushes[-2 * self._threads - 1 :]]
+            if len(newest) > 2 * self._threads:  # their rows are in memory
+                wait(newest, return_when=FIRST_COMPLETED)
 
     def _make_room(self) -> None:
         if self._flushes:

@@ -5,9 +5,8 @@ misses the cache of the processor. So a large batch is cut into groups of whole 
 is sorted and copied by itself, shortly before it is needed: there is no second copy of the batch.
 """
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,9 @@ import pyarrow as pa
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.ordering import THREADS, is_comparable, ranked, sort_order
-from hoodie_nb.writer.taking import take_rows
+from hoodie_nb.writer.taking import parts_of, take_rows
 
-_GROUP_ROWS, _LARGE = 1 << 17, 1 << 18
+_GROUP_ROWS, _LARGE, _CHUNK_ROWS = 1 << 17, 1 << 18, 1 << 14
 Groups = npt.NDArray[np.int32]
 
 
@@ -31,7 +30,7 @@ def tables_in_order(keyed: pa.Table) -> Iterator[pa.Table]:
     """Yield keyed rows sorted by partition, key and arrival, in tables of whole partitions."""
     memory = [_memory(n, column) for n, column in enumerate(keyed.columns)]
     name_of = dict(zip(reversed(memory), reversed(keyed.column_names), strict=True))
-    rows = keyed.select([*name_of.values()])  # a key and its column are copied once
+    rows = _in_large_chunks(keyed.select([*name_of.values()]))  # a key's column is copied once
     names = [name_of[place] for place in memory]
     by = [names[keyed.schema.get_field_index(n)] for n in (PARTITION_PATH, RECORD_KEY, SEQ)]
     with ThreadPoolExecutor(THREADS) as pool:
@@ -41,6 +40,15 @@ def tables_in_order(keyed: pa.Table) -> Iterator[pa.Table]:
         )
         for part in found:
             yield pa.table([part.column(name) for name in names], schema=keyed.schema)
+
+
+def _in_large_chunks(rows: pa.Table) -> pa.Table:
+    """Return rows of which no chunk is much smaller than a group: each group reads all chunks."""
+    chunks = max(column.num_chunks for column in rows.columns)
+    if chunks <= 2 + rows.num_rows // _CHUNK_ROWS:
+        return rows
+    parts = (part.combine_chunks() for part in parts_of(rows, _GROUP_ROWS))
+    return pa.concat_tables([rows.schema.empty_table(), *parts])
 
 
 def _groups(partitions: pa.ChunkedArray) -> Groups | None:
@@ -68,13 +76,12 @@ def _by_group(
     rows: pa.Table, by: Sequence[str], groups: Groups, pool: ThreadPoolExecutor
 ) -> Iterator[pa.Table]:
     """Yield the sorted rows of each group, while the next ones are sorted."""
-    ahead = deque[Future[pa.Table]]()
-    for number in range(int(groups.max()) + 1):
-        ahead.append(pool.submit(_sorted, rows, by, groups, number))
-        if len(ahead) > 1:
-            yield ahead.popleft().result()
-    while ahead:
-        yield ahead.popleft().result()
+    tasks = (pool.submit(_sorted, rows, by, groups, n) for n in range(int(groups.max()) + 1))
+    now = next(tasks)
+    for following in tasks:
+        yield now.result()
+        now = following
+    yield now.result()
 
 
 def _sorted(rows: pa.Table, by: Sequence[str], groups: Groups, number: int) -> pa.Table:

@@ -1,10 +1,15 @@
 """Whole batches are sorted by partition, key and arrival, whatever their shape, without a copy."""
 
+import threading
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+import hoodie_nb as hn
+from hoodie_nb import failpoints
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.sorting import in_order, tables_in_order
@@ -32,7 +37,7 @@ def batch(sizes: list[int], chunk_rows: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("chunk_rows", [ROWS, 70_001])
+@pytest.mark.parametrize("chunk_rows", [ROWS, 70_001, 97])
 def test_a_batch_of_any_shape_is_sorted_as_pandas_sorts_it(shape: str, chunk_rows: int) -> None:
     """All columns follow the order of partition, key and arrival, also shared and nested ones."""
     rows = batch(SHAPES[shape], chunk_rows)
@@ -64,6 +69,26 @@ def test_a_large_batch_is_not_copied_as_a_whole() -> None:
         most = max(most, pa.total_allocated_bytes() - before)
         del table
     assert 0 < most < rows.nbytes / 2
+
+
+def test_a_failed_write_leaves_no_sorting_threads(tmp_path: Path) -> None:
+    """While the error of a large write is still held, no thread of it is alive; a retry works."""
+    rng = np.random.default_rng(1)
+    keys = pa.array(rng.permutation(ROWS)).cast(pa.string())
+    days = pa.array([f"d{n}" for n in range(40)]).take(pa.array(rng.integers(0, 40, ROWS)))
+    rows = pa.table({"id": keys, "day": days, "n": np.arange(ROWS)})
+    limits = {"write.batch.size": "200 KB", "write.task.max.size": "2 MB"}
+    names = {"record_key": "id", "partition_by": "day", "ordering": "n"}
+    table = hn.Table.create(tmp_path / "t", schema=rows.schema, **names, options=limits)
+    before = set(threading.enumerate())
+    failpoints.arm("writer.flush=raise:EIO")
+    with pytest.raises(hn.WriteFailed, match="rolled back") as held:
+        table.upsert(rows)
+    failpoints.arm("")
+    assert set(threading.enumerate()) <= before, held
+    table.upsert(rows)
+    assert table.to_arrow(["n"]).num_rows == ROWS
+    assert table.fsck() == []
 
 
 def test_an_empty_batch_stays_empty() -> None:
