@@ -19,6 +19,7 @@ from hoodie_nb.table.timeline import Timeline
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 AT = (10, 100, 500, 2000, 5000)
 TIMES = 15
+KEEP = {"hoodie.archive.automatic": False, "hoodie.clean.automatic": False}
 
 
 def row(number: int) -> pa.Table:
@@ -30,7 +31,7 @@ def row(number: int) -> pa.Table:
 def grow(folder: Path, last: int, *, fresh: bool) -> dict[int, float]:
     """Return the median milliseconds of upserts after this number of commits."""
     keys = {"record_key": "id", "partition_by": "part", "ordering": "ts"}
-    table, taken = hn.Table.create(folder, schema=SCHEMA, **keys), {}
+    table, taken = hn.Table.create(folder, schema=SCHEMA, **keys, options=KEEP), {}
     recent: list[float] = []
     for number in range(last + 1):
         near = any(0 <= at - number < TIMES for at in AT)
