@@ -43,6 +43,7 @@ SCHEMA = pa.schema(
     ]
 )
 KEYS = {"record_key": "key", "partition_by": "part", "ordering": "ts"}
+KEEP = {"hoodie.archive.automatic": False, "hoodie.clean.automatic": False}
 ROUNDS = 5
 
 Step = Callable[[], object]
@@ -66,7 +67,7 @@ def rows(ids: np.ndarray, parts: int, ts: int) -> pa.Table:
 
 def table(folder: Path, ids: np.ndarray, parts: int) -> hn.Table:
     """Return a new table with these rows."""
-    made = hn.Table.create(folder, schema=SCHEMA, **KEYS)
+    made = hn.Table.create(folder, schema=SCHEMA, **KEYS, options=KEEP)
     made.insert(rows(ids, parts, 0))
     return made
 

@@ -17,7 +17,7 @@ and completed as `replacecommit`; here it has the second name in every state, as
 
 import operator
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -132,14 +132,16 @@ class Listing:
     """The instants of a folder's file names: each once, in its latest state, oldest first.
 
     `commits` are the completed commits and replacecommits; their times identify a view of the
-    table. `pending` are the instants of any action that have not completed.
+    table. `pending` are the instants of any action that have not completed, `saved` the times of
+    the savepoints in any state.
     """
 
     names: frozenset[str] = frozenset()
-    latest: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
+    latest: dict[tuple[str, str], Instant] = field(default_factory=dict)
     commits: tuple[Instant, ...] = ()
     commit_times: tuple[str, ...] = ()
     pending: tuple[Instant, ...] = ()
+    saved: frozenset[str] = frozenset()
     layout: Layout = LAYOUT_1
 
     def of(self, names: Collection[str]) -> "Listing":
@@ -157,16 +159,18 @@ class Listing:
             known = changed.get(_KEY(instant)) or self.latest.get(_KEY(instant))
             if known is None or _ORDER[instant.state] > _ORDER[known.state]:
                 changed[_KEY(instant)] = instant
+        changed, last = dict(sorted(changed.items())), next(reversed(self.latest), ("", ""))
         latest, commits, times = {**self.latest, **changed}, self.commits, self.commit_times
-        if len(latest) > len(self.latest):
-            latest = dict(sorted(latest.items(), key=operator.itemgetter(0)))
-        done = [i for i in changed.values() if i.state is State.COMPLETED and i.action in COMMITS]
-        if done:
-            commits = tuple(sorted((*commits, *done), key=_KEY))
+        if any(key < last and key not in self.latest for key in changed):
+            latest = dict(sorted(latest.items()))
+        if any(i.state is State.COMPLETED and i.action in COMMITS for i in changed.values()):
+            done = (i for i in latest.values() if i.state is State.COMPLETED)
+            commits = tuple(i for i in done if i.action in COMMITS)
             times = tuple(map(operator.attrgetter("requested_time"), commits))
+        saved = self.saved | {t for t, action in changed if action == "savepoint"}
         newest = (i for i in (*self.pending, *changed.values()) if latest[_KEY(i)] is i)
         pending = sorted((i for i in newest if i.state is not State.COMPLETED), key=_KEY)
-        return Listing(names, latest, commits, times, tuple(pending), self.layout)
+        return Listing(names, latest, commits, times, tuple(pending), saved, self.layout)
 
     @property
     def instants(self) -> list[Instant]:
@@ -179,12 +183,6 @@ class Listing:
         return [i for i in found if i.action == action and i.state is State.COMPLETED]
 
     @property
-    def saved(self) -> frozenset[str]:
-        """Return the times of the savepoints, in any state."""
-        return frozenset(i.requested_time for i in self.latest.values() if i.action == "savepoint")
-
-    @property
     def unsaved(self) -> Instant | None:
         """Return the oldest commit that has no savepoint."""
-        saved = self.saved
-        return next((i for i in self.commits if i.requested_time not in saved), None)
+        return next((i for i in self.commits if i.requested_time not in self.saved), None)

@@ -10,7 +10,7 @@ longer on the timeline.
 
 *Completed files.* A pending instant is rolled back, and a base file that no commit names should be
 deleted. Both would be wrong if the instant was completed and only its completed file is lost: its
-rows would be lost permanently. Evidence is searched wherever a commit leaves a trace:
+rows would be lost permanently. Evidence is searched for wherever a commit leaves a trace:
 
 - a newer commit builds on it (`prevCommit`), or names it as the instant of a checkpoint;
 - one of our records or the index names it: both are written only after the completed file;
@@ -73,9 +73,9 @@ class Written:
                 newest[file_id] = name
 
     def missing(self, groups: FileGroups, where: str | None) -> list[tuple[str, BaseFileName]]:
-        """Return folder and name of each file, `where` or anywhere, that is not its group's slice.
+        """Return folder and name of each file that is not its group's slice.
 
-        All partitions are listed if `where` is None.
+        Only those in the partition `where`; if it is None, all partitions are listed.
         """
         found = []
         for folder in self.files if where is None else self.files.keys() & {where}:
@@ -99,7 +99,8 @@ def lost_files(
 
     Only those in the partition `where`, if it is given.
     """
-    root, listed = table.storage.root, [i for i in commits if i.requested_time in groups.instants]
+    root, at = table.storage.root, {i.requested_time: i for i in commits}
+    listed = [at[time17] for time17 in groups.instants if time17 in at]
     for written in (_written.setdefault(root, Written()), Written()):
         for instant in listed:
             if instant.requested_time not in written.commits:
