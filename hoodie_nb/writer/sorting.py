@@ -2,7 +2,8 @@
 
 Rows copied at random from a large batch take longer than the sort itself, since nearly every copy
 misses the cache of the processor. So a large batch is cut into groups of whole partitions, and each
-is sorted and copied by itself, shortly before it is needed: there is no second copy of the batch.
+is sorted and copied by itself, shortly before it is needed: there is no second copy of the batch,
+unless it is in chunks of a few thousand rows, which are combined first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,20 +18,20 @@ from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.ordering import THREADS, is_comparable, ranked, sort_order
 from hoodie_nb.writer.taking import parts_of, take_rows
 
-_GROUP_ROWS, _LARGE, _CHUNK_ROWS = 1 << 17, 1 << 18, 1 << 14
+_GROUP_ROWS, _LARGE, _CHUNK_ROWS = 1 << 17, 1 << 18, 1 << 13
 Groups = npt.NDArray[np.int32]
 
 
 def in_order(keyed: pa.Table) -> pa.Table:
     """Return keyed rows sorted by partition, key and arrival; a large batch in several chunks."""
-    return pa.concat_tables([keyed.schema.empty_table(), *tables_in_order(keyed)])
+    return pa.concat_tables(tables_in_order(keyed))
 
 
 def tables_in_order(keyed: pa.Table) -> Iterator[pa.Table]:
     """Yield keyed rows sorted by partition, key and arrival, in tables of whole partitions."""
     memory = [_memory(n, column) for n, column in enumerate(keyed.columns)]
     name_of = dict(zip(reversed(memory), reversed(keyed.column_names), strict=True))
-    rows = _in_large_chunks(keyed.select([*name_of.values()]))  # a key's column is copied once
+    rows = keyed.select([*name_of.values()])  # a key's column is copied once
     names = [name_of[place] for place in memory]
     by = [names[keyed.schema.get_field_index(n)] for n in (PARTITION_PATH, RECORD_KEY, SEQ)]
     with ThreadPoolExecutor(THREADS) as pool:
@@ -43,12 +44,11 @@ def tables_in_order(keyed: pa.Table) -> Iterator[pa.Table]:
 
 
 def _in_large_chunks(rows: pa.Table) -> pa.Table:
-    """Return rows of which no chunk is much smaller than a group: each group reads all chunks."""
+    """Return the rows in few enough chunks: each group reads all of them."""
     chunks = max(column.num_chunks for column in rows.columns)
     if chunks <= 2 + rows.num_rows // _CHUNK_ROWS:
         return rows
-    parts = (part.combine_chunks() for part in parts_of(rows, _GROUP_ROWS))
-    return pa.concat_tables([rows.schema.empty_table(), *parts])
+    return pa.concat_tables(part.combine_chunks() for part in parts_of(rows, _GROUP_ROWS))
 
 
 def _groups(partitions: pa.ChunkedArray) -> Groups | None:
@@ -67,8 +67,8 @@ def _groups(partitions: pa.ChunkedArray) -> Groups | None:
 def _whole(rows: pa.Table, by: Sequence[str], pool: ThreadPoolExecutor) -> pa.Table:
     """Return sorted rows, copied column by column."""
     order = sort_order(rows, by)
-    columns = (rows.select([name]).combine_chunks() for name in rows.column_names)
-    taken = pool.map(lambda column: take_rows(column, order).column(0), columns)
+    columns = [rows.select([name]) for name in rows.column_names]
+    taken = pool.map(lambda own: take_rows(own.combine_chunks(), order).column(0), columns)
     return pa.table([*taken], rows.column_names)
 
 
@@ -76,7 +76,8 @@ def _by_group(
     rows: pa.Table, by: Sequence[str], groups: Groups, pool: ThreadPoolExecutor
 ) -> Iterator[pa.Table]:
     """Yield the sorted rows of each group, while the next ones are sorted."""
-    tasks = (pool.submit(_sorted, rows, by, groups, n) for n in range(int(groups.max()) + 1))
+    large = _in_large_chunks(rows)
+    tasks = (pool.submit(_sorted, large, by, groups, n) for n in range(int(groups.max()) + 1))
     now = next(tasks)
     for following in tasks:
         yield now.result()
@@ -90,7 +91,7 @@ def _sorted(rows: pa.Table, by: Sequence[str], groups: Groups, number: int) -> p
 
 
 def _memory(number: int, column: pa.ChunkedArray) -> object:
-    """Return what only columns of the same arrays have in common, like a key and its column."""
+    """Return a value that only columns with the same arrays share, like a key and its column."""
     if pa.types.is_nested(column.type):  # the offsets of inner arrays are not in the buffers
         return number
     buffers = [buffer for chunk in column.chunks for buffer in chunk.buffers()]
