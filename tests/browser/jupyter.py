@@ -6,12 +6,15 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 import nbformat
 
@@ -146,7 +149,18 @@ def _address(process: subprocess.Popen[str], log: Path) -> str:
             kept.writelines(process.stderr)
 
     threading.Thread(target=keep, daemon=True).start()
+    while not _accepts(urlsplit(address)):  # it prints its address before it listens
+        assert process.poll() is None, "JupyterLab has ended without listening"
+        time.sleep(0.05)
     return address
+
+
+def _accepts(address: SplitResult) -> bool:
+    try:
+        socket.create_connection((address.hostname, address.port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def wait_for(page: object, wait: Callable[..., object], what: str) -> None:
