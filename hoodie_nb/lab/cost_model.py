@@ -8,7 +8,7 @@ touches, and copy-on-write reads and writes each of these file groups as a whole
 
 *Requests*: those that a stream's checkpoint sends to its storage; a test counts and compares them.
 *CPU*: five coefficients, fitted to one half of the measured scaling laws; the other is predicted
-within a factor of 1.2 in the median and 1.5 at worst (`benchmarks/cost_model.py`).
+within a factor of 1.2 in the median and 1.4 at worst (`benchmarks/cost_model.py`).
 
 *Seconds*: first the writers work in parallel, each on its file groups, one after the other; then
 the coordinator verifies and publishes all files, one after the other.
@@ -29,9 +29,9 @@ import pandas as pd
 from hoodie_nb.errors import InvalidConfig
 
 CPU_S = {  # of one core: per commit, per commit before it, per row and file group
-    "commit": 0.0172,
-    "earlier_commit": 3.22e-06,
-    "batch_row": 2.53e-06,
+    "commit": 0.0182,
+    "earlier_commit": 7.75e-06,
+    "batch_row": 2.23e-06,
     "rewritten_row": 1.16e-06,
     "file_group": 0.00926,
 }
@@ -69,7 +69,7 @@ class Workload:
         """Refuse what no stream has (InvalidConfig)."""
         low = min(getattr(self, name) for name in self.__slots__[:-2]) <= 0
         if low or self.commits < 0 or not 0 <= self.touched <= self.partitions:
-            raise InvalidConfig(f"{self}: touched is from 0 to partitions, all but commits above 0")
+            raise InvalidConfig(f"{self}: give touched from 0 to partitions, all others above 0")
 
     @property
     def files_per_partition(self) -> int:
