@@ -68,7 +68,7 @@ class Table(TableReads, TableMaintenance):
     `upsert`, `insert` and `delete` take a Spark DataFrame, which Spark writes, or an Arrow table,
     pandas DataFrame, list of dicts or anything with `__arrow_c_stream__`, which this process
     writes, holding all rows. Values get the table's types unchanged, or InvalidInput names column
-    and row (docs/types.md). `events` has what these calls did.
+    and row (docs/types.md). `events` records these calls.
     """
 
     def __init__(self, handle: TableHandle) -> None:
@@ -190,7 +190,7 @@ class Table(TableReads, TableMaintenance):
     def bulk_insert(
         self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
-        """Add rows as `insert` does, but only to new files: for a first load, no file is rewritten.
+        """Add rows as `insert` does, but only to new files: none is rewritten (for a first load).
 
         The rows of each file are sorted by key. In this process a file has a key range of its own,
         which later upserts use to skip it; on Spark each task's files span all keys.

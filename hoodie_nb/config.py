@@ -93,7 +93,7 @@ def _not_beyond(value: object, name: str) -> bool:
         raise InvalidConfig(
             f"{name}={value!r} is not supported: readers such as hudi-rs hide the rows of commits "
             "that were archived after a savepoint. Leave it out; delete savepoints that are no "
-            "longer needed, and archiving goes on"
+            "longer needed, and archiving continues"
         )
     return False
 

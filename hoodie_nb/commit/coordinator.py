@@ -253,7 +253,7 @@ class WriteCoordinator(Recovery):
     ) -> Instant:
         """Commit the checkpoints of one instant; all steps are idempotent.
 
-        `done`: it is known to be completed, although it is no longer on the timeline.
+        `done`: the instant, if it is known to have completed but is no longer on the timeline.
         """
         time17, last, began = records[0].instant_time, records[-1], time.perf_counter()
         statuses = merged(records)

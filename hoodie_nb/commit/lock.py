@@ -155,7 +155,7 @@ def writing(storage: Storage, wait_s: float = 0.0, *, alone: bool = False) -> It
             if in_any_listener():
                 raise ConcurrentWriter(
                     f"a listener of the job that writes {held.root} cannot write it too: the job "
-                    "waits for its listeners. Write it in another thread"
+                    "waits for its listeners. Write in another thread"
                 )
             held.wait_until_unused()
         with _write(held, storage, wait_s):

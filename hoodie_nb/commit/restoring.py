@@ -60,8 +60,8 @@ def _refuse_overtaken(table: TableHandle, pending: Instant, plan: RestorePlan) -
         time17 = commit.requested_time
         if time17 > pending.requested_time:
             raise InvalidTable(
-                f"restore {pending.requested_time} of {table.storage.root} is pending, and commit "
-                f"{time17} was written meanwhile by another engine, on rows that are to be undone: "
+                f"restore {pending.requested_time} of {table.storage.root} is pending, but another "
+                f"engine has since written commit {time17}, on rows that are to be undone: "
                 "delete the restore's .requested and .inflight files, and call "
                 f"Table.restore({plan.to!r}), which undoes that commit too"
             )

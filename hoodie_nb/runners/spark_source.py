@@ -261,5 +261,5 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
         if first and start <= first and first not in listing.commit_times:
             raise InvalidConfig(
                 f"commit {first} was rolled back or restored after the stream had chosen it, so "
-                "what it passed on may not be a state of this table"
+                "the rows that it has returned may not match any state of this table"
             )

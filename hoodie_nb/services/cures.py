@@ -41,8 +41,7 @@ def cure(table: TableHandle, events: EventLog) -> list[Finding]:
         _delete_orphans(table)
     except OSError as error:
         raise WriteFailed(
-            f"the repair of {table.storage.root} failed ({error}): it is idempotent, call it "
-            "again when the cause is fixed"
+            f"the repair of {table.storage.root} failed ({error}): cure that, and call it again"
         ) from error
     left = fsck(table.storage)
     texts = {finding.what for finding in left}

@@ -116,8 +116,8 @@ def _refuse(table: TableHandle, wanted: Instant) -> None:
         )
     if table.commit_metadata(wanted).operation.lower() == CLUSTER.lower():
         raise InvalidConfig(
-            f"{time17} of {root} merged files and changed no row: to undo an earlier commit with "
-            "it, call Table.restore"
+            f"{time17} of {root} only merged files and changed no row: to undo it together with "
+            "an earlier commit, call Table.restore"
         )
     if len(commits) > 1:
         plan_restore(table, commits[-2])  # refuses cleaned and lost files

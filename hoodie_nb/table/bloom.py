@@ -117,7 +117,7 @@ class BloomFilter:
         """Return an empty SIMPLE filter for so many keys. Raises: InvalidConfig."""
         if entries < 0 or not 0 < fpp < 1:
             given = f"bloom filter with entries={entries}, fpp={fpp}"
-            raise InvalidConfig(f"{given}: need entries >= 0 and 0 < fpp < 1")
+            raise InvalidConfig(f"{given}: give entries >= 0 and 0 < fpp < 1")
         entries = max(entries, 1)  # a file emptied by deletes still has a filter
         bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
         hashes = math.ceil(math.log(2) * bits / entries)

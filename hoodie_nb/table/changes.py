@@ -1,4 +1,4 @@
-"""Changes between two instants: the rows that were inserted, updated or deleted on balance.
+"""Changes between two instants: the net inserts, updates and deletes of rows.
 
 *Semantics*: a row version is identified by partition path, record key, commit time and sequence
 number; a merge keeps all four in the rows that it does not change. A version that only the newer
@@ -18,7 +18,7 @@ query of versions 8 and 9 takes completion times). A commit that is older than `
 newest commit, and completes later, would be missed by a program that continues from there: as long
 as it is open, such a span is refused (not for an open clustering, which changes no rows). A commit
 before the first open one is a safe `until`; the time of day is not, since clocks differ, nor is a
-time to come. A commit that was rolled back or restored after it was read is not
+future time. A commit that was rolled back or restored after it was read is not
 reported as undone. If another engine's clustering gives rows a new commit time
 (`hoodie.clustering.preserve.commit.metadata=false`), they count as updates.
 

@@ -207,7 +207,7 @@ def _cast_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
         if not pc.all(same).as_py():
             raise Unfit(f"no {kind} is exactly this value", "round it first: values.astype(...)")
     if _is.is_date32(kind) and not pc.all(pc.equal(pc.cast(cast, column.type), column)).as_py():
-        raise Unfit("the date would lose the time of day", "truncate it first: .dt.floor('D')")
+        raise Unfit("a date cannot hold the time of day", "truncate it first: .dt.floor('D')")
     return cast
 
 

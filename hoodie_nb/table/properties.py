@@ -25,7 +25,7 @@ from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.instant import LAYOUT_1, LAYOUT_2, Layout
 from hoodie_nb.table.property_file import checksum, parse_properties, read_text
 from hoodie_nb.table.storage import META, Storage, read_bytes
-from hoodie_nb.table.time_partitions import PREFIX, TimePartition, Untold
+from hoodie_nb.table.time_partitions import PREFIX, TimePartition, Unclear
 
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 KEYGEN = "org.apache.hudi.keygen."
@@ -159,7 +159,7 @@ def _global(values: dict[str, str]) -> bool:
 
 
 def _times(values: dict[str, str]) -> TimePartition | None:
-    with contextlib.suppress(Untold):  # such a table is not written
+    with contextlib.suppress(Unclear):  # such a table is not written
         return TimePartition.of(values)
     return None
 
@@ -185,7 +185,7 @@ def _check(values: dict[str, str], where: str) -> None:
     if values.get("hoodie.table.checksum") not in (None, "", checksum(values)):
         raise InvalidTable(f"{where}: the checksum does not match: restore it from a backup")
     if len(_split(values.get("hoodie.table.ordering.fields", ""))) > 1:
-        raise InvalidTable(f"{where} names several ordering columns; one is supported")
+        raise InvalidTable(f"{where} names several ordering columns; only one is supported")
 
 
 def _unsupported(values: dict[str, str], supported: Mapping[str, tuple[str, ...]]) -> str | None:
@@ -202,7 +202,7 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
         return "names no hoodie.table.recordkey.fields: its keys are generated"
     try:
         TimePartition.of(values)
-    except Untold as error:
+    except Unclear as error:
         return f"{error}: this layout of rows is unknown or not supported"
     other = [k for k in values if k.startswith(_OTHER_LAYOUT) and not k.startswith(PREFIX)]
     if other:

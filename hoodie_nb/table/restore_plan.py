@@ -165,14 +165,14 @@ def undone_by(table: TableHandle, restore: Instant) -> frozenset[str]:
 def refuse_undone(table: TableHandle, time17: str, option: str) -> None:
     """Raise InvalidConfig if the table as of a time had commits that a restore undid later.
 
-    Who has read up to that time has seen rows that are no longer in the table.
+    A reader up to that time has seen rows that are no longer in the table.
     """
     for restore in (i for i in restores(table) if time17 < i.requested_time):
         before = sorted(t for t in undone_by(table, restore) if t <= time17)
         if before:
             until = restore.requested_time
             raise InvalidConfig(
-                f"as of `{option}` {time17} {table.storage.root} had commit {before[0]}, which "
-                f"{restore.action} {until} has undone, so what was read up to then is not a state "
-                f"of this table. Read it again, and continue with {until} as `since`"
+                f"as of `{option}` {time17}, {table.storage.root} had commit {before[0]}, but "
+                f"{restore.action} {until} has undone it: the rows read up to then are no longer a "
+                f"state of this table. Read it again, and continue with {until} as `since`"
             )

@@ -221,8 +221,8 @@ def _planned(table: TableHandle, rollback: Instant) -> RollbackPlan:
             )
         if newest != time17:
             raise InvalidTable(
-                f"rollback {rollback.requested_time} of {table.storage.root} is pending, and "
-                f"commit {newest} was written after {time17}, which it was to undo: nothing is "
+                f"rollback {rollback.requested_time} of {table.storage.root} is pending. It was "
+                f"to undo {time17}, but commit {newest} has been written since: nothing has been "
                 "undone yet. Delete the rollback's .requested and .inflight files"
             )
     return plan

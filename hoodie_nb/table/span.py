@@ -129,12 +129,12 @@ class Span:
         return Partitions(self.table.storage, self.table.timeline, time17).listed(folders)
 
     def _refuse_pending(self) -> None:
-        """Raise InvalidConfig if who continues after the span would miss a commit that is open."""
+        """Raise InvalidConfig if a reader that continues there would miss a commit that is open."""
         for instant in open_commits(self.table.timeline):
             if self.first < instant.requested_time <= self.last:
                 raise InvalidConfig(
                     f"{instant} of the table at {self.table.storage.root} started before `until` "
-                    f"{self.last} and has not completed, so a reader that goes on from there would "
+                    f"{self.last} and has not completed, so a reader that continues there would "
                     "miss its changes: give an older commit as `until` (`table.history()` lists "
                     "them), or wait until it is completed or rolled back"
                 )

@@ -54,7 +54,7 @@ _HOUR_MS = 3_600_000
 Numbers = npt.NDArray[np.int64]
 
 
-class Untold(ValueError):
+class Unclear(ValueError):
     """The properties do not determine the partition paths, or not in a way that is supported."""
 
 
@@ -69,23 +69,23 @@ class TimePartition:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "TimePartition | None":
-        """Return it for a table's properties; None for other tables, Untold if it is not known."""
+        """Return it for a table's properties; None for other tables, Unclear if not known."""
         own = {k.removeprefix(PREFIX): v for k, v in properties.items() if k.startswith(PREFIX)}
         if not own:
             return None
         unknown = sorted(own.keys() - _KNOWN)
         if unknown:
-            raise Untold(f"has {PREFIX}{unknown[0]}={own[unknown[0]]}")
+            raise Unclear(f"has {PREFIX}{unknown[0]}={own[unknown[0]]}")
         kind, output = own.get("timestamp.type", ""), own.get("output.dateformat", "")
         if not _OUTPUT.fullmatch(output):
-            raise Untold(f"has {PREFIX}output.dateformat={output}")
+            raise Unclear(f"has {PREFIX}output.dateformat={output}")
         zone = own.get("timezone") or own.get("output.timezone", "")
         if kind == "DATE_STRING":
             offset_ms = _offset_ms(zone or "UTC")  # of nulls: a text is in the zone of its path
             return cls(output, offset_ms=offset_ms, given=_input(own, output))
         unit = _TYPES.get(kind) or own.get("timestamp.scalar.time.unit", "").upper()
         if unit not in _UNITS or kind not in (*_TYPES, "SCALAR"):
-            raise Untold(f"has {PREFIX}timestamp.type={kind} with the unit {unit or '(none)'}")
+            raise Unclear(f"has {PREFIX}timestamp.type={kind} with the unit {unit or '(none)'}")
         return cls(output, unit, _offset_ms(zone))
 
     @property
@@ -132,10 +132,12 @@ def _input(own: Mapping[str, str], output: str) -> str:
     given = own.get("input.dateformat", "")
     tokens, needed = _TOKEN.findall(given), {*_TOKEN.findall(output), "yyyy"}
     if not _INPUT.fullmatch(given) or len({*tokens}) < len(tokens) or not needed <= {*tokens}:
-        raise Untold(f"has {PREFIX}input.dateformat={given} for {PREFIX}output.dateformat={output}")
+        raise Unclear(
+            f"has {PREFIX}input.dateformat={given} for {PREFIX}output.dateformat={output}"
+        )
     zones = own.get("input.timezone", ""), own.get("output.timezone", "")
     if zones[0] != zones[1] and not own.get("timezone"):
-        raise Untold(f"has {PREFIX}input.timezone={zones[0]} and output.timezone={zones[1]}")
+        raise Unclear(f"has {PREFIX}input.timezone={zones[0]} and output.timezone={zones[1]}")
     return given
 
 
@@ -146,6 +148,6 @@ def _directive(token: re.Match[str]) -> str:
 def _offset_ms(zone: str) -> int:
     found = _ZONE.fullmatch(zone)
     if found is None:
-        raise Untold(f"has {PREFIX}timezone={zone or '(none: that of the JVM that wrote it)'}")
+        raise Unclear(f"has {PREFIX}timezone={zone or '(none: that of the JVM that wrote it)'}")
     minutes = int(found[2] or 0) * 60 + int(found[3] or 0)
     return minutes * 60_000 * (-1 if found[1] == "-" else 1)

@@ -73,7 +73,7 @@ class Timeline:
         return self.layout.path(instant)
 
     def refresh(self) -> Listing:
-        """List the timeline again; once more if instants were archived meanwhile.
+        """List the timeline again, repeatedly if instants are archived in the meantime.
 
         Archiving deletes the oldest commits first: if the first one is still there, none is missing
         between others in what was listed.

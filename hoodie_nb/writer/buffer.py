@@ -3,8 +3,8 @@
 *Work flow*: `add` sorts rows into buckets. A bucket above `batch_bytes` is flushed; if all buckets
 together exceed `task_max_bytes`, the largest one is flushed. A flush folds the bucket's rows and,
 in the background, appends them to the open file of a new file group or spills them as a sorted
-run in the staging folder (always once `OPEN_FILES` new files are open); `drain` returns the content
-of each bucket.
+run in the staging folder (at most `OPEN_FILES` new files are open at a time); `drain` returns the
+content of each bucket.
 
 *Semantics*: bytes count as buffered until their run is on disk, and `add` waits when the limit is
 reached, so memory stays below it for any input. Deletes stay in the runs until the end of the
@@ -36,7 +36,7 @@ from hoodie_nb.writer.taking import sort_rows
 RUN_ROWS = 65_536
 OPEN_FILES = 64  # new files that a task keeps open; a process can often open only 256 or 1,024
 NO_LIMIT = 1 << 62
-_TOLD_BUCKETS = 16
+_SHOWN_BUCKETS = 16
 AppendNew = Callable[["Bucket", pa.Table], bool]
 
 
@@ -54,7 +54,7 @@ class Bucket:
 
 
 class WriteBuffer:
-    """The buckets of one task, flushed by so many threads; close it to stop them."""
+    """The buckets of one task, flushed by `threads` threads; close it to stop them."""
 
     def __init__(
         self, plan: WritePlan, name: str, emit: Emit, append_new: AppendNew, threads: int = 1
@@ -105,7 +105,7 @@ class WriteBuffer:
     def _emit_level(self, due: bool) -> None:
         if due:
             held = (b for b in self._buckets.values() if b.waiting_bytes)
-            largest = heapq.nlargest(_TOLD_BUCKETS, held, key=lambda b: b.waiting_bytes)
+            largest = heapq.nlargest(_SHOWN_BUCKETS, held, key=lambda b: b.waiting_bytes)
             limit = self._plan.options.task_max_bytes
             level: dict[str, object] = {
                 "bytes": self.buffered_bytes,

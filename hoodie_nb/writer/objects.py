@@ -120,7 +120,7 @@ def _refuse_mixed(types: set[type]) -> None:
     if len(kinds) > 1 and kinds not in (["floats", "integers"], ["decimals", "integers"]):
         raise Unfit(f"the column has {' and '.join(kinds)}", "use one type")
     if "longdouble" in kinds:
-        raise Unfit("Arrow has no longdouble", "cast it to float first")
+        raise Unfit("Arrow has no type for longdouble", "cast it to float first")
 
 
 def _kind(given: type) -> str:

@@ -273,10 +273,10 @@ def test_an_offset_that_was_restored_away_before_it_was_read_is_an_error(table):
     first, second, third = table.history()["requested_time"]
     stream = stream_of(table, "earliest")
     table.restore(second)
-    gone = f"from its offset {second}.*{third}, which restore .* undone.*new checkpoint folder"
+    gone = f"from its offset {second}.*{third}, but restore .* undone.*new checkpoint folder"
     with pytest.raises(InvalidConfig, match=gone):
         stream.partitions({"instant": second}, {"instant": third})
-    with pytest.raises(InvalidConfig, match=f"commit {third}, which restore .* undone"):
+    with pytest.raises(InvalidConfig, match=f"commit {third}, but restore .* undone"):
         stream.latestOffset({"instant": third}, None)
     assert stream.latestOffset({"instant": first}, None) == {"instant": second}
     assert len(read(stream, {"instant": first}, {"instant": second})) > 0

@@ -288,7 +288,9 @@ def test_a_restore_is_not_completed_under_newer_commits(tmp_path: Path) -> None:
         file.write_bytes(content)
     newest = times(table)[-1]
     for _ in range(2):
-        with pytest.raises(InvalidTable, match=rf"commit {newest} was written meanwhile"):
+        with pytest.raises(
+            InvalidTable, match=rf"another engine has since written commit {newest}"
+        ):
             upsert(table, 10, [0])
     for file in kept:
         file.unlink()

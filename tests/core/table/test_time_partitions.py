@@ -14,7 +14,7 @@ from tables import Model, hudi_rows, without_meta
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidInput, InvalidTable
 from hoodie_nb.table.rules import PATH as RULES
-from hoodie_nb.table.time_partitions import PREFIX, TimePartition, Untold
+from hoodie_nb.table.time_partitions import PREFIX, TimePartition, Unclear
 
 EPOCH = dt.datetime(1970, 1, 1)
 UNITS = {"SECONDS": 10**6, "MILLISECONDS": 10**3, "MICROSECONDS": 1, "HOURS": 3_600 * 10**6}
@@ -123,7 +123,7 @@ def test_texts_are_rearranged_or_refused() -> None:
 )
 def test_what_the_properties_do_not_say_is_refused(tmp_path: Path, own: dict[str, str]) -> None:
     """A table whose paths are not known is read, and a write is refused with the property."""
-    with pytest.raises(Untold, match=PREFIX):
+    with pytest.raises(Unclear, match=PREFIX):
         of(own)
     kind = pa.string() if own["timestamp.type"] == "DATE_STRING" else pa.int64()
     table = made(tmp_path / "t", own, kind)

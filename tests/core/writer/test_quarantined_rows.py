@@ -53,7 +53,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "null's name": ("__HIVE_DEFAULT_PARTITION__", "p", "is Hudi's name for null"),
     "too large": (1 << 40, "n", "does not fit int32: Integer value"),
     "not exact": (0.1, "x", "does not fit float: no float is exactly this value"),
-    "time of day": (dt.datetime(2026, 1, 1, 5), "day", "would lose the time of day"),
+    "time of day": (dt.datetime(2026, 1, 1, 5), "day", "cannot hold the time of day"),
     "too many digits": (Decimal("1234567.125"), "price", "does not fit decimal128(7, 2)"),
 }
 ONLY_OBJECTS: dict[str, tuple[Any, str, str]] = {  # Arrow's columns have one type
