@@ -13,7 +13,7 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.prepared import Prepared, checkpoints_of
+from hoodie_nb.commit.prepared import checkpoints_of
 from hoodie_nb.commit.progress import UNDONE, Checkpoint
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.index.job_keys import check_instants
@@ -86,14 +86,6 @@ class Admission:
         """Whether there are sealed checkpoints, all of that query."""
         queries = {record.checkpoint.query_id for record in self._sealed.all()}
         return queries == {query_id}
-
-    def open_records(self) -> list[Prepared]:
-        """Return the prepared checkpoints of the open instant, which the next one joins.
-
-        Records of a completed instant may remain if the cleanup failed.
-        """
-        done = self.table.timeline.listing.commit_times
-        return [r for r in self._coordinator.prepared.all() if r.instant_time not in done]
 
     def _admits(self, checkpoint: Checkpoint, previous: str | None) -> bool:
         """Recover the table and return whether the checkpoint is new; raise if it cannot be."""

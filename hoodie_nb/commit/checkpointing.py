@@ -191,10 +191,10 @@ class Checkpointing(Admission):
             self.check_state(checkpoint.query_id, self._shape)
             self._events.emit("batch_started", batch=checkpoint.batch_id)
             if not has_rows():
-                self._coordinator.progress.record([checkpoint], None)
+                self._coordinator.record_empty(checkpoint)
                 yield None
                 return
-            records = [] if self._commit_on == "write" else self.open_records()
+            records = [] if self._commit_on == "write" else self._coordinator.open_records()
             shape = replace(self._shape, tasks=tasks or self._shape.tasks)
             with self._coordinator.writing(self.intake, shape, checkpoint, records) as work:
                 yield work
@@ -224,7 +224,7 @@ class Checkpointing(Admission):
 
         If the table has changed, a key may be in two places, one of them in the open instant.
         """
-        records = self.open_records()
+        records = self._coordinator.open_records()
         done = self.table.timeline.listing.commit_times
         lost = bool(records) and records[-1].checkpoints[-1].batch_id in self._lost
         return lost and records[-1].base == done

@@ -178,7 +178,7 @@ class WriteCoordinator(Recovery):
             sweep(self.table.storage, {instant.requested_time})
             self.events.emit("instant_abandoned", instant=instant.requested_time)
         if checkpoint is not None:
-            self.progress.record([checkpoint], None)
+            self.record_empty(checkpoint)
         return None
 
     def _missed(self, statuses: Sequence[WriteStatus], plan: WritePlan) -> bool:

@@ -10,13 +10,14 @@ itself.
 
 import uuid
 from collections.abc import Collection
+from dataclasses import replace
 
 from hoodie_nb.commit.cleaning import finish_cleans
 from hoodie_nb.commit.instant_generator import own_commits
 from hoodie_nb.commit.lock import in_use
 from hoodie_nb.commit.notes import CommitNotes
 from hoodie_nb.commit.prepared import Prepared, PreparedRecords
-from hoodie_nb.commit.progress import ProgressRecords
+from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.commit.publishing import folder_of, quarantined
 from hoodie_nb.commit.restoring import finish_restores
 from hoodie_nb.commit.savepoints import drop_pending_savepoints
@@ -55,6 +56,29 @@ class Recovery:
         self.table.rules.refresh()
         self.prepared.refresh()
         self.sealed.refresh()
+
+    def open_records(self) -> list[Prepared]:
+        """Return the prepared checkpoints of the open instant, which the next one joins.
+
+        Records of a completed instant may remain if the cleanup failed.
+        """
+        done = self.table.timeline.listing.commit_times
+        return [r for r in self.prepared.all() if r.instant_time not in done]
+
+    def record_empty(self, checkpoint: Checkpoint) -> None:
+        """Record a checkpoint without rows durably, after its query's earlier ones.
+
+        If one of them is prepared, this one joins its instant: recorded as progress, it would hide
+        the loss of that record, since a query's newest checkpoint stands for all before it.
+        """
+        records = [r for r in self.open_records() if not r.from_seals]  # seals are enough
+        if any(c.query_id == checkpoint.query_id for r in records for c in r.checkpoints):
+            last, ordinal = records[-1], records[-1].ordinal + 1
+            empty = replace(last, statuses=(), quarantined=(), replaces=None)
+            self.prepared.put(replace(empty, ordinal=ordinal, checkpoints=(checkpoint,)))
+            self.events.emit("instant_prepared", instant=last.instant_time, checkpoint=ordinal)
+        else:
+            self.progress.record([checkpoint], None)
 
     def catch_up(self) -> None:
         """Read the table's properties, and record progress that a crash left unrecorded."""

@@ -117,7 +117,7 @@ class LocalJob:
                 else:
                     self.checkpointing.complete()
                 self.checkpointing.check_state(self._query_id, self.shape)
-                records = self.checkpointing.open_records()
+                records = self.coordinator.open_records()
                 self._process = ProcessThread(self.coordinator, self.intake, self.shape, records)
         while self._fed < end and self._process is not None:
             if self._process.intake != self.intake:
@@ -193,7 +193,7 @@ class LocalJob:
             known = timeline.listing.commit_times, timeline.start(timeline.listing)
             self.coordinator.progress.check_insert(checkpoint, *known)
         if result is None:
-            self.coordinator.progress.record([checkpoint], None)
+            self.coordinator.record_empty(checkpoint)
         else:
             self.coordinator.prepare(replace(result, checkpoints=(checkpoint,)))
 

@@ -44,7 +44,7 @@ from hoodie_nb.table.file_groups import (
 )
 from hoodie_nb.table.publish import marked_files
 from hoodie_nb.table.storage import OURS, joined, read_bytes
-from hoodie_nb.table.timeline import COMMITS, Instant
+from hoodie_nb.table.timeline import COMMITS, ArchivedMeanwhile, Instant
 
 if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
@@ -104,7 +104,8 @@ def lost_files(
     for written in (_written.setdefault(root, Written()), Written()):
         for instant in listed:
             if instant.requested_time not in written.commits:
-                written.add(instant.requested_time, table.commit_metadata(instant).files)
+                with contextlib.suppress(ArchivedMeanwhile):  # by another engine
+                    written.add(instant.requested_time, table.commit_metadata(instant).files)
         with _writing:
             _written[root] = written
             _written.move_to_end(root)

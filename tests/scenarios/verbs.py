@@ -24,6 +24,7 @@ from scenarios.views import Views
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.lock import JobHold
+from hoodie_nb.commit.prepared import FOLDER
 from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.events import Event, EventLog
 from hoodie_nb.runners.process_thread import Source
@@ -259,6 +260,11 @@ class World:
         """Remove the newest completed file."""
         timeline = self.handle().timeline
         (self.path / timeline.path(timeline.completed_commits()[-1])).unlink()
+
+    def do_lose_part(self, part: str) -> None:
+        """Delete the prepared record of a checkpoint of the open instant."""
+        (record,) = self.path.glob(f"{FOLDER}/*.{part}.json")
+        record.unlink()
 
     def do_lose_index(self) -> None:
         """Delete the job's index state."""

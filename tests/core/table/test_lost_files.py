@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archives import log_elsewhere
 from tables import edited_elsewhere, hudi_rows, schema_of, tree, without_meta
 from test_growth import commit_elsewhere
 from test_replaced import replaced_elsewhere
@@ -20,6 +21,7 @@ from hoodie_nb.runners.process_thread import Source
 from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.file_groups import BaseFileName
 from hoodie_nb.table.handle import open_table
+from hoodie_nb.table.lost import lost_files
 
 SCHEMA = schema_of()
 
@@ -262,3 +264,21 @@ def test_a_newer_file_that_no_commit_names_may_be_accepted(table: Table) -> None
     again = Table.open(table.path)
     assert {r["id"]: r["v"] for r in again.to_arrow().to_pylist()} == {"a": 2, "b": 1, "c": 2}
     again.upsert(rows(3, "d"))
+
+
+def test_a_commit_that_is_archived_in_the_middle_of_a_check_is_no_error(
+    table: Table, tmp_path: Path
+) -> None:
+    """The check goes on with the commits that are left, and still finds their lost files."""
+    moved = Path(shutil.copytree(table.path, tmp_path / "moved"))  # nothing is cached about it
+    handle = open_table(moved)
+    groups, commits = handle.file_groups(), handle.timeline.completed_commits()
+    first = commits[0].requested_time
+    log_elsewhere(moved, first)
+    for file in moved.glob(f".hoodie/{first}.*"):
+        file.unlink()
+    assert lost_files(handle, groups, commits) == []
+    (*_, newest) = files(Table.open(moved), "x")
+    newest.unlink()
+    found = lost_files(handle, open_table(moved).file_groups(), commits)
+    assert [str(name) for _, name in found] == [newest.name]
