@@ -37,9 +37,10 @@ from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import Prepared, Writing, archived, merged, verify
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.rewriter import Rewriter
+from hoodie_nb.commit.sealing import FOLDER as SEALED
 from hoodie_nb.commit.sealing import Interval, Sealed
 from hoodie_nb.errors import InvalidTable, WriteFailed
-from hoodie_nb.table.checksums import StoredFile
+from hoodie_nb.table.checksums import LOST, StoredFile
 from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.intake import Intake
@@ -114,9 +115,8 @@ class Checkpointing(Admission):
         else:
             storage.sync_folder(folder)
         self._coordinator.notes.take_mark()  # a commit since the last recovery has changed it
-        now, prepared = self.table.clock.now_ms(), self._prepared()
-        paths = sorted(partitions)
-        self._sealed.add(checkpoint, runs, now, prepared, partitions=paths, quarantined=quarantined)
+        now, paths = self.table.clock.now_ms(), sorted(partitions)
+        self._sealed.add(checkpoint, runs, now, partitions=paths, quarantined=quarantined)
         size = sum(run.size_bytes for run in runs)
         values = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
         self._events.emit("checkpoint_sealed", **values)
@@ -279,8 +279,16 @@ class Checkpointing(Admission):
         return coordinator.complete(records, self.intake)
 
     def _apply_again(self, old: str) -> Instant | None:
-        """Apply the seals of an instant again: the table has changed, or its files are damaged."""
+        """Apply the seals of an instant again: the table has changed, or its files are damaged.
+
+        Raises InvalidTable if one of them is lost.
+        """
         coordinator = self._coordinator
+        for lost in coordinator.lost_seals():
+            raise InvalidTable(
+                f"instant {old} has to be written again, but the seal of batch {lost.batch_id} of "
+                f"query {lost.query_id} is missing from {self.table.storage.root}/{SEALED}; {LOST}"
+            )
         coordinator.prepared.remove(old)  # from now on the seals count again
         failpoints.hit("coord.reapply.post")
         for pending in coordinator.pending(old):

@@ -34,7 +34,7 @@ from hoodie_nb.commit.prepared import (
     verify,
 )
 from hoodie_nb.commit.progress import Checkpoint, quarantine_of
-from hoodie_nb.commit.publishing import emit_committed, not_published, publish
+from hoodie_nb.commit.publishing import completed_by, emit_committed, not_published, publish
 from hoodie_nb.commit.recovery import Recovery
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, InvalidTable, WriteFailed
 from hoodie_nb.index.job_keys import add_instant
@@ -283,7 +283,7 @@ class WriteCoordinator(Recovery):
         if statuses and same and not records[-1].replaced:
             table.remember(time17, statuses)
         try:
-            self.progress.record(checkpoints_of(records), time17)
+            self.progress.record(completed_by(records), time17)
             failpoints.hit("coord.progress.post")
             times = self.prepared.chain(time17)
             staged, emit = staged_of(table.storage, times), self.events.emit

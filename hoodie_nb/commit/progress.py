@@ -20,7 +20,7 @@ import contextlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from hoodie_nb.clock import Clock
@@ -147,11 +147,18 @@ class ProgressRecords:
         return next((e for e in entries if e.checkpoint(checkpoint.query_id) == checkpoint), None)
 
     def carried(self, checkpoints: Iterable[Checkpoint], instant_time: str) -> str:
-        """Return the text for a commit: the newest entry of every query, including these."""
+        """Return the text for a commit: the newest entry of every query, including these.
+
+        An entry stands for all before it: it counts as undone if one of these batches is.
+        """
         newest: dict[str, list[object]] = {}
         for query_id in self._queries():
-            for entry in self.entries(query_id)[-1:]:
-                newest[query_id] = [*astuple(entry)]
+            entries = self.entries(query_id)
+            times = {e.batch_id: e.instant_time or "" for e in entries}  # of repeated ones
+            for last in entries[-1:]:
+                before = (time for batch_id, time in times.items() if batch_id <= last.batch_id)
+                undone = next((time for time in before if time.startswith(UNDONE)), None)
+                newest[query_id] = [last.batch_id, last.fingerprint, undone or last.instant_time]
         newest |= {c.query_id: [c.batch_id, c.fingerprint, instant_time] for c in checkpoints}
         return json.dumps(newest)
 

@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
-from hoodie_nb.commit.prepared import Prepared, checkpoints_of, drop_torn
+from hoodie_nb.commit.prepared import Prepared, checkpoints_of, drop_torn, merged
+from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError
 from hoodie_nb.events import EventLog
 from hoodie_nb.table.checksums import StoredFile
@@ -28,6 +29,18 @@ def quarantined(records: Iterable[Prepared]) -> tuple[StoredFile, ...]:
 def folder_of(file: StoredFile) -> str:
     """Return which staging folder has a file: the instant in its name, also if that was redone."""
     return PurePosixPath(file.path).parent.name.partition("-")[0]
+
+
+def completed_by(records: Sequence[Prepared]) -> list[Checkpoint]:
+    """Return the checkpoints that a commit of these records completes.
+
+    A batch write counts as one if it has no base file: only its record, and the later commits that
+    name it, show that it was completed if its completed file is lost.
+    """
+    checkpoints = checkpoints_of(records)
+    if checkpoints or merged(records):
+        return checkpoints
+    return [Checkpoint("batch-writes", 0, records[0].instant_time)]
 
 
 def publish(

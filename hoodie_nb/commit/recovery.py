@@ -16,7 +16,7 @@ from hoodie_nb.commit.cleaning import finish_cleans
 from hoodie_nb.commit.instant_generator import own_commits
 from hoodie_nb.commit.lock import in_use
 from hoodie_nb.commit.notes import CommitNotes
-from hoodie_nb.commit.prepared import Prepared, PreparedRecords
+from hoodie_nb.commit.prepared import Prepared, PreparedRecords, checkpoints_of
 from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.commit.publishing import folder_of, quarantined
 from hoodie_nb.commit.restoring import finish_restores
@@ -39,7 +39,7 @@ class Recovery:
         self.table = table
         self.progress = ProgressRecords(table.storage, table.rules, table.timeline.archive)
         self.prepared = PreparedRecords(table.storage, table.rules)
-        self.sealed = SealedRecords(table.storage, table.rules)
+        self.sealed = SealedRecords(table.storage, table.rules, self.progress.find)
         self.events = events
         self._restored: set[str] = set()  # restores whose checkpoints are marked
         self._nonce, self.begun = uuid.uuid4().hex[:12], ""
@@ -64,6 +64,12 @@ class Recovery:
         """
         done = self.table.timeline.listing.commit_times
         return [r for r in self.prepared.all() if r.instant_time not in done]
+
+    def lost_seals(self) -> list[Checkpoint]:
+        """Return the checkpoints of the open instant whose seals, which it needs, are lost."""
+        sealed = {record.checkpoint for record in self.sealed.all()}
+        applied = checkpoints_of(r for r in self.open_records() if r.from_seals)
+        return [checkpoint for checkpoint in applied if checkpoint not in sealed]
 
     def record_empty(self, checkpoint: Checkpoint) -> None:
         """Record a checkpoint without rows durably, after its query's earlier ones.
@@ -128,7 +134,7 @@ class Recovery:
         drop_pending_savepoints(table)
         finish_cleans(table, self.events.emit)
         swept = table.is_swept()
-        if not used and not swept:  # else temporary files in use would be deleted too
+        if not used and not swept and not self.lost_seals():  # else files in use would be deleted
             others = (pending.requested_time for pending in table.timeline.pending())
             refused = {folder_of(file) for file in quarantined(self.prepared.all())}
             sweep_all(table.storage, keep={*kept, *others, *sealed, *refused})

@@ -19,7 +19,7 @@ longer recognised.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -91,10 +91,15 @@ class Sealed:
 
 
 class SealedRecords:
-    """The sealed checkpoints of one table; seals up to the arrival `applied` do not count."""
+    """The sealed checkpoints of one table; seals up to the arrival `applied` do not count.
 
-    def __init__(self, storage: Storage, rules: KeptRules) -> None:
-        self._storage = storage
+    `recorded` returns a true value for a checkpoint that the progress records name.
+    """
+
+    def __init__(
+        self, storage: Storage, rules: KeptRules, recorded: Callable[[Checkpoint], object]
+    ) -> None:
+        self._storage, self._recorded = storage, recorded
         self._records = RecordFolder(storage, rules, FOLDER, _NAME.fullmatch, Sealed.parse)
         self.refresh = self._records.refresh
         self.applied = -1
@@ -105,11 +110,13 @@ class SealedRecords:
         found = [self._records.read(path) for path in paths]
         known = {record.checkpoint for record in found}
         for record in found:
-            follows_applied = record.arrival <= self.applied + 1
-            if record.after is not None and record.after not in known and not follows_applied:
+            before = record.after
+            if before is None or before in known or record.arrival <= self.applied + 1:
+                continue
+            if not self._recorded(before):  # as it is once it is applied
                 raise InvalidTable(
                     f"the record of the sealed checkpoint before {record.path} (batch "
-                    f"{record.after.batch_id} of query {record.after.query_id}) is missing from "
+                    f"{before.batch_id} of query {before.query_id}) is missing from "
                     f"{self._storage.root}/{FOLDER}; {LOST}"
                 )
         return sorted(found, key=lambda record: record.arrival)
@@ -119,17 +126,15 @@ class SealedRecords:
         checkpoint: Checkpoint,
         runs: Iterable[StoredFile],
         now_ms: int,
-        applied: Collection[Checkpoint] = (),
         *,
         partitions: Iterable[str] = (),
         quarantined: Iterable[StoredFile] = (),
     ) -> None:
-        """Seal a checkpoint durably, as the last one; `applied` records are ignored."""
+        """Seal a checkpoint durably, as the last one."""
         failpoints.hit("coord.seal.pre")
         present = self.all()
         arrival = max([self.applied, *(s.arrival for s in present)]) + 1
-        before = [s.checkpoint for s in present if s.checkpoint not in applied]
-        last = before[-1] if before else None
+        last = present[-1].checkpoint if present else None  # even if prepared: it may be undone
         files = tuple(runs), tuple(quarantined)
         record = Sealed(checkpoint, files[0], now_ms, arrival, last, tuple(partitions), files[1])
         self._storage.sync_folder(STAGED)

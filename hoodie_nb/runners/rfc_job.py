@@ -193,6 +193,7 @@ class LocalJob:
             known = timeline.listing.commit_times, timeline.start(timeline.listing)
             self.coordinator.progress.check_insert(checkpoint, *known)
         if result is None:
+            self.coordinator.forget_records()  # another writer may have completed the open instant
             self.coordinator.record_empty(checkpoint)
         else:
             self.coordinator.prepare(replace(result, checkpoints=(checkpoint,)))

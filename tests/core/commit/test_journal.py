@@ -249,6 +249,36 @@ def test_a_damaged_seal_is_refused(life, kind, damage, which):
     assert one.rows_by_key() == {"k0": (1, 0), "k1": (1, 1), "k2": (1, 2), "same": (2, 2)}
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["last", "followed"])
+@pytest.mark.parametrize("foreign", [False, True], ids=["alone", "foreign commit"])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_seal_of_a_prepared_instant_loses_no_row(life, lost, foreign, later):
+    """The prepared instant has its rows, or the error names it and everything stays until then."""
+    one = life(Interval(checkpoints=1000))
+    one.checkpoint(("a", 1, 0, False))
+    one.checkpoint(("b", 1, 1, False))
+    sealed = sorted(one.path.glob(f"{OURS}/{SEALED['record']}"))
+    if later:
+        failpoints.call("coord.prepare.post", lambda: one.checkpoint(("c", 1, 2, False)))
+    one.die("coord.commit.pre", one.job.checkpointing.complete)
+    content = sealed[lost].read_bytes()
+    sealed[lost].unlink()
+    expected = {"a": (1, 0), "b": (1, 1)} | ({"c": (1, 2)} if later else {})
+    if foreign:
+        upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 7})
+        expected["f"] = (1, 7)
+    if foreign or later or lost == 0:
+        for _ in range(2):
+            with pytest.raises(InvalidTable, match=r"is missing.*Restore"):
+                one.start()
+        assert one.rows_by_key().keys() <= {"f"}
+        sealed[lost].write_bytes(content)
+    for _ in range(2):  # the second start deletes the files that nothing names any more
+        one.start()
+    assert one.rows_by_key() == expected
+    assert fsck(one.path) == []
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", PREPARED)
 @pytest.mark.parametrize("redone", [False, True])
@@ -308,6 +338,18 @@ def test_nothing_is_built_on_an_open_instant_of_another_base(life):
     one.job.complete(one.number)
     assert one.rows_by_key() == {"a": (2, 2)}
     assert fsck(one.path) == []
+
+
+def test_an_empty_checkpoint_joins_no_instant_that_another_writer_has_completed(life):
+    """A batch write has written it again, so the next checkpoint without rows stands alone."""
+    one = life()
+    one.checkpoint(("a", 1, 1, False))
+    upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 7})
+    Table(one.handle()).upsert(rows(("b", 1, 1, False)))
+    one.checkpoint()
+    assert list(one.path.glob(f"{OURS}/prepared/*")) == []
+    one.start()
+    assert one.rows_by_key() == {"a": (1, 1), "b": (1, 1), "f": (1, 7)}
 
 
 # --- what other engines do to the timeline ------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from lives import BATCHES, QUERY, fingerprint, live, opened
 from lives import make as make_workload
@@ -59,6 +60,22 @@ def test_a_stream_whose_batches_were_undone_continues_where_the_error_says(life,
         found if then in ("committed", "empty") else {**found, "k1": (2, 9)}
     )
     assert fsck(one.path) == []
+
+
+def test_undone_batches_stay_undone_if_the_progress_record_is_lost(life) -> None:
+    """A later commit names the query's newest checkpoint, an empty one, as undone too."""
+    one = life()
+    for number in range(3):
+        one.checkpoint((f"k{number}", 1, number, False))
+        one.job.checkpointing.complete()
+    one.checkpoint()
+    table_of(one).restore(times(one)[1])
+    table_of(one).upsert(pa.table({"id": ["ours"], "part": ["p"], "ts": [1], "v": [1]}))
+    (record,) = one.path.glob(".hoodie/.hoodie_nb/progress/*.json")
+    record.unlink()
+    with pytest.raises(InvalidTable, match="restored or replaced"):
+        one.start()
+    assert set(one.rows_by_key()) == {"k0", "k1", "ours"}
 
 
 def rewind(one: Life, last: int) -> None:

@@ -179,3 +179,26 @@ def test_files_of_a_commit_that_left_the_timeline_are_not_to_be_deleted(
         file.unlink()
     (fix,) = [f.fix for f in Table.open(path).fsck() if f"_{instant}.parquet is in no" in f.what]
     assert fix.startswith(f"restore the files .hoodie/{instant}.*") and "on purpose" in fix
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["newest", "followed"])
+@pytest.mark.parametrize("deleted", [False, True], ids=["no rows", "deletes only"])
+def test_an_overwrite_without_files_is_not_rolled_back(
+    path: Path, deleted: bool, later: bool
+) -> None:
+    """The rows that it has removed do not return."""
+    gone = rows(2, "x").append_column("_hoodie_is_deleted", pa.array([True]))
+    Table.open(path).insert_overwrite(gone if deleted else gone.slice(1), scope="table")
+    (done,) = (path / ".hoodie").glob("*.replacecommit")
+    content = done.read_bytes()
+    if later:
+        batch(path, 3, "y")
+    expected = Table.open(path).to_arrow()
+    done.unlink()
+    for write in (batch, lambda path, value: stream(path)):
+        with pytest.raises(InvalidTable, match=f"{done.name} is missing"):
+            write(path, 4)
+    assert "replacecommit is missing" in str(Table.open(path).fsck())
+    done.write_bytes(content)
+    assert Table.open(path).to_arrow() == expected
+    assert Table.open(path).fsck() == []
