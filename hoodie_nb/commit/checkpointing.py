@@ -117,6 +117,7 @@ class Checkpointing(Admission):
         self._coordinator.notes.take_mark()  # a commit since the last recovery has changed it
         now, paths = self.table.clock.now_ms(), sorted(partitions)
         self._sealed.add(checkpoint, runs, now, partitions=paths, quarantined=quarantined)
+        self._coordinator.progress.forget_undone([checkpoint])  # not before it is durable
         size = sum(run.size_bytes for run in runs)
         values = {"batch": checkpoint.batch_id, "runs": len(runs), "bytes": size}
         self._events.emit("checkpoint_sealed", **values)

@@ -20,7 +20,7 @@ import contextlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from hoodie_nb.clock import Clock
@@ -136,6 +136,19 @@ class ProgressRecords:
             if rows != raw["checkpoints"]:
                 self._write({**raw, "checkpoints": rows})
 
+    def forget_undone(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Forget that a restore undid these checkpoints: they are durable again."""
+        again = {(c.query_id, c.batch_id, c.fingerprint) for c in checkpoints}
+        for query_id in {query_id for query_id, _, _ in again}:
+            raw = self._read(query_id)
+            kept = [
+                [batch, mark, i]
+                for batch, mark, i in raw["checkpoints"]
+                if (query_id, batch, mark) not in again or not str(i).startswith(UNDONE)
+            ]
+            if kept != raw["checkpoints"]:
+                self._write({**raw, "checkpoints": kept})
+
     def _queries(self) -> list[str]:
         """Return the ids of the queries that have a record."""
         names = (name.rpartition(".") for name in self._storage.file_names(FOLDER))
@@ -149,16 +162,16 @@ class ProgressRecords:
     def carried(self, checkpoints: Iterable[Checkpoint], instant_time: str) -> str:
         """Return the text for a commit: the newest entry of every query, including these.
 
-        An entry stands for all before it: it counts as undone if one of these batches is.
+        An entry stands for all before it: so it is one before the first batch that is undone.
         """
         newest: dict[str, list[object]] = {}
         for query_id in self._queries():
             entries = self.entries(query_id)
             times = {e.batch_id: e.instant_time or "" for e in entries}  # of repeated ones
-            for last in entries[-1:]:
-                before = (time for batch_id, time in times.items() if batch_id <= last.batch_id)
-                undone = next((time for time in before if time.startswith(UNDONE)), None)
-                newest[query_id] = [last.batch_id, last.fingerprint, undone or last.instant_time]
+            undone = [batch_id for batch_id, time in times.items() if time.startswith(UNDONE)]
+            held = [e for e in entries if not undone or e.batch_id < min(undone)]
+            for last in held[-1:]:
+                newest[query_id] = [*astuple(last)]
         newest |= {c.query_id: [c.batch_id, c.fingerprint, instant_time] for c in checkpoints}
         return json.dumps(newest)
 

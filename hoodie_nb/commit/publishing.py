@@ -40,7 +40,7 @@ def completed_by(records: Sequence[Prepared]) -> list[Checkpoint]:
     checkpoints = checkpoints_of(records)
     if checkpoints or merged(records):
         return checkpoints
-    return [Checkpoint("batch-writes", 0, records[0].instant_time)]
+    return [Checkpoint("hoodie-nb-batch-writes", 0, records[0].instant_time)]
 
 
 def publish(

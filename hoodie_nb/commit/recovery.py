@@ -69,7 +69,8 @@ class Recovery:
         """Return the checkpoints of the open instant whose seals, which it needs, are lost."""
         sealed = {record.checkpoint for record in self.sealed.all()}
         applied = checkpoints_of(r for r in self.open_records() if r.from_seals)
-        return [checkpoint for checkpoint in applied if checkpoint not in sealed]
+        missing = (checkpoint for checkpoint in applied if checkpoint not in sealed)
+        return [c for c in missing if self.progress.find(c) is None]  # else it was applied before
 
     def record_empty(self, checkpoint: Checkpoint) -> None:
         """Record a checkpoint without rows durably, after its query's earlier ones.
@@ -93,6 +94,8 @@ class Recovery:
         self._finish_restores()
         refuse_other_engines(table, self.prepared.instant_times())
         self.notes.catch_up()
+        again = [*checkpoints_of(r for r in self.prepared.all() if not r.from_seals)]
+        self.progress.forget_undone([*again, *(seal.checkpoint for seal in self.sealed.all())])
 
     def _finish_restores(self) -> None:
         """Complete pending restores, and mark the checkpoints that restores have undone."""

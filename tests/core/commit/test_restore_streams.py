@@ -14,12 +14,15 @@ from test_meanwhile import write_batch
 
 from hoodie_nb import Table
 from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
+from hoodie_nb.commit.restoring import restore
 from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.read import to_arrow
+from hoodie_nb.table.restore_plan import plan_restore
 
 __all__ = ["life"]  # a fixture
+OURS = pa.table({"id": ["ours"], "part": ["p"], "ts": [1], "v": [1]})
 
 
 def table_of(one: Life) -> Table:
@@ -63,19 +66,98 @@ def test_a_stream_whose_batches_were_undone_continues_where_the_error_says(life,
 
 
 def test_undone_batches_stay_undone_if_the_progress_record_is_lost(life) -> None:
-    """A later commit names the query's newest checkpoint, an empty one, as undone too."""
+    """A later commit names the last checkpoint before them, not an empty one after them."""
     one = life()
     for number in range(3):
         one.checkpoint((f"k{number}", 1, number, False))
         one.job.checkpointing.complete()
     one.checkpoint()
     table_of(one).restore(times(one)[1])
-    table_of(one).upsert(pa.table({"id": ["ours"], "part": ["p"], "ts": [1], "v": [1]}))
+    table_of(one).upsert(OURS)
     (record,) = one.path.glob(".hoodie/.hoodie_nb/progress/*.json")
     record.unlink()
-    with pytest.raises(InvalidTable, match="restored or replaced"):
+    with pytest.raises(InvalidTable, match=r"above 1\b"):
         one.start()
     assert set(one.rows_by_key()) == {"k0", "k1", "ours"}
+    rewind(one, 1)
+    one.start()
+    one.checkpoint()
+    one.job.checkpointing.complete()
+    assert set(one.rows_by_key()) == {"k0", "k1", "k2", "ours"}
+
+
+@pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)], ids=["prepared", "sealed"])
+@pytest.mark.parametrize("point", ["", "coord.prepare.post", "coord.seal.post"])
+def test_undone_batches_that_are_durable_again_are_not_undone(life, interval, point: str) -> None:
+    """A start before their commit, also after a crash right after they became durable, goes on."""
+    one = life(interval)
+    one.keeps_seals = True
+    undo_last(one)
+    if ("seal" in point) == (interval is not None) and point:
+        one.die(point, one.checkpoint)
+        one.source.succeeded = len(one.source.sealed)
+    else:
+        one.checkpoint()
+    one.start()
+    one.checkpoint()
+    one.job.checkpointing.complete()
+    assert one.rows_by_key() == {f"k{n}": (1, n) for n in range(4)}
+    assert fsck(one.path) == []
+
+
+def undo_last(one: Life) -> None:
+    """Commit four batches, undo the last two, and take the checkpoint folder back to the second."""
+    one.start()
+    for number in range(4):
+        one.checkpoint((f"k{number}", 1, number, False))
+        one.job.checkpointing.complete()
+    table_of(one).restore(times(one)[1])
+    rewind(one, 1)
+    one.start()
+
+
+def test_a_lost_seal_of_a_batch_that_was_undone_before_is_noticed(life) -> None:
+    """That a progress record names an undone batch does not mean that its seal was applied."""
+    one = life(Interval(checkpoints=1000))
+    one.keeps_seals = True
+    undo_last(one)
+    one.checkpoint()
+    one.checkpoint()
+    lost = min(one.path.glob(".hoodie/.hoodie_nb/sealed/*.json"))
+    content = lost.read_bytes()
+    lost.unlink()
+    for write in (one.start, table_of(one).repair):
+        with pytest.raises(InvalidTable, match=r"is missing|is not in the table"):
+            write()
+    assert set(one.rows_by_key()) == {"k0", "k1"}
+    lost.write_bytes(content)
+    one.start()
+    one.job.checkpointing.complete()
+    assert one.rows_by_key() == {f"k{n}": (1, n) for n in range(4)}
+
+
+@pytest.mark.parametrize("point", ["coord.unseal.post", "coord.progress.post"])
+def test_seals_that_another_engine_has_undone_are_not_lost(life, point: str) -> None:
+    """A crash after their commit, then the restore of another engine: the table can be written."""
+    one = life(Interval(checkpoints=1000))
+    one.keeps_seals = True
+    one.start()
+    one.checkpoint(("base", 1, 1, False))
+    one.job.checkpointing.complete()
+    one.checkpoint(("k0", 1, 0, False))
+    one.checkpoint(("k1", 1, 1, False))
+    one.die(point, one.job.checkpointing.complete)
+    handle, to = one.handle(), times(one)[0]
+    commit = next(i for i in handle.timeline.completed_commits() if i.requested_time == to)
+    restore(handle, plan_restore(handle, commit), lambda *given, **values: None)
+    table_of(one).upsert(OURS)
+    rewind(one, 0)
+    one.start()
+    one.checkpoint()
+    one.checkpoint()
+    one.job.checkpointing.complete()
+    assert set(one.rows_by_key()) == {"base", "k0", "k1", "ours"}
+    assert fsck(one.path) == []
 
 
 def rewind(one: Life, last: int) -> None:
