@@ -3,8 +3,9 @@
 *On disk*: `.hoodie/.hoodie_nb/progress/<query id>.json`, replaced atomically: the newest hundred
 checkpoints of a query, and always one with rows, with the fingerprint of their data and their
 instant (null if they had no rows; `undone by R` if restore R undid it), and the columns with which
-the query started. Every commit also has the newest entry of all queries, so that after a crash
-between the completed file and this record the next start can restore it.
+the query started. Every commit also has the newest entry of all queries, or the last one before a
+batch that is undone, so that after a crash between the completed file and this record the next
+start can restore it.
 
 *Semantics*: identity = (query id, batch id, SHA-256 of the bytes of Spark's `offsets/N`), since a
 restored checkpoint folder may run other data under the same number.

@@ -88,7 +88,10 @@ class Recovery:
             self.progress.record([checkpoint], None)
 
     def catch_up(self) -> None:
-        """Read the table's properties, and record progress that a crash left unrecorded."""
+        """Read the table's properties, and record progress that a crash left unrecorded.
+
+        Checkpoints that a restore undid, and that are prepared or sealed again, are not undone.
+        """
         table = self.table
         table.reload(to_write=True)
         self._finish_restores()
