@@ -1,6 +1,8 @@
 """A cached folder of JSON records, which only the holder of the table's lock changes.
 
-It is listed and read once per checkpoint, after `refresh`, and again after a failed change.
+It is listed once per checkpoint, after `refresh`, and again after a failed change. Its records are
+then read again, unless they are `constant`: those are read once, as long as they are listed. On an
+object store each read is a request, and a stream may have many sealed checkpoints.
 """
 
 from collections.abc import Callable
@@ -28,7 +30,10 @@ R = TypeVar("R", bound=Record)
 
 
 class RecordFolder(Generic[R]):
-    """The records in `folder` whose names satisfy `counts`; `parse` makes one from its values."""
+    """The records in `folder` whose names satisfy `counts`; `parse` makes one from its values.
+
+    `constant`: a name is never used for another content.
+    """
 
     def __init__(
         self,
@@ -37,20 +42,27 @@ class RecordFolder(Generic[R]):
         folder: str,
         counts: Callable[[str], object],
         parse: Callable[[dict[str, Any]], R],
+        *,
+        constant: bool = False,
     ) -> None:
         self._storage, self._rules, self._folder = storage, rules, folder
-        self._counts, self._parse = counts, parse
+        self._counts, self._parse, self._constant = counts, parse, constant
         self._known: dict[str, R | None] | None = None  # by path; None: not read yet
+        self._earlier: dict[str, R | None] = {}  # the constant records before `refresh`
 
     def refresh(self) -> None:
-        """List and read the folder again at the next access."""
+        """List the folder again at the next access, and read what may have changed."""
+        if self._constant and self._known is not None:
+            self._earlier = self._known
         self._known = None
 
     @property
     def _cached(self) -> dict[str, R | None]:
         if self._known is None:
             names = filter(self._counts, self._storage.file_names(self._folder))
-            self._known = {f"{self._folder}/{name}": None for name in names}
+            paths = [f"{self._folder}/{name}" for name in names]
+            self._known = {path: self._earlier.get(path) for path in paths}
+            self._earlier = {}  # after a failed change everything is read again
         return self._known
 
     def paths(self) -> list[str]:

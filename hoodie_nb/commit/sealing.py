@@ -100,7 +100,9 @@ class SealedRecords:
         self, storage: Storage, rules: KeptRules, recorded: Callable[[Checkpoint], object]
     ) -> None:
         self._storage, self._recorded = storage, recorded
-        self._records = RecordFolder(storage, rules, FOLDER, _NAME.fullmatch, Sealed.parse)
+        self._records = RecordFolder(
+            storage, rules, FOLDER, _NAME.fullmatch, Sealed.parse, constant=True
+        )
         self.refresh = self._records.refresh
         self.applied = -1
 

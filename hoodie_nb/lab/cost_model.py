@@ -43,7 +43,8 @@ _COMMIT = {  # per commit, per file group (its writer, the coordinator), partiti
     "COPY": (0, 0, 1, 0, 0),
     "DELETE": (4, 0, 0, 0, 0),
 }
-_SEAL = {"GET": 5.5, "HEAD": 5, "LIST": 4, "PUT": 2, "DELETE": 2}  # and GET of each waiting seal
+_SEAL = {"GET": 5, "HEAD": 6, "LIST": 4, "PUT": 2, "DELETE": 2}
+_SEALED_COMMIT = {"HEAD": -3, "LIST": -4}  # the last checkpoint has just looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +140,10 @@ def requests_of(load: Workload) -> dict[str, float]:
     """Return the requests of a commit by kind, with those of the checkpoints sealed for it."""
     files, seals = load.touched_files, load.commit_interval if load.commit_interval > 1 else 0
     counts = (1, files, files, (load.touched or load.partitions), load.writers - 1)
-    found = {kind: seals * _SEAL.get(kind, 0.0) for kind in _COMMIT}
+    found = {kind: float(seals * _SEAL.get(kind, 0)) for kind in _COMMIT}
     for kind, per in _COMMIT.items():
         found[kind] += sum(n * each for n, each in zip(counts, per, strict=True))
-    found["GET"] += seals * seals / 2  # a seal reads those that wait
+        found[kind] += _SEALED_COMMIT.get(kind, 0) if seals else 0
     found["LIST"] += 6 * (3 * load.commits // 1000)  # more pages of the timeline's three names each
     return found
 

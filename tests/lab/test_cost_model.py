@@ -74,18 +74,16 @@ def test_the_requests_of_a_commit_are_those_counted(tmp_path, partitions, files)
     assert counted == {kind: round(4 * each) for kind, each in predicted.items()}
 
 
-@pytest.mark.parametrize("interval", [2, 4, 8])
+@pytest.mark.parametrize("interval", [2, 4, 8, 16])
 def test_the_requests_of_an_interval_are_those_counted(tmp_path, interval):
-    """With sealed checkpoints the prediction is right within 5 % and 5 requests of a kind."""
+    """Each sealed checkpoint adds the predicted requests, however many are sealed already."""
     table, counted = counted_table(tmp_path / "t", 4, 2)
     job, batch = LocalJob(table, interval=Interval(checkpoints=interval)), (np.arange(160), 4)
     run(job, 1, 2 * interval, lambda number: batch)
     counted.clear()
     run(job, 2 * interval + 1, 2 * interval, lambda number: batch)
     predicted = requests_of(workload(4, 2, commit_interval=interval))
-    for kind, each in predicted.items():
-        assert abs(counted[kind] / 2 - each) <= 5, kind
-    assert counted.total() / 2 == pytest.approx(sum(predicted.values()), rel=0.05)
+    assert counted == {kind: round(2 * each) for kind, each in predicted.items()}
 
 
 def test_new_keys_add_few_requests(tmp_path):
