@@ -24,12 +24,12 @@ opened.
 
 import json
 import os
-import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from hoodie_nb.table.storage import Storage
@@ -134,7 +134,7 @@ def write_run(
         for part in entries:
             body = part.encoded()
             sink.write(body)
-            crc, count = zlib.crc32(body), len(part.hashes)
+            crc, count = crc32(body), len(part.hashes)
             found.append(Section(path, instant, offset, len(body), crc, count))
             offset += len(body)
     return found
@@ -249,6 +249,6 @@ def _mapped(path: str, section: Section) -> memoryview:
         raise DamagedRun(f"{path}: {error}") from None
     head = HEAD + section.instant.encode().ljust(_HEAD_BYTES - len(HEAD))
     body = data[section.offset : section.offset + section.length]
-    if data[:_HEAD_BYTES] != head or len(body) != section.length or zlib.crc32(body) != section.crc:
+    if data[:_HEAD_BYTES] != head or len(body) != section.length or crc32(body) != section.crc:
         raise DamagedRun(f"{path} is not the run that was written")
     return body
