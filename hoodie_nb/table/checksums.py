@@ -64,10 +64,10 @@ class StoredFile:
 
 def crc_of(path: str) -> int:
     """Return the CRC-32 of a local file."""
-    crc = 0
+    crc, piece = 0, memoryview(bytearray(_PIECE))
     with open(path, "rb", buffering=0) as file:
-        while piece := file.read(_PIECE):
-            crc = crc32(piece, crc)
+        while size := file.readinto(piece):
+            crc = crc32(piece[:size], crc)
     return crc
 
 

@@ -19,7 +19,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO, TypeVar
 from urllib.parse import unquote, urlparse
 
@@ -68,7 +68,7 @@ class LocalStorage:
         self._real = os.path.realpath(self.root)
 
     def _parts(self, path: str) -> tuple[str, ...]:
-        parts = PurePosixPath(path).parts
+        parts = tuple(part for part in path.split("/") if part not in ("", "."))
         if path.startswith("/") or ".." in parts or "\0" in path:
             raise InvalidTable(f"path {path!r} points outside the table at {self.root}: refused")
         return parts

@@ -30,6 +30,9 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+
     def one(match: re.Match[str]) -> str:
         code = match[1]
         plain = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}

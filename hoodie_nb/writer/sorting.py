@@ -65,8 +65,10 @@ def _groups(partitions: pa.ChunkedArray) -> Groups | None:
 
 
 def _whole(rows: pa.Table, by: Sequence[str], pool: ThreadPoolExecutor) -> pa.Table:
-    """Return sorted rows, copied column by column."""
+    """Return sorted rows; many are copied column by column, in threads."""
     order = sort_order(rows, by)
+    if rows.num_rows < _CHUNK_ROWS:
+        return take_rows(rows.combine_chunks(), order)
     columns = [rows.select([name]) for name in rows.column_names]
     taken = pool.map(lambda own: take_rows(own.combine_chunks(), order).column(0), columns)
     return pa.table([*taken], rows.column_names)
