@@ -7,6 +7,8 @@ SHELL = /bin/sh
 PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
+# one process more than there are cores: tests also wait, for disks, sockets and other processes
+WORKERS = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 
 .PHONY: help demo test lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure lowest constraints render clean
 .DEFAULT_GOAL := help
@@ -18,7 +20,7 @@ demo: .venv/.demo ## stream a month of flights into a Hudi table and check it (A
 	@$(PY) -m hoodie_nb demo $(ARGS)
 
 test: check ## check, then all quick tests and all notebooks
-	$(PY) -m pytest $(QUICK) -n logical --maxprocesses 4 $(ARGS)
+	$(PY) -m pytest $(QUICK) -n $(WORKERS) $(ARGS)
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then set -x; \
 	  $(SMALL) $(PY) -m pytest --nbmake notebooks \
 	    --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2; fi

@@ -22,7 +22,7 @@
 
 Each name is loaded on first use: Spark's Python workers should not wait for pandas and widgets.
 
-Arrow keeps the memory that it frees for ten seconds, for its next columns, if this package is
+Arrow keeps the memory that it frees for half a minute, for the next write, if this package is
 imported before pyarrow and pandas, and MIMALLOC_PURGE_DELAY (milliseconds) is not set. Otherwise
 taking pages back and clearing them again is up to a fifth of the CPU time of a large write.
 """
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from hoodie_nb.streams import write_stream as write_stream
 
 __version__ = "0.1.0.dev0"
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")  # Spark's workers inherit it
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "30000")  # Spark's workers inherit it
 _MODULES = {  # and the names that each has
     "api": "Table",
     "errors": "CommitFailed ConcurrentWriter HoodieError InvalidConfig InvalidInput InvalidTable "

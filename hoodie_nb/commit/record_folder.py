@@ -1,8 +1,8 @@
 """A cached folder of JSON records, which only the holder of the table's lock changes.
 
 It is listed once per checkpoint, after `refresh`, and again after a failed change. Its records are
-then read again, unless they are `constant`: those are read once, as long as they are listed. On an
-object store each read is a request, and a stream may have many sealed checkpoints.
+then read again, unless each is read `once`, as long as it is listed. On an object store each read
+is a request, and a stream may have many sealed checkpoints.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Record)
 class RecordFolder(Generic[R]):
     """The records in `folder` whose names satisfy `counts`; `parse` makes one from its values.
 
-    `constant`: a name is never used for another content.
+    Each record is read `once` if no other holder of the lock puts another one under its name.
     """
 
     def __init__(
@@ -43,17 +43,16 @@ class RecordFolder(Generic[R]):
         counts: Callable[[str], object],
         parse: Callable[[dict[str, Any]], R],
         *,
-        constant: bool = False,
+        once: bool = False,
     ) -> None:
         self._storage, self._rules, self._folder = storage, rules, folder
-        self._counts, self._parse, self._constant = counts, parse, constant
+        self._counts, self._parse, self._once = counts, parse, once
         self._known: dict[str, R | None] | None = None  # by path; None: not read yet
-        self._earlier: dict[str, R | None] = {}  # the constant records before `refresh`
+        self._earlier: dict[str, R | None] = {}  # before `refresh`
 
     def refresh(self) -> None:
         """List the folder again at the next access, and read what may have changed."""
-        if self._constant and self._known is not None:
-            self._earlier = self._known
+        self._earlier = (self._known or self._earlier) if self._once else {}
         self._known = None
 
     @property

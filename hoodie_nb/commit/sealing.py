@@ -101,7 +101,7 @@ class SealedRecords:
     ) -> None:
         self._storage, self._recorded = storage, recorded
         self._records = RecordFolder(
-            storage, rules, FOLDER, _NAME.fullmatch, Sealed.parse, constant=True
+            storage, rules, FOLDER, _NAME.fullmatch, Sealed.parse, once=True
         )
         self.refresh = self._records.refresh
         self.applied = -1
@@ -160,14 +160,13 @@ class SealedRecords:
 
     def drop_applied(self) -> None:
         """Remove the restored records of applied seals; the cleanup deletes their runs."""
-        back = [path for path in self._records.paths() if _arrival(path) <= self.applied]
-        self._records.remove(back)
+        self._records.remove([p for p in self._records.paths() if _arrival(p) <= self.applied])
 
     def remove(self, checkpoints: Collection[Checkpoint]) -> None:
         """Remove applied checkpoints, the newest first, and delete their runs."""
         records = [s for s in self.all() if s.checkpoint in checkpoints]
-        newest_first = [record.path for record in reversed(records)]
-        self._records.remove(newest_first)  # after a crash the oldest ones remain, without gaps
+        # after a crash the oldest ones remain, without gaps
+        self._records.remove([record.path for record in reversed(records)])
         for record in records:
             for folder in record.folders:
                 self._storage.remove(f"{STAGED}/{folder}", tree=True)

@@ -48,7 +48,6 @@ _FIELDS = {  # of an instant's record: by action, what its requested, inflight a
     "clean": ("hoodieCleanerPlan", "hoodieCleanerPlan", "hoodieCleanMetadata"),
     "rollback": ("", "", "hoodieRollbackMetadata"),
 }
-ARCHIVED = tuple(_FIELDS)  # the actions that can be archived
 _STATES = tuple(State)
 
 

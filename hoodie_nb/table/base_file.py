@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.bloom import BloomFilter
@@ -35,11 +36,7 @@ from hoodie_nb.table.column_storage import ENCODING, codecs, has_statistics, rep
 from hoodie_nb.table.dictionaries import unified
 from hoodie_nb.table.footer import NAME, open_verified, sealed
 from hoodie_nb.table.key_range import KeyRange, same_in_both_orders
-from hoodie_nb.table.schema import (
-    META_FIELDS,
-    RECORD_KEY,
-    conform,
-)
+from hoodie_nb.table.schema import META_FIELDS, RECORD_KEY, conform
 from hoodie_nb.table.storage import permitted
 
 BLOOM, BLOOM_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
@@ -260,7 +257,7 @@ class BaseFileWriter:
         return self._writer
 
     def close(self) -> None:
-        """Write the pending rows and the footer; the sink stays open."""
+        """Write the pending rows and the footer, and make them durable; the sink stays open."""
         self.write_group()
         assert self._writer is not None
         if self._late_keys:
@@ -280,6 +277,9 @@ class BaseFileWriter:
         self._sink.hold()
         self._writer.close()
         self._sink.write(sealed(self._sink.held()))
+        self._sink.flush()
+        failpoints.hit("writer.data", self._sink.name)
+        self._sink.sync()
 
     def abandon(self) -> None:
         """Abandon an unfinished file, before its sink is closed."""

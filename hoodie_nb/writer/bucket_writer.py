@@ -264,9 +264,6 @@ class BucketWriter:
                 size += rows.nbytes
                 kept = [*kept, rows] if size <= self._kept.limit_bytes // 4 else []
             writer.close()
-            sink.flush()
-            failpoints.hit("writer.data", sink.name)
-            sink.sync()
         failpoints.hit("writer.data.post")
         if kept:
             index = Inherited(writer.bloom, writer.range)

@@ -58,9 +58,6 @@ class NewFile:
     def close(self) -> StoredFile:
         """Write the footer and return the file, durable."""
         self._writer.close()
-        self._sink.flush()
-        failpoints.hit("writer.data", self._sink.name)
-        self._sink.sync()
         self._sink.close()
         failpoints.hit("writer.data.post")
         return self._sink.stored(self.staged)

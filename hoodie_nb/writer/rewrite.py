@@ -78,9 +78,6 @@ def write_group(
             if keys is not None:
                 keys.add(after.column(RECORD_KEY), none)
         writer.close()
-        sink.flush()
-        failpoints.hit("writer.data", sink.name)
-        sink.sync()
     failpoints.hit("writer.data.post")
     stored = sink.stored(staged)
     return WriteStatus(

@@ -198,4 +198,4 @@ def test_arrow_keeps_freed_memory_unless_the_user_says_otherwise(tmp_path):
     """Its allocator reads the setting as pyarrow is loaded: our import sets it before that."""
     ours = run_code(SETTING, tmp_path).stdout.split()
     users = run_code(f"import sys; sys.argv.append('0')\n{SETTING}", tmp_path).stdout.split()
-    assert (ours, users) == (["10000", "False"], ["0", "False"])
+    assert (ours, users) == (["30000", "False"], ["0", "False"])
