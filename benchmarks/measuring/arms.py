@@ -24,6 +24,8 @@ from . import process_tree, truth
 
 OURS, STREAM = "ours", "ours stream "
 RAW, HUDI, DELTA, DELTA_STREAM = "raw", "hudi", "delta-rs tuned", "delta-rs tuned stream"
+AS_IT_COMES = {"delta-rs", "delta-rs stream"}
+KEEPS = "MIMALLOC_PURGE_DELAY"  # set by `import hoodie_nb`: the others keep freed memory, too
 _STREAMS: Mapping[str, Mapping[str, Any]] = {  # offered if `write_stream` knows the options
     "executors": {"placement": "executors"},
     "driver": {"placement": "driver"},
@@ -104,6 +106,8 @@ def serve(name: str, folder: Path) -> None:
     """Obey lines of JSON on standard input until it ends; all other output goes to the log."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    if name in AS_IT_COMES:
+        del os.environ[KEEPS]
     arm = arms()[name]
     made = arm.make(folder)
     given: Any = None
@@ -130,9 +134,15 @@ class Worker:
         folder.mkdir()
         self.folder, self._log = folder, folder / "log.txt"
         command = [sys.executable, str(program), "--serve", name, "--folder", str(folder)]
+        own = {key: value for key, value in os.environ.items() if key != KEEPS}
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=own if name in AS_IT_COMES else None,
             )
         self._name, self.pid = name, self._process.pid
         self._answer()
