@@ -77,7 +77,7 @@ measure: .venv/.bench ## the other benchmarks, each of one part
 render: .venv/.test ## execute the notebooks and save their outputs (ARGS="01-quickstart.ipynb")
 	@$(PY) notebooks/render.py $(ARGS)
 
-lowest: ## the core tests, with the lowest versions that pyproject.toml declares
+lowest: ## the tests of tables and writers, with the lowest versions that pyproject.toml declares
 	@.ci/lowest $(ARGS)
 
 constraints: .venv/.test ## write constraints.txt again, with the versions in .venv
