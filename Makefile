@@ -20,7 +20,7 @@ demo: .venv/.demo ## stream a month of flights into a Hudi table and check it (A
 	@$(PY) -m hoodie_nb demo $(ARGS)
 
 test: check ## check, then all quick tests and all notebooks
-	$(PY) -m pytest $(QUICK) -n $(WORKERS) --dist worksteal $(ARGS)
+	$(PY) -m pytest $(QUICK) -n $(WORKERS) $(ARGS)
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then set -x; \
 	  $(SMALL) $(PY) -m pytest --nbmake notebooks \
 	    --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2; fi
