@@ -8,7 +8,7 @@ PY = .venv/bin/python
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 # one process more than there are cores: tests also wait, for disks, sockets and other processes
-WORKERS = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
+PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 
 .PHONY: help demo test lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure lowest constraints render clean
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ demo: .venv/.demo ## stream a month of flights into a Hudi table and check it (A
 	@$(PY) -m hoodie_nb demo $(ARGS)
 
 test: check ## check, then all quick tests and all notebooks
-	$(PY) -m pytest $(QUICK) -n $(WORKERS) $(ARGS)
+	$(PY) -m pytest $(QUICK) -n $(PROCESSES) $(ARGS)
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then set -x; \
 	  $(SMALL) $(PY) -m pytest --nbmake notebooks \
 	    --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2; fi
@@ -77,7 +77,7 @@ measure: .venv/.bench ## the other benchmarks, each of one part
 render: .venv/.test ## execute the notebooks and save their outputs (ARGS="01-quickstart.ipynb")
 	@$(PY) notebooks/render.py $(ARGS)
 
-lowest: ## the tests of tables and writers, with the lowest versions that pyproject.toml declares
+lowest: ## the core tests, with the lowest versions that pyproject.toml declares
 	@.ci/lowest $(ARGS)
 
 constraints: .venv/.test ## write constraints.txt again, with the versions in .venv

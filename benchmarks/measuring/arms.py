@@ -107,7 +107,7 @@ def serve(name: str, folder: Path) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     if name in AS_IT_COMES:
-        del os.environ[KEEPS]
+        del os.environ[KEEPS]  # set again by our import; delta-rs reads it later, when it is loaded
     arm = arms()[name]
     made = arm.make(folder)
     given: Any = None
@@ -134,7 +134,7 @@ class Worker:
         folder.mkdir()
         self.folder, self._log = folder, folder / "log.txt"
         command = [sys.executable, str(program), "--serve", name, "--folder", str(folder)]
-        own = {key: value for key, value in os.environ.items() if key != KEEPS}
+        env = {key: value for key, value in os.environ.items() if key != KEEPS}
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -142,7 +142,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=own if name in AS_IT_COMES else None,
+                env=env if name in AS_IT_COMES else None,
             )
         self._name, self.pid = name, self._process.pid
         self._answer()

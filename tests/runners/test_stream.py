@@ -66,23 +66,17 @@ def run(spark, table, folder, days=DAYS, disorder=0.0, pace=None, **settings):
     return job
 
 
-@pytest.mark.parametrize(
-    ("days", "few", "many"), [(91, 1, 2), pytest.param(365, 2, 9, marks=pytest.mark.slow)]
-)
-def test_a_year_out_of_order(spark, tmp_path, days, few, many):
-    """A year with 5 % late, duplicate or unordered events, in two batch sizes, gives the board.
-
-    The quick tests stream its first quarter, in as many commits.
-    """
+def test_the_full_year_out_of_order(spark, tmp_path):
+    """A year with 5 % late, duplicate or unordered events, in two batch sizes, gives the board."""
     table = board_table(tmp_path / "board")
     source = {"path": tmp_path / "source", "disorder": 0.05, "seed": 7}
-    stream = hn.flights.stream(spark, days=days, pace=few, **source)
+    stream = hn.flights.stream(spark, days=365, pace=2, **source)
     first = hn.write_stream(stream, table, checkpoint=str(tmp_path / "ck"), trigger="0 seconds")
     while len(first.events.records("instant_committed")) < 15:
         assert first.active
     first.stop()
-    then = run(spark, table, tmp_path, days=days, disorder=0.05, pace=many)
-    same_as_board(table, days, spark)
+    then = run(spark, table, tmp_path, days=365, disorder=0.05, pace=9)
+    same_as_board(table, 365, spark)
     made = [len(job.events.records("instant_committed")) for job in (first, then)]
     assert 40 < sum(made) < 80
     assert 20 <= len(table.history()) <= 31  # the others are archived
