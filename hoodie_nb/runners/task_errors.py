@@ -10,6 +10,7 @@
 """
 
 import re
+import shlex
 import sys
 from typing import NoReturn
 
@@ -47,10 +48,11 @@ def translated(error: Exception) -> Exception:
         return _KINDS[raised[1]](raised[2] + counted)
     wrong = _WRONG_PYTHON.search(str(error))
     if wrong is not None:
+        python = shlex.quote(sys.executable)
         return InvalidConfig(
             f"the Python of Spark's tasks cannot write: {wrong[0]}. Let them run a Python like the "
-            f"driver's, with its packages: set PYSPARK_PYTHON={sys.executable} before the session "
-            "starts; on a cluster, to the path of a Python that every worker has"
+            f"driver's, with its packages: set PYSPARK_PYTHON={python} before the "
+            "session starts; on a cluster, to the path of a Python that every worker has"
         )
     return WriteFailed(
         f"the Spark job failed and none of the batch was written: {first_cause(str(error))} "

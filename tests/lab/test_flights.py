@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.extras import install_extra
 from hoodie_nb.lab import delivery, flights
 
 if TYPE_CHECKING:
@@ -213,7 +215,7 @@ def test_options_out_of_range_are_refused(options: dict[str, int], message: str)
 
 def test_the_error_for_a_missing_source_names_the_fix() -> None:
     """Without the package the error says what to install."""
-    with pytest.raises(InvalidConfig, match=r"pip install -e .*\[demo\]'"):
+    with pytest.raises(InvalidConfig, match=f": run {re.escape(install_extra('demo'))}$"):
         flights._source_path("no_such_package_here")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -92,13 +93,13 @@ def test_a_submitted_program_has_the_session_of_spark_submit(tmp_path: Path) -> 
 def test_a_package_that_tasks_lack_is_one_error_with_the_cure(tmp_path: Path) -> None:
     """A Python without packages is an InvalidConfig of batch and stream, and not tried again."""
     lacking = tmp_path / "python"
-    lacking.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    lacking.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
     lacking.chmod(0o700)
     done = run([sys.executable, "-c", LACKING, str(lacking)], tmp_path)
     batch, stream, after = done.stdout.splitlines()
     for line, kind in ((batch, "batch"), (stream, "stream")):
         assert line.startswith(f"{kind}: the Python of Spark's tasks cannot write: No module named")
-        assert f"set PYSPARK_PYTHON={sys.executable}" in line
+        assert f"set PYSPARK_PYTHON={shlex.quote(sys.executable)} before" in line
     assert after == "0 0 []"
 
 

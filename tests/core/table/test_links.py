@@ -159,3 +159,4 @@ def test_a_folder_that_cannot_be_listed_is_named(root: Path, tmp_path: Path, dam
     (root / "par0").chmod(0)
     with unprivileged_user(), pytest.raises(InvalidTable, match=r"'par0' .*cannot be listed"):
         Table.open(root).to_arrow()
+    (root / "par0").chmod(0o755)  # else only root can remove it
