@@ -95,7 +95,7 @@ def read_errors(path: str) -> Iterator[None]:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
         raise InvalidTable(
             f"base file {path} cannot be read ({str(error)[:120]}): `fsck` says which instant "
-            "wrote it; restore it from a backup or roll back to the previous instant"
+            "wrote it; restore it from a backup, or undo that commit (Table.rollback or restore)"
         ) from None
 
 

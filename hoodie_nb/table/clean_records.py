@@ -112,8 +112,9 @@ def read_plan(table: TableHandle, instant: Instant) -> CleanPlan | None:
     else:
         why = "is missing"
     raise InvalidTable(
-        f"the plan of the pending clean {table.storage.root}/{path} {why}: delete its .requested "
-        "and .inflight files; cleaning will be planned again"
+        f"the plan of the pending clean {table.storage.root}/{path} {why}: restore it from a "
+        "backup. Without one, delete its .requested and .inflight files: cleaning will be planned "
+        "again, and `fsck` says which earlier times have lost files"
     )
 
 

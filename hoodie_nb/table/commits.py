@@ -138,6 +138,8 @@ class CommitMetadata:
 
         The file name in `where` begins with the instant, to which a commit of ours must belong.
         """
+        folder, _, name = where.rpartition("/")
+        time17 = re.split(r"[._]", name)[0]
         try:
             raw = _typed(_decoded(content), dict)
             stats = _typed(raw.get("partitionToWriteStats") or {}, dict)
@@ -147,7 +149,6 @@ class CommitMetadata:
             avro = str(extra.get(_CHECKSUM, kind)).startswith(_AVRO)
             converted = avro != (kind == _AVRO)  # by another engine, with the table's version
             ours = _CHECKSUM.encode() in content and not converted
-            time17 = re.split(r"[._]", where.rpartition("/")[2])[0]
             found = cls(
                 operation=str(raw.get("operationType") or "UNKNOWN"),
                 stats={p: [_checked(s) for s in _typed(v or [], list)] for p, v in stats.items()},
@@ -160,8 +161,9 @@ class CommitMetadata:
             return found
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidTable(
-                f"{where} is not a readable commit ({error}): restore it from a backup, or roll "
-                "the table back to the previous instant"
+                f"{where} is not a readable commit ({error}): restore it from a backup. Without "
+                f"one, if it is the newest, move the files {joined(folder, time17)}* and "
+                f"*_{time17}.parquet out of the table: this gives its rows up"
             ) from None
 
     def total(self, name: str) -> int:

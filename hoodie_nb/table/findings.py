@@ -14,12 +14,15 @@ DEDUPLICATE = (
     "call Table.open(path).repair(deduplicate=True), which keeps the row with the greatest "
     "ordering value of each key, or the newest row"
 )
-RESTORE = f"restore it from a backup; without one its rows are lost: delete it, then {ACCEPT}"
+RESTORE = (
+    "restore it from a backup; without one its rows are lost: move it out of the table, then "
+    f"{ACCEPT}"
+)
 REPLACE = (
     "restore it from a backup, or move it out of the table. If its rows are then missing, "
     f"{ACCEPT}, and upsert the rows of the moved file"
 )
-DELETE = "delete it: readers may show its rows"
+MOVE = "move it out of the table: readers may show its rows"
 
 STAKES = {
     "copied-partition": "rows doubled",

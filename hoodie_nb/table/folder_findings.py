@@ -16,7 +16,7 @@ from hoodie_nb.table.file_groups import (
     Folder,
     table_folders,
 )
-from hoodie_nb.table.findings import DELETE, REPAIR, Finding
+from hoodie_nb.table.findings import MOVE, REPAIR, Finding
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import traces
 from hoodie_nb.table.storage import joined, read_bytes
@@ -87,7 +87,7 @@ def _denied(table: TableHandle, times: Collection[str]) -> Iterator[Finding]:
                     f"base files *_{time17}.parquet are older than the timeline, but the archive "
                     f"does not have their commit {time17}: readers may show what it had replaced",
                     f"restore the files {table.timeline.layout.folder}/{time17}.* from a backup; "
-                    "if that commit was undone, delete these base files",
+                    "if that commit was undone, move these base files out of the table",
                     "lost-commit",
                 )
 
@@ -142,7 +142,7 @@ def _cure(
 ) -> tuple[str, str]:
     """Return the fix and the code of a file of no commit; `found` are traces of lost commits."""
     if name is None:
-        return DELETE, "foreign-file"
+        return MOVE, "foreign-file"
     time17 = name.instant_time
     if time17 in known.pending:
         return f"see the finding about its instant {time17}", "unfinished-file"
@@ -158,9 +158,9 @@ def _cure(
             "file: move it out of the table and keep it, readers may show its rows"
         ), "unnamed-file"
     if time17 not in found:
-        return DELETE, "orphan-file"
+        return MOVE, "orphan-file"
     folder = table.timeline.layout.folder
     return (
         f"restore the files {folder}/{time17}.* from a backup, since {found[time17]}; if the "
-        "commit was removed on purpose, delete this file, which gives its rows up"
+        "commit was removed on purpose, move this file out of the table, which gives its rows up"
     ), "lost-commit"

@@ -31,7 +31,7 @@ from hoodie_nb.table.lost import ACCEPT, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.record_findings import record_findings
 from hoodie_nb.table.restore_plan import read_plan as read_restore
-from hoodie_nb.table.rollback import undone_by_hand, was_rolled_back
+from hoodie_nb.table.rollback import read_rollback, undone_by_hand, was_rolled_back
 from hoodie_nb.table.row_findings import row_finding
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, Entry
 from hoodie_nb.table.timeline import COMMITS, Instant, State, steadily
@@ -39,7 +39,7 @@ from hoodie_nb.table.timeline import COMMITS, Instant, State, steadily
 _ATTEMPTS = 3
 _THEIRS = ("let the engine that planned it complete or cancel it", "foreign-pending-instant")
 _DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
-_PLANS = {"clean": read_plan, "restore": read_restore}
+_PLANS = {"clean": read_plan, "restore": read_restore, "rollback": read_rollback}
 
 
 def fsck(path: Address) -> list[Finding]:

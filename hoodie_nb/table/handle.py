@@ -148,7 +148,8 @@ class TableHandle:
                 raise InvalidTable(
                     f"the timeline of {self.storage.root} has no commit, but {path} exists: "
                     f"readers would show its rows after the next commit. Restore {META} from "
-                    "a backup, or delete the base files if their rows are not wanted"
+                    "a backup, or move the base files out of the table if their rows are not "
+                    "wanted"
                 )
 
     def mark_swept(self) -> None:

@@ -39,12 +39,13 @@ from hoodie_nb.table.file_groups import (
     BaseFileName,
     Commits,
     FileGroups,
+    FileSlice,
     base_files_at,
     table_folders,
 )
 from hoodie_nb.table.publish import marked_files
 from hoodie_nb.table.storage import OURS, joined, read_bytes
-from hoodie_nb.table.timeline import COMMITS, ArchivedMeanwhile, Instant
+from hoodie_nb.table.timeline import COMMITS, ArchivedMeanwhile, Instant, Listing, Timeline
 
 if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
@@ -81,11 +82,21 @@ class Written:
         for folder in self.files if where is None else self.files.keys() & {where}:
             slices = groups.partition(folder)
             for file_id, name in self.files[folder].items():
-                piece = slices.get(file_id)
-                other = piece is None or piece.file_name != str(name)
-                if other and (folder, file_id) not in groups.replaced:
+                if (folder, file_id) not in groups.replaced and not _has(
+                    slices.get(file_id), name, groups
+                ):
                     found.append((folder, name))
         return found
+
+
+def _has(piece: FileSlice | None, name: BaseFileName, groups: FileGroups) -> bool:
+    """Whether a slice is this file, or that of a newer commit which is archived.
+
+    Hudi can archive commits that are newer than a savepoint's, which stays on the timeline.
+    """
+    if piece is None or piece.file_name == str(name):
+        return piece is not None
+    return piece.instant_time > name.instant_time and piece.instant_time not in groups.instants
 
 
 _written: OrderedDict[str, Written] = OrderedDict()
@@ -172,8 +183,9 @@ def vanished(table: TableHandle, pending: Instant) -> tuple[str, str] | None:
     return (
         f"instant {pending} was completed ({found}), but {done} is missing: it was lost, or "
         "it was deleted to remove the commit",
-        "Restore it from a backup. If the commit was removed on purpose, delete the other files "
-        f"{folder}/{time17}.* and its base files *_{time17}.parquet, too: this gives its rows up",
+        "Restore it from a backup. If the commit was removed on purpose, move the other files "
+        f"{folder}/{time17}.* and its base files *_{time17}.parquet out of the table, too: this "
+        "gives its rows up, except those that newer commits have written again",
     )
 
 
@@ -183,19 +195,27 @@ def refuse_archived_later(table: TableHandle, strays: Sequence[tuple[str, str]])
     `strays` are paths and instants of files of no commit that are newer than the start.
     Hudi can archive commits that are newer than a savepoint's. If the savepoint is deleted, its
     commit is the start of the timeline until the next archiving, and every engine ignores them.
+    Instants on the timeline of now are not among them: they came after the strays were listed.
     """
-    start = table.timeline.start(table.timeline.listing) if strays else ""
+    now = listed_now(table) if strays else Listing()
+    known = {i.requested_time for i in now.instants if i.action in COMMITS}
+    times = {time17: path for path, time17 in reversed(strays) if time17 not in known}
+    start = table.timeline.start(now) if times else ""
     if not start or not table.timeline.archived():
         return
-    times = {time17: path for path, time17 in reversed(strays)}
     for time17, found in sorted(traces(table, times).items()):
         raise InvalidTable(
             f"{table.storage.root}/{times[time17]} belongs to a commit that is not on the timeline "
-            f"({found}), although {start} is older: the commit was archived beyond a "
-            "savepoint that is deleted, or was removed. A write would not find its rows: "
-            f"create the savepoint again, or let Hudi archive {start}; or delete "
-            "the commit's base files if its rows are not wanted"
+            f"({found}), although {start} is older: the commit was lost or removed, or archived "
+            "beyond a savepoint that is deleted. A write would not find its rows: restore the "
+            f"commit's files from a backup, create the savepoint again, or let Hudi archive {start}"
+            "; or move the commit's base files out of the table if its rows are not wanted"
         )
+
+
+def listed_now(table: TableHandle) -> Listing:
+    """Return the timeline as it is now; the one that a write goes by stays as it is."""
+    return Timeline(table.storage, table.clock, table.timeline.layout).refresh()
 
 
 def _in_commits(table: TableHandle, times: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -98,7 +98,7 @@ def finish_rollbacks(table: TableHandle) -> list[Instant]:
     """Complete all pending rollbacks; return the instants that they rolled back."""
     undone = []
     for rollback in _pending(table):
-        plan = _planned(table, rollback)
+        plan = read_rollback(table, rollback)
         _finish(table, rollback, plan, completed=plan.by_hand)
         undone.append(plan.instant)
     return undone
@@ -106,7 +106,7 @@ def finish_rollbacks(table: TableHandle) -> list[Instant]:
 
 def planned_rollbacks(table: TableHandle) -> list[RollbackPlan]:
     """Return the plans of all pending rollbacks; raise if one cannot be completed."""
-    return [_planned(table, rollback) for rollback in _pending(table)]
+    return [read_rollback(table, rollback) for rollback in _pending(table)]
 
 
 def _pending(table: TableHandle) -> list[Instant]:
@@ -208,7 +208,7 @@ def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict
     }
 
 
-def _planned(table: TableHandle, rollback: Instant) -> RollbackPlan:
+def read_rollback(table: TableHandle, rollback: Instant) -> RollbackPlan:
     """Return the plan of a pending rollback; InvalidTable if it cannot be completed here."""
     plan = _read_plan(table, rollback)
     if _has_completed(table.timeline, plan.instant):
@@ -260,8 +260,9 @@ def _read_plan(table: TableHandle, rollback: Instant) -> RollbackPlan:
     except Exception as error:  # a damaged record may have any shape
         raise InvalidTable(
             f"the plan of the pending rollback {table.timeline.path(requested)} cannot be read "
-            f"({error!r:.200}): delete its .requested and .inflight files; the rollback will be "
-            "planned again"
+            f"({error!r:.200}): restore it from a backup, or delete its .requested and .inflight "
+            "files. The rollback of a failed write will be planned again; one that was called by "
+            "hand must be called again"
         ) from None
     paths = {joined(partition, name) for partition, name in named}
     paths |= set(marked_files(table.storage, instant.requested_time))

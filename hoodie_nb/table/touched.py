@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import FileGroups, FileSlice
-from hoodie_nb.table.lost import lost_files, lost_message, refuse_archived_later
+from hoodie_nb.table.lost import listed_now, lost_files, lost_message, refuse_archived_later
 from hoodie_nb.table.on_demand import OnDemand
 from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.publish import mark_partition
-from hoodie_nb.table.timeline import Timeline
 
 if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
@@ -72,8 +71,8 @@ class TouchedPartitions:
     def _refuse(self, groups: FileGroups, commits: Sequence[Instant], path: str | None) -> None:
         """Raise InvalidTable if a partition is damaged, or any; else note that it is checked.
 
-        If another engine has committed since the view, its files look wrong in it: the write is
-        done again on a new view, which is checked.
+        If another engine has committed or undone a commit since the view, files look wrong in it:
+        the write is done again on a new view, which is checked.
         """
         table, seen = self._table, self._partitions.seen(None if path is None else [path])
         if path is None or path not in groups.slices:
@@ -89,10 +88,8 @@ class TouchedPartitions:
             self._done |= set() if path is None else {path}
 
     def _is_overtaken(self, groups: FileGroups) -> bool:
-        """Whether a commit has completed that the view does not show."""
-        table = self._table
-        now = Timeline(table.storage, table.clock, table.timeline.layout)
-        return not {*now.refresh().commit_times} <= {*groups.instants}
+        """Whether a commit has completed, or was undone, since the view."""
+        return listed_now(self._table).commit_times != groups.instants
 
     def restore(self) -> None:
         """Write the metadata files that were missing in partitions listed so far."""

@@ -76,7 +76,7 @@ def test_fsck_reports_another_table_in_the_folder(tmp_path: Path) -> None:
     stray = plant(table.path, active(table.path)[0])
     found = [str(finding) for finding in fsck(table.path)]
     assert [f for f in found if "another table, 'sub/other': move that table out" in f]
-    assert [f for f in found if f"{stray.name} is in no commit: delete it" in f]
+    assert [f for f in found if f"{stray.name} is in no commit: move it out" in f]
     assert not [f for f in found if "sub/other" in f and "delete it" in f]
 
 

@@ -11,7 +11,7 @@ import pytest
 from faults import Crash
 from test_journal import CONFIG, SCHEMA, rows, upsert_elsewhere
 
-from hoodie_nb import failpoints
+from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.index.job_keys import FOLDER
 from hoodie_nb.runners.process_thread import Source
@@ -147,3 +147,38 @@ def test_a_state_of_all_keys_is_used_after_a_crash(query: Query, failpoint: str)
     for _ in range(2):
         query.write("a", "b")
     assert query.keys() == ["a", "b"]
+
+
+def test_keys_that_a_compaction_moved_are_refused(query: Query) -> None:
+    """With the index that the message names, they are found where they are now."""
+    query.start("state")
+    query.write("a")
+    query.write("b")
+    options = {"hoodie.parquet.small.file.limit": 1 << 20}
+    create_table(query.path, CONFIG, options=options, if_exists="open")
+    Table.open(query.path).compact_small_files()
+    query.start("state")
+    with pytest.raises(InvalidTable, match=r"moved to other files.*index='bloom\+state'"):
+        query.write("a", "b", "c")
+    query.number -= 1
+    query.start("bloom+state")
+    query.write("a", "b", "c")
+    assert query.keys() == ["a", "b", "c"]
+
+
+def test_keys_of_batches_that_were_undone_are_refused(query: Query) -> None:
+    """The state does not know where they are now; the other index reads the table."""
+    query.start("state")
+    query.write("a")
+    query.write("b")
+    Table.open(query.path).rollback()
+    query.number = query.source.succeeded = 1
+    del query.source.sealed[1:]
+    query.start("state")
+    with pytest.raises(InvalidTable, match=r"undone.*continue with index='bloom\+state'"):
+        query.write()  # the source sends b again
+    query.number -= 1
+    query.start("bloom+state")
+    query.write()
+    query.write("a", "c")
+    assert query.keys() == ["a", "b", "c"]

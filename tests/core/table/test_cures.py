@@ -87,6 +87,12 @@ def move_out(root: Root, finding: Finding) -> Path:
     return Path(shutil.move(path, root.parent / f"moved-{path.name}"))
 
 
+def move_and_call(root: Root, finding: Finding) -> None:
+    """Move a file out of the table, then make the call that the cure names."""
+    move_out(root, finding)
+    call(root, finding)
+
+
 def delete_and_call(root: Root, finding: Finding) -> None:
     """Delete a file, then make the call that the cure names."""
     delete(root, finding)
@@ -101,13 +107,12 @@ def move_and_upsert(root: Root, finding: Finding) -> None:
     Table.open(root).upsert(moved.select(own))
 
 
-def delete_instant(root: Root, _: Finding) -> None:
-    """Delete what a commit that was removed on purpose has left."""
-    for file in [
-        *root.glob(f".hoodie/{newest(root)}.*"),
-        *root.glob(f"*/*_{newest(root)}.parquet"),
-    ]:
-        file.unlink()
+def move_instant(root: Root, _: Finding) -> None:
+    """Move what a commit that was removed on purpose has left out of the table."""
+    time17, to = newest(root), root.parent / "moved"
+    to.mkdir()
+    for file in [*root.glob(f".hoodie/{time17}.*"), *root.glob(f"*/*_{time17}.parquet")]:
+        shutil.move(file, to / f"{file.parent.name}-{file.name}")
 
 
 def newest(root: Root) -> str:
@@ -163,8 +168,8 @@ CASES = [
     Case(
         "damaged-base-file",
         lambda t: cut(base(t)),
-        "delete it, then call",
-        delete_and_call,
+        "move it out of the table, then call",
+        move_and_call,
         changes=(("a", "x", 1), *SMALL[1:]),
     ),
     Case(
@@ -178,7 +183,7 @@ CASES = [
     Case(
         "duplicate-keys", lambda t: Table.open(t).insert(rows(("c", "y", 1))), "deduplicate", call
     ),
-    Case("foreign-file", lambda t: copied(t, "other.parquet", to="x"), "delete it", delete),
+    Case("foreign-file", lambda t: copied(t, "other.parquet", to="x"), "move it out", move_out),
     Case(
         "foreign-pending-instant",
         lambda t: meta(t, f"{LATER}.compaction.requested").touch(),
@@ -212,8 +217,8 @@ CASES = [
     Case(
         "lost-completed-file",
         lambda t: commits(t)[-1].unlink(),
-        "delete the other files",
-        delete_instant,
+        "move the other files",
+        move_instant,
         changes=SMALL[:-1],
     ),
     Case("lost-older-file", lambda t: base(t, number=0).unlink(), BACKUP),

@@ -187,3 +187,20 @@ def test_a_change_of_type_that_hudi_does_not_make_is_refused(evolving, old, valu
     ):
         with pytest.raises(InvalidTable, match=r"base file .*\.parquet .*'v'"):
             act()
+
+
+@pytest.mark.parametrize(("old", "value", "new"), NOT_FOLLOWED[3:6])
+def test_a_table_is_restored_to_before_a_change_of_type(evolving, old, value, new):
+    """As the error advises: the rows have their old type again, and can be written."""
+    make, change = evolving
+    one = make(old, value)
+    one.job.complete(1)
+    before = Table.open(one.path).history()["requested_time"].iloc[-1]
+    change(one, new)
+    with pytest.raises(InvalidTable, match="restore the table to before that change"):
+        to_arrow(one.handle())
+    Table.open(one.path).restore(before)
+    more = {"id": "z", "part": "p", "ts": 1, "v": None}
+    Table.open(one.path).upsert(pa.Table.from_pylist([more], schema_with(old)))
+    found = {r["id"]: r["v"] for r in to_arrow(one.handle()).to_pylist()}
+    assert found == {"a": value, "z": None} and fsck(one.path) == []

@@ -135,9 +135,13 @@ def test_other_changes_are_read_but_not_written(evolved):
 
 @pytest.mark.parametrize("content", [None, "{", '{"schemas": [{"fields": [{"id": 1}]}]}', "[]"])
 def test_versions_that_cannot_be_read_name_their_file(evolved, content):
-    """Without the older names nobody knows whether a column was renamed."""
+    """Without the older names nobody knows whether a column was renamed; restored, it is read."""
     table = evolved(harmless)
-    for file in Path(table.path, ".hoodie/.schema").iterdir():
+    kept = {f: f.read_bytes() for f in Path(table.path, ".hoodie/.schema").iterdir()}
+    for file in kept:
         file.unlink() if content is None else file.write_text(content)
     with pytest.raises(InvalidTable, match=r"\.schema/.*schemacommit .* restore it"):
         table.to_arrow()
+    for file, whole in kept.items():
+        file.write_bytes(whole)
+    assert table.to_arrow(["id", "v"]).to_pylist() == [{"id": "a", "v": 1}]

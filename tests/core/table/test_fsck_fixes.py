@@ -139,8 +139,8 @@ def test_the_fix_of_each_finding_works(table: Table, tmp_path: Path, case: str) 
     assert without_meta(again.to_arrow()) == hudi_rows(table.path) == without_meta(newer)
 
 
-def test_a_file_in_no_commit_is_deleted(table: Table) -> None:
-    """A base file that no commit names is a finding whose fix is to delete it."""
+def test_a_file_in_no_commit_is_to_be_moved_or_deleted(table: Table) -> None:
+    """A base file that no commit names is a finding; its commit decides which is safe."""
     file = stray(table)
     (finding,) = [f for f in table.fsck() if "in no commit" in f.what]
     assert file.name in finding.what

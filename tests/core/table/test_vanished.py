@@ -159,7 +159,7 @@ def test_a_commit_without_a_trace_is_rolled_back(path: Path) -> None:
 
 
 def test_a_commit_undone_by_hand_is_settled_as_the_error_recommends(path: Path) -> None:
-    """After its other files are deleted, the table is written as if it had never existed."""
+    """Without its other files the table is written as if it had never existed."""
     instant = by_files(path).name[:17]
     for file in [*path.glob(f".hoodie/{instant}.*"), *path.glob(f"*/*_{instant}.parquet")]:
         file.unlink()
