@@ -51,7 +51,8 @@ def snapshot(
     if is_remote(table.storage.root):
         return _fetched(table, spark, [*slices])
     files = [table.storage.fetch(s.path) for s in slices]
-    modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # as written
+    # for files without Spark's version, such as those of Java's upserts: others say what they have
+    modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
     reader = spark.read.schema(schema).options(recursiveFileLookup="true", **modes)
     reader = reader.option("parquet.page.verify-checksum.enabled", "true")
     return reader.parquet(*(_uri(path) for path in files))

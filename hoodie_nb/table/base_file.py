@@ -9,6 +9,7 @@
 | `hoodie_min_record_key`, `hoodie_max_record_key` | key range (see `key_range`); may be absent |
 | `parquet.avro.schema`, `writer.model.name` | as in files of Hudi's own writer |
 | `hoodie_nb_file_name` | the file's name, in files of this library (see `footer`) |
+| `org.apache.spark.version` | Spark's, for the calendar of dates and times (see `calendars`) |
 
 Rows arrive in pieces and are written in row groups of `ROW_GROUP` rows, so a file has few row
 groups however often it is rewritten. The bloom filter is sized for the expected rows, rounded up to
@@ -31,6 +32,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.table.calendars import VERSION, WRITTEN_AS, HybridCalendar
 from hoodie_nb.table.checksums import ChecksummedFile
 from hoodie_nb.table.column_storage import ENCODING, codecs, has_statistics, repetitive_columns
 from hoodie_nb.table.dictionaries import unified
@@ -128,10 +130,11 @@ def verify_pages(path: str) -> None:
 def first_row(path: str, columns: Sequence[str]) -> pa.Table | None:
     """Return these columns of a base file's first row; None without rows, or without a column."""
     file = open_base_file(path)
+    hybrid = HybridCalendar.of(file, path)
     if {*columns} <= {*file.schema_arrow.names}:
         with read_errors(path):
             for batch in file.iter_batches(1, columns=columns, use_threads=False):
-                return pa.Table.from_batches([batch])
+                return pa.Table.from_batches([hybrid.gregorian(batch) if hybrid else batch])
     return None
 
 
@@ -145,8 +148,10 @@ def iterate_rows(
 ) -> Iterator[pa.Table]:
     """Yield the rows (of row `groups`) at `path` in pieces of `ROW_GROUP` rows, as in `schema`."""
     names = [name for name in schema.names if name in file.schema_arrow.names]
+    hybrid = HybridCalendar.of(file, path)
     for batch in _batches(file, path, names, groups):
-        yield conform(pa.Table.from_batches([batch]), schema, f"base file {path}")
+        rows = hybrid.gregorian(batch) if hybrid else batch
+        yield conform(pa.Table.from_batches([rows]), schema, f"base file {path}")
 
 
 def _batches(
@@ -269,6 +274,7 @@ class BaseFileWriter:
             "parquet.avro.schema": self._avro,
             "writer.model.name": "avro",
             NAME: self._name,
+            VERSION: WRITTEN_AS,
         }
         ends = self.range.in_both_orders if self.range is not None else None
         if ends is not None:

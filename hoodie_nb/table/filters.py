@@ -14,7 +14,8 @@ converted. So a read with a filter returns the same rows as filtering the result
 Folders of a table that this library has written are skipped in the same way, before they are
 listed; but not for an earlier time, which is checked against everything that was cleaned.
 
-Statistics of floats ignore NaN, which `x != 1` keeps. A key range does not say in which order it
+Statistics of floats ignore NaN, which `x != 1` keeps. Those of dates and times in another calendar
+(see `calendars`) are not used either. A key range does not say in which order it
 is, so it is used only if UTF-8 and UTF-16 order agree on it (see `key_range`).
 
 *Source:* HoodieFileIndex, PartitionPathEncodeUtils.
@@ -34,6 +35,7 @@ from pyarrow.fs import LocalFileSystem
 
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.table.base_file import read_errors, read_footer
+from hoodie_nb.table.calendars import in_hybrid_calendar
 from hoodie_nb.table.key_range import same_in_both_orders
 from hoodie_nb.table.keys import partition_value
 from hoodie_nb.table.properties import TableConfig
@@ -99,7 +101,8 @@ class RowFilter:
         """Return the row groups of an open base file that may have rows that the filter keeps."""
         if self._excludes(self._key_range(file)):
             return []
-        if not all(_comparable(file.schema_arrow, field) for field in self.needs):
+        shifted = in_hybrid_calendar(file) and any(pa.types.is_temporal(f.type) for f in self.needs)
+        if shifted or not all(_comparable(file.schema_arrow, field) for field in self.needs):
             return range(file.num_row_groups)
         with read_errors(path):
             try:

@@ -46,6 +46,7 @@ def open_verified(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile
         memory_map=False,
         pre_buffer=False,
         page_checksum_verification=True,
+        coerce_int96_timestamp_unit="us",  # as nanoseconds, times before 1677 would be others
         metadata=metadata,
         read_dictionary=[*_decodable(metadata, dictionaries)] if metadata else None,
     )

@@ -10,13 +10,18 @@ Runs in its own environment (see `install.py`), so it imports nothing of ours:
 | `{"do": "write", "path": p, "rows": f, "options": {...}, "mode": m}` | write Parquet rows `f` | |
 | `{"do": "sql", "text": "CALL ..."}` | a statement, such as Hudi's procedures | its rows |
 
+Options named `spark.*` are settings of the session for this request. Spark's modes for old dates
+and times (`REBASE`) are a user's, its defaults, except for the files that hand rows over.
+
 Each line on standard input is a request, each on standard output `{"ok": ...}` or `{"error": ...}`.
 """
 
+import contextlib
 import json
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
@@ -35,9 +40,6 @@ def session(jar: str) -> SparkSession:
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-        # without it, Spark stops at dates and times before 1900 in files of other programs
-        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         # its old list structure has no room for a null inside an array
         "spark.hadoop.parquet.avro.write-old-list-structure": "false",
     }
@@ -47,17 +49,36 @@ def session(jar: str) -> SparkSession:
     return builder.getOrCreate()
 
 
+REBASE = "spark.sql.parquet.datetimeRebaseModeIn"
+
+
+@contextlib.contextmanager
+def settings(spark: SparkSession, options: dict) -> Iterator[dict]:
+    """Set those of the options that are the session's, and yield the others."""
+    own = {name: value for name, value in options.items() if name.startswith("spark.")}
+    before = {name: spark.conf.get(name, None) for name in own}
+    for name, value in own.items():
+        spark.conf.set(name, value)
+    try:
+        yield {name: value for name, value in options.items() if name not in own}
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
 def read(spark: SparkSession, request: dict) -> None:
     """Write the rows of a query as one Parquet file."""
-    rows = spark.read.format("hudi").options(**request["options"]).load(request["path"])
-    rows.coalesce(1).write.parquet(request["into"])
+    with settings(spark, {REBASE + "Write": "CORRECTED", **request["options"]}) as options:
+        rows = spark.read.format("hudi").options(**options).load(request["path"])
+        rows.coalesce(1).write.parquet(request["into"])
 
 
 def write(spark: SparkSession, request: dict) -> None:
     """Write the rows of a Parquet file with Hudi."""
-    rows = spark.read.parquet(request["rows"])
-    writer = rows.write.format("hudi").options(**request["options"])
-    writer.mode(request["mode"]).save(request["path"])
+    rows = spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(request["rows"])
+    with settings(spark, request["options"]) as options:
+        writer = rows.write.format("hudi").options(**options)
+        writer.mode(request["mode"]).save(request["path"])
 
 
 def sql(spark: SparkSession, request: dict) -> list:
