@@ -104,8 +104,9 @@ class TableReads:
 
         The columns are those of a snapshot and `_change`: "insert", "update" or "delete" (the old
         row). Times as in `snapshot`; `since=None`: all rows, as inserts (beware: a write without
-        rows returns None). Raises InvalidConfig if the files as of `since` were cleaned away, if
-        commits were archived, or if a commit that started before `until` has not completed.
+        rows returns None); digits as `since` are those of an instant of the table. Raises
+        InvalidConfig if a commit up to `since` was undone, if the files as of it were cleaned away,
+        if commits were archived, or if a commit that started before `until` has not completed.
         """
         if spark is None:
             return changes(self._handle, since, until)

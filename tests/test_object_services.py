@@ -8,9 +8,11 @@ import hudi
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from core.followers import Follower, rolled_back_elsewhere
 from s3_server import S3Server
 
 import hoodie_nb as hn
+from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.table.archive_lsm import read_manifest
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -94,3 +96,31 @@ def test_the_archive_of_version_9_is_merged_on_a_store(s3_server: S3Server) -> N
         if row["action"] == "commit"
     ]
     assert sorted([*archived, *table.history()["requested_time"]]) == times
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_followers_on_a_store_know_what_was_undone(s3_server: S3Server, version: int) -> None:
+    """By hand and by Java, many rollbacks ago; and who starts again has the table's rows."""
+    made: dict[str, Any] = {"schema": SCHEMA, "record_key": "id", "partition_by": "p"}
+    made |= {"ordering": "ts", "storage_options": s3_server.options, "table_version": version}
+    few = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+    few |= {"hoodie.clean.commits.retained": 1}
+    table, followers = hn.Table.create(s3_server.new_root(), options=few, **made), []
+    for ts in range(1, 9):
+        table.upsert(list(rows(range(ts, ts + 3), ts).values()))
+        followers.append(Follower())
+        followers[-1].follow(table)
+        if ts == 4:
+            rolled_back_elsewhere(table, table.history()["requested_time"].iloc[-1])
+        elif ts > 2:
+            table.rollback()
+            table.archive()
+    for follower in followers[2:]:
+        with pytest.raises(InvalidConfig, match="has undone it"):
+            follower.follow(table)
+    table.upsert(list(rows(range(2), 20).values()))
+    for follower in followers[1:]:
+        follower.follow_or_restart(table)
+        follower.check(table)
+    assert [follower.refused for follower in followers[1:]] == [0, *[1] * 6]
+    assert table.fsck() == []

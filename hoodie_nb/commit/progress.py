@@ -27,6 +27,7 @@ from typing import Any
 from hoodie_nb.clock import Clock
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.archived import Archive
+from hoodie_nb.table.positions import is_in_table
 from hoodie_nb.table.rules import KeptRules
 from hoodie_nb.table.storage import OURS, Storage, read_bytes
 from hoodie_nb.writer.bad_rows import Quarantine
@@ -205,9 +206,7 @@ class ProgressRecords:
         If the archive cannot say it, the entry itself does: it was recorded after the commit.
         """
         time17 = entry.instant_time
-        if time17 is None or time17 in known:
-            return True
-        return time17 < start and not (self._archive and self._archive.lacks(time17))
+        return time17 is None or is_in_table(time17, known, start, self._archive)
 
     def check_position(
         self, last: Checkpoint, known: Collection[str], start: str, *, kept: bool = False

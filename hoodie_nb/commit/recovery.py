@@ -22,6 +22,7 @@ from hoodie_nb.commit.publishing import folder_of, quarantined
 from hoodie_nb.commit.restoring import finish_restores
 from hoodie_nb.commit.savepoints import drop_pending_savepoints
 from hoodie_nb.commit.sealing import SealedRecords
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.table.foreign import refuse_other_engines, refuse_unwritable
 from hoodie_nb.table.handle import TableHandle
@@ -113,10 +114,22 @@ class Recovery:
         for restore in restores(self.table):
             done = restore.state is State.COMPLETED
             if done and restore.requested_time not in self._restored:
-                undone = dict.fromkeys(undone_by(self.table, restore), restore.requested_time)
+                undone = dict.fromkeys(self._undone_by(restore), restore.requested_time)
                 if undone:
                     self.progress.note_undone(undone)
                 self._restored.add(restore.requested_time)
+
+    def _undone_by(self, restore: Instant) -> frozenset[str]:
+        """Return what was undone; nothing for a rollback that cannot be read.
+
+        Its checkpoints are not in the table nevertheless: the timeline and the archive say so.
+        """
+        try:
+            return undone_by(self.table, restore)
+        except InvalidTable:
+            if restore.action == "rollback":
+                return frozenset()
+            raise
 
     def recover(self) -> None:
         """Recover the table: afterwards only prepared and sealed work is pending or staged."""

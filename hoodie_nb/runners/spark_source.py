@@ -49,8 +49,8 @@ from hoodie_nb.table.changes import (
     paths,
 )
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.read import parse_time, slices_as_of
-from hoodie_nb.table.restore_plan import refuse_undone
+from hoodie_nb.table.positions import position_of
+from hoodie_nb.table.read import slices_as_of
 from hoodie_nb.table.span import settled_commits
 from hoodie_nb.table.storage import Storage, is_remote
 
@@ -196,7 +196,7 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
     def initialOffset(self) -> dict[str, str]:
         """Return the newest commit up to `starting`; "" is the start of the table."""
         table = open_table(self._storage)
-        commits = settled_commits(table.timeline)
+        commits = settled_commits(table)
         if self._starting is None:
             raise InvalidConfig(
                 "a stream reads the changes of a table: say where it starts, with "
@@ -204,7 +204,7 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
             )
         if self._starting in ("earliest", "latest"):
             return {"instant": max(commits, default="") if self._starting == "latest" else ""}
-        first = parse_time(self._starting, table.config)
+        first = position_of(table, self._starting, "starting")
         before = [time17 for time17 in commits if time17 <= first]
         if not before and table.timeline.archived():
             raise InvalidConfig(
@@ -216,13 +216,16 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> dict[str, str]:
         """Return the newest commit that no open one precedes."""
         self._check(start["instant"])
-        newest = max(settled_commits(open_table(self._storage).timeline), default="")
-        newest = newest if self._end is None else min(newest, self._end)
-        return {"instant": max(start["instant"], newest)}
+        return {"instant": max(start["instant"], self._newest(self._end))}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read up to the current newest commit."""
-        self._end = max(settled_commits(open_table(self._storage).timeline), default="")
+        self._end = self._newest()
+
+    def _newest(self, until: str | None = None) -> str:
+        """Return the newest commit that a batch may end with; one after `until` may not."""
+        commits = settled_commits(open_table(self._storage))
+        return max((t for t in commits if until is None or t <= until), default="")
 
     def partitions(
         self, start: Mapping[str, str], end: Mapping[str, str]
@@ -236,10 +239,11 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
             return self._tasks(first or None, last)
 
     def _check(self, *offsets: str) -> None:
-        """Raise InvalidConfig if one of the offsets is no longer a commit of the table."""
+        """Raise InvalidConfig if a stream cannot continue from one of the offsets."""
+        table = open_table(self._storage)
         with self._explained(offsets[0]):
-            for offset in offsets:
-                self._refuse_undone(offset)
+            for offset in filter(None, offsets):
+                position_of(table, offset, "offset")
 
     @contextlib.contextmanager
     def _explained(self, first: str) -> Iterator[None]:
@@ -250,16 +254,5 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
                 f"the stream cannot continue from its offset {first or '(the start)'} of the table "
                 f"{self._storage.root}: {error}. Or start it with a new checkpoint folder: "
                 "starting='earliest' gives all rows again, for an empty target; a commit of "
-                "`table.history()` skips the changes before it"
+                "`table.history()` is for a target that has the snapshot as of it"
             ) from None
-
-    def _refuse_undone(self, first: str) -> None:
-        table = open_table(self._storage)
-        refuse_undone(table, first, "offset")  # also of one that is older than the timeline
-        listing = table.timeline.listing
-        start = table.timeline.start(listing)
-        if first and start <= first and first not in listing.commit_times:
-            raise InvalidConfig(
-                f"commit {first} was rolled back or restored after the stream had chosen it, so "
-                "the rows that it has returned may not match any state of this table"
-            )

@@ -9,8 +9,9 @@ retains more. A commit stays
 - if it replaced file groups that still have files: they would reappear;
 - if it decides which of two files of one group and instant counts.
 
-More than `keep.max` cleans or rollbacks are archived in the same way, cleans only if they are older
-than all commits that stay: reads as of a commit compare with all later cleans.
+More than `keep.max` cleans or rollbacks are archived in the same way, but only those that are older
+than all commits that stay: reads as of a commit compare with all later cleans, and `changes` since
+a commit with what was undone later.
 
 *Iron rule*: a base file that no commit names is hidden as long as its instant is not older than the
 timeline; if it is older, every reader assumes that its commit was archived. So such files are
@@ -37,6 +38,7 @@ from hoodie_nb.table.timeline import COMMITS, Instant, Listing
 from hoodie_nb.table.walk import walk_folders
 
 _HARMLESS = ("clean", "indexing")  # unfinished ones: they have no rows
+_OTHERS = ("clean", "rollback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,9 @@ def _listed(listing: Listing, least: int, most: int, prepared: Collection[str]) 
     surplus = len(commits) - least if len(commits) > most else 0
     chosen = chosen[:surplus]
     plan = _with_start(ArchivePlan(tuple(chosen)), listing)
-    rollbacks = _surplus(listing, "rollback", least, most, open_since)
-    cleans = _surplus(listing, "clean", least, most, plan.start)
-    instants = sorted([*chosen, *rollbacks, *cleans], key=lambda i: (i.requested_time, i.action))
+    until = min(plan.start, open_since or plan.start)
+    others = (i for action in _OTHERS for i in _surplus(listing, action, least, most, until))
+    instants = sorted([*chosen, *others], key=lambda i: (i.requested_time, i.action))
     return replace(plan, instants=tuple(instants))
 
 
@@ -113,19 +115,17 @@ def _before(instants: Sequence[Instant], time17: str | None) -> list[Instant]:
     return [i for i in instants if time17 is None or i.requested_time < time17]
 
 
-def _surplus(
-    listing: Listing, action: str, least: int, most: int, until: str | None
-) -> list[Instant]:
+def _surplus(listing: Listing, action: str, least: int, most: int, until: str) -> list[Instant]:
     """Return the oldest completed instants of an action, if there are too many, before a time."""
     found = listing.completed(action)
     return _before(found[: len(found) - least], until) if len(found) > most else []
 
 
 def _with_start(plan: ArchivePlan, listing: Listing) -> ArchivePlan:
-    """Return the plan with the start of the timeline after it; cleans from then on stay."""
+    """Return the plan with the start of the timeline after it; others than commits stay there."""
     gone = {i.requested_time for i in plan.instants if i.action in COMMITS}
     start = next((time17 for time17 in listing.commit_times if time17 not in gone), "")
-    kept = [i for i in plan.instants if i.action != "clean" or i.requested_time < start]
+    kept = [i for i in plan.instants if i.action in COMMITS or i.requested_time < start]
     return replace(plan, instants=tuple(kept), start=start)
 
 

@@ -3,7 +3,7 @@
 Two things depend on it. A timeline begins later than its first commit if that commit has a
 savepoint and commits after it were archived (Hudi: `hoodie.archive.beyond.savepoint`). And a commit
 older than the timeline was either archived, or undone by a rollback or restore of any engine: a
-stream must not skip a batch that was undone.
+stream must not skip a batch that was undone, and a reader of changes not continue from it.
 
 *On disk*: the log files of layout 1 (`archive_log`), and two columns of the Parquet files of layout
 2 (`archive_lsm`) that the current manifest names: a file that it does not name is from an archiving
@@ -11,7 +11,7 @@ that crashed, and its commits may have been undone since. Both layouts are read,
 may have been upgraded: each file once, and only when it is needed.
 
 **Caveats**: somebody may have cleared the archive. So a commit that it does not have counts as
-undone only if it is newer than the oldest commit in it; the first commit of a table never does.
+undone only if it is newer than the oldest commit in it, or if an archived rollback names it.
 *Source:* HoodieTimeline.getFirstNonSavepointCommit, LSMTimeline.
 """
 
@@ -25,11 +25,16 @@ import pyarrow.parquet as pq
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.archive_log import log_number, read_blocks
 from hoodie_nb.table.archive_lsm import is_manifest, read_manifest, span
+from hoodie_nb.table.avro_file import decode
 from hoodie_nb.table.instant import COMMITS, Instant, State
 from hoodie_nb.table.storage import Entry, Storage, read_bytes
 
-_ATTEMPTS, _CLEAN = 10, "clean"
-_CONTENTS = ("hoodieCommitMetadata", "hoodieReplaceCommitMetadata")  # of commits, in layout 1
+_ATTEMPTS, _CLEAN, _ROLLBACK = 10, "clean", "rollback"
+_CONTENTS = (  # in layout 1
+    *("hoodieCommitMetadata", "hoodieReplaceCommitMetadata"),
+    "hoodieRollbackMetadata",
+)
+Rollback = tuple[str, frozenset[str]]  # its time, and the times of what it rolled back
 T = TypeVar("T")
 
 
@@ -46,13 +51,14 @@ class Start:
 
 
 class _Part(NamedTuple):
-    """The completed commits in a file of the archive, and whether it has a clean.
+    """The completed commits in a file of the archive, and time and action of other instants.
 
     `damage` says why it may have others.
     """
 
-    commits: frozenset[str]
-    cleaned: bool = False
+    path: str
+    commits: frozenset[str] = frozenset()
+    others: frozenset[tuple[str, str]] = frozenset()
     damage: str = ""
 
 
@@ -98,9 +104,10 @@ class Archive:
                 "restore that file from a backup, or start the stream with a new checkpoint "
                 "folder (repeated upserts converge)"
             )
-        if not reaches:
+        if not reaches and not any(time17 in gone for _, gone in self._rollbacks(time17)):
             self._possible.add(time17)
-        return reaches
+            return False
+        return True
 
     def commits(self, after: str = "") -> tuple[frozenset[str], str]:
         """Return the archived commits, and what is damaged if there may be more.
@@ -113,7 +120,40 @@ class Archive:
 
     def cleaned(self) -> bool:
         """Whether a clean was archived; also if it may be in a file that cannot be read."""
-        return self._steadily(lambda: any(p.cleaned or p.damage for p in self._parts()))
+        return self._steadily(
+            lambda: any(p.damage or _CLEAN in {a for _, a in p.others} for p in self._parts())
+        )
+
+    def knows(self, time17: str) -> bool:
+        """Whether an instant of that time, other than a commit, was archived."""
+        return self._steadily(
+            lambda: any(time17 in {time for time, _ in p.others} for p in self._parts())
+        )
+
+    def rollbacks(self, after: str) -> list[Rollback]:
+        """Return the archived rollbacks after a time; InvalidTable if there may be others."""
+        return self._steadily(lambda: [*self._rollbacks(after)])
+
+    def _rollbacks(self, after: str) -> Iterator[Rollback]:
+        for part in self._parts(after):
+            damage = part.damage
+            if any(time17 > after and action == _ROLLBACK for time17, action in part.others):
+                try:
+                    yield from self._rolled_back(part.path)
+                except (pa.ArrowException, ValueError, LookupError, TypeError) as error:
+                    damage = f"{self._storage.root}/{part.path} cannot be read ({error!r:.200})"
+            if damage:
+                raise InvalidTable(
+                    f"{damage}, so it is not known which commits up to {after} were undone: "
+                    "restore that file from a backup, or continue from a completed commit of "
+                    "`table.history()`, with a copy that was read as of it"
+                )
+
+    def _rolled_back(self, path: str) -> Iterator[Rollback]:
+        for time17, action, content in self.entries(path, content=True):
+            if action == _ROLLBACK:
+                record = decode(content) if isinstance(content, bytes) else content
+                yield time17, frozenset(map(str, record["commitsRollback"]))
 
     def files(self) -> Iterator[str]:
         """Yield the paths of the files that count; those of a damaged manifest are not known."""
@@ -141,7 +181,7 @@ class Archive:
         """Yield the archive's files, newest first; of layout 2 those with times after `after`."""
         for damage, found in self._listed():
             if damage:
-                yield _Part(frozenset(), damage=damage)
+                yield _Part("", damage=damage)
             for path, file in found:
                 name = path.rpartition("/")[2]
                 if log_number(name) or span(name)[1] > after:
@@ -176,14 +216,14 @@ class Archive:
                     yield record["commitTime"], record["actionType"], found
 
     def _read(self, path: str) -> _Part:
-        times, cleaned, damage = set[str](), False, ""
+        found, damage = set[tuple[str, str]](), ""
         try:
             for time17, action, _ in self.entries(path):
-                cleaned |= action == _CLEAN
-                if action in COMMITS:  # also those before a damaged one
-                    times.add(time17)
+                found.add((time17, action))  # also those before a damaged one
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             damage = f"{self._storage.root}/{path} cannot be read ({error!s:.200})"
-        return _Part(frozenset(times), cleaned, damage)
+        commits = frozenset(time17 for time17, action in found if action in COMMITS)
+        others = frozenset(each for each in found if each[1] not in COMMITS)
+        return _Part(path, commits, others, damage)

@@ -18,8 +18,8 @@ query of versions 8 and 9 takes completion times). A commit that is older than `
 newest commit, and completes later, would be missed by a program that continues from there: as long
 as it is open, such a span is refused (not for an open clustering, which changes no rows). A commit
 before the first open one is a safe `until`; the time of day is not, since clocks differ, nor is a
-future time. A commit that was rolled back or restored after it was read is not
-reported as undone. If another engine's clustering gives rows a new commit time
+future time. A commit that is undone after it was read is not reported by changes: its readers are
+refused (see `positions`). If another engine's clustering gives rows a new commit time
 (`hoodie.clustering.preserve.commit.metadata=false`), they count as updates.
 
 *Source:* IncrementalRelation, HoodieCDCExtractor.

@@ -31,7 +31,7 @@ from hoodie_nb.table.lost import ACCEPT, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.record_findings import record_findings
 from hoodie_nb.table.restore_plan import read_plan as read_restore
-from hoodie_nb.table.rollback import read_rollback, undone_by_hand, was_rolled_back
+from hoodie_nb.table.rollback import undone_by_rollback, was_rolled_back
 from hoodie_nb.table.row_findings import row_finding
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, Entry
 from hoodie_nb.table.timeline import COMMITS, Instant, State, steadily
@@ -84,8 +84,10 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"{REPAIR}, unless a write is running"
     pending = table.timeline.pending()
     restoring = any(instant.action == "restore" for instant in pending)
-    rollbacks = (instant for instant in pending if instant.action == "rollback")
-    undone = {undone_by_hand(table, rollback) for rollback in rollbacks}
+    undone = set[str]()
+    for rollback in (instant for instant in pending if instant.action == "rollback"):
+        with suppress(OSError, InvalidTable):
+            undone |= undone_by_rollback(table, rollback)
     for instant in pending:
         known = restoring or instant.requested_time in undone
         commit = instant.action in COMMITS and not known

@@ -57,7 +57,7 @@ class TableHandle:
         self._whole: frozenset[str] | None = None
         self.clean_mark: Mark | None = None
         self.archive_at = 0
-        self.rollbacks: dict[str, frozenset[str]] = {}  # what each has undone, as `undone_by`
+        self.undone: dict[str, frozenset[str]] = {}  # by restores and rollbacks, as `undone_by`
 
     @functools.cached_property
     def options(self) -> WriteOptions:

@@ -2,7 +2,7 @@
 
 *On disk*, Avro in every table version: `R.restore.requested` is the plan, `R.restore` (in layout 2
 `R_C.restore`) the result, with the record of each commit's rollback. Commits that were undone are
-no longer on the timeline, so the plans are all that is known about them.
+no longer on the timeline, so the plans are all that is known about them (see `positions`).
 
 *Source:* HoodieRestorePlan, HoodieRestoreMetadata, RestorePlanActionExecutor.
 """
@@ -18,7 +18,7 @@ from hoodie_nb.table.file_groups import Commits, table_folders
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import lost_files
 from hoodie_nb.table.read import slices_as_of
-from hoodie_nb.table.rollback import info_of, named_instant, undone_by_hand
+from hoodie_nb.table.rollback import info_of, named_instant, undone_by_rollback
 from hoodie_nb.table.savepoints import archived_later, refuse_archived, saved
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State
@@ -144,14 +144,16 @@ def restores(table: TableHandle) -> list[Instant]:
 def undone_by(table: TableHandle, restore: Instant) -> frozenset[str]:
     """Return the times of the completed commits that were undone, or will be.
 
-    A rollback of a commit that had failed has undone nothing that anyone has read.
+    Not that of a commit that had failed: nobody has read it. InvalidTable if it is not known.
     """
-    if restore.action == "rollback":
-        known, at = table.rollbacks, restore.requested_time
-        if at not in known:
-            time17 = undone_by_hand(table, restore)
-            known[at] = frozenset([time17] if time17 else [])
-        return known[at]
+    known, at = table.undone, restore.requested_time
+    if at not in known:
+        rolled_back = restore.action == "rollback"
+        known[at] = undone_by_rollback(table, restore) if rolled_back else _undone(table, restore)
+    return known[at]
+
+
+def _undone(table: TableHandle, restore: Instant) -> frozenset[str]:
     try:
         return frozenset(read_plan(table, restore).times)
     except (InvalidTable, ConcurrentWriter):
@@ -160,19 +162,3 @@ def undone_by(table: TableHandle, restore: Instant) -> frozenset[str]:
                 raw = decode(table.timeline.read(restore))  # older versions of Hudi have no plan
                 return frozenset(map(str, raw["instantsToRollback"]))
         raise
-
-
-def refuse_undone(table: TableHandle, time17: str, option: str) -> None:
-    """Raise InvalidConfig if the table as of a time had commits that a restore undid later.
-
-    A reader up to that time has seen rows that are no longer in the table.
-    """
-    for restore in (i for i in restores(table) if time17 < i.requested_time):
-        before = sorted(t for t in undone_by(table, restore) if t <= time17)
-        if before:
-            until = restore.requested_time
-            raise InvalidConfig(
-                f"as of `{option}` {time17}, {table.storage.root} had commit {before[0]}, but "
-                f"{restore.action} {until} has undone it: the rows read up to then are no longer a "
-                f"state of this table. Read it again, and continue with {until} as `since`"
-            )

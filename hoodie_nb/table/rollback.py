@@ -113,12 +113,37 @@ def _pending(table: TableHandle) -> list[Instant]:
     return [instant for instant in table.timeline.pending() if instant.action == "rollback"]
 
 
-def undone_by_hand(table: TableHandle, rollback: Instant) -> str | None:
-    """Return the time of the completed commit that a rollback undid, or will; None of others."""
-    with suppress(OSError, InvalidTable, ConcurrentWriter):
-        plan = _read_plan(table, rollback)
-        return plan.instant.requested_time if plan.by_hand else None
-    return None
+def undone_by_rollback(table: TableHandle, rollback: Instant) -> frozenset[str]:
+    """Return the commits that a rollback undid, or will, unless they certainly had not completed.
+
+    If neither plan nor result can be read, InvalidTable is raised.
+    """
+    plan, timeline = Instant(rollback.requested_time, "rollback"), table.timeline
+    for file in (plan, rollback):
+        if timeline.layout.file_name(file) in timeline.listing.names:
+            with suppress(ValueError, LookupError, TypeError):
+                return _undone(timeline.read(file))
+    raise InvalidTable(
+        f"{table.storage.root}/{timeline.path(plan)} cannot be read, so it is not known what that "
+        "rollback has undone: restore the file from a backup"
+    )
+
+
+def _undone(content: bytes) -> frozenset[str]:
+    """Return the commits that had completed, or may have, by the plan or result of a rollback.
+
+    Java and `roll_back` undo a commit that has not completed by its markers, and then the plan has
+    the file group of each file. Of a completed one Java lists the files, without their groups.
+    """
+    raw, by_hand = decode(content), _BY_HAND in notes_of(content)
+    if "commitsRollback" in raw:  # the result does not say it; Hudi before 0.10 has no plan
+        return frozenset(map(str, raw["commitsRollback"]))
+    undone, requests = raw["instantToRollback"], raw["RollbackRequests"] or []
+    by_markers = all(request["fileId"] for request in requests)
+    replaced = undone["action"] != "commit" and not requests  # perhaps only file groups
+    if by_markers and not by_hand and not replaced:
+        return frozenset()
+    return frozenset([str(undone["commitTime"])])
 
 
 def was_rolled_back(table: TableHandle, requested_time: str) -> bool:

@@ -20,8 +20,9 @@ from hoodie_nb.table.clean_records import earliest_hint
 from hoodie_nb.table.file_groups import FileGroups, FileSlice, Group, base_files_at
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.partitions import Partitions
+from hoodie_nb.table.positions import position_of
 from hoodie_nb.table.read import parse_time, slices_as_of
-from hoodie_nb.table.restore_plan import refuse_undone
+from hoodie_nb.table.restore_plan import restores, undone_by
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
@@ -68,13 +69,12 @@ class Span:
 
     @classmethod
     def of(cls, table: TableHandle, since: object, until: object) -> "Span":
-        """Return the span between two moments, as in `parse_time`; None: the start, now."""
-        first = "" if since is None else parse_time(since, table.config)
+        """Return the span between a position (None: the start) and a moment (None: now)."""
+        first = "" if since is None else position_of(table, since)
         done = [i.requested_time for i in table.timeline.completed_commits()]
         last = max([first, *done]) if until is None else parse_time(until, table.config)
         if last < first:
             raise InvalidConfig(f"`until` {last} is before `since` {first}: give a later one")
-        refuse_undone(table, first, "since")
         span = cls(table, first, last)
         span._refuse_pending()
         return span
@@ -150,6 +150,8 @@ class Span:
         earlier = any(w.before and "" < w.before[0] < oldest for w in writes.values())
         if earlier or timeline.archived():
             later = f"give {oldest} or a later time as `since`, or neither `since` nor `until`"
+            if self.first:
+                later += f"; a copy that was read up to {self.first} must be read again"
             raise InvalidConfig(
                 f"{f'commits before {oldest}' if oldest else 'all commits'} of the table at "
                 f"{self.table.storage.root} were archived, so its changes from "
@@ -188,15 +190,19 @@ def _time(piece: FileSlice | None) -> str:
     return "" if piece is None else piece.instant_time
 
 
-def settled_commits(timeline: Timeline) -> list[str]:
+def settled_commits(table: TableHandle) -> list[str]:
     """Return the times of the commits that no open one precedes, oldest first.
 
-    Who has read up to one of them misses nothing that completes later.
+    Who has read up to one of them misses nothing that completes later. Those that a pending restore
+    or rollback undoes are left out.
     """
+    timeline = table.timeline
     with timeline.listed_once():
-        first = min((i.requested_time for i in open_commits(timeline)), default="9")
+        open_since = {i.requested_time for i in open_commits(timeline)}
+        for pending in (i for i in restores(table) if i.state is not State.COMPLETED):
+            open_since |= undone_by(table, pending)
         done = [i.requested_time for i in timeline.completed_commits()]
-    return [time17 for time17 in done if time17 < first]
+    return [time17 for time17 in done if time17 < min(open_since, default="9")]
 
 
 def open_commits(timeline: Timeline) -> Iterator[Instant]:

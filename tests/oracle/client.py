@@ -80,6 +80,13 @@ class Judge:
         request = {"do": "write", "path": str(path), "rows": str(file), "mode": mode}
         self._ask(request | {"options": {"hoodie.table.name": Path(path).name, **options}})
 
+    def rollback(
+        self, path: str | os.PathLike[str], instant: str, options: Mapping[str, str]
+    ) -> None:
+        """Let Java roll back a commit, completed or not; raises JavaError."""
+        request = {"do": "rollback", "path": str(path), "instant": instant}
+        assert self._ask(request | {"options": {"hoodie.table.name": Path(path).name, **options}})
+
     def sql(self, text: str) -> list[list[str]]:
         """Run a statement of Spark SQL, such as a procedure of Hudi's; raises JavaError."""
         found: list[list[str]] = self._ask({"do": "sql", "text": text})

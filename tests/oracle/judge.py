@@ -8,6 +8,7 @@ Runs in its own environment (see `install.py`), so it imports nothing of ours:
 | --- | --- | --- |
 | `{"do": "read", "path": p, "options": {...}, "into": q}` | query `p` into Parquet folder `q` | |
 | `{"do": "write", "path": p, "rows": f, "options": {...}, "mode": m}` | write Parquet rows `f` | |
+| `{"do": "rollback", "path": p, "instant": t, "options": {...}}` | roll back a commit | whether |
 | `{"do": "sql", "text": "CALL ..."}` | a statement, such as Hudi's procedures | its rows |
 
 Options named `spark.*` are settings of the session for this request. Spark's modes for old dates
@@ -81,6 +82,19 @@ def write(spark: SparkSession, request: dict) -> None:
         writer.mode(request["mode"]).save(request["path"])
 
 
+def rollback(spark: SparkSession, request: dict) -> bool:
+    """Roll back a commit with Hudi's client; its SQL procedure fails on tables of version 6."""
+    jvm = spark._jvm
+    options = jvm.PythonUtils.toScalaMap(request["options"])
+    client = jvm.org.apache.hudi.HoodieCLIUtils.createHoodieWriteClient(
+        spark._jsparkSession, request["path"], options, jvm.scala.Option.empty()
+    )
+    try:
+        return client.rollback(request["instant"])
+    finally:
+        client.close()
+
+
 def sql(spark: SparkSession, request: dict) -> list:
     """Run a statement."""
     return [[str(cell) for cell in row] for row in spark.sql(request["text"]).collect()]
@@ -90,7 +104,8 @@ def answer(spark: SparkSession, line: str) -> dict:
     """Return the answer to one request, or Java's exception."""
     try:
         request = json.loads(line)
-        return {"ok": {"read": read, "write": write, "sql": sql}[request["do"]](spark, request)}
+        known = {"read": read, "write": write, "sql": sql, "rollback": rollback}
+        return {"ok": known[request["do"]](spark, request)}
     except Exception as error:
         traceback.print_exc()
         causes = [row for row in str(error).splitlines() if not row.startswith("\tat ")]

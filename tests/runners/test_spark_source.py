@@ -13,12 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from core.every_type import EVERY
+from core.followers import Follower, datetime_of, lived, rolled_back_elsewhere
 from core.tables import canonical, edited_elsewhere, upgrade, without_meta
 from pyspark.errors import PySparkException
 from spark_source import FolderSource
 from test_spark_changes import written
 
 import hoodie_nb as hn
+from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.runners.spark_source import ChangeStream, SnapshotReader
 from hoodie_nb.table.base_file import stored_schema
@@ -218,7 +220,8 @@ def test_offsets_are_completed_commits(table):
     stream = stream_of(table, "earliest")
     assert stream.initialOffset() == {"instant": ""}
     assert stream_of(table, "latest").initialOffset() == {"instant": third}
-    assert stream_of(table, str(int(first) + 1)).initialOffset() == {"instant": first}
+    between = datetime_of(first) + dt.timedelta(milliseconds=1)
+    assert stream_of(table, between.isoformat()).initialOffset() == {"instant": first}
     assert stream_of(table, "2001-01-01").initialOffset() == {"instant": ""}
     assert stream.latestOffset({"instant": ""}, None) == {"instant": third}
     found = read(stream, {"instant": first}, {"instant": third})
@@ -253,7 +256,7 @@ def test_an_offset_that_is_gone_is_an_error_with_the_remedy(table):
     for path in before:
         path.write_bytes(kept[path])
     (hudi / f"{third}.commit").unlink()
-    with pytest.raises(InvalidConfig, match=f"commit {third} was rolled back or restored.*Or st"):
+    with pytest.raises(InvalidConfig, match=f"commit {third} .*was undone or archived.*Or st"):
         stream.partitions({"instant": third}, {"instant": str(int(third) + 9)})
     (hudi / f"{third}.commit").write_bytes(kept[hudi / f"{third}.commit"])
     assert len(read(stream, *offsets)) == 4
@@ -289,6 +292,115 @@ def test_an_offset_that_was_restored_away_before_it_was_read_is_an_error(table):
     for since, until in ((first, third), (third, str(int(third) + 9)), (first, second)):
         with pytest.raises(InvalidConfig, match="undone"):
             stream.partitions({"instant": since}, {"instant": until})
+
+
+def test_a_stream_does_not_start_at_a_moment_that_was_undone(table):
+    """What its target has read up to then is no state of the table; other moments are."""
+    _, second, third = table.history()["requested_time"]
+    undone = table.rollback().requested_time
+    for starting in (third, (datetime_of(third) + dt.timedelta(milliseconds=1)).isoformat()):
+        with pytest.raises(InvalidConfig, match=f"commit {third}, but rollback {undone} has"):
+            stream_of(table, starting).initialOffset()
+    for starting in (second, undone, dt.datetime.now(dt.UTC).isoformat()):
+        assert stream_of(table, starting).initialOffset() == {"instant": second}
+
+
+def test_a_batch_does_not_end_with_a_commit_that_is_being_undone(table):
+    """Its offset would be undone before the next batch, and Spark would keep it for ever."""
+    first, second, third = table.history()["requested_time"]
+    stream = stream_of(table, "earliest")
+    stream.prepareForTriggerAvailableNow()
+    failpoints.arm("restore.plan.post=raise:EIO")
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            table.restore(second)
+    finally:
+        failpoints.arm("")
+    assert stream.latestOffset({"instant": first}, None) == {"instant": second}
+    hn.Table.open(table.path).upsert(rows("k9", version=5))
+    assert third not in {*table.history()["requested_time"]}
+    assert stream.latestOffset({"instant": first}, None) == {"instant": second}
+
+
+class StreamFollower(Follower):
+    """A follower that reads as Spark does: an offset is chosen first, and then read."""
+
+    def follow(self, table: hn.Table, until: object = None) -> None:
+        """Read one batch."""
+        stream, start = stream_of(table, "earliest"), {"instant": self.position or ""}
+        end = stream.latestOffset(start, None)
+        columns = changes_schema(open_table(table.path))
+        self.apply(pa.Table.from_pylist(read(stream, start, end), columns))
+        self.position = end["instant"]
+
+
+PLAIN = pa.schema({"id": pa.string(), "p": pa.string(), "ts": pa.int64()})
+PLAIN_KEYS = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_stream_equals_the_table_or_stops(tmp_path, version, seed):
+    """Across upserts, overwrites, compactions, restores, rollbacks by us and Java, and services."""
+    draw = random.Random(100 + seed)
+    keep = {"hoodie.clean.commits.retained": 4, "hoodie.keep.min.commits": 6}
+    keep |= {"hoodie.keep.max.commits": 8, "hoodie.parquet.small.file.limit": 0}
+    table = hn.Table.create(
+        tmp_path / "t", schema=PLAIN, **PLAIN_KEYS, options=keep, table_version=version
+    )
+    followers = [StreamFollower() for _ in range(4)]
+    for number in range(40):
+        lived(table, draw, number)
+        follower = draw.choice(followers)
+        follower.follow_or_restart(table, snapshot=number % 2 == 0)
+        follower.check(table)
+    assert sum(follower.refused for follower in followers) > 1
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_spark_follows_overwrites_and_compactions_and_stops_at_what_is_undone(
+    spark, tmp_path, version
+):
+    """The query fails with the reason; a new checkpoint folder and an empty copy go on."""
+    hn.register(spark)
+    small = {"hoodie.parquet.small.file.limit": 0}
+    table = hn.Table.create(
+        tmp_path / "t", schema=PLAIN, **PLAIN_KEYS, options=small, table_version=version
+    )
+
+    def upsert(number: int, *keys: int) -> None:
+        table.upsert([{"id": f"k{key}", "p": "ab"[key % 2], "ts": number} for key in keys])
+
+    def start(follower: Follower, checkpoint: str):
+        stream = spark.readStream.format("hoodie_nb").option("starting", "earliest")
+        writer = stream.load(table.path).writeStream.option(
+            "checkpointLocation", str(tmp_path / checkpoint)
+        )
+        return writer.foreachBatch(lambda frame, _: follower.apply(frame.toArrow())).start()
+
+    upsert(0, 0, 1, 2)
+    follower = Follower()
+    query = start(follower, "first")
+    steps = (
+        lambda: upsert(1, 3, 4),
+        lambda: table.insert_overwrite([{"id": "k0", "p": "a", "ts": 2}]),
+        table.compact_small_files,
+        lambda: upsert(3, 5),
+    )
+    for step in steps:
+        step()
+        query.processAllAvailable()
+        follower.check(table)
+    seen = table.history()["requested_time"].iloc[-1]
+    rolled_back_elsewhere(table, seen)
+    upsert(4, 7)
+    with pytest.raises(PySparkException, match=f"offset {seen} .*has undone it.*new checkpoint"):
+        query.processAllAvailable()
+    follower = Follower()
+    query = start(follower, "second")
+    query.processAllAvailable()
+    query.stop()
+    follower.check(table)
 
 
 def example(names: dict, word: str, until: str = "```") -> None:

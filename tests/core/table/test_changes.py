@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from archives import log_elsewhere
+from followers import datetime_of
 from replay import check_replay, listed
 from tables import canonical, edited_elsewhere, timeline_folder, upgrade
 
@@ -166,7 +167,7 @@ def test_without_since_every_row_is_an_insert(changing: Changing) -> None:
     assert changing.changes(None) == [("insert", "b", "y", 1)]
     assert changing.changes(None, first) == [("insert", "a", "x", 1), ("insert", "b", "y", 1)]
     empty = Changing(changing.path.with_name("empty"))
-    assert empty.changes(None) == empty.changes("20250101000000000") == []
+    assert empty.changes(None) == empty.changes("2025-01-01") == []
 
 
 def test_changes_are_net(changing: Changing) -> None:
@@ -245,7 +246,10 @@ def test_columns_that_were_added_are_null_in_old_rows(changing: Changing) -> Non
 
 
 def test_since_and_until_are_moments_commits_or_instants(changing: Changing) -> None:
-    """They take the forms of `as_of`, and a time between two commits belongs to the earlier one."""
+    """They take the forms of `as_of`, and a time between two commits belongs to the earlier one.
+
+    As `since`, digits name an instant: those of no instant may be of one that was undone.
+    """
     first = changing.upsert(("a", "x", 1))
     second = changing.upsert(("b", "x", 1))
     changing.upsert(("c", "x", 1))
@@ -254,11 +258,15 @@ def test_since_and_until_are_moments_commits_or_instants(changing: Changing) -> 
     assert first == f"202601010000000{GAP_MS}"
     after = [str(int(time17) + 1) for time17 in (first, second)]
     instants = [Instant(time17) for time17 in (first, second)]
-    for since, until in ((first, second), after, instants, (moment, second)):
+    later = moment + dt.timedelta(milliseconds=1)
+    for since, until in ((first, second), (later, after[1]), instants, (moment, second)):
         assert changing.changes(since, until) == expected
     assert changing.changes(moment.isoformat(), instants[1]) == expected
     assert changing.changes(first, "20991231235959999") == [*expected, ("insert", "c", "x", 1)]
-    assert changing.changes("20991231235959999") == changing.changes(second, second) == []
+    assert changing.changes("2099-12-31") == changing.changes(second, second) == []
+    for since in (after[0], Instant(after[0]), "20991231235959999"):
+        with pytest.raises(InvalidConfig, match=r"no completed commit .*Digits name a commit"):
+            changing.changes(since)
     with pytest.raises(InvalidConfig, match=rf"`until` {first} is before `since` {second}"):
         changing.changes(second, first)
     for no_time in ("yesterday", pd.NaT, float("nan"), ""):
@@ -605,8 +613,9 @@ def test_a_span_with_archived_commits_is_refused(changing: Changing) -> None:
     assert changing.changes(times[3]) == [("insert", "b", "y", 1)]
     for file in (changing.path / ".hoodie/archived").iterdir():
         file.unlink()
-    with pytest.raises(InvalidConfig, match="were archived"):
-        changing.changes(times[1])  # the commits in between build on older ones
+    for since in (times[1], datetime_of(times[1])):  # the commits in between build on older ones
+        with pytest.raises(InvalidConfig, match="archived"):
+            changing.changes(since)
 
 
 def test_archived_commits_leave_no_trace_in_later_ones(changing: Changing) -> None:
