@@ -15,8 +15,8 @@ from hoodie_nb.runners.batch import Commit
 from hoodie_nb.table.changes import changes
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.quarantine import refused_rows
-from hoodie_nb.table.read import Scan, slices_as_of
-from hoodie_nb.table.timeline import steadily
+from hoodie_nb.table.read import Scan, slices_as_of, to_arrow
+from hoodie_nb.table.views import steadily
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,10 +68,9 @@ class TableReads:
         `meta=False`: without Hudi's columns, unless `columns` names them. Raises InvalidConfig for
         unknown columns and partitions.
         """
-        scan = Scan.of(
+        return to_arrow(
             self._handle, columns, filters=filters, partitions=partitions, as_of=as_of, meta=meta
         )
-        return scan.read()
 
     def to_pandas(
         self,
@@ -123,7 +122,7 @@ class TableReads:
         of a stream, `found_at`, `commit` (see `hoodie_nb.table.quarantine`).
         """
         self._handle.reload()
-        return steadily(lambda: refused_rows(self._handle))
+        return steadily(self._handle, lambda: refused_rows(self._handle))
 
     def timeline(self) -> pd.DataFrame:
         """Return the active timeline, one row per instant, oldest first."""
@@ -136,7 +135,7 @@ class TableReads:
         """Return the completed commits with what they wrote, oldest first."""
         self._handle.reload()
         done = self._handle.timeline.completed_commits
-        commits = steadily(lambda: [Commit.of(self._handle, i) for i in done()])
+        commits = steadily(self._handle, lambda: [Commit.of(self._handle, i) for i in done()])
         return pd.DataFrame(map(astuple, commits), columns=[f.name for f in fields(Commit)])
 
     def file_groups(self, as_of: Moment = None) -> pd.DataFrame:

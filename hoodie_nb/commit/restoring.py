@@ -6,15 +6,18 @@ before T → its files are deleted → T leaves the timeline → `R.restore` kee
 rollbacks leave the timeline.
 
 *Semantics*: readers see the commits vanish one by one: at each moment the table is as it was after
-one of its commits. Cleans stay on the timeline; so do savepoints, since none is later than the
-target. The checkpoints of the commits are marked in the progress of their queries: a stream that
-continues after them is refused (see `progress`).
+one of its commits; where files of that one were cleaned, ours see the target (see `table.read`).
+Cleans stay on the timeline; so do savepoints, since none is later than the target. The checkpoints
+of the commits are marked in the progress of their queries: a stream that continues after them is
+refused (see `progress`).
 
 *Fault tolerance*: each step is idempotent. A pending restore, of this library or of Java, is
 completed by the next writer before anything else: a table that is half restored is never written.
 
-**Caveats**: a query that is reading the files that are deleted fails. Metadata files of partitions
-stay. *Source:* BaseRestoreActionExecutor, CopyOnWriteRollbackActionExecutor.
+**Caveats**: a query that is reading the files that are deleted reads again, or fails (see
+`table.views`). Metadata files of partitions stay.
+
+*Source:* BaseRestoreActionExecutor, CopyOnWriteRollbackActionExecutor.
 """
 
 import contextlib

@@ -15,23 +15,31 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from hoodie_nb.table.base_file import stored_schema
 from hoodie_nb.table.changes import (
     changed_slices,
-    changes_schema,
     group_changes,
     net_changes,
     paths,
 )
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import file_rows, slices_as_of
+from hoodie_nb.table.read import file_rows, snapshot_as_of
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.table.storage import Storage, is_remote
+from hoodie_nb.table.views import reading, until_true
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_AS_WRITTEN = {  # whatever the session says: all rows, as they were written, or an error
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "ignoredPathSegmentRegex": "(?!)",  # of Spark 4.3, by which files are left out: none
+    "recursiveFileLookup": "true",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "parquet.page.verify-checksum.enabled": "true",
+}
 _TASK_BYTES = 64 << 20  # of base files, for the tasks after the shuffle
 BATCH_ROWS = 10_000
 Batches = Iterator[pa.RecordBatch]
@@ -44,23 +52,28 @@ def snapshot(
     partitions: Sequence[str] | None = None,
 ) -> DataFrame:
     """Return the snapshot as a DataFrame, Hudi's meta columns first."""
-    slices = slices_as_of(table, as_of, partitions)  # reads the properties first
-    schema = from_arrow_schema(stored_schema(table.schema), True)
-    if not len([*slices]):
+    return until_true(lambda: _snapshot(table, spark, as_of, partitions))
+
+
+def _snapshot(
+    table: TableHandle, spark: SparkSession, as_of: object, partitions: Sequence[str] | None
+) -> DataFrame:
+    found, stored = snapshot_as_of(table, as_of, partitions)
+    slices, schema = [*found], from_arrow_schema(stored, True)
+    if not slices:
         return spark.createDataFrame([], schema)
     if is_remote(table.storage.root):
-        return _fetched(table, spark, [*slices])
-    files = [table.storage.fetch(s.path) for s in slices]
-    # for files without Spark's version, such as those of Java's upserts: others say what they have
-    modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
-    reader = spark.read.schema(schema).options(recursiveFileLookup="true", **modes)
-    reader = reader.option("parquet.page.verify-checksum.enabled", "true")
-    return reader.parquet(*(_uri(path) for path in files))
+        return _fetched(table, spark, slices, stored)
+    reader = spark.read.schema(schema).options(**_AS_WRITTEN)
+    with reading(table.storage, *(s.path for s in slices)):  # Spark looks for the files here
+        return reader.parquet(*(_uri(table.storage.fetch(s.path)) for s in slices))
 
 
-def _fetched(table: TableHandle, spark: SparkSession, slices: Sequence[FileSlice]) -> DataFrame:
+def _fetched(
+    table: TableHandle, spark: SparkSession, slices: Sequence[FileSlice], schema: pa.Schema
+) -> DataFrame:
     """Return the rows of files on an object store, which Spark's tasks fetch."""
-    storage, schema = table.storage, stored_schema(table.schema)
+    storage = table.storage
 
     def read(batches: Batches) -> Batches:
         paths = (row["path"] for batch in batches for row in batch.to_pylist())
@@ -73,18 +86,22 @@ def _fetched(table: TableHandle, spark: SparkSession, slices: Sequence[FileSlice
 
 
 def rows_of_files(storage: Storage, paths: Iterable[str], schema: pa.Schema) -> Batches:
-    """Yield the rows of base files, in a task."""
+    """Yield the rows of base files, in a task.
+
+    Raises UndoneMeanwhile if one cannot be read because its commit was undone.
+    """
     for path in paths:
-        for rows in file_rows(storage.fetch(path), schema):
-            yield from rows.to_batches(BATCH_ROWS)
+        with reading(storage, path):
+            for rows in file_rows(storage.fetch(path), schema):
+                yield from rows.to_batches(BATCH_ROWS)
 
 
 def spark_changes(
     table: TableHandle, spark: SparkSession, since: object, until: object
 ) -> DataFrame:
     """Return the changes after `since` up to `until` as a DataFrame; its tasks read the files."""
-    pairs = [pair for partition in changed_slices(table, since, until) for pair in partition]
-    schema = changes_schema(table)
+    partitions, schema = changed_slices(table, since, until)
+    pairs = [pair for partition in partitions for pair in partition]
     columns = from_arrow_schema(schema, True)
     if not pairs:
         return spark.createDataFrame([], columns)

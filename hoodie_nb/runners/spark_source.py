@@ -161,7 +161,7 @@ class _Changes:
 
     def _tasks(self, since: str | None, until: str | None) -> list[spark_api.InputPartition]:
         table = open_table(self._storage)
-        found = changed_slices(table, since, until)
+        found, _ = changed_slices(table, since, until)
         return [spark_api.InputPartition([paths(pair) for pair in pairs]) for pairs in found]
 
     def read(self, partition: spark_api.InputPartition) -> Batches:

@@ -90,8 +90,8 @@ def read_errors(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise InvalidTable(
-            f"base file {path} is gone: it was cleaned away before it was read, or it is lost "
-            "(then `fsck` lists it): read again, and if readers take longer than the retained "
+            f"base file {path} is gone: it was cleaned away or undone before it was read, or it is "
+            "lost (then `fsck` lists it): read again, and if readers take longer than the retained "
             "commits last, raise hoodie.clean.commits.retained"
         ) from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:

@@ -40,7 +40,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, SEQNO
 from hoodie_nb.table.span import SlicePair, Span
 from hoodie_nb.table.storage import Storage
-from hoodie_nb.table.timeline import steadily
+from hoodie_nb.table.views import reading, steadily, until_true
 
 CHANGE = "_change"
 _KEY = (PARTITION_PATH, RECORD_KEY)
@@ -53,8 +53,11 @@ def changes(table: TableHandle, since: object = None, until: object = None) -> p
 
     `since=None` is the start: every row, as an insert. A write without rows returns None, too.
     """
-    partitions = changed_slices(table, since, until)  # reads the properties first
-    schema = changes_schema(table)
+    return until_true(lambda: _changes(table, since, until))
+
+
+def _changes(table: TableHandle, since: object, until: object) -> pa.Table:
+    partitions, schema = changed_slices(table, since, until)
 
     def read(pairs: Sequence[SlicePair]) -> pa.Table:
         found = (group_changes(table.storage, *paths(pair), schema) for pair in pairs)
@@ -64,15 +67,20 @@ def changes(table: TableHandle, since: object = None, until: object = None) -> p
         return pa.concat_tables([schema.empty_table(), *pool.map(read, partitions)])
 
 
-def changed_slices(table: TableHandle, since: object, until: object) -> list[list[SlicePair]]:
-    """Return the slices to compare, partition by partition, on one listing of the timeline."""
+def changed_slices(
+    table: TableHandle, since: object, until: object
+) -> tuple[list[list[SlicePair]], pa.Schema]:
+    """Return the slices to compare, partition by partition, and the columns of the changes.
+
+    Both are those of one listing of the timeline.
+    """
     table.reload()  # another engine may have upgraded the table and its timeline
 
-    def pairs() -> list[list[SlicePair]]:
-        with table.timeline.listed_once():
-            return Span.of(table, since, until).pairs()
+    def look() -> tuple[list[list[SlicePair]], pa.Schema]:
+        schema = changes_schema(table)
+        return Span.of(table, since, until).pairs(), schema
 
-    return steadily(pairs)
+    return steadily(table, look)
 
 
 def paths(pair: SlicePair) -> tuple[str | None, str | None]:
@@ -95,12 +103,16 @@ def changes_schema(table: TableHandle) -> pa.Schema:
 def group_changes(
     storage: Storage, before: str | None, after: str | None, schema: pa.Schema
 ) -> pa.Table:
-    """Return the changes between two base files of a file group (None: there was none)."""
+    """Return the changes between two base files of a file group (None: there was none).
+
+    Raises UndoneMeanwhile if one cannot be read because its commit was undone.
+    """
     stored = schema.remove(schema.get_field_index(CHANGE))
-    old, new = (
-        read_rows(storage.fetch(path), stored) if path else stored.empty_table()
-        for path in (before, after)
-    )
+    with reading(storage, *filter(None, (before, after))):
+        old, new = (
+            read_rows(storage.fetch(path), stored) if path else stored.empty_table()
+            for path in (before, after)
+        )
     return _compared(old, new)
 
 

@@ -25,7 +25,7 @@ from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.storage import META, Storage, java_path, joined
-from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.table.timeline import Instant, Listing, State
 
 _PLAN, _RESULT = load_schema("HoodieCleanerPlan"), load_schema("HoodieCleanMetadata")
 _SAVEPOINTS = "savepointed_timestamps"
@@ -145,9 +145,9 @@ def _completed(table: TableHandle) -> list[Instant]:
     return table.timeline.listing.completed("clean")
 
 
-def cleans(table: TableHandle) -> list[str]:
-    """Return the times of all cleans that are now on the timeline, in any state."""
-    return [i.requested_time for i in table.timeline.listing.instants if i.action == "clean"]
+def cleans(listing: Listing) -> list[str]:
+    """Return the times of all cleans of a listing, in any state."""
+    return [i.requested_time for i in listing.instants if i.action == "clean"]
 
 
 def _result(table: TableHandle, instant: Instant) -> Mapping[str, Any]:
@@ -190,7 +190,8 @@ def refuse_cleaned(
     `found` are the slices on disk as of that time, of all (None) or some partitions.
     """
     listing = table.timeline.listing
-    if time17 >= max(listing.commit_times, default=""):
+    restoring = any(instant.action == "restore" for instant in listing.pending)
+    if time17 >= max(listing.commit_times, default="") and not restoring:
         return
     archived, saved = table.timeline.archived(), time17 in listing.saved
     if archived and not saved and time17 < earliest_time(table) and _was_cleaned(table):

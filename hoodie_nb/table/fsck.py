@@ -20,7 +20,7 @@ from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.table.addresses import Address
 from hoodie_nb.table.archived_files import archived_files
 from hoodie_nb.table.base_file import Footer, open_base_file, read_footer, read_keys, verify_pages
-from hoodie_nb.table.clean_records import cleaned_files, cleans, read_plan
+from hoodie_nb.table.clean_records import cleaned_files, read_plan
 from hoodie_nb.table.file_groups import Group, base_files_at
 from hoodie_nb.table.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
 from hoodie_nb.table.folder_findings import InCommit, folder_findings, named_files
@@ -34,7 +34,8 @@ from hoodie_nb.table.restore_plan import read_plan as read_restore
 from hoodie_nb.table.rollback import undone_by_rollback, was_rolled_back
 from hoodie_nb.table.row_findings import row_finding
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, Entry
-from hoodie_nb.table.timeline import COMMITS, Instant, State, steadily
+from hoodie_nb.table.timeline import COMMITS, ArchivedMeanwhile, Instant, State
+from hoodie_nb.table.views import is_overtaken, until_true
 
 _ATTEMPTS = 3
 _THEIRS = ("let the engine that planned it complete or cancel it", "foreign-pending-instant")
@@ -45,19 +46,31 @@ _PLANS = {"clean": read_plan, "restore": read_restore, "rollback": read_rollback
 def fsck(path: Address) -> list[Finding]:
     """Return all findings; empty if the table is clean.
 
-    What a clean deletes meanwhile is not a finding: the check is repeated.
+    What a clean, rollback or restore deletes meanwhile is not a finding: the check is repeated.
     """
     for _ in range(_ATTEMPTS):
         try:
             table = open_table(path)
-            before = cleans(table)
-            found = steadily(functools.partial(_findings, table))
-            if not found or cleans(table) == before:
-                break
+            seen = table.timeline.refresh()
         except HoodieError as error:
-            fix = "fix this first; no other check was possible"
-            return [Finding(str(error), fix, "unreadable-table")]
+            return _no_other(error)
+        failure: OSError | None = None
+        try:
+            found = until_true(functools.partial(_findings, table), ArchivedMeanwhile)
+        except HoodieError as error:
+            found = _no_other(error)
+        except OSError as error:  # such as a file that is gone
+            found, failure = [], error
+        if not (found or failure) or not is_overtaken(table, seen):
+            break
+    if failure:
+        raise failure
     return found
+
+
+def _no_other(error: HoodieError) -> list[Finding]:
+    fix = "fix this first; no other check was possible"
+    return [Finding(str(error), fix, "unreadable-table")]
 
 
 def _findings(table: TableHandle) -> list[Finding]:
@@ -125,11 +138,11 @@ def _files(table: TableHandle) -> Iterator[Finding]:
     latest = {piece.path for piece in pieces}
     slices = {(piece.partition_path, piece.file_id): piece.instant_time for piece in pieces}
     newest = dict.fromkeys(replaced, "9") | slices  # replaced files may have been cleaned
-    facts = {**archived_files(table), **named}
+    facts, cleaned = {**archived_files(table), **named}, _cleaned_of_undone(table)
     for path, group, name in base_files_at(sorted(facts)):
         entry = table.storage.entry(path)
         if entry is None:
-            if newest.get(group, "") <= name.instant_time:
+            if newest.get(group, "") <= name.instant_time and path not in cleaned:
                 what = f"{path} is missing: readers show an older slice or no rows"
                 yield Finding(what, f"restore it from a backup, or {ACCEPT}", "lost-base-file")
             continue
@@ -144,6 +157,14 @@ def _files(table: TableHandle) -> Iterator[Finding]:
                 "replaced-file-group",
             )
     yield from _older(table, slices, replaced)
+
+
+def _cleaned_of_undone(table: TableHandle) -> set[str]:
+    """Return the files that cleans have deleted, if a restore has begun to undo what followed."""
+    with suppress(InvalidTable):  # a clean cannot be read: it is a finding of its own
+        if any(instant.action == "restore" for instant in table.timeline.pending()):
+            return cleaned_files(table)[0]
+    return set()
 
 
 def _older(

@@ -78,11 +78,11 @@ def count_rows(storage: Storage, files: Iterable[StoredFile]) -> int:
 def refused_rows(table: TableHandle) -> pa.Table:
     """Return all refused rows, oldest first, with the time of their commit as `commit`.
 
-    Raises InvalidTable if a file cannot be read.
+    Raises InvalidTable if a file cannot be read, also if its commit was undone (see `steadily`).
     """
     storage, timeline = table.storage, table.timeline
     names = [name for name in storage.file_names(FOLDER) if _NAME.fullmatch(name)]
-    listing = timeline.refresh()
+    listing = timeline.listing
     start, parts = timeline.start(listing), []
     for name in sorted(names):
         time17 = name.partition("_")[0]

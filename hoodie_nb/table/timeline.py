@@ -19,9 +19,8 @@ is read only if that has a savepoint. *Source:* HoodieActiveTimeline, ActiveTime
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Clock, instant_ms, instant_time
@@ -32,19 +31,10 @@ from hoodie_nb.table.storage import Storage, read_bytes
 
 __all__ = ["COMMITS", "Instant", "Listing", "State", "Timeline"]
 _ATTEMPTS = 10
-T = TypeVar("T")
 
 
 class ArchivedMeanwhile(FileNotFoundError):
     """The file of an instant is gone: it was archived after it was listed, or it is lost."""
-
-
-def steadily(read: Callable[[], T]) -> T:
-    """Return what `read` returns; it is repeated if instants were archived meanwhile."""
-    for _ in range(_ATTEMPTS):
-        with contextlib.suppress(ArchivedMeanwhile):
-            return read()
-    return read()
 
 
 class Timeline:
@@ -79,13 +69,18 @@ class Timeline:
         between others in what was listed.
         """
         with self._lock:
-            for _ in range(_ATTEMPTS):
-                self._known = self._known.of(self._storage.file_names(self.layout.folder))
-                first = self._known.unsaved
-                if first is None or self._storage.entry(self.path(first)) is not None:
-                    break
-            self._stale = False
+            self._known, self._stale = self.look(), False
             return self._known
+
+    def look(self) -> Listing:
+        """Return the listing that `refresh` would, and keep the one that is in use."""
+        found = self._known
+        for _ in range(_ATTEMPTS):
+            found = found.of(self._storage.file_names(self.layout.folder))
+            first = found.unsaved
+            if first is None or self._storage.entry(self.path(first)) is not None:
+                break
+        return found
 
     def listed_once(self) -> "_ListedOnce":
         """Reuse one listing in this block and thread: that of the first access, or of `refresh`."""

@@ -3,47 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from archives import FEW
+from overtaken import listing, overtaken
 from tables import without_meta
 from test_clean_plan import make, upsert
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.read import Scan
-from hoodie_nb.table.storage import Storage
 
 ONE = {"hoodie.clean.commits.retained": 1}
-
-
-class Overtaken:
-    """A storage; `meanwhile` runs once, right before the folder `path` is listed."""
-
-    def __init__(self, inner: Storage, path: str, meanwhile: Callable[[], None]) -> None:
-        self._inner, self._path, self._meanwhile = inner, path, meanwhile
-        self.root, self.fired = inner.root, False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def list_folder(self, path: str) -> Any:
-        """List a folder, late if it is the one."""
-        if path == self._path and not self.fired:
-            self.fired = True
-            self._meanwhile()
-        return self._inner.list_folder(path)
-
-
-def overtaken(table: Table, path: str, meanwhile: Callable[[], None]) -> Table:
-    """Return a second reader of a table, whose listing of a folder comes late."""
-    reader = Table.open(table.path)
-    handle = reader._handle
-    handle.storage = Overtaken(handle.storage, path, meanwhile)
-    return reader
 
 
 @pytest.mark.parametrize("retained", [1, 10])
@@ -57,9 +29,9 @@ def test_a_snapshot_that_cleans_overtake_is_listed_again(tmp_path: Path, retaine
         for number in range(2, 4 + retained):
             upsert(table, number, [0])
 
-    reader = overtaken(table, "a", write)
+    reader, storage = overtaken(table, listing("a"), write)
     found = without_meta(reader.to_arrow())
-    assert reader._handle.storage.fired and found == without_meta(table.to_arrow())
+    assert storage.fired and found == without_meta(table.to_arrow())
     assert len(found) == 2
 
 
