@@ -64,7 +64,7 @@ class Admission:
     def contains(self, checkpoint: Checkpoint) -> bool:
         """Whether this checkpoint is already in the table: committed, prepared or sealed."""
         recorded = self._coordinator.progress.contains(checkpoint, *self._known())
-        return recorded or checkpoint in self._durable()
+        return recorded or checkpoint in self.durable()
 
     def _known(self) -> tuple[Collection[str], str]:
         """Return the times of the completed commits, and that from which on none was archived."""
@@ -74,7 +74,7 @@ class Admission:
     def _prepared(self) -> set[Checkpoint]:
         return {*checkpoints_of(self._coordinator.prepared.all())}
 
-    def _durable(self) -> set[Checkpoint]:
+    def durable(self) -> set[Checkpoint]:
         """Return the checkpoints that are prepared or sealed."""
         return self._prepared() | {record.checkpoint for record in self._sealed.all()}
 
@@ -94,7 +94,7 @@ class Admission:
             self._events.emit("batch_skipped", batch=checkpoint.batch_id)
             return False
         if self.intake.operation == "insert":
-            self._coordinator.progress.check_insert(checkpoint, *self._known())
+            self.check_insert(checkpoint)
         self.check_held(Checkpoint(checkpoint.query_id, checkpoint.batch_id - 1, previous or ""))
         self.note_columns(checkpoint.query_id)
         return True
@@ -111,13 +111,18 @@ class Admission:
     def check_held(self, checkpoint: Checkpoint) -> None:
         """Raise InvalidTable if a successful checkpoint is not in the table."""
         if checkpoint.batch_id >= 0:
-            table, kept = self.table, checkpoint in self._durable()
+            progress, durable = self._coordinator.progress, self.durable()
             try:
-                self._coordinator.progress.check_position(checkpoint, *self._known(), kept=kept)
+                progress.check_position(checkpoint, *self._known(), durable=durable)
             except InvalidTable:
-                for pending in table.timeline.pending():
-                    refuse_vanished(table, pending)  # its message is more specific
+                for pending in self.table.timeline.pending():
+                    refuse_vanished(self.table, pending)  # its message is more specific
                 raise
+
+    def check_insert(self, checkpoint: Checkpoint) -> None:
+        """Raise InvalidConfig if a new checkpoint could insert rows of a later one again."""
+        progress, durable = self._coordinator.progress, self.durable()
+        progress.check_insert(checkpoint, *self._known(), durable=durable)
 
     def check_state(self, query_id: str, shape: Shape) -> None:
         """Raise InvalidTable if `index="state"` lacks keys that this query has written."""

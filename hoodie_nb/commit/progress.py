@@ -12,15 +12,22 @@ restored checkpoint folder may run other data under the same number.
 
 - same identity again → the batch is skipped;
 - batch N without a record of N-1 → table and checkpoint folder do not belong together (one of them
-  was restored): an error, never a silent gap.
+  was restored): an error, never a silent gap;
+- batch N was undone → what the stream wrote after N-1 must come again: it is refused until its
+  folder is taken back. Then Spark writes a new `offsets/N`, with another fingerprint: so an undone
+  entry is replaced by what is durable *under its number*, sealed or prepared (`check_position`), or
+  recorded, also as empty (`record`). Undone numbers that were not written again still refuse a
+  stream that continues after them (docs/restoring.md has all cases);
+- an insert never repeats a number that has rows in the table, whatever its fingerprint.
 
 *Source:* Delta's (txnAppId, txnVersion), Hudi's `_hudi_streaming_sink_checkpoint`.
 """
 
 import contextlib
+import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -115,7 +122,10 @@ class ProgressRecords:
             self._write({**raw, "columns": [*names]})
 
     def record(self, checkpoints: Iterable[Checkpoint], instant_time: str | None) -> None:
-        """Record durably that these checkpoints are in the table, in this order."""
+        """Record durably that these checkpoints are in the table, in this order.
+
+        Of entries with one number the last counts: so they replace what was undone.
+        """
         by_query: dict[str, list[Checkpoint]] = {}
         for checkpoint in checkpoints:
             by_query.setdefault(checkpoint.query_id, []).append(checkpoint)
@@ -129,17 +139,21 @@ class ProgressRecords:
     def note_undone(self, undone: Mapping[str, str]) -> None:
         """Mark the checkpoints of commits that a restore undid, given by commit.
 
-        They are not in the table, also when commits of their time have been archived.
+        They are not in the table, also when commits of their time have been archived. A stream that
+        continues from an empty one after them would not repeat them: so it is marked, too.
         """
         marks = {instant: f"{UNDONE}{restore}" for instant, restore in undone.items()}
         for query_id in self._queries():
             raw = self._read(query_id)
-            rows = [[batch, mark, marks.get(i, i)] for batch, mark, i in raw["checkpoints"]]
+            rows = _marked(raw["checkpoints"], marks)
             if rows != raw["checkpoints"]:
                 self._write({**raw, "checkpoints": rows})
 
     def forget_undone(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Forget that a restore undid these checkpoints: they are durable again."""
+        """Forget that a restore undid exactly these checkpoints: they are durable again.
+
+        Else the loss of their new seals would not be noticed: what is recorded has been applied.
+        """
         again = {(c.query_id, c.batch_id, c.fingerprint) for c in checkpoints}
         for query_id in {query_id for query_id, _, _ in again}:
             raw = self._read(query_id)
@@ -209,39 +223,62 @@ class ProgressRecords:
         return time17 is None or is_in_table(time17, known, start, self._archive)
 
     def check_position(
-        self, last: Checkpoint, known: Collection[str], start: str, *, kept: bool = False
+        self,
+        last: Checkpoint,
+        known: Collection[str],
+        start: str,
+        *,
+        durable: Collection[Checkpoint] = (),
     ) -> None:
         """Raise InvalidTable if checkpoint `last`, or a recorded earlier one, is not in the table.
 
-        `known` and `start` are as in `contains`; `kept` says that `last` is prepared or sealed.
+        `known` and `start` are as in `contains`; `durable` are prepared or sealed: they count as in
+        the table, and replace what is recorded under their numbers.
         """
         newest = {e.batch_id: e for e in self.entries(last.query_id)}  # of repeated ones
-        before = [e for e in newest.values() if e.batch_id <= last.batch_id]
-        lost = any(not self._is_in(e, known, start) for e in before)
-        if lost or not (kept or self.contains(last, known, start)):
-            rewound = _rewound(
-                last, [n for n, e in newest.items() if not self._is_in(e, known, start)], newest
-            )
+        again = {(c.batch_id, c.fingerprint) for c in durable if c.query_id == last.query_id}
+
+        def is_lost(e: Entry) -> bool:
+            replaced = any(n == e.batch_id and mark != e.fingerprint for n, mark in again)
+            return not replaced and not self._is_in(e, known, start)
+
+        recorded = max((n for n in newest if n <= last.batch_id), default=-1)  # with all before it
+        numbers = {*newest, *(n for n, _ in again)}
+        gap = (n for n in range(recorded + 1, last.batch_id) if n not in numbers)
+        missing = [*itertools.islice(gap, 1), *(n for n, e in newest.items() if is_lost(e))]
+        if not (last in durable or self.contains(last, known, start)):
+            missing.append(last.batch_id)
+        first = min(missing, default=last.batch_id + 1)
+        if first <= last.batch_id:
             raise InvalidTable(
                 f"batch {last.batch_id} of query {last.query_id} is not in the table, but the "
                 f"checkpoint folder continues with batch {last.batch_id + 1}: one of them was "
                 "restored or replaced, or a record in .hoodie/.hoodie_nb is lost. Restore the "
-                f"other to the same moment{rewound}, or start the stream with a new checkpoint "
-                "folder (repeated upserts converge)"
+                f"other to the same moment{_rewound(n for n in numbers if n < first)}, or start "
+                "the stream with a new checkpoint folder (repeated upserts converge)"
             )
 
-    def check_insert(self, checkpoint: Checkpoint, known: Collection[str], start: str) -> None:
-        """Raise InvalidConfig if an insert could repeat a batch whose record is missing.
+    def check_insert(
+        self,
+        checkpoint: Checkpoint,
+        known: Collection[str],
+        start: str,
+        *,
+        durable: Collection[Checkpoint] = (),
+    ) -> None:
+        """Raise InvalidConfig if an insert could repeat rows of a batch with other data.
 
-        `known` and `start` are as in `contains`.
+        `known`, `start` and `durable` are as in `check_position`; empty batches repeat no row.
         """
-        entries = (e for e in self.entries(checkpoint.query_id) if self._is_in(e, known, start))
-        newest = max((e.batch_id for e in entries), default=-1)
-        if checkpoint.batch_id <= newest:
+        query_id, number = checkpoint.query_id, checkpoint.batch_id
+        later = [e for e in self.entries(query_id) if e.batch_id >= number and e.instant_time]
+        waits = any(c.query_id == query_id and c.batch_id >= number for c in durable)
+        if waits or any(self._is_in(e, known, start) for e in later):
             raise InvalidConfig(
-                f"batch {checkpoint.batch_id} of query {checkpoint.query_id} was already written "
-                "with other data; a second insert could duplicate rows: use operation='upsert', "
-                "or a new checkpoint folder if the source starts at new data"
+                f"batch {number} of query {query_id} was already written with other data; a second "
+                "insert could duplicate rows: use operation='upsert', undo its commit and all "
+                "later ones (Table.restore), or use a new checkpoint folder if the source starts "
+                "at new data"
             )
 
 
@@ -266,13 +303,25 @@ def _path(query_id: str) -> str:
     return f"{FOLDER}/{query_id}.json"
 
 
-def _rewound(last: Checkpoint, lost: Collection[int], recorded: Collection[int]) -> str:
-    """Return how to take the checkpoint folder back to the last batch in the table."""
-    first = min(lost, default=None)
-    held = max((n for n in recorded if first is None or n < first), default=last.batch_id)
-    if held >= last.batch_id:
+def _marked(rows: Iterable[Sequence[Any]], marks: Mapping[str, str]) -> list[list[Any]]:
+    """Return entries with the marks of undone instants; so have empty batches after them."""
+    found, first, latest = list[list[Any]](), None, None
+    for number, mark, instant in rows:
+        if instant in marks:
+            first = number if first is None else min(first, number)
+            latest = instant = marks[instant]
+        elif instant is None and first is not None and number > first:
+            instant = latest
+        found.append([number, mark, instant])
+    return found
+
+
+def _rewound(held: Iterable[int]) -> str:
+    """Return how to take the checkpoint folder back to the last of the batches in the table."""
+    last = max(held, default=None)
+    if last is None:
         return ""
     return (
         " (in the checkpoint folder: delete the files in `offsets` and `commits` whose number is "
-        f"above {held}, the last batch in the table)"
+        f"above {last}, the last batch in the table)"
     )

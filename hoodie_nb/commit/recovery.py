@@ -43,6 +43,7 @@ class Recovery:
         self.sealed = SealedRecords(table.storage, table.rules, self.progress.find)
         self.events = events
         self._restored: set[str] = set()  # restores whose checkpoints are marked
+        self._undone: set[str] = set()  # the commits that they have undone
         self._nonce, self.begun = uuid.uuid4().hex[:12], ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
         self.dead = False  # simulates a dead process: no cleanup
@@ -91,13 +92,15 @@ class Recovery:
     def catch_up(self) -> None:
         """Read the table's properties, and record progress that a crash left unrecorded.
 
-        Checkpoints that a restore undid, and that are prepared or sealed again, are not undone.
+        Records of commits that another engine's restore undid are removed. Checkpoints that a
+        restore undid, and that are prepared or sealed again, are not undone.
         """
         table = self.table
         table.reload(to_write=True)
         self._finish_restores()
         refuse_other_engines(table, self.prepared.instant_times())
         self.notes.catch_up()
+        self._drop_undone()
         again = [*checkpoints_of(r for r in self.prepared.all() if not r.from_seals)]
         self.progress.forget_undone([*again, *(seal.checkpoint for seal in self.sealed.all())])
 
@@ -116,8 +119,27 @@ class Recovery:
             if done and restore.requested_time not in self._restored:
                 undone = dict.fromkeys(self._undone_by(restore), restore.requested_time)
                 if undone:
+                    self._record_prepared(undone)
                     self.progress.note_undone(undone)
                 self._restored.add(restore.requested_time)
+                self._undone |= undone.keys()
+
+    def _record_prepared(self, undone: Collection[str]) -> None:
+        """Record the checkpoints of undone commits whose writer died before it could do so."""
+        for record in self.prepared.all():
+            if record.instant_time in undone:
+                new = [c for c in record.checkpoints if self.progress.find(c) is None]
+                self.progress.record(new, record.instant_time)
+
+    def _drop_undone(self) -> None:
+        """Remove what another engine's restore left of undone commits: they do not come back.
+
+        Their streams send the rows again; ours settles what is prepared before it undoes anything.
+        """
+        for time17 in sorted(self.prepared.instant_times() & self._undone):
+            records = [r for r in self.prepared.all() if r.instant_time == time17]
+            self.sealed.remove(checkpoints_of(r for r in records if r.from_seals))
+            self.prepared.remove(time17)
 
     def _undone_by(self, restore: Instant) -> frozenset[str]:
         """Return what was undone; nothing for a rollback that cannot be read.

@@ -28,21 +28,32 @@ class Source:
 
     `rows` are the pieces in order of arrival; `barriers` counts the pieces before each checkpoint,
     by its number; `sealed` lists the ends of the written checkpoints, `succeeded` is the number of
-    those that are known to have succeeded.
+    those that are known to have succeeded, `taken_back` each number to which it was taken back.
     """
 
     rows: list[pa.Table] = field(default_factory=list)
     barriers: dict[int, int] = field(default_factory=dict)
     sealed: list[int] = field(default_factory=list)
     succeeded: int = 0
+    taken_back: list[int] = field(default_factory=list)
+
+    def take_back(self, known: int) -> None:
+        """Forget all but the first `known` checkpoints, as if Spark's files were deleted."""
+        self.succeeded = min(self.succeeded, known)
+        del self.sealed[known:]
+        self.taken_back.append(known)
 
     def start(self, batch_id: int) -> int:
         """Return the start of a checkpoint, in pieces."""
         return self.sealed[batch_id - 1] if batch_id else 0
 
     def identity(self, query_id: str, batch_id: int) -> Checkpoint:
-        """Return a written checkpoint's identity: the same for the same piece of the source."""
-        text = f"{query_id} {self.start(batch_id)} {self.sealed[batch_id]}"
+        """Return a written checkpoint's identity: the same if it is run again, as in Spark.
+
+        A later one under its number has another identity, even with the same piece of the source.
+        """
+        earlier = sum(known <= batch_id for known in self.taken_back)
+        text = f"{query_id} {self.start(batch_id)} {self.sealed[batch_id]} {earlier}"
         return Checkpoint(query_id, batch_id, hashlib.sha256(text.encode()).hexdigest())
 
 

@@ -189,9 +189,7 @@ class LocalJob:
     def _make_durable(self, result: Prepared | None) -> None:
         checkpoint = self.source.identity(self._query_id, len(self.source.sealed) - 1)
         if self.intake.operation == "insert":
-            timeline = self.coordinator.table.timeline
-            known = timeline.listing.commit_times, timeline.start(timeline.listing)
-            self.coordinator.progress.check_insert(checkpoint, *known)
+            self.checkpointing.check_insert(checkpoint)
         if result is None:
             self.coordinator.forget_records()  # another writer may have completed the open instant
             self.coordinator.record_empty(checkpoint)

@@ -180,8 +180,7 @@ class History:
         if not self.traits.insert and self.source.sealed:
             last = len(self.source.sealed)
             known = self.random.randrange(max(0, last - 50), last)
-            self.source.succeeded = min(self.source.succeeded, known)
-            del self.source.sealed[known:]
+            self.source.take_back(known)
         self.start()
 
     # --- what must hold -------------------------------------------------------------------------

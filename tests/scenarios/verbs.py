@@ -223,8 +223,7 @@ class World:
     def do_rewind(self, number: str) -> None:
         """Restore an older checkpoint folder: the source has only `number` checkpoints."""
         self._die()
-        self.source.succeeded = int(number)
-        del self.source.sealed[int(number) :]
+        self.source.take_back(int(number))
 
     # --- what goes wrong ------------------------------------------------------------------------
 

@@ -177,8 +177,7 @@ def test_a_restored_checkpoint_folder_in_an_interval_arrives_last(life):
     one.checkpoint(("a", 1, 1, False))
     one.checkpoint(("b", 1, 1, False))
     one.checkpoint(("a", 1, 2, False))
-    del one.source.sealed[1:]  # the folder of an hour ago
-    one.source.succeeded = 1
+    one.source.take_back(1)  # the folder of an hour ago
     one.start()
     one.checkpoint(("a", 1, 3, False))
     assert one.rows_by_key() == {}
