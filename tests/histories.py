@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from history import disasters, other_writers
+from history import disasters, other_writers, undoing
 from history.job import History
 from history.traits import Traits
 
@@ -51,6 +51,8 @@ VERBS: dict[str, tuple[int, Callable[[History], None]]] = {
     "new_columns": (1, other_writers.new_columns),
     "bad_batch": (2, other_writers.bad_batch),
     "fork": (1, other_writers.forked),
+    "undo": (2, undoing.undo),
+    "follow": (3, undoing.follow),
 }
 
 

@@ -3,8 +3,9 @@
 The source is a folder of tiny files, one per micro-batch. Meanwhile the job is stopped, killed in
 mid-batch, started again with another pipeline, placement, index, interval and number of tasks, on
 its checkpoint folder, an older copy of it, or none; batches come from DataFrames, commits and new
-columns from another engine. Keys and partitions are null, empty, placeholders' neighbours and text
-beyond the BMP. Whenever all input is processed, the table is compared with the model.
+columns from another engine; commits are undone by hand. Keys and partitions are null, empty,
+placeholders' neighbours and text beyond the BMP. Whenever all input is processed, the table is
+compared with the model.
 
     python tests/spark_histories.py 200       # histories 0 to 199 in one Spark session
     python tests/spark_histories.py 1 17      # one history, by its number
@@ -28,8 +29,10 @@ exactly once.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -42,13 +45,17 @@ import pyarrow as pa
 from core.tables import canonical, hudi_rows, rank, without_meta
 from core.writes import write_uncommitted
 from histories import fast_folder
+from history.follower import Follower
 from index_truth import index_gaps
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from spark_source import FolderSource
 
 import hoodie_nb as hn
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import writing
+from hoodie_nb.commit.progress import ProgressRecords
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.table.handle import open_table
@@ -78,6 +85,7 @@ VERBS = {
     "batch_delete": 1,
     "foreign_commit": 2,
     "foreign_column": 2,
+    "undo": 2,
 }
 MOMENTS = [
     "batch_started",
@@ -102,6 +110,7 @@ class Model:
     def __init__(self, *, composite: bool, partitioned: bool, by_time: bool) -> None:
         self._names = ["id", "sub"] if composite else ["id"]
         self._partitioned, self._by_time = partitioned, by_time
+        self._log: list[tuple[str | None, list[Row], bool]] = []
         self.rows: dict[tuple[Any, ...], Row] = {}
 
     def _at(self, row: Row) -> tuple[Any, ...]:
@@ -109,9 +118,28 @@ class Model:
         partition = (row["part"] or "") if self._partitioned else ""
         return (partition, *(row[name] for name in self._names))
 
-    def write(self, rows: list[Row]) -> None:
+    def write(self, rows: list[Row], commit: str | None = None, *, keys: bool = False) -> None:
+        """Apply rows of the stream, or of a commit that is not the stream's, in order.
+
+        `keys`: the keys are deleted, whatever the ordering values.
+        """
+        self._log.append((commit, rows, keys))
+        self._apply(rows, keys=keys)
+
+    def withdraw(self, commits: set[str]) -> bool:
+        """Forget what these commits wrote; return whether any was not the stream's."""
+        kept = [entry for entry in self._log if entry[0] not in commits]
+        lost, self._log, self.rows = len(kept) < len(self._log), kept, {}
+        for _, rows, keys in kept:
+            self._apply(rows, keys=keys)
+        return lost
+
+    def _apply(self, rows: list[Row], *, keys: bool) -> None:
         """Apply rows in order; a delete is forgotten, so that a later row may be older."""
         for row in rows:
+            if keys:
+                self.rows.pop(self._at(row), None)
+                continue
             at, stored = self._at(row), self.rows.get(self._at(row))
             if stored and self._by_time and rank(row["ts"]) < rank(stored["ts"]):
                 continue
@@ -155,6 +183,8 @@ class History:
         self.ts, self.value, self._kind = 1000, 0, LATE
         self.job: Any = None
         self.inserts = number % 5 == 4
+        self.undone: set[str] = set()
+        self.follower = Follower()
 
     # --- rows -----------------------------------------------------------------------------------
 
@@ -293,8 +323,10 @@ class History:
 
     def _batch(self) -> None:
         rows = self.rows([BATCH, LATE] if self.by_time else [BATCH])
-        self.table.upsert(self._widened(self._frame(rows)))
-        self.model.write(pa.Table.from_pylist(rows, schema=self.given).to_pylist())
+        commit = self.table.upsert(self._widened(self._frame(rows)))
+        if commit is not None:  # else all were late, and the model does not change
+            written = pa.Table.from_pylist(rows, schema=self.given).to_pylist()
+            self.model.write(written, commit.requested_time)
 
     def _frame(self, rows: list[Row]) -> DataFrame:
         given = FolderSource(self.folder / f"batch{self.value}", self.given)
@@ -304,9 +336,9 @@ class History:
     def _batch_delete(self) -> None:
         """Delete keys, given only the keys."""
         rows = self.rows([BATCH], deletes=True)
-        self.table.delete(self._frame(rows).select("id", "sub", "part"))
-        for row in rows:
-            self.model.rows.pop(self.model._at(row), None)
+        commit = self.table.delete(self._frame(rows).select("id", "sub", "part"))
+        if commit is not None:
+            self.model.write(rows, commit.requested_time, keys=True)
 
     def _foreign_commit(self) -> None:
         """Commit from another engine, which does not update our index."""
@@ -331,7 +363,78 @@ class History:
                 coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
             )
             coordinator.complete([result], intake)
-        self.model.write([{**row, "_hoodie_is_deleted": None} for row in data.to_pylist()])
+        rows = [{**row, "_hoodie_is_deleted": None} for row in data.to_pylist()]
+        self.model.write(rows, result.instant_time)
+
+    def _undo(self) -> None:
+        """Undo one to three commits beside a reader; the stream goes back as its error says."""
+        self.random.choice([self._stop, self._kill])()
+        before, count = self._commits(), self.random.randint(1, 3)
+        lazy, rows = self.table.snapshot(self.spark), len(self.table.to_arrow())
+        try:
+            if count > 1 and len(before) > count:
+                self.table.restore(before[-count - 1])
+            else:
+                self.table.rollback()
+        except hn.InvalidConfig as error:
+            refused = ["can be read is", "archived", "no completed commit", "only merged"]
+            refused.append("is not the newest commit")  # checkpoints that wait came first
+            assert any(text in str(error) for text in refused), error
+            return
+        with contextlib.suppress(
+            PySparkException, Py4JJavaError
+        ):  # a file is gone, or the job fails for it
+            assert lazy.count() == rows, "a reader beside an undo sees a part"
+        self.undone |= {*before} - {*self._commits()}
+        if self.model.withdraw(self.undone) and not self.inserts:
+            self._take_back(self._last_with_rows())
+        self._continue()
+
+    def _commits(self) -> list[str]:
+        handle = open_table(self.table.path)
+        return [i.requested_time for i in handle.timeline.completed_commits()]
+
+    def _continue(self) -> None:
+        """Process all input; the first start may be refused, and says what to do."""
+        try:
+            self._process()
+        except hn.InvalidTable as error:
+            named = re.search(r"above (\d+), the last batch in the table", str(error))
+            assert named or "new checkpoint folder" in str(error), error
+            self.verbs.append("refused")
+            self.job = None
+            self._take_back(int(named[1]) if named else -1)
+            self._process()
+
+    def _take_back(self, last: int) -> None:
+        """Delete what the checkpoint folder knows about the batches after one."""
+        if last < 0:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+        for file in [
+            f for name in ("offsets", "commits") for f in self.checkpoints.glob(f"{name}/*")
+        ]:
+            if file.name.isdigit() and int(file.name) > last:
+                file.unlink()
+
+    def _last_with_rows(self) -> int:
+        """Return the last batch whose rows are in a commit of the table, or in an archived one.
+
+        A batch that changed nothing, because the rows that are undone now were newer, counts as
+        applied: it has to be sent again.
+        """
+        metadata = self.checkpoints / "metadata"
+        if not metadata.exists():
+            return -1
+        handle = open_table(self.table.path)
+        listing = handle.timeline.listing
+        start = handle.timeline.start(listing)
+        records = ProgressRecords(handle.storage, handle.rules)
+        entries = records.entries(json.loads(metadata.read_text())["id"])
+        newest = {entry.batch_id: entry.instant_time or "" for entry in entries}
+        return max(
+            (n for n, t in newest.items() if t in listing.commit_times or "" < t < start),
+            default=-1,
+        )
 
     # --- what must hold -------------------------------------------------------------------------
 
@@ -341,6 +444,7 @@ class History:
         expected = self.model.snapshot(columns)
         found = without_meta(self.table.to_arrow())
         assert found == expected, _difference(found, expected)
+        self.verbs.append(self.follower.follow(open_table(self.table.path), self.undone))
         if expected:
             assert hudi_rows(self.table.path) == expected, "hudi-rs reads other rows"
 

@@ -6,7 +6,10 @@ import pytest
 from histories import run
 
 STEPS = 20
-VERBS = ["damage", "new_columns", "fork", "bad_batch", "rewind", "archives", "restore_seals"]
+VERBS = [
+    *("damage", "new_columns", "fork", "bad_batch", "rewind", "archives", "restore_seals"),
+    *("undo", "follow"),
+]
 PER_TEST = 5
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from core.faults import Crash, FaultyStorage
 from core.replay import check_replay
+from history.follower import Follower
 from history.model import Model, VisibleRow, identity, order, visible
 from history.rows import SCHEMA, Rows, config_of, table_of
 from history.traits import Traits
@@ -51,6 +52,9 @@ class History:
         self.index_damaged = False  # it is rebuilt as keys are looked up, not at once
         self.foreign = False  # another engine has been here: instants may leave the timeline
         self.snapshots: dict[str, list[VisibleRow]] = {}  # by their newest commit
+        self.undone: set[str] = set()  # the commits that were undone by hand
+        self.widened = ""  # the newest commit that changed the columns
+        self.follower = Follower()
         self._seen: tuple[tuple[str, ...], list[VisibleRow]] = ((), [])
         self.job: LocalJob | None = None
         self.start()
@@ -193,8 +197,8 @@ class History:
         keys = {identity(row) for row in rows}
         assert self.traits.insert or len(keys) == len(rows), "a key is duplicated"
         found = order(map(visible, rows))
-        before = self._seen[0]
-        if commits[-1:] == before[-1:]:
+        before = tuple(time17 for time17 in self._seen[0] if time17 not in self.undone)
+        if before == self._seen[0] and commits[-1:] == before[-1:]:
             assert found == self._seen[1], "rows of an instant that has not completed"
         stay = tuple(
             time17 for time17 in before if not self.traits.archived or time17 >= commits[0]
@@ -220,6 +224,7 @@ class History:
         assert (left, self.handle().timeline.pending()) == ([], [])
         assert set(self.columns.names) <= set(self.handle().schema.names), "a column is gone"
         self._check_changes()
+        self.follower.follow(self.handle(), self.undone)
         if not self.traits.insert:
             assert [str(f) for f in fsck(self.place())] == []
             assert self.index_damaged or index_gaps(self.handle()) == []
@@ -232,7 +237,7 @@ class History:
         table = self.handle()
         times = [i.requested_time for i in table.timeline.completed_commits()]
         check_replay(table, None, None)
-        least = self.traits.retained or 10
+        least = (self.traits.retained or 10) - len(self.undone)
         for back, time17 in enumerate(reversed(times)):
             with refused_if(back > least):
                 rows = order(map(visible, to_arrow(table, as_of=time17).to_pylist()))

@@ -7,7 +7,7 @@ one record the greater `ts` wins, and of equal ones the newer arrival.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -35,20 +35,35 @@ def order(rows: Iterable[VisibleRow]) -> list[VisibleRow]:
 
 
 class Model:
-    """The rows of a table; of an insert job every row, else one a record."""
+    """The rows of a table; of an insert job every row, else one a record.
+
+    Rows of the job's source come again after their commit was undone; those of another engine are
+    lost with the instant that wrote them.
+    """
 
     def __init__(self, *, keeps_all: bool) -> None:
         self._keeps_all = keeps_all
+        self._log: list[tuple[str | None, Row]] = []
         self._rows: dict[tuple[Any, ...], Row] = {}
-        self._all: list[Row] = []
 
-    def write(self, rows: Iterable[Row]) -> None:
-        """Apply rows in order."""
+    def write(self, rows: Iterable[Row], instant: str | None = None) -> None:
+        """Apply rows in order: of the source, or of another engine's instant."""
         for row in rows:
-            self._all.append(row)
-            stored = self._rows.get(identity(row))
-            if stored is None or row["ts"] >= stored["ts"]:
-                self._rows[identity(row)] = row
+            self._log.append((instant, row))
+            self._apply(row)
+
+    def _apply(self, row: Row) -> None:
+        stored = self._rows.get(identity(row))
+        if stored is None or row["ts"] >= stored["ts"]:
+            self._rows[identity(row)] = row
+
+    def withdraw(self, instants: Collection[str]) -> bool:
+        """Forget the rows of other engines' instants; return whether there were any."""
+        kept = [(instant, row) for instant, row in self._log if instant not in instants]
+        lost, self._log, self._rows = len(kept) < len(self._log), kept, {}
+        for _, row in kept:
+            self._apply(row)
+        return lost
 
     def knows(self, row: Row) -> bool:
         """Whether that record has ever been in the table."""
@@ -56,5 +71,5 @@ class Model:
 
     def snapshot(self) -> list[VisibleRow]:
         """Return the rows that are not deleted, as a reader shows them."""
-        rows = self._all if self._keeps_all else self._rows.values()
+        rows = (row for _, row in self._log) if self._keeps_all else self._rows.values()
         return order(visible(row) for row in rows if not row[DELETED])

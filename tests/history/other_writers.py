@@ -54,12 +54,15 @@ def commit(history: History, columns: pa.Schema | None = None) -> None:
     newest = {identity(row): {**row, "ts": history.rows.ts} for row in rows}
     fresh = [row for row in newest.values() if not (insert and history.model.knows(row))]
     if fresh:
-        _commit(history, table_of(fresh, columns), Intake(history.config, columns))
+        instant = _commit(history, table_of(fresh, columns), Intake(history.config, columns))
+        if columns != history.columns:
+            history.widened = instant
         history.columns = columns
-        history.model.write(fresh)
+        history.model.write(fresh, instant)
 
 
-def _commit(history: History, rows: pa.Table, intake: Intake) -> None:
+def _commit(history: History, rows: pa.Table, intake: Intake) -> str:
+    """Commit rows; return the instant's time."""
     handle = history.handle()
     coordinator = WriteCoordinator(handle, EventLog())
     keyed = keyed_in_order(rows, intake)
@@ -69,6 +72,7 @@ def _commit(history: History, rows: pa.Table, intake: Intake) -> None:
             coordinator, intake, lambda plan: write_in_process(keyed, plan, EventLog()), shape
         )
         coordinator.complete([result], intake)
+        return result.instant_time
 
 
 def new_columns(history: History) -> None:

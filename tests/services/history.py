@@ -15,7 +15,15 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 from core.faults import Crash, Fault
-from core.tables import Model, commit_content, pending_names, timeline_folder, timeline_names
+from core.tables import (
+    Model,
+    commit_content,
+    pending_names,
+    timeline_folder,
+    timeline_names,
+    without_meta,
+)
+from history.follower import Follower
 from services.judged import SCHEMA, JudgedTable, storage_of
 from services.shape import points
 
@@ -32,7 +40,7 @@ class ServiceHistory(JudgedTable):
 
     weights: ClassVar[dict[str, int]] = {
         **{"upsert": 6, "insert": 1, "delete": 2, "overwrite": 1, "compact": 3, "clean": 2},
-        **{"save": 2, "unsave": 1, "restore": 3, "rollback": 2, "archive": 2},
+        **{"save": 2, "unsave": 1, "restore": 3, "rollback": 2, "archive": 2, "follow": 2},
     }
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -40,6 +48,7 @@ class ServiceHistory(JudgedTable):
         self.number = 0
         self.operations: list[str] = []
         self.counts, self.crashes = Counter[str](), Counter[str]()
+        self.follower, self.undone = Follower(), set[str]()
         self.upsert(self.tables[0])
         self.look()
 
@@ -59,7 +68,10 @@ class ServiceHistory(JudgedTable):
         words = self.doom(name, table) if self.draw.random() < 0.5 else ""
         self.operations.append(f"{name}{words}")
         try:
-            getattr(self, name)(table)
+            if name in ("rollback", "restore") and self.draw.random() < 0.5:
+                self.read_meanwhile(lambda: getattr(self, name)(table))
+            else:
+                getattr(self, name)(table)
         except Crash:
             assert dead(table)
         finally:
@@ -71,6 +83,31 @@ class ServiceHistory(JudgedTable):
             self.tables[at], self.dirty = self.opened(), True
         elif name in _RECOVERING:
             self.dirty, self.between = False, []
+
+    def read_meanwhile(self, act: Callable[[], None]) -> None:
+        """Act while a reader lists: it sees the table as of one of its commits."""
+        allowed = [[], self.model.snapshot(), *(m.snapshot() for m in self.states.values())]
+        table, at, looks = self.opened(), self.draw.randint(1, 6), 0
+        storage = storage_of(table)
+        listing, names = storage.list_folder, storage.file_names
+
+        def look(inner: Callable[[str], Any], folder: str) -> Any:
+            nonlocal looks
+            looks += 1
+            if looks == at:
+                act()
+            return inner(folder)
+
+        storage.list_folder = lambda folder: look(listing, folder)
+        storage.file_names = lambda folder: look(names, folder)
+        found = without_meta(table.to_arrow())
+        if looks < at:
+            act()
+        assert found in allowed, f"a reader beside an undo ({at}) sees a state that never was"
+
+    def follow(self, table: Table) -> None:
+        """Let the follower read on."""
+        self.counts[self.follower.follow(table._handle, self.undone - self.commits())] += 1
 
     def doom(self, name: str, table: Table) -> str:
         """Let an action die at a failpoint, or at an operation on the disk; return which."""
@@ -205,6 +242,7 @@ class ServiceHistory(JudgedTable):
             assert any(text in str(error) for text in (*reasons, *self.gone(newest))), error
             return
         self.states.pop(newest)
+        self.undone.add(newest)
         last = self.states[max(self.states)] if self.states else Model()
         self.model = last.copy()
         self.model.ordering = self.shape.ordering
@@ -245,6 +283,7 @@ class ServiceHistory(JudgedTable):
             assert refused or not later or self.saved & later, error
             return
         self.states = {t: state for t, state in self.states.items() if t <= to}
+        self.undone |= later
         self.model = self.states[to].copy()
 
     def finish(self) -> None:
