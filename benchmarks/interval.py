@@ -95,6 +95,8 @@ def live(folder: Path, table: str, interval: int | None) -> None:
         hn.Table.open(table),
         checkpoint=f"{table}-checkpoint",
         trigger="available_now",
+        pipeline="step3",
+        placement="executors",
         commit_interval=interval,
     )
     job.events.listen(report)

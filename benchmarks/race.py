@@ -65,6 +65,8 @@ def interval(spark):
                 table,
                 checkpoint=str(here / "checkpoint"),
                 trigger="available_now",
+                pipeline="step3",
+                placement="executors",
                 commit_interval=value,
             )
             job.wait()

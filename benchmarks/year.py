@@ -1,4 +1,4 @@
-"""Stream the year of flights and measure: `python benchmarks/year.py [--placement auto]`.
+"""Stream the year of flights and measure: `python benchmarks/year.py`.
 
 Prints Markdown: events per second, the peak memory of driver, JVM and Python workers (resident, so
 pages that processes share count for each), where a batch spends its time (from the job's events
@@ -125,7 +125,7 @@ def trigger_ms(job: Job) -> list[float]:
 
 
 def stream_year(
-    spark: SparkSession, folder: Path, days: int, pace: int, placement: str
+    spark: SparkSession, folder: Path, days: int, pace: int, placement: str | None
 ) -> tuple[hn.Table, Job]:
     """Stream the events with 5 % of disorder into a new table; return when all is committed."""
     source = folder / "source"
@@ -137,13 +137,15 @@ def stream_year(
         partition_by="flight_date",
         ordering="event_time",
     )
-    options = {"trigger": "available_now", "placement": placement}
+    options = {"trigger": "available_now"} | ({"placement": placement} if placement else {})
     job = hn.write_stream(stream, table, checkpoint=str(folder / "checkpoint"), **options)
     job.wait()
     return table, job
 
 
-def stream_nothing(spark: SparkSession, table: hn.Table, folder: Path, placement: str) -> Job:
+def stream_nothing(
+    spark: SparkSession, table: hn.Table, folder: Path, placement: str | None
+) -> Job:
     """Stream files without rows into the table, one per micro-batch."""
     source = folder / "empty"
     source.mkdir()
@@ -151,7 +153,7 @@ def stream_nothing(spark: SparkSession, table: hn.Table, folder: Path, placement
         parquet.write_table(flights.SCHEMA.empty_table(), source / f"{number:03d}.parquet")
     like = flights.events(spark, days=1).schema
     stream = spark.readStream.schema(like).option("maxFilesPerTrigger", 1).parquet(str(source))
-    options = {"trigger": "available_now", "placement": placement}
+    options = {"trigger": "available_now"} | ({"placement": placement} if placement else {})
     job = hn.write_stream(stream, table, checkpoint=str(folder / "nothing"), **options)
     job.wait()
     return job
@@ -218,10 +220,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--pace", type=int, default=3, help="files per micro-batch")
-    parser.add_argument("--placement", default="auto", help="who writes the micro-batches")
+    parser.add_argument("--placement", help="who writes the micro-batches")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hoodie_nb-year-") as name, peaks() as memory:
-        folder, spark = Path(name), hn.spark(cores=2)
+        folder, spark = Path(name), hn.spark()
         table, job = stream_year(spark, folder, asked.days, asked.pace, asked.placement)
         print("| measure | |\n|---|---|")
         report(table, job, delivery_ends(folder / "source")[-1], dict(memory))

@@ -41,7 +41,8 @@ def main(address: str, checkpoint: str, batches: int) -> None:
         "value AS version",
         "value * 7919 % 1000 AS amount",
     )
-    job = hn.write_stream(orders, table, checkpoint=checkpoint, trigger="0 seconds")
+    options = {"checkpoint": checkpoint, "trigger": "0 seconds", "placement": "executors"}
+    job = hn.write_stream(orders, table, **options)
     job.events.listen(lambda event: print(event.kind, event.values, flush=True))
     while len(job.events.records("batch_ended")) < batches:
         job.wait("1 second")  # raises what ended the job

@@ -2,7 +2,7 @@
 
     import hoodie_nb as hn
 
-    spark = hn.spark(cores=2)
+    spark = hn.spark()
     table = hn.Table.create("warehouse/board", schema=..., record_key="id", ordering="at")
     table.upsert(data)  # a Spark or pandas DataFrame, or an Arrow table
     with hn.write_stream(stream, table, checkpoint="warehouse/checkpoint") as job:

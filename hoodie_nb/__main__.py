@@ -110,7 +110,7 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
         help="share of late, duplicated or out-of-order events, 0 to 1 (default: 0)",
     )
     demo.add_argument("--seed", type=int, default=0, help="seed of the disorder (default: 0)")
-    demo.add_argument("--cores", type=int, default=2, help="Spark's cores (default: 2)")
+    demo.add_argument("--cores", type=int, help="Spark's cores (default: all)")
     demo.add_argument(
         "--fresh", action="store_true", help="remove earlier demo output and start from scratch"
     )

@@ -16,7 +16,8 @@ not for columns that it does not shrink |
 | clean_automatic | hoodie.clean.automatic | true: delete old base files after commits |
 | clean_policy | hoodie.clean.policy | KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS or \
 KEEP_LATEST_FILE_VERSIONS |
-| clean_commits | hoodie.clean.commits.retained | 10 commits; the one before can be read, too |
+| clean_commits | hoodie.clean.commits.retained | 10 commits, and those of the last hour within \
+bounds (see `table.clean_plan`); a number is exact. The one before can be read, too |
 | clean_hours | hoodie.clean.hours.retained | 24 hours |
 | clean_versions | hoodie.clean.fileversions.retained | 3 files of each file group |
 | archive_automatic | hoodie.archive.automatic | true: archive old instants after commits |
@@ -151,7 +152,7 @@ class WriteOptions:
     index_max_bytes: int = _option("hoodie_nb.index.max.bytes", 1 << 30, _size)
     clean_automatic: bool = _option("hoodie.clean.automatic", True, _flag)
     clean_policy: str = _option("hoodie.clean.policy", CLEAN_POLICIES[0], _policy)
-    clean_commits: int = _option("hoodie.clean.commits.retained", 10, _retained)
+    clean_commits: int | None = _option("hoodie.clean.commits.retained", None, _retained)
     clean_hours: int = _option("hoodie.clean.hours.retained", 24, _retained)
     clean_versions: int = _option("hoodie.clean.fileversions.retained", 3, _retained)
     archive_automatic: bool = _option("hoodie.archive.automatic", True, _flag)

@@ -17,13 +17,13 @@ from hoodie_nb.table.merge_modes import MODES
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.schema import ordering_objection
 from hoodie_nb.writer.global_keys import refuse_global
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.writer.pipelines import AUTO, PIPELINES
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _ALLOWED = {
-    "pipeline": tuple(PIPELINES),
+    "pipeline": (AUTO, *PIPELINES),
     "index": ("bloom+state", "bloom", "state", None),
     "operation": ("upsert", "insert", "delete"),
     "commit_on": ("checkpoint", "write"),

@@ -10,7 +10,10 @@ of the event by the clock of the machine where it happened.
 | `job_started` (per query) | query, pipeline, index, tasks |
 | `job_stopped`, `job_failed`, `job_restarted` | why, and error (its class) |
 | `batch_started`, `batch_skipped` (already in the table) | batch |
-| `batch_ended` | batch, instant (None: sealed, or nothing to write), seconds |
+| `batch_placed` (again if it is too large for the driver) | batch, placement ("driver" or \
+"executors"), expected_bytes (None: unknown, or not asked) |
+| `batch_ended` | batch, instant (None: sealed, or nothing to write), seconds, rows and bytes (as \
+they came from the source) |
 | `checkpoint_sealed` (with `commit_interval`) | batch, runs, bytes |
 | `backlog_applied` (with `commit_interval="auto"`) | freshness (age of its oldest checkpoint, in \
 seconds), seconds |

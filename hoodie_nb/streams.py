@@ -3,14 +3,16 @@
 | option | values (the first is the default) |
 | --- | --- |
 | checkpoint | Spark's checkpoint folder for this stream, outside the table |
-| pipeline | "step3", "step2", "step1", "current" (the RFC's), "direct" (half the CPU time) |
+| pipeline | "auto": the fastest that the options allow ("direct", or "step3" with index="state"); |
+| | or by name: "direct", and the RFC's "step3", "step2", "step1", "current" |
 | index | None: the pipeline's own; "bloom+state", "bloom", "state" (this job's keys only) |
 | operation | "upsert", "insert" (keys are not looked up), "delete" |
 | output_mode | "append"; "update": of an aggregation, the groups that a batch has changed |
 | trigger | "2 seconds", any duration, "available_now", or pyspark's, as a dict |
 | commit_on | "checkpoint": when Spark reports its success; "write": inside the batch |
 | commit_interval | None: commit each checkpoint; 10: every tenth; "30 seconds"; "auto": beside it |
-| placement | "executors": Spark tasks write; "driver": this process; "auto": by the batch's size |
+| placement | "auto": this process writes small batches, by what the last ones had, and Spark's |
+| | tasks the others (see `runners.placing`); "driver": this process; "executors": Spark's tasks |
 | write_tasks | None: Spark's default parallelism; the number of writer tasks |
 | batch_size, task_max_size | "32 MB", "256 MB": a bucket's or task's buffer before it is flushed |
 | checkpoint_timeout | None; "5 minutes": a batch that takes longer is cancelled and runs again |
@@ -38,7 +40,7 @@ from hoodie_nb.runners.triggers import seconds, trigger_options
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.writer.global_keys import refuse_global
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.writer.pipelines import PIPELINES, chosen_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,14 +56,14 @@ def write_stream(
     table: Table,
     *,
     checkpoint: str | os.PathLike[str],
-    pipeline: str = "step3",
+    pipeline: str = "auto",
     index: str | None = None,
     operation: str = "upsert",
     output_mode: str = "append",
     trigger: str | Mapping[str, Any] = "2 seconds",
     commit_on: str = "checkpoint",
     commit_interval: int | str | None = None,
-    placement: str = "executors",
+    placement: str = "auto",
     write_tasks: int | None = None,
     batch_size: int | str = "32 MB",
     task_max_size: int | str = "256 MB",
@@ -79,17 +81,17 @@ def write_stream(
     from hoodie_nb.runners.job import Job
 
     check_supported(pipeline=pipeline, index=index, quarantine=quarantine)
-    _check_table(table)
+    chosen = chosen_pipeline(pipeline, index)
     settings = StreamSettings(
-        checkpoint=checkpoint_folder(checkpoint, table.path),
+        checkpoint=checkpoint_folder(checkpoint, _path_of(table)),
         operation=operation,
         output_mode=output_mode,
         trigger=trigger_options(trigger),
         write_tasks=write_tasks,
         commit_on=commit_on,
-        pipeline=pipeline,
+        pipeline=chosen.name,
         placement=placement,
-        index=index or ("bloom+state" if commit_interval else PIPELINES[pipeline].index),
+        index=index or ("bloom+state" if commit_interval else chosen.index),
         checkpoint_timeout_s=_timeout(checkpoint_timeout),
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
@@ -118,11 +120,13 @@ def _stream_handle(
     return handle
 
 
-def _check_table(table: Table) -> None:
+def _path_of(table: Table) -> str:
+    """Return the path of a table, or raise InvalidConfig for anything else."""
     from hoodie_nb.api import Table
 
     if not isinstance(table, Table):
         raise InvalidConfig(f"table={table!r} is not a table: give hn.Table.open(path)")
+    return table.path
 
 
 def _check_stream(stream: DataFrame, settings: StreamSettings) -> None:

@@ -249,14 +249,14 @@ class History:
     def _started(self, trigger: str) -> Any:
         draw = self.random.choice
         settings = {
-            "pipeline": draw(["current", "step1", "step2", "step3", "direct", "direct"]),
+            "pipeline": draw(["current", "step1", "step2", "step3", "direct", "auto", "auto"]),
             "index": draw(["bloom", "bloom+state"]),
             "commit_interval": draw([None, None, 2, 3, 1000, "1 second", "auto", "auto"]),
             "write_tasks": draw([1, 2, 4]),
-            "placement": draw(["executors", "driver", "auto"]),
+            "placement": draw(["executors", "driver", "auto", "auto"]),
         }
         if settings["placement"] == "driver":
-            settings["pipeline"] = draw(["step2", "step3", "direct"])
+            settings["pipeline"] = draw(["step2", "step3", "direct", "auto"])
         if self.inserts:
             settings |= {"operation": "insert", "commit_interval": None}
         if settings["commit_interval"] is None and draw([True, False, False]):

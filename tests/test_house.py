@@ -23,7 +23,7 @@ import hoodie_nb
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hoodie_nb"
 FILES = sorted(PACKAGE.rglob("*.py"))
-GROUND = {"errors", "config", "events", "failpoints", "clock", "display", "extras"}
+GROUND = {"errors", "config", "events", "failpoints", "clock", "display", "extras", "machine"}
 SESSION = {"session", "java"}  # the Spark session that the API asks for
 API = {"api", "reads", "maintenance", "streams", "definition"}  # the words a user types
 TOP = {"", "__main__"}  # the package's own names, and its command line

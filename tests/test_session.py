@@ -236,11 +236,37 @@ def test_cores_are_a_positive_number(cores):
         session_room.spark(cores=cores)
 
 
+@pytest.mark.parametrize(
+    ("machine_gb", "heap"), [(2, "1024m"), (8, "2048m"), (24, "6144m"), (512, "8192m")]
+)
+def test_a_session_takes_all_cores_and_a_share_of_the_memory(monkeypatch, machine_gb, heap):
+    """What the container allows, unless it is given: a quarter, at least 1 GB and at most 8."""
+    monkeypatch.setattr(session_room.machine, "cores", lambda: 12)
+    monkeypatch.setattr(session_room.machine, "memory_bytes", lambda: machine_gb << 30)
+    ours = session_room._settings(None, None, {})
+    assert (ours["spark.master"], ours["spark.sql.shuffle.partitions"]) == ("local[12]", "12")
+    assert ours["spark.driver.memory"] == heap
+    given = session_room._settings(3, "5g", {"spark.sql.shuffle.partitions": "7"})
+    assert (given["spark.master"], given["spark.driver.memory"]) == ("local[3]", "5g")
+    assert given["spark.sql.shuffle.partitions"] == "7"
+
+
 def test_own_java_options_come_last():
     """The JVM takes the last of two equal options and refuses two collectors."""
-    assert session_room._java_options("-Xss1m -XX:+UseG1GC") == (
-        "-Xss8m -XX:TieredStopAtLevel=1 -Xss1m -XX:+UseG1GC"
-    )
+    options = session_room._java_options("-Xss1m -XX:+UseG1GC", 2).split()
+    assert (options[0], options[-2:]) == ("-Xss8m", ["-Xss1m", "-XX:+UseG1GC"])
+    assert "-XX:+UseSerialGC" not in options
+    for cores, collector in ((2, "-XX:+UseSerialGC"), (3, "-XX:+UseParallelGC")):
+        assert collector in session_room._java_options("-Xss1m", cores).split()
+
+
+@pytest.mark.spark
+def test_long_runs_are_compiled_by_c2(spark):
+    """The JVM has both compilers; C2 takes what runs very often."""
+    bean = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    arguments = [*bean.getInputArguments()]
+    assert not [a for a in arguments if "TieredStopAtLevel" in a or "TieredCompilation" in a]
+    assert "-XX:Tier4InvocationThreshold=50000" in arguments
 
 
 @pytest.mark.spark

@@ -17,21 +17,18 @@ from typing import Any
 
 from pyarrow import parquet
 
-from hoodie_nb.definition import check_supported
-from hoodie_nb.errors import InvalidConfig
-
 from . import process_tree, truth
 
 OURS, STREAM = "ours", "ours stream "
 RAW, HUDI, DELTA, DELTA_STREAM = "raw", "hudi", "delta-rs tuned", "delta-rs tuned stream"
 AS_IT_COMES = {"delta-rs", "delta-rs stream"}
 KEEPS = "MIMALLOC_PURGE_DELAY"  # set by `import hoodie_nb`: the others keep freed memory, too
-_STREAMS: Mapping[str, Mapping[str, Any]] = {  # offered if `write_stream` knows the options
-    "executors": {"placement": "executors"},
-    "driver": {"placement": "driver"},
-    "auto": {"placement": "auto"},
-    "direct": {"pipeline": "direct"},
-    "direct on driver": {"pipeline": "direct", "placement": "driver"},
+USER = STREAM + "as a user gets it"
+_STREAMS: Mapping[str, Mapping[str, Any]] = {  # the first has no options at all
+    USER: {"cores": None},
+    STREAM + "step3": {"pipeline": "step3", "placement": "executors"},
+    STREAM + "direct": {"pipeline": "direct", "placement": "executors"},
+    STREAM + "direct on driver": {"pipeline": "direct", "placement": "driver"},
 }
 
 
@@ -49,9 +46,7 @@ def arms() -> dict[str, Arm]:
     found = {RAW: _raw(True), "raw without meta columns": _raw(False), OURS: _local("Ours")}
     found |= {"delta-rs": _local("Delta", tuned=False), DELTA: _local("Delta", tuned=True)}
     found[DELTA_STREAM] = _stream("DeltaStream", tuned=True)
-    for name, options in _STREAMS.items():
-        if _is_offered(options):
-            found[STREAM + name] = _stream("OurStream", **options)
+    found |= {name: _stream("OurStream", **options) for name, options in _STREAMS.items()}
     found["delta-rs stream"] = _stream("DeltaStream", tuned=False)
     return found | {HUDI: Arm(_hudi, True, DELTA_STREAM)}
 
@@ -59,14 +54,6 @@ def arms() -> dict[str, Arm]:
 def in_process() -> list[str]:
     """Return the names of the arms that need no Spark."""
     return [name for name, arm in arms().items() if not arm.takes_file]
-
-
-def _is_offered(options: Mapping[str, Any]) -> bool:
-    try:
-        check_supported(**options)
-    except InvalidConfig:
-        return False
-    return True
 
 
 def _raw(meta: bool) -> Arm:

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from .arms import RAW, arms
+from .arms import RAW, USER, arms
 from .workload import Shape
 
 _PACKAGES = ("pyarrow", "pyspark", "deltalake", "duckdb", "numpy")
@@ -71,8 +71,9 @@ def save(path: Path, new: Mapping[str, Any]) -> None:
 def table(run: Mapping[str, Any]) -> str:
     """Return the run as a Markdown table with a line about where it ran."""
     costs, machine = run["costs"], run["machine"]
+    names = sorted(costs, key=lambda name: name != USER)  # on top: what one gets without options
     lines = ["| " + " | ".join(_HEAD) + " |", "|---" * len(_HEAD) + "|"]
-    lines += ["| " + " | ".join([name, *_cells(name, costs)]) + " |" for name in costs]
+    lines += ["| " + " | ".join([name, *_cells(name, costs)]) + " |" for name in names]
     versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
     rounds = len(next(iter(costs.values())))
     where = (

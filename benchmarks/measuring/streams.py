@@ -1,8 +1,8 @@
 """The arms in a Spark stream: file source -> `foreachBatch` -> table, with a checkpoint.
 
-One query runs all the time, on two cores. Each file that appears in its source folder is one
-micro-batch; the base is the first. A step ends when the query has nothing left to do and its rows
-are visible.
+One query runs all the time, on two cores unless the session has its defaults. Each file that
+appears in its source folder is one micro-batch; the base is the first. A step ends when the query
+has nothing left to do and its rows are visible.
 """
 
 import os
@@ -23,11 +23,11 @@ _PATIENT = {"spark.network.timeout": "3600s"}  # its heart stops while other arm
 class _Stream:
     """A folder of files as a stream."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cores: int | None = 2) -> None:
         self._folder, self._source = folder, folder / "source"
         self._source.mkdir()
         self._checkpoint = str(folder / "checkpoint")
-        self._spark = hn.spark(cores=2, conf=_PATIENT)
+        self._spark = hn.spark(cores=cores, conf=_PATIENT)
         source = self._spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
         self._stream = source.parquet(str(self._source))
 
@@ -49,10 +49,10 @@ class _Stream:
 
 
 class OurStream(_Stream):
-    """`hn.write_stream` with some of its options."""
+    """`hn.write_stream` with some of its options, or none, in a session of some cores, or all."""
 
-    def __init__(self, folder: Path, **options: object) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, *, cores: int | None = 2, **options: object) -> None:
+        super().__init__(folder, cores)
         self._table = our_table(folder)
         self._job = hn.write_stream(
             self._stream, self._table, checkpoint=self._checkpoint, trigger="0 seconds", **options

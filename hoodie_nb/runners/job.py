@@ -42,7 +42,7 @@ class Job(WatchedQuery):
 
     @property
     def status(self) -> str:
-        """Return one line: what the job is doing and how much it has committed."""
+        """Return one line: what the job is doing, how much it has committed, and its pipeline."""
         events = self._events.records("instant_committed")
         commits = {e.values["instant"]: e.values for e in events}  # settling may repeat them
         rows = sum(values["inserts"] + values["updates"] for values in commits.values())
@@ -50,7 +50,10 @@ class Job(WatchedQuery):
         batch = "no batch yet" if self._last_batch < 0 else f"batch {self._last_batch}"
         refused = sum(e.values["rows"] for e in self._events.records("rows_quarantined"))
         aside = f", {refused:,} in quarantine" if refused else ""
-        return f"{state}: {len(commits)} commits, {rows:,} rows written{aside}, {batch}"
+        done = f"{len(commits)} commits, {rows:,} rows written{aside}"
+        placed = self._batches.placing.where
+        where = f" on the {placed}" if placed else ""
+        return f"{state}: {done}, {batch}, pipeline {self.settings.pipeline}{where}"
 
     @property
     def freshness(self) -> float:

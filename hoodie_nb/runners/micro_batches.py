@@ -13,6 +13,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -28,11 +29,13 @@ from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
 from hoodie_nb.runners.in_process import saved, seal_in_process, write_in_process
+from hoodie_nb.runners.placing import Placing
 from hoodie_nb.runners.rewriting import Background
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.runners.spark import arrow_schema, seal_on_spark, write_on_spark
-from hoodie_nb.runners.spark_driver import TooLarge, collected, runs_here
+from hoodie_nb.runners.spark import arrow_schema, has_rows, seal_on_spark, write_on_spark
+from hoodie_nb.runners.spark_driver import collected
+from hoodie_nb.runners.spark_files import is_row_by_row
 from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.handle import TableHandle, open_table
@@ -76,8 +79,11 @@ class MicroBatches:
         )
         given = arrow_schema(stream)
         intake.check(given)
+        self._pipeline, limit = pipeline_named(settings.pipeline), table.options.task_max_bytes
+        self._is_cheap = is_row_by_row(stream)
+        self.placing = Placing(settings.placement, self._pipeline, limit, events.emit)
         shape = Shape(
-            pipeline_named(settings.pipeline),
+            self._pipeline,
             settings.index,
             settings.write_tasks or stream.sparkSession.sparkContext.defaultParallelism,
             self.folder.path,
@@ -133,12 +139,15 @@ class MicroBatches:
         if held:  # a stateful plan must still advance
             batch.write.format("noop").mode("overwrite").save()
             return
+        taken = self.placing.remember()
         failpoints.hit("stream.batch.post")
         self._events.emit(
             "batch_ended",
             batch=batch_id,
             instant=instant.requested_time if instant else None,
             seconds=round(time.perf_counter() - began, 3),
+            rows=taken.rows,
+            bytes=taken.size_bytes,
         )
 
     def cancel(self) -> None:
@@ -164,12 +173,6 @@ class MicroBatches:
             timer.cancel()
             self._cancelled.clear()
 
-    def _runs_here(self, batch: DataFrame) -> bool:
-        limit = self._table.options.task_max_bytes
-        if pipeline_named(self._settings.pipeline).shuffle == "partition":
-            return False
-        return runs_here(self._settings.placement, batch, limit)
-
     def _seal(
         self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
     ) -> None:
@@ -182,7 +185,7 @@ class MicroBatches:
         kill = self.checkpointing.fault_fires("kill_writer")
         pause = self._hold.paused if self._hold else contextlib.nullcontext
         with pause(PurePosixPath(folder).name):
-            sealed = self._runs(batch, files, plan, kill=kill)
+            sealed = self._runs(batch, files, plan, checkpoint.batch_id, kill=kill)
         with self._table.timeline.listed_once():
             if self._hold is not None:
                 self.checkpointing.take_over()  # the other thread may have applied what was sealed
@@ -190,61 +193,65 @@ class MicroBatches:
         self.oldest_ms = self.checkpointing.oldest_ms()
 
     def _runs(
-        self, batch: DataFrame, files: list[str], plan: SealPlan, *, kill: bool
+        self, batch: DataFrame, files: list[str], plan: SealPlan, number: int, *, kill: bool
     ) -> tuple[list[StoredFile], Collection[str], list[StoredFile]]:
         """Save a checkpoint's keyed rows as runs; return them as `Checkpointing.keep` takes them.
 
         These are the runs, the partition paths of their rows, and the files of refused rows.
         """
-        with self._unless_too_large():
-            if self._runs_here(batch):
+        with self.placing.unless_too_large(number):
+            if self.placing.here(batch, number):
                 bad = self._bad_rows()
-                keyed = collected(batch, plan.intake, files, bad)
+                keyed = collected(batch, plan.intake, files, bad, self.placing.newest)
                 self._go_on(kill)
                 return seal_in_process(keyed, plan, bad)
-        return seal_on_spark(batch, plan, files, kill=kill)
+        return seal_on_spark(batch, plan, files, kill=kill, taken=self.placing.newest)
 
     def _written(
         self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
     ) -> Instant | None:
-        with self._unless_too_large():
-            if self._runs_here(batch):
+        placing, number = self.placing, checkpoint.batch_id
+        with placing.unless_too_large(number):
+            if placing.here(batch, number):
                 return self._written_here(batch, files, checkpoint, previous)
-        with self.checkpointing.running(checkpoint, previous) as work:
+        asks = partial(self._may_have_rows, batch)
+        with self.checkpointing.running(checkpoint, previous, has_rows=asks) as work:
             if work is not None:
-                kill = self.checkpointing.fault_fires("kill_writer")
-                write_on_spark(batch, work, self._live, files=files, kill=kill)
+                kill, taken = self.checkpointing.fault_fires("kill_writer"), placing.newest
+                write_on_spark(batch, work, self._live, files=files, kill=kill, taken=taken)
+                taken.note_written(work.statuses)
         return None if work is None else work.instant
+
+    def _may_have_rows(self, batch: DataFrame) -> bool:
+        """Whether to open an instant for a batch that the executors write.
+
+        One that would have to be computed twice is only asked for rows if the last one had none.
+        """
+        if self._pipeline.serial_instant:  # its task opens the instant, at the first row
+            return True
+        return not (self.placing.last_was_empty or self._is_cheap) or has_rows(batch)
 
     def _bad_rows(self) -> BadRows | None:
         return BadRows() if self._quarantines else None
-
-    @contextlib.contextmanager
-    def _unless_too_large(self) -> Iterator[None]:
-        """With `auto`, go on after TooLarge: the executors write the batch."""
-        try:
-            yield
-        except TooLarge:
-            if self._settings.placement != "auto":
-                raise
 
     def _written_here(
         self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
     ) -> Instant | None:
         keyed: list[pa.Table] = []
-        bad = self._bad_rows()
+        bad, taken = self._bad_rows(), self.placing.newest
 
-        def has_rows() -> bool:
-            keyed.append(collected(batch, self.checkpointing.intake, files, bad))
+        def collects() -> bool:
+            keyed.append(collected(batch, self.checkpointing.intake, files, bad, taken))
             return bool(keyed[0].num_rows or bad)
 
-        steps = self.checkpointing.running(checkpoint, previous, tasks=1, has_rows=has_rows)
+        steps = self.checkpointing.running(checkpoint, previous, tasks=1, has_rows=collects)
         with steps as work:
             if work is not None:
                 self._go_on(self.checkpointing.fault_fires("kill_writer"))
                 rows, kept = keyed.pop(), self._kept
                 work.quarantined = saved(bad, work.plan)
                 work.statuses = write_in_process(rows, work.plan, self._events, kept, arrived=True)
+                taken.note_written(work.statuses)
                 self._go_on()
         return None if work is None else work.instant
 

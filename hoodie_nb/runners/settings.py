@@ -16,7 +16,7 @@ class StreamSettings:
     trigger: dict[str, Any] = field(default_factory=dict)
     write_tasks: int | None = None
     commit_on: str = "checkpoint"
-    pipeline: str = "step3"
+    pipeline: str = "direct"
     index: str = "bloom+state"
     placement: str = "executors"
     checkpoint_timeout_s: float | None = None

@@ -7,7 +7,8 @@
     direct         see `spark_direct`
     current        the same, after one task that every record passes and that creates the instant
 
-The batch is read by this one job only. Rows get the text of their key and partition path from the
+The batch is read by this one job only, after a look at its first row if that is cheap: a batch
+without rows opens no instant. Rows get the text of their key and partition path from the
 intake, before the first shuffle, and are shuffled, sorted, folded and looked up by exactly that
 text. Spark never compares the source columns, in which a null and an empty value, or two texts of
 one number, would be different records. Events of assigner tasks reach the driver in an accumulator,
@@ -39,12 +40,14 @@ from hoodie_nb.commit.prepared import Writing
 from hoodie_nb.errors import InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.run import DamagedRun
+from hoodie_nb.runners.placing import Taken
 from hoodie_nb.runners.spark_direct import written_directly
 from hoodie_nb.runners.spark_files import PATH, PLACE, PLACE_FIELDS, placed
 from hoodie_nb.runners.spark_tasks import (
     INSTANT,
     OUTPUT,
     Channel,
+    Size,
     assign_task,
     instant_task,
     key_task,
@@ -77,6 +80,14 @@ class _EventParam(AccumulatorParam[list[str]]):
         return value1
 
 
+class _SizeParam(AccumulatorParam[tuple[int, int]]):
+    def zero(self, value: tuple[int, int]) -> tuple[int, int]:
+        return (0, 0)
+
+    def addInPlace(self, value1: tuple[int, int], value2: tuple[int, int]) -> tuple[int, int]:
+        return (value1[0] + value2[0], value1[1] + value2[1])
+
+
 def arrow_schema(batch: DataFrame) -> pa.Schema:
     """Return the Arrow schema of a DataFrame's columns, or raise InvalidInput for a type."""
     try:
@@ -90,6 +101,15 @@ def receiver(data: DataFrame, events: EventLog) -> Receiver:
     context = data.sparkSession.sparkContext
     host = context.getConf().get("spark.driver.host") or ""
     return Receiver(events, "127.0.0.1" if str(context.master).startswith("local") else host)
+
+
+def has_rows(batch: DataFrame) -> bool:
+    """Whether a batch has a row, which Spark computes for this, up to the first one."""
+    handled = sys.exception()
+    try:
+        return not batch.isEmpty()
+    except Exception as error:
+        raise_translated(error, handled)
 
 
 def stop_started(stream: DataFrame, query_id: Callable[[], str | None], within_s: float) -> None:
@@ -111,17 +131,19 @@ def write_on_spark(
     *,
     files: Sequence[str] = (),
     kill: bool = False,
+    taken: Taken | None = None,
 ) -> None:
     """Run the pipeline of `work.plan` over a DataFrame as Spark tasks, which report to `work`.
 
-    `files`: the files that the rows come from, oldest first, if there are several.
-    `kill` is an injected fault: writer tasks die in the middle of their first attempt. If the tasks
-    of `direct` find the index damaged, the batch runs again without its state.
+    `files`: the files that the rows come from, oldest first, if there are several. `taken` is given
+    what the batch had. `kill` is an injected fault: writer tasks die in the middle of their first
+    attempt. If the tasks of `direct` find the index damaged, the batch runs again without its
+    state.
     """
     work.plan = replace(work.plan, groups=work.plan.groups.listed())
     handled, plan = sys.exception(), work.plan
     try:
-        work.statuses = _statuses(batch, plan, live, files, kill)
+        work.statuses = _statuses(batch, plan, live, files, kill, taken=taken or Taken())
         work.quarantined = _quarantined(plan)
         return
     except Exception as error:
@@ -129,7 +151,7 @@ def write_on_spark(
             raise_translated(error, handled)
     quarantine = plan.quarantine and replace(plan.quarantine, run=uuid.uuid4().hex)
     work.plan = replace(plan, manifest="", quarantine=quarantine)
-    write_on_spark(batch, work, live, files=files, kill=kill)
+    write_on_spark(batch, work, live, files=files, kill=kill, taken=taken)
 
 
 def _quarantined(plan: WritePlan | SealPlan) -> list[StoredFile]:
@@ -138,12 +160,18 @@ def _quarantined(plan: WritePlan | SealPlan) -> list[StoredFile]:
 
 
 def _statuses(
-    batch: DataFrame, plan: WritePlan, live: Receiver, files: Sequence[str], kill: bool
+    batch: DataFrame,
+    plan: WritePlan,
+    live: Receiver,
+    files: Sequence[str],
+    kill: bool,
+    *,
+    taken: Taken,
 ) -> list[WriteStatus]:
     """Run the Spark job of a batch; add its events and return its write statuses."""
     final_events = batch.sparkSession.sparkContext.accumulator([], _EventParam())
     with live.run() as sender:
-        channel = Channel(sender, final_events, kill)
+        channel = Channel(sender, final_events, _size(batch), kill)
         try:
             rows = _stages(batch, plan, files, channel).collect()
         finally:
@@ -152,40 +180,57 @@ def _statuses(
         for row in rows:
             if row.kind == "event":
                 live.add(row.payload)
+    taken.rows, taken.size_bytes = channel.size.value
     statuses = [WriteStatus.parse(row.payload) for row in rows if row.kind == "status"]
     return sorted(statuses, key=lambda s: (s.partition_path, s.file_id))
 
 
+def _size(batch: DataFrame) -> Size:
+    """Return the counter of what the tasks of one Spark job are given."""
+    return batch.sparkSession.sparkContext.accumulator((0, 0), _SizeParam())
+
+
 def seal_on_spark(
-    batch: DataFrame, plan: SealPlan, files: Sequence[str] = (), *, kill: bool = False
+    batch: DataFrame,
+    plan: SealPlan,
+    files: Sequence[str] = (),
+    *,
+    kill: bool = False,
+    taken: Taken | None = None,
 ) -> tuple[list[StoredFile], set[str], list[StoredFile]]:
     """Write a DataFrame's records as sorted runs, without index or buckets.
 
-    Returns the runs, the partition paths of their rows, and the files of refused rows.
+    Returns the runs, the partition paths of their rows, and the files of refused rows; `taken` is
+    given what the batch had.
     """
-    keyed = _in_order(_keyed(batch, plan, files).repartition(plan.tasks, *_BY_KEY))
+    size = _size(batch)
+    keyed = _in_order(_keyed(batch, plan, files, size).repartition(plan.tasks, *_BY_KEY))
     handled = sys.exception()
     try:
         sealed = keyed.mapInArrow(partial(seal_task, plan, kill), OUTPUT).collect()
     except Exception as error:
         raise_translated(error, handled)
+    if taken is not None:
+        taken.rows, taken.size_bytes = size.value
     runs = [StoredFile(**json.loads(row.payload)) for row in sealed if row.kind == "run"]
     partitions = {row.payload for row in sealed if row.kind == "partition"}
     return runs, partitions, _quarantined(plan)
 
 
-def _keyed(batch: DataFrame, plan: WritePlan | SealPlan, files: Sequence[str]) -> DataFrame:
+def _keyed(
+    batch: DataFrame, plan: WritePlan | SealPlan, files: Sequence[str], size: Size
+) -> DataFrame:
     """Return a batch as keyed rows, numbered in order of arrival."""
     rows = placed(batch, files)
     schema = pa.schema([*plan.intake.keyed_schema, *PLACE_FIELDS * (PATH in rows.columns)])
-    return rows.mapInArrow(partial(key_task, plan, files), from_arrow_schema(schema, True))
+    return rows.mapInArrow(partial(key_task, plan, files, size), from_arrow_schema(schema, True))
 
 
 def _stages(batch: DataFrame, plan: WritePlan, files: Sequence[str], channel: Channel) -> DataFrame:
     """Return the output of the plan's pipeline for a batch: statuses and events."""
     if plan.pipeline.routed:
         return written_directly(placed(batch, files), plan, files, channel)
-    keyed = _keyed(batch, plan, files)
+    keyed = _keyed(batch, plan, files, channel.size)
     by_file = plan.pipeline.shuffle == "file id"
     return (_assigned_then_written if by_file else _written_by_partition)(keyed, plan, channel)
 

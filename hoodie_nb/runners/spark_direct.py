@@ -68,7 +68,7 @@ def _route_task(
 ) -> Batches:
     """Send the keyed rows as blobs to the tasks of their file groups."""
     output = TaskOutput(channel)
-    chunks = _chunks(keyed_pieces(batches, plan, files))
+    chunks = _chunks(keyed_pieces(batches, plan, files, channel.size))
     for number, rows in route(plan, chunks, this_attempt().task, output.emit):
         for part in _blob_sized(rows):
             columns = [pa.array([number], pa.int32()), pa.array([_blob(part)], pa.binary())]

@@ -3,16 +3,7 @@
 A shuffle and Python workers cost more than writing a small batch. The operators are those of the
 Spark tasks, in threads instead of tasks; index, files and protocol do not depend on the placement.
 
-| `placement` | micro-batches are written |
-| --- | --- |
-| `executors` | by Spark tasks |
-| `driver` | here; a batch above `spark.driver.maxResultSize` is refused |
-| `auto` | here if the master is local and the batch small: `AUTO_SHARE` of `task_max_size` |
-
-With `auto`, executors also write a batch that turns out to be too large for the driver.
-
-**Caveats**: Spark estimates the size of files and of tables in memory, as stored. A source without
-an estimate (Kafka, rate) counts as large.
+`placing` says which micro-batches are written here.
 """
 
 from __future__ import annotations
@@ -25,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit, write_keyed
 from hoodie_nb.runners.interrupts import cancel_on_interrupt
+from hoodie_nb.runners.placing import Taken, TooLarge
 from hoodie_nb.runners.spark_files import BLOCK, PATH, placed, places
 from hoodie_nb.runners.task_errors import raise_translated
 from hoodie_nb.table.handle import TableHandle
@@ -38,34 +29,21 @@ from hoodie_nb.writer.intake import Intake
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-AUTO_SHARE = 0.25
-
-
-class TooLarge(InvalidConfig):
-    """A micro-batch is larger than the driver may collect; `auto` leaves it to the executors."""
-
-
 Numbers = npt.NDArray[np.int64]
 
 
-def runs_here(placement: str, batch: DataFrame, task_max_bytes: int) -> bool:
-    """Whether a micro-batch is written in this process."""
-    if placement != "auto":
-        return placement == "driver"
-    if not str(batch.sparkSession.sparkContext.master).startswith("local"):
-        return False
-    estimate = batch._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
-    return int(str(estimate)) <= task_max_bytes * AUTO_SHARE
-
-
 def collected(
-    batch: DataFrame, intake: Intake, files: Sequence[str], bad: RefusedRows | None = None
+    batch: DataFrame,
+    intake: Intake,
+    files: Sequence[str],
+    bad: RefusedRows | None = None,
+    taken: Taken | None = None,
 ) -> pa.Table:
     """Return a micro-batch as keyed rows, as they arrived.
 
-    `files` are the files that the rows come from, oldest first, if there are several. Raises
-    InvalidInput for invalid rows, unless `bad` takes them, and TooLarge if the batch is too large
-    for the driver.
+    `files` are the files that the rows come from, oldest first, if there are several; `taken`
+    counts the rows. Raises InvalidInput for invalid rows, unless `bad` takes them, and TooLarge if
+    the batch is too large for the driver.
     """
     handled = sys.exception()
     try:
@@ -80,6 +58,8 @@ def collected(
     in_files = PATH in rows.column_names
     arrival = _by_file(rows, files) if in_files else np.arange(rows.num_rows)
     plain = rows.drop_columns([PATH, BLOCK]) if in_files else rows
+    if taken is not None:
+        taken.add(plain)
     return intake.keyed(plain, pa.array(arrival, pa.int64()), bad)
 
 

@@ -83,6 +83,13 @@ def placed(batch: DataFrame, files: Sequence[str]) -> DataFrame:
     return batch if files or PATH not in batch.columns else batch.drop(PATH, BLOCK)
 
 
+def is_row_by_row(stream: DataFrame) -> bool:
+    """Whether a stream is only filtered and projected by Spark: one row is found without others."""
+    plan = stream._jdf.queryExecution().analyzed()
+    steps = _ROW_BY_ROW - {"Repartition", "RepartitionByExpression"} | _HIDING
+    return _nodes(plan) <= steps and not _runs_python(stream, plan)
+
+
 def _relations(plan: Any) -> list[Any]:  # noqa: ANN401 - a plan of the JVM
     """Return the streaming sources in a plan, repeated ones too."""
     leaves = plan.collectLeaves()

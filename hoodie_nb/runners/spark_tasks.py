@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -40,25 +40,32 @@ if TYPE_CHECKING:
 OUTPUT = "kind string, payload string"
 INSTANT = "_hoodie_nb_instant"
 Batches = Iterator[pa.RecordBatch]
+Size: TypeAlias = "Accumulator[tuple[int, int]]"  # rows, bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """How tasks send events to the driver: live, and when an assigner task ends."""
+    """How tasks send events to the driver: live, and when an assigner task ends.
+
+    `size` adds up the rows and bytes that the tasks were given.
+    """
 
     sender: Sender
     final_events: Accumulator[list[str]]
+    size: Size
     kill: bool
 
 
-def key_task(plan: WritePlan | SealPlan, files: Sequence[str], batches: Batches) -> Batches:
+def key_task(
+    plan: WritePlan | SealPlan, files: Sequence[str], size: Size, batches: Batches
+) -> Batches:
     """Create keyed rows, with their position in the file if needed."""
-    for keyed in keyed_pieces(batches, plan, files):
+    for keyed in keyed_pieces(batches, plan, files, size):
         yield from keyed.to_batches()
 
 
 def keyed_pieces(
-    batches: Batches, plan: WritePlan | SealPlan, files: Sequence[str]
+    batches: Batches, plan: WritePlan | SealPlan, files: Sequence[str], size: Size
 ) -> Iterator[pa.Table]:
     """Yield keyed rows, numbered in order of arrival, with their position in the file if needed.
 
@@ -71,6 +78,7 @@ def keyed_pieces(
     for piece in pieces_of(batches):
         own = [n for n in (PATH, BLOCK) if n in piece.column_names]
         plain = piece.drop_columns(own)
+        size.add((plain.num_rows, plain.nbytes))
         sequence = np.arange(start, start + piece.num_rows, dtype=np.int64)
         keyed = intake.keyed(plain, pa.array(sequence), bad)
         if own:

@@ -27,6 +27,7 @@ from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card
 from hoodie_nb.events import Emit, EventLog
 from hoodie_nb.index.file_keys import KeysToIndex
+from hoodie_nb.machine import threads
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.base_file import open_base_file
 from hoodie_nb.table.commits import CLUSTER, WriteStatus
@@ -38,7 +39,6 @@ from hoodie_nb.writer.joining import joined_rows
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan, file_id_of
 from hoodie_nb.writer.rewrite import write_group
 
-_THREADS = 2
 _SHOWN = 50
 
 
@@ -149,7 +149,10 @@ def _execute(
     for small in plan:
         ids = replaced.setdefault(small.partition_path, [])
         ids += [piece.file_id for piece in small.pieces]
-    with coordinator.committing(intake) as work, ThreadPoolExecutor(_THREADS) as pool:
+    with (
+        coordinator.committing(intake) as work,
+        ThreadPoolExecutor(threads(table.options.max_file_bytes)) as pool,
+    ):
         work.replaced = replaced
         merged = pool.map(partial(_merged, work.plan, events.emit), plan, range(len(plan)))
         work.statuses = [status for status in merged if status.rows]

@@ -65,9 +65,11 @@ def limits(table: TableHandle, listing: Listing) -> tuple[int, int]:
     least, most, retained = options.keep_min, options.keep_max, 0
     if retention.policy == COMMITS_POLICY:
         retained = retention.number + 1
-    elif earliest := earliest_to_retain(table, listing, retention):
-        first = bisect.bisect_left(listing.commit_times, earliest.requested_time)
-        retained = len(listing.commit_times) - first + 1
+    if retention.hour or retention.policy != COMMITS_POLICY:
+        earliest = earliest_to_retain(table, listing, retention)
+        if earliest is not None:
+            first = bisect.bisect_left(listing.commit_times, earliest.requested_time)
+            retained = max(retained, len(listing.commit_times) - first + 1)
     return (retained, retained + most - least) if retained > least else (least, most)
 
 

@@ -25,7 +25,6 @@ refused (see `positions`). If another engine's clustering gives rows a new commi
 *Source:* IncrementalRelation, HoodieCDCExtractor.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.machine import threads
 from hoodie_nb.table.base_file import read_rows, stored_schema
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, SEQNO
@@ -63,7 +63,7 @@ def _changes(table: TableHandle, since: object, until: object) -> pa.Table:
         found = (group_changes(table.storage, *paths(pair), schema) for pair in pairs)
         return net_changes(found, schema)
 
-    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+    with ThreadPoolExecutor(threads()) as pool:
         return pa.concat_tables([schema.empty_table(), *pool.map(read, partitions)])
 
 

@@ -4,7 +4,7 @@
 
 | policy | what it retains |
 | --- | --- |
-| `KEEP_LATEST_COMMITS` (10) | the last commits |
+| `KEEP_LATEST_COMMITS` (10) | the last commits; without a number, those of the last hour, too |
 | `KEEP_LATEST_BY_HOURS` (24) | the commits of the last hours |
 | `KEEP_LATEST_FILE_VERSIONS` (3) | the last slices of each file group |
 
@@ -12,6 +12,17 @@ The first two keep what a snapshot as of a retained commit reads, and what one a
 before the first of them reads (Hudi's `KEEP_LATEST_BY_HOURS` keeps less). A slice is read from its
 instant until the next one of its group, or until the group is replaced. Slices that a savepoint or
 a pending instant may need are kept under each policy, and so is the newest slice of a live group.
+
+*The last hour.* Ten commits of a stream with a trigger of two seconds are twenty seconds: too short
+for a reader. So unless the number of commits is given, further commits are retained if they
+
+- are of the last hour,
+- are among the last `HOUR_COMMITS`, which keeps the timeline short, and
+- have made files old that have together at most `_HOUR_SHARE` times the bytes of the partitions
+  that they wrote to. An hour of such a stream would be 1,800 versions of each file.
+
+The bytes are known only of the commits of this process: those of others are not read for this, so
+its first commit retains ten.
 
 *Cost*: a plan lists the partitions that commits have changed since the previous plan, and in them
 looks at the changed file groups. The first plan of a table that was never cleaned lists all.
@@ -27,7 +38,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hoodie_nb.config import CLEAN_POLICIES, WriteOptions
-from hoodie_nb.table.file_groups import BaseFileName, Commits, Group, base_files_at, table_folders
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.table.file_groups import (
+    BaseFileName,
+    Commits,
+    FileGroups,
+    Group,
+    base_files_at,
+    table_folders,
+)
 from hoodie_nb.table.storage import joined, size_of
 from hoodie_nb.table.timeline import Instant, Listing
 
@@ -35,31 +54,53 @@ if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
 
 COMMITS_POLICY, HOURS_POLICY, VERSIONS_POLICY = CLEAN_POLICIES
+COMMITS, HOUR_COMMITS, _HOUR_SHARE = 10, 100, 2
 _HOUR_MS = 3_600_000
 _NEVER = "9"  # later than any instant
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """A policy of Hudi and its number: commits, hours or versions of a file."""
+    """A policy of Hudi and its number: commits, hours or versions of a file.
+
+    With `hour`, commits of the last hour are retained, too, within the bounds above.
+    """
 
     policy: str
     number: int
+    hour: bool = False
 
     @classmethod
     def of(cls, options: WriteOptions) -> Retention:
         """Return the retention that a table's options ask for."""
         numbers = {
-            COMMITS_POLICY: options.clean_commits,
+            COMMITS_POLICY: options.clean_commits or COMMITS,
             HOURS_POLICY: options.clean_hours,
             VERSIONS_POLICY: options.clean_versions,
         }
-        return cls(options.clean_policy, numbers[options.clean_policy])
+        hour = options.clean_policy == COMMITS_POLICY and options.clean_commits is None
+        return cls(options.clean_policy, numbers[options.clean_policy], hour)
 
     @property
     def versions(self) -> int:
         """Return how many slices of a group are kept whatever their time; 0 if time decides."""
         return self.number if self.policy == VERSIONS_POLICY else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """What a commit has made old: the bytes of the files that it replaced, in which partitions."""
+
+    instant_time: str
+    size_bytes: int
+    partitions: frozenset[str]
+
+    @classmethod
+    def of(cls, time17: str, statuses: Sequence[WriteStatus], before: FileGroups) -> Outdated:
+        """Return it for a commit, from the view of the file groups before it."""
+        old = (before.partition(s.partition_path).get(s.file_id) for s in statuses)
+        size = sum(piece.size_bytes for piece in old if piece is not None)
+        return cls(time17, size, frozenset(s.partition_path for s in statuses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +174,7 @@ def earliest_to_retain(
     """
     commits, found = listing.commits, None
     if retention.policy == COMMITS_POLICY and len(commits) > retention.number:
-        found = commits[-retention.number]
+        found = commits[-(_of_last_hour(table, commits, retention) or retention.number)]
     if retention.policy == HOURS_POLICY:
         since = _before(table, retention.number)
         found = next((i for i in commits if i.requested_time >= since), None)
@@ -141,6 +182,28 @@ def earliest_to_retain(
     if found is None or not pending:
         return found
     return min(found, pending[0], key=lambda instant: instant.requested_time)
+
+
+def _of_last_hour(table: TableHandle, commits: Sequence[Instant], retention: Retention) -> int:
+    """Return how many commits to retain for the last hour; 0 if the number alone counts."""
+    if not retention.hour:
+        return 0
+    since, groups = _before(table, 1), table.cached_file_groups
+    known = {outdated.instant_time: outdated for outdated in table.outdated}
+    old, partitions, live = 0, set[str](), 0
+    for kept, instant in enumerate(reversed(commits)):
+        outdated = known.get(instant.requested_time)
+        if outdated is not None:
+            old += outdated.size_bytes
+            for path in outdated.partitions - partitions:
+                live += sum(piece.size_bytes for piece in groups.partition(path).values())
+            partitions |= outdated.partitions
+        inside = outdated is not None and instant.requested_time >= since
+        if kept >= retention.number and not (inside and old <= _HOUR_SHARE * live):
+            return kept
+        if kept == HOUR_COMMITS:
+            return kept
+    return len(commits)
 
 
 def _before(table: TableHandle, hours: int) -> str:

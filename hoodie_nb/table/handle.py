@@ -7,6 +7,7 @@ writer is never missed.
 
 import functools
 import json
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -20,7 +21,7 @@ from hoodie_nb.events import Emit
 from hoodie_nb.table import foreign, metadata_table, properties, property_file
 from hoodie_nb.table.addresses import Address, storage_at
 from hoodie_nb.table.avro_schema import parse_avro
-from hoodie_nb.table.clean_plan import Mark
+from hoodie_nb.table.clean_plan import HOUR_COMMITS, Mark, Outdated
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
 from hoodie_nb.table.creation import clear, present, refuse_remains
 from hoodie_nb.table.evolved import refuse_renamed
@@ -56,6 +57,7 @@ class TableHandle:
         self._swept: Listing | None = None
         self._whole: frozenset[str] | None = None
         self.clean_mark: Mark | None = None
+        self.outdated: deque[Outdated] = deque(maxlen=HOUR_COMMITS)  # by commits of this handle
         self.archive_at = 0
         self.undone: dict[str, frozenset[str]] = {}  # by restores and rollbacks, as `undone_by`
 
@@ -179,6 +181,7 @@ class TableHandle:
     def remember(self, instant_time: str, statuses: Sequence[WriteStatus]) -> None:
         """Cache the view after a commit of this process."""
         note_written(self.storage.root, instant_time, [status.path for status in statuses])
+        self.outdated.append(Outdated.of(instant_time, statuses, self._groups))
         self._groups = self._groups.with_commit(instant_time, statuses)
         self._start = self._start or instant_time
 

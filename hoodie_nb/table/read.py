@@ -5,11 +5,7 @@ added have nulls in it. A filter is applied to each piece of a file after that; 
 the files and row groups that it leaves out.
 """
 
-import contextlib
-import functools
-import itertools
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
@@ -17,8 +13,8 @@ from datetime import UTC, date, datetime, time
 import pyarrow as pa
 
 from hoodie_nb.clock import instant_ms, instant_time
-from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.avro_file import decode
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.machine import threads
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
 from hoodie_nb.table.clean_records import refuse_cleaned
 from hoodie_nb.table.file_groups import Commits, FileGroups, FileSlice, table_folders
@@ -218,7 +214,7 @@ class Scan:
 
     def read(self) -> pa.Table:
         """Return all rows, in no defined order; files are read in parallel."""
-        with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        with ThreadPoolExecutor(threads()) as pool:
             parts = pool.map(lambda piece: [*self.rows(piece)], self.slices)
             return pa.concat_tables(
                 [self.schema.empty_table(), *(p for some in parts for p in some)]

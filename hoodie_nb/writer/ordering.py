@@ -10,7 +10,6 @@ highest bits of the first number.
 """
 
 import itertools
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,6 @@ Indices = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 ARROW_BYTES = (1 << 31) - 1  # Arrow counts the bytes of a text column in 32 bits
 _COMPARED = 40  # bytes
-THREADS = min(4, os.cpu_count() or 2)  # of a write in one process
 _KEPT = np.array([(1 << 64) - (1 << 64 - 8 * n) for n in range(9)], dtype=np.uint64)
 
 

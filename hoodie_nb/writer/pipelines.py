@@ -10,7 +10,8 @@
 
 `current` has the RFC's bottlenecks 1 (the serial task), 2 (one task per partition) and 3 (all I/O
 at the end); step 1, 2 and 3 each remove one. `direct` is beyond the RFC: keys are looked up before
-the only shuffle, which moves Arrow blobs instead of rows (see `routing`).
+the only shuffle, which moves Arrow blobs instead of rows (see `routing`). A stream's default,
+`auto`, is `direct`, or `step3` with the index `state`, which `direct` cannot use.
 
 A `Pipeline` is data: the runners read it, and `diagram` draws it. Bottleneck 4 is the index:
 `state` knows only the keys of one job, `bloom` those of the table.
@@ -22,6 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from hoodie_nb.errors import InvalidConfig
+
+AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,17 @@ def pipeline_named(name: str) -> Pipeline:
     if name not in PIPELINES:
         raise InvalidConfig(f"pipeline={name!r}: choose one of {list(PIPELINES)}")
     return PIPELINES[name]
+
+
+def chosen_pipeline(name: str, index: str | None) -> Pipeline:
+    """Return a pipeline by name; "auto" is the fastest one that can use the index (None: its own).
+
+    `direct` looks keys up before its only shuffle, so each of its tasks needs the table's index:
+    that of one job is kept by task.
+    """
+    if name != AUTO:
+        return pipeline_named(name)
+    return PIPELINES["step3" if index == "state" else "direct"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hoodie_nb.machine import threads
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.columns import SEQ
-from hoodie_nb.writer.ordering import THREADS, is_comparable, ranked, sort_order
+from hoodie_nb.writer.ordering import is_comparable, ranked, sort_order
 from hoodie_nb.writer.taking import parts_of, take_rows
 
 _GROUP_ROWS, _LARGE, _CHUNK_ROWS = 1 << 17, 1 << 18, 1 << 13
@@ -34,7 +35,7 @@ def tables_in_order(keyed: pa.Table) -> Iterator[pa.Table]:
     rows = keyed.select([*name_of.values()])  # a key's column is copied once
     names = [name_of[place] for place in memory]
     by = [names[keyed.schema.get_field_index(n)] for n in (PARTITION_PATH, RECORD_KEY, SEQ)]
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(threads()) as pool:
         groups = _groups(keyed.column(PARTITION_PATH))
         found = (
             _by_group(rows, by, groups, pool) if groups is not None else [_whole(rows, by, pool)]

@@ -60,7 +60,8 @@ def main(address: str, checkpoint: str, batches: int) -> None:
     source = spark.readStream.format("rate-micro-batch")
     numbers = source.options(rowsPerBatch=FILES, numPartitions=2).load().select("value")
     stream = numbers.mapInArrow(fetch, from_arrow_schema(flights.SCHEMA))
-    job = hn.write_stream(stream, table, checkpoint=checkpoint, trigger="0 seconds")
+    options = {"checkpoint": checkpoint, "trigger": "0 seconds", "placement": "executors"}
+    job = hn.write_stream(stream, table, **options)
     job.events.listen(lambda event: print(event.kind, dict(event.values), flush=True))
     while not any(e.values["batch"] >= batches - 1 for e in job.events.records("batch_ended")):
         job.wait("1 second")  # raises what ended the job

@@ -238,5 +238,5 @@ def test_a_stream_is_followed_to_its_end(spark, tmp_path):
     assert set(bundle) == {"text/plain", "image/png", VIEW}
     assert not dashboard.follower.alive
     assert dashboard.state.committed == len(table.history())
-    assert dashboard.state.pipeline == "step3"
+    assert dashboard.state.pipeline == "direct"
     assert "100% of the input" in dashboard.pictures.shown("head")

@@ -134,16 +134,27 @@ def test_the_diagram_has_the_pipelines_operators(name):
     assert row == sorted(row)
 
 
+def test_the_diagram_shows_where_the_newest_batch_is_written():
+    """On the driver `direct` has no tasks and looks keys up in one place."""
+    here, there = ({"batch": n, "placement": p} for n, p in enumerate(("driver", "executors")))
+    state = RunState("direct").take(make_events("batch_placed", here))
+    shown = texts(diagram.diagram(state))
+    assert "FileIdAssigner (driver)" in shown and "BucketWriter (driver)" in shown
+    shown = texts(diagram.diagram(state.take(make_events("batch_placed", there))))
+    assert "KeyRouter x n" in shown and "FileIdAssigner (driver)" not in shown
+
+
 @pytest.mark.parametrize("name", PIPELINES)
-@pytest.mark.parametrize("index", ["", "bloom+state"])
-def test_the_diagram_does_not_cut_its_text(name, index):
+@pytest.mark.parametrize(("index", "placement"), [("", ""), ("bloom+state", "driver")])
+def test_the_diagram_does_not_cut_its_text(name, index, placement):
     """Every text of a box is shown whole, within the box, in the widest font that is used."""
     ran = {"rows": 1_234_567, "seconds": 9.0, "operator": "FileIdAssigner"}
     state = RunState.of(make_events("operator_ran", {**ran, "task": 15}))
-    state.pipeline, state.index = name, index
+    state.pipeline, state.index, state.placement = name, index, placement
     root = parsed(diagram.diagram(state))
     shown = " ".join(texts(diagram.diagram(state)))
-    for operator in replace(PIPELINES[name], index=index or PIPELINES[name].index).operators:
+    drawn = replace(PIPELINES[name], index=index or PIPELINES[name].index)
+    for operator in replace(drawn, routed=drawn.routed and not placement).operators:
         assert all(word in shown for word in operator.does.split())
     boxes = [(float(r.get("x")), float(r.get("width"))) for r in root.iter("rect") if r.get("rx")]
     for element in [e for e in root.iter("text") if e.get("text-anchor") != "middle"]:

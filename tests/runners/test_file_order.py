@@ -54,7 +54,8 @@ def stream(spark: SparkSession, folder: Path) -> DataFrame:
 def write_and_read(folder: Path, rows: DataFrame, **settings: object) -> dict[str, int]:
     """Write a stream into a table without ordering column; return its rows."""
     table = hn.Table.create(folder / "t", schema=SCHEMA, record_key="id", if_exists="open")
-    settings = {"checkpoint": str(folder / "ck"), "trigger": "available_now", **settings}
+    settings = {"placement": "executors", "trigger": "available_now", **settings}
+    settings |= {"checkpoint": str(folder / "ck")}
     assert hn.write_stream(rows, table, **settings).wait(120)
     assert table.fsck() == []
     return {row["id"]: row["v"] for row in table.to_arrow().to_pylist()}

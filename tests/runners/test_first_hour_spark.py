@@ -83,7 +83,7 @@ def test_a_job_without_a_batch_says_so(spark, tmp_path):
     table = hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
     stream = FolderSource(tmp_path / "source", SCHEMA).stream(spark)
     with hn.write_stream(stream, table, checkpoint=tmp_path / "ck") as job:
-        assert job.status == "running: 0 commits, 0 rows written, no batch yet"
+        assert job.status == "running: 0 commits, 0 rows written, no batch yet, pipeline direct"
 
 
 def test_a_job_logs_its_start_commits_and_end(spark, tmp_path, caplog):

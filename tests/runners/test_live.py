@@ -20,6 +20,7 @@ from hoodie_nb.runners.task_events import Receiver, Sender, as_text
 
 TASKS = {"operator_progress", "buffer_level", "buffer_flushed", "operator_ran", "file_written"}
 TINY = {"batch_size": "32 KB", "task_max_size": "256 KB", "trigger": "available_now"}
+ON_TASKS = {"pipeline": "step3", "placement": "executors"}
 
 
 def text(name="1.0", kind="buffer_flushed", **values):
@@ -153,7 +154,7 @@ def stream_of_one_batch(spark, folder, *, live=True):
         live = threading.current_thread().name == "hoodie-events"
         early[event.kind] += live and bool(tracker.getActiveJobsIds())
 
-    job = hn.write_stream(stream, table, checkpoint=str(folder / "ck"), **TINY)
+    job = hn.write_stream(stream, table, checkpoint=str(folder / "ck"), **TINY, **ON_TASKS)
     if not live:
         job._live.close()
     job.events.listen(listen)

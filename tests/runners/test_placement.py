@@ -1,11 +1,18 @@
 """Where micro-batches are written: by Spark's executors, or by the driver."""
 
+import uuid
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from spark_source import FolderSource
 from test_stream import DAYS, board_table, run, same_as_board
 
 import hoodie_nb as hn
 
 pytestmark = pytest.mark.spark
+ALTERNATING = pa.schema([("id", pa.int64())])
 
 
 def writers(job):
@@ -24,43 +31,163 @@ def test_the_driver_writes_the_same_table(spark, tmp_path, pipeline, settings):
     assert writers(job) == {0} and not job.events.records("job_restarted")
 
 
+def placements(job):
+    """Return where each batch was placed, in order: of one that was too large, both places."""
+    placed = job.events.records("batch_placed")
+    return [(e.values["batch"], e.values["placement"]) for e in placed]
+
+
+def counted_rows(spark, rows):
+    """Return a stream without an estimate whose batch n has as many rows as the SQL says.
+
+    Its rows are numbered within the batch: `value`, `number`, and a text of 100 bytes.
+    """
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=1, numPartitions=1)
+    many = source.load().selectExpr("value", f"explode(sequence(1, {rows})) AS number")
+    return many.selectExpr("value", "number", "repeat('x', 100) AS text")
+
+
+COUNTED = {"schema": "value long, number int, text string", "record_key": ["value", "number"]}
+
+
+def run_batches(stream, table, folder, count, **settings):
+    """Write so many batches of an endless stream, then stop."""
+    job = hn.write_stream(stream, table, checkpoint=folder / "ck", trigger="0 seconds", **settings)
+    while len(job.events.records("batch_ended")) < count:
+        assert job.active
+        job.wait(0.02)
+    job.stop()
+    return job
+
+
 def test_auto_writes_small_batches_on_the_driver_and_large_ones_on_executors(spark, tmp_path):
-    """The limit is a share of `task_max_size`, by the size of the source files."""
+    """The limit is `task_max_size`, by the size of the source files."""
     small, large = (board_table(tmp_path / name) for name in ("small", "large"))
-    job = run(spark, small, tmp_path / "1", placement="auto")
+    job = run(spark, small, tmp_path / "1")
     assert writers(job) == {0}
-    job = run(
-        spark, large, tmp_path / "2", placement="auto", batch_size="10 KB", task_max_size="20 KB"
-    )
+    job = run(spark, large, tmp_path / "2", batch_size="5 KB", task_max_size="5 KB")
     assert len(writers(job)) > 1
     for table in (small, large):
         same_as_board(table, DAYS)
 
 
-def test_auto_leaves_sources_without_an_estimate_to_the_executors(spark, tmp_path):
-    """A rate source does not report the size of a batch, so the batch counts as large."""
-    table = hn.Table.create(tmp_path / "t", schema="value long", record_key="value")
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
-    job = hn.write_stream(
-        source.select("value"), table, checkpoint=str(tmp_path / "ck"), placement="auto"
-    )
-    while len(job.events.records("instant_committed")) < 2:
-        assert job.active
-    job.stop()
-    assert len(writers(job)) > 1
+def test_auto_follows_the_last_batches_of_a_source_without_an_estimate(spark, tmp_path):
+    """The first batch is unknown; as long as one of the last three was large, the next may be."""
+    table = hn.Table.create(tmp_path / "t", **COUNTED)
+    stream = counted_rows(spark, "if(value = 2, 1000, 2)")
+    job = run_batches(stream, table, tmp_path, 8, batch_size="20 KB", task_max_size="20 KB")
+    placed = ["executors", "driver", "driver", "executors", *["executors"] * 3, "driver"]
+    first = [(0, placed[0]), (1, placed[1]), (2, placed[2]), (2, placed[3])]
+    later = [*enumerate(placed[4:], start=3)]
+    assert placements(job)[:8] == [*first, *later] and not job.events.records("job_restarted")
+    ended = [e.values["rows"] for e in job.events.records("batch_ended")]
+    assert ended[:5] == [2, 2, 1000, 2, 2]
+    assert "pipeline direct on the driver" in job.status and table.fsck() == []
+    assert table.to_arrow().num_rows == sum(ended)
 
 
-def test_a_batch_without_rows_opens_no_instant_on_the_driver(spark, tmp_path):
-    """The driver reads the rows first; the checkpoint is recorded, a restart does not run it."""
+def test_a_start_knows_nothing_about_the_batches_before_it(spark, tmp_path):
+    """What waits after a pause may be large, so the executors take the first batch."""
+    table = hn.Table.create(tmp_path / "t", **COUNTED)
+    for _ in range(2):
+        job = run_batches(counted_rows(spark, "3"), table, tmp_path, 3)
+        assert [place for _, place in placements(job)][:3] == ["executors", "driver", "driver"]
+    numbers = table.to_arrow().column("value").to_pylist()
+    assert sorted(numbers) == sorted([*range(max(numbers) + 1)] * 3)
+
+
+def test_auto_follows_batches_of_alternating_sizes(spark, tmp_path):
+    """Files have an estimate: it is corrected by what the last batches had, batch by batch."""
+    source = FolderSource(tmp_path / "source", ALTERNATING)
+    table = hn.Table.create(tmp_path / "t", schema=ALTERNATING, record_key="id")
+    rows = [pa.table({"id": range(10_000 * (n % 2) + 5)}, ALTERNATING) for n in range(8)]
+    for piece in rows:
+        source.add(piece)
+    settings = {"checkpoint": tmp_path / "ck", "batch_size": "40 KB", "task_max_size": "40 KB"}
+    job = hn.write_stream(source.stream(spark), table, trigger="available_now", **settings)
+    assert job.wait(300)
+    where = ["driver", "executors"] * 4
+    assert [placement for _, placement in placements(job)] == where
+    assert [e.values["rows"] for e in job.events.records("batch_ended")] == [5, 10_005] * 4
+    assert table.to_arrow().num_rows == 10_005 and table.fsck() == []
+
+
+@pytest.mark.parametrize("moment", ["instant_inflight", "file_written", "instant_prepared"])
+def test_a_batch_runs_again_in_the_other_place(spark, tmp_path, moment):
+    """It was killed on the driver, and the executors write it: each row is there once."""
+    table = hn.Table.create(tmp_path / "t", **COUNTED)
+    settings = {"checkpoint": tmp_path / "ck", "trigger": "0 seconds", "operation": "insert"}
+    killed = hn.write_stream(counted_rows(spark, "50"), table, **settings)
+
+    def kill(event):
+        if event.kind == moment and placements(killed)[-1][1] == "driver":
+            killed.kill()
+
+    killed.events.listen(kill)
+    killed.wait(100)
+    last, place = placements(killed)[-1]
+    assert place == "driver"
+    again = run_batches(counted_rows(spark, "50"), table, tmp_path, 2, operation="insert")
+    first = placements(again)[0]
+    assert first == (last, "executors") or moment == "instant_prepared"
+    found = table.to_arrow().select(["value", "number"]).to_pylist()
+    values = range(max(row["value"] for row in found) + 1)
+    expected = [{"value": value, "number": n} for value in values for n in range(1, 51)]
+    assert sorted(found, key=lambda row: (row["value"], row["number"])) == expected
+    assert table.fsck() == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"placement": "driver"},
+        {"placement": "executors"},
+        {"placement": "executors", "pipeline": "step1", "index": "bloom"},
+        {},
+    ],
+    ids=str,
+)
+def test_a_batch_without_rows_opens_no_instant(spark, tmp_path, settings):
+    """The rows are read first, or one of them; the checkpoint is recorded and not run again."""
     table = board_table(tmp_path / "board")
     stream = hn.flights.stream(spark, days=1, path=tmp_path / "source").where("origin = 'nowhere'")
-    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
-    job = hn.write_stream(stream, table, placement="driver", **settings)
+    settings |= {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+    job = hn.write_stream(stream, table, **settings)
     job.wait(100)
     assert job.events.records("batch_ended") and not job.events.records("instant_requested")
-    again = hn.write_stream(stream, table, placement="driver", **settings)
+    again = hn.write_stream(stream, table, **settings)
     again.wait(100)
     assert not again.events.records("batch_started") and table.timeline().empty
+
+
+def test_a_batch_that_is_costly_is_not_computed_twice(spark, tmp_path):
+    """A Python function runs once for a batch, unless the one before it had no rows."""
+    source, calls = FolderSource(tmp_path / "source", ALTERNATING), tmp_path / "calls"
+    calls.mkdir()
+    for number in (1, -2, -3, 4):
+        source.add(pa.table({"id": [number]}, ALTERNATING))
+
+    def positive(batches):
+        for batch in batches:
+            (calls / f"{batch.column('id')[0]} {uuid.uuid4().hex}").touch()
+            yield batch.filter(pc.greater(batch.column("id"), 0))
+
+    stream = source.stream(spark).coalesce(1)
+    table = hn.Table.create(tmp_path / "t", schema=ALTERNATING, record_key="id")
+    job = hn.write_stream(
+        stream.mapInArrow(positive, stream.schema),
+        table,
+        checkpoint=tmp_path / "ck",
+        trigger="available_now",
+        placement="executors",
+    )
+    assert job.wait(300)
+    computed = Counter(path.name.split()[0] for path in calls.iterdir())
+    assert (computed["1"], computed["-2"], computed["4"]) == (1, 1, 2), [
+        *map(str, job.events.records())
+    ]
+    assert len(job.events.records("instant_requested")) == 1 + 1 + 0 + 1
+    assert sorted(table.to_arrow().column("id").to_pylist()) == [1, 4]
 
 
 def test_a_batch_that_is_too_large_for_the_driver_is_refused(spark, tmp_path):

@@ -63,7 +63,11 @@ def test_null_and_empty_partition_are_one_in_every_pipeline(spark, tmp_path, pip
     source = FolderSource(tmp_path / "source", SCHEMA)
     source.add(repeated_keys())
     stream = source.stream(spark)
-    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+    settings = {
+        "checkpoint": str(tmp_path / "ck"),
+        "trigger": "available_now",
+        "placement": "executors",
+    }
     hn.write_stream(
         stream, table, **settings, pipeline=pipeline, index="bloom", write_tasks=TASKS
     ).wait(120)
@@ -75,7 +79,11 @@ def test_null_and_empty_partition_are_one_in_sealed_runs(spark, tmp_path):
     table = null_partition_table(tmp_path / "t", "commit_time")
     source = FolderSource(tmp_path / "source", SCHEMA)
     source.add(repeated_keys())
-    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+    settings = {
+        "checkpoint": str(tmp_path / "ck"),
+        "trigger": "available_now",
+        "placement": "executors",
+    }
     hn.write_stream(
         source.stream(spark), table, **settings, commit_interval=2, write_tasks=TASKS
     ).wait(120)
@@ -105,7 +113,11 @@ def test_a_seal_on_spark_is_refused_if_its_partitions_would_share_a_folder(spark
     source, rows = FolderSource(tmp_path / "source", SCHEMA), repeated_keys().slice(0, 2)
     for partition in ("NY", "ny", "LA"):
         source.add(rows.set_column(1, "p", pa.array([partition] * 2)))
-    settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+    settings = {
+        "checkpoint": str(tmp_path / "ck"),
+        "trigger": "available_now",
+        "placement": "executors",
+    }
     with pytest.raises(InvalidInput, match="'NY' and 'ny' are one folder"):
         hn.write_stream(source.stream(spark), table, **settings, commit_interval=5).wait(120)
     assert [p.name for p in (tmp_path / "ck" / "commits").glob("[0-9]*")] == ["0"]
@@ -172,6 +184,7 @@ def test_values_of_every_type_come_through_spark(spark, tmp_path, how):
     source = FolderSource(tmp_path / "source", rows.schema)
     source.add(rows)
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now", "index": "bloom"}
+    settings |= {"placement": "executors"}
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         if how == "batch":
@@ -210,7 +223,11 @@ def test_of_equal_ordering_values_the_last_row_counts(spark, tmp_path, how):
     if how == "batch":
         table.upsert(spark.createDataFrame(rows.to_pandas()).coalesce(2))
     else:
-        settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "available_now"}
+        settings = {
+            "checkpoint": str(tmp_path / "ck"),
+            "trigger": "available_now",
+            "placement": "executors",
+        }
         settings |= {"commit_interval": 2} if how == "sealed" else {"pipeline": how}
         stream = source.stream(spark, files_per_batch=10)
         hn.write_stream(stream, table, **settings, write_tasks=TASKS).wait(120)

@@ -120,11 +120,12 @@ def started(stream, table, folder, **settings):
     "settings",
     [
         {"pipeline": "step1", "index": "bloom"},
-        {"pipeline": "step2", "commit_on": "write"},
-        {"pipeline": "step3"},
-        {"pipeline": "direct"},
-        {"pipeline": "direct", "commit_interval": "auto"},
-        {"commit_interval": 2},
+        {"placement": "executors", "pipeline": "step2", "commit_on": "write"},
+        {"placement": "executors", "pipeline": "step3"},
+        {"placement": "executors", "pipeline": "direct"},
+        {"placement": "executors", "pipeline": "direct", "commit_interval": "auto"},
+        {"placement": "executors", "commit_interval": 2},
+        {},
         {"placement": "driver"},
         {"placement": "driver", "commit_on": "write"},
         {"placement": "driver", "commit_interval": 2},
@@ -149,7 +150,13 @@ def test_a_stream_goes_on_past_bad_rows(spark, tmp_path, settings):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"placement": "driver"}, {"commit_interval": 2}, {"pipeline": "direct"}]
+    "settings",
+    [
+        {},
+        {"placement": "executors", "pipeline": "step3"},
+        {"commit_interval": 2},
+        {"placement": "executors"},
+    ],
 )
 @pytest.mark.parametrize(
     "fault", ["kill_writer", "time_out_checkpoint", "crash_after_files", "crash_before_commit"]
@@ -176,7 +183,12 @@ def test_a_batch_from_spark_goes_on_past_bad_rows(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"pipeline": "step3"}, {"pipeline": "direct"}, {"placement": "driver"}]
+    "settings",
+    [
+        {"placement": "executors", "pipeline": "step3"},
+        {"placement": "executors"},
+        {"placement": "driver"},
+    ],
 )
 def test_the_newest_file_wins_next_to_bad_rows(spark, tmp_path, settings):
     """Several files in a micro-batch, of which Spark reads the largest first, in order of age.

@@ -86,7 +86,8 @@ def test_the_full_year_out_of_order(spark, tmp_path):
 def test_every_pipeline_ends_in_the_same_table(spark, tmp_path, pipeline):
     """The pipelines differ in how they write, not in what they write."""
     table = board_table(tmp_path / "board")
-    job = run(spark, table, tmp_path, pipeline=pipeline, index="bloom")
+    settings = {"pipeline": pipeline, "placement": "executors", "index": "bloom"}
+    job = run(spark, table, tmp_path, **settings)
     same_as_board(table, DAYS)
     operators = {e.values["operator"] for e in job.events.records("operator_ran")}
     assert ("InstantGenerator" in operators) == (pipeline == "current")
@@ -109,6 +110,7 @@ def test_another_number_of_writers_after_a_restart(spark, tmp_path):
     table = board_table(tmp_path / "board")
     stream = hn.flights.stream(spark, days=DAYS, path=tmp_path / "source")
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds"}
+    settings |= {"placement": "executors"}
     job = hn.write_stream(stream, table, **settings, write_tasks=1)
     while not job.events.records("instant_committed"):
         assert job.active

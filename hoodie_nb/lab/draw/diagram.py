@@ -22,7 +22,8 @@ _FIRST = ("InstantGenerator", "KeyRouter", "FileIdAssigner", "BucketWriter")
 def diagram(state: RunState) -> str:
     """Return the diagram; STEP3's if the events do not name the pipeline."""
     pipeline = PIPELINES.get(state.pipeline, PIPELINES["step3"])
-    pipeline = replace(pipeline, index=state.index or pipeline.index)
+    routed = pipeline.routed and state.placement != "driver"  # which looks keys up in one place
+    pipeline = replace(pipeline, index=state.index or pipeline.index, routed=routed)
     driver = [o for o in pipeline.operators if o.parallelism == "driver"]
     row = [o for o in pipeline.operators if o.parallelism != "driver"]
     gap = 96
@@ -51,12 +52,15 @@ def _box(
     over, elapsed = state.over, max(1, state.now_ms - state.began_ms) / 1000
     rate = progress.flow.total / elapsed if over else progress.flow.rate(state.now_ms)
     tasks = str(state.tasks or "n") if operator.parallelism == "n" else operator.parallelism
+    where = f" x {tasks}"
+    if state.placement == "driver" and operator.name != "Source":
+        where = " (driver)"
     serial = operator.name == "InstantGenerator"
     edge = svg.AMBER if serial else svg.BLUE if rate else svg.LINE
     total, thick = f"{svg.short(progress.flow.total)} rows", 1 if over or not rate else 2
     parts = [
         svg.bar(x, _TOP, width, _BOX, fill=svg.SHADE, stroke=edge, stroke_width=thick, rx=6),
-        svg.text(x + 10, _TOP + 18, f"{operator.name} x {tasks}", weight="bold", size=13),
+        svg.text(x + 10, _TOP + 18, operator.name + where, weight="bold", size=13),
         svg.note(x + width - 10, _TOP + 18, total, anchor="end"),
         svg.text(x + 10, _TOP + 74, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT),
         svg.note(x + 62, _TOP + 74, "rows/s, mean" if over else "rows/s"),

@@ -135,6 +135,83 @@ def test_hours_count_by_the_clock(tmp_path: Path) -> None:
         table.to_arrow(as_of=times[-5])
 
 
+def spread(path: Path, **options: object) -> Table:
+    """Return a table with a partition for each of thirty keys, and a clock set by the test."""
+    table = Table.create(
+        path, schema=SCHEMA, record_key="id", partition_by="p", ordering="ts", options=options
+    )
+    clock = table._handle.clock = table._handle.timeline._clock = _Later()
+    ids = [f"k{n:02d}" for n in range(30)]
+    table.upsert(pa.table([ids, ids, [0] * 30], schema=SCHEMA))
+    clock.ms += 2000
+    return table
+
+
+def stream(table: Table, commits: int, seconds: float = 2) -> list[str]:
+    """Change one key after the other, every few seconds; return the times of the commits."""
+    times = []
+    for number in range(commits):
+        key = f"k{number % 30:02d}"
+        commit = table.upsert(pa.table([[key], [key], [number + 1]], schema=SCHEMA))
+        assert commit is not None
+        times.append(commit.requested_time)
+        table._handle.clock.sleep(seconds)
+    return times
+
+
+def readable(table: Table, times: Sequence[str]) -> int:
+    """Return how many of the commits can be read, which are the last ones, by us and hudi-rs."""
+    found = []
+    for time17 in times:
+        try:
+            rows = without_meta(table.to_arrow(as_of=time17))
+        except InvalidConfig:
+            continue
+        assert hudi_rows(table.path, time17) == rows
+        found.append(time17)
+    assert found == [*times][len(times) - len(found) :]
+    return len(found)
+
+
+def test_commits_of_the_last_hour_stay_while_their_old_files_are_few(tmp_path: Path) -> None:
+    """Small commits of a fast stream: all can be read; a number that is given is exact."""
+    table = spread(tmp_path / "t")
+    assert readable(table, stream(table, 45)) == 45
+    exact = spread(tmp_path / "exact", **{"hoodie.clean.commits.retained": 10})
+    assert readable(exact, stream(exact, 45)) == 11
+    assert table.fsck() == exact.fsck() == []
+
+
+def test_old_files_have_at_most_twice_the_bytes_of_what_is_written_to(tmp_path: Path) -> None:
+    """However long the stream runs; beyond that, ten commits are retained."""
+    table = spread(tmp_path / "t")
+    times = stream(table, 100)
+    live = table.file_groups()["size_bytes"].sum()
+    total = sum(file.stat().st_size for file in Path(table.path).glob("k*/*.parquet"))
+    assert 2 * live < total <= 3 * live and 55 <= readable(table, times) <= 62
+    assert len(table.timeline()) < 200
+    whole = make(tmp_path / "whole")
+    for number in range(30):
+        upsert(whole, number, [0, 1])
+    assert len(data_files(whole.path)) == 2 * 11
+
+
+def test_commits_older_than_an_hour_are_cleaned_but_the_last_ten(tmp_path: Path) -> None:
+    """Both must say so: older than the hour, and not one of the last ten."""
+    table = spread(tmp_path / "t")
+    assert readable(table, stream(table, 20, seconds=600)) == 11
+
+
+def test_the_last_hour_is_that_of_this_process(tmp_path: Path) -> None:
+    """Another process has not seen what earlier commits have made old, and retains ten."""
+    table = spread(tmp_path / "t")
+    times = stream(table, 40)
+    other = Table.open(table.path)
+    other._handle.clock = other._handle.timeline._clock = table._handle.clock
+    times += stream(other, 1)
+    assert readable(other, times) == 11
+
+
 class _Later:
     """A clock that is set by the test."""
 

@@ -1,0 +1,153 @@
+"""Where a job's micro-batches are written: by this process (the driver), or by Spark's executors.
+
+A shuffle and Python workers cost more than writing a small batch here. `auto` decides for each
+micro-batch, by what the ones before it really were:
+
+| | the driver writes a batch that is expected to have |
+| --- | --- |
+| the master is local: driver and executors are one machine | at most `task_max_size`, and an \
+eighth of the JVM's heap, which collects it |
+| a cluster: the driver is one small process of many | `_TINY` of that, if the last batches wrote \
+at most `task_max_size` |
+
+A batch is expected to be as large as the largest of the last `_REMEMBERED`. If the source has an
+estimate (files; not Kafka, rate or sockets), it is this batch's estimate times the largest factor
+by which those of the last ones were wrong, at least 1 if it is far larger than theirs: most of a
+tiny file is its footer. The first batch of a start has only its estimate; without one the executors
+write it, whose memory is bounded whatever its size.
+
+*Bounds.* Spark collects at most `spark.driver.maxResultSize`. A batch that turns out to have more
+than `_ROOM` times its limit is dropped before this process copies it, and the executors write it.
+Index, files and protocol do not depend on the placement, so a batch that runs again may be written
+in the other place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.events import Emit
+from hoodie_nb.table.commits import WriteStatus
+from hoodie_nb.writer.pipelines import AUTO, Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DRIVER, EXECUTORS = "driver", "executors"
+_REMEMBERED, _FAR = 3, 2
+_TINY, _ROOM, _HEAP_SHARE = Fraction(1, 64), 2, 8
+_UNKNOWN = 1 << 62  # Spark's estimate of a source that has none is the greatest long
+
+
+class TooLarge(InvalidConfig):
+    """A micro-batch is larger than the driver may collect; `auto` leaves it to the executors."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a micro-batch had, as it came from the source, and the bytes of the files it wrote."""
+
+    rows: int = 0
+    size_bytes: int = 0
+    written_bytes: int = 0
+    estimate: int | None = None
+    limit_bytes: int | None = None
+
+    def add(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Count some rows; raise TooLarge if there are now more bytes than the limit."""
+        self.rows += rows.num_rows
+        self.size_bytes += rows.nbytes
+        if self.limit_bytes is not None and self.size_bytes > self.limit_bytes:
+            raise TooLarge(
+                f"the micro-batch has {self.size_bytes:,} bytes, more than the driver may write: "
+                "use placement='executors'"
+            )
+
+    def note_written(self, statuses: Iterable[WriteStatus]) -> None:
+        """Note the bytes of the files that the batch wrote."""
+        self.written_bytes = sum(status.bytes_written for status in statuses)
+
+
+class Placing:
+    """Decides where each micro-batch of a job is written, and remembers what the last ones had."""
+
+    def __init__(self, placement: str, pipeline: Pipeline, task_max_bytes: int, emit: Emit) -> None:
+        self._placement, self._emit, self._most = placement, emit, task_max_bytes
+        if pipeline.shuffle == "partition":  # its tasks exist on Spark only
+            self._placement = EXECUTORS
+        self._last: deque[Taken] = deque(maxlen=_REMEMBERED)
+        self.newest, self.where = Taken(), ""  # the newest batch, and where it is written
+
+    def here(self, batch: DataFrame, number: int) -> bool:
+        """Whether a micro-batch is written in this process; begins its record, `newest`."""
+        self.newest = Taken()
+        if self._placement != AUTO:
+            self._note(number, self._placement)
+            return self.where == DRIVER
+        local = str(batch.sparkSession.sparkContext.master).startswith("local")
+        most = min(self._most, _heap_bytes(batch) // _HEAP_SHARE)
+        limit = most if local else int(most * _TINY)
+        estimate = _estimate(batch)
+        expected = self._expected(estimate)
+        fits = expected is not None and expected <= limit
+        if not local:
+            fits = fits and all(taken.written_bytes <= self._most for taken in self._last)
+        self._note(number, DRIVER if fits else EXECUTORS, expected)
+        self.newest = Taken(estimate=estimate, limit_bytes=_ROOM * limit if fits else None)
+        return fits
+
+    @contextlib.contextmanager
+    def unless_too_large(self, number: int) -> Iterator[None]:
+        """With `auto`, go on after TooLarge: the executors write the batch."""
+        try:
+            yield
+        except TooLarge:
+            if self._placement != AUTO:
+                raise
+            self._note(number, EXECUTORS, self.newest.size_bytes or None)
+            self.newest = Taken(estimate=self.newest.estimate)
+
+    @property
+    def last_was_empty(self) -> bool:
+        """Whether the micro-batch before the newest had no rows."""
+        return bool(self._last) and not self._last[-1].rows
+
+    def remember(self) -> Taken:
+        """Let the newest micro-batch, which was written, count for the next ones; return it."""
+        self._last.append(self.newest)
+        return self.newest
+
+    def _note(self, number: int, placement: str, expected: int | None = None) -> None:
+        self.where = placement
+        self._emit("batch_placed", batch=number, placement=placement, expected_bytes=expected)
+
+    def _expected(self, estimate: int | None) -> int | None:
+        """Return the bytes that a batch is expected to have; None if nothing is known."""
+        if not self._last:
+            return estimate
+        known = [(taken.size_bytes, taken.estimate) for taken in self._last if taken.estimate]
+        if estimate is not None and len(known) == len(self._last):
+            factor = max(Fraction(had, estimated) for had, estimated in known)
+            larger = estimate > _FAR * max(estimated for _, estimated in known)
+            return int((max(factor, Fraction(1)) if larger else factor) * estimate)
+        return max(taken.size_bytes for taken in self._last)
+
+
+def _heap_bytes(batch: DataFrame) -> int:
+    """Return the memory of the driver's JVM."""
+    jvm: Any = batch.sparkSession._jvm
+    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+
+
+def _estimate(batch: DataFrame) -> int | None:
+    """Return Spark's estimate of a batch in bytes, None if its source has none."""
+    found = int(str(batch._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    return found if found < _UNKNOWN else None
