@@ -13,7 +13,7 @@
 | --- | --- |
 | `Table` | a table: create, open, write, update, delete, read, changes, clean, fsck |
 | `write_stream` | starts a stream into a table and returns its job |
-| `register` | then `spark.read` and `spark.readStream` know the format `hoodie_nb` |
+| `register` | lets a session know the format `hoodie_nb`, where Spark does not find it itself |
 | `spark`, `log_path`, `doctor` | a local session; the JVM's log; what is missing or damaged |
 | `HoodieError` and its subclasses | all errors that are raised on purpose, by what to do |
 | `flights`, `faults`, `race` | real input, faults to inject, pipelines compared |
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from hoodie_nb.lab.replay import Replay as Replay
     from hoodie_nb.lab.tables import FileGroups as FileGroups
     from hoodie_nb.lab.tables import Timeline as Timeline
-    from hoodie_nb.reads import register as register
     from hoodie_nb.session import log_path as log_path
     from hoodie_nb.session import spark as spark
+    from hoodie_nb.spark_format.registration import register as register
     from hoodie_nb.streams import write_stream as write_stream
 
 __version__ = "0.1.0.dev0"
@@ -81,8 +81,8 @@ _MODULES = {  # and the names that each has
     "lab.race": "race",
     "lab.replay": "Replay",
     "lab.tables": "FileGroups Timeline",
-    "reads": "register",
     "session": "log_path spark",
+    "spark_format.registration": "register",
     "streams": "write_stream",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}

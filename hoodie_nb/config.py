@@ -39,6 +39,7 @@ from hoodie_nb.errors import InvalidConfig
 
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 _MOST = 1 << 62
+_OF_A_TABLE = ("hoodie.table.", "hoodie.datasource.", "hoodie.record.merge.", "hoodie.index.type")
 CLEAN_POLICIES = ("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS")
 
 
@@ -191,6 +192,11 @@ class WriteOptions:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
+    if name.startswith(_OF_A_TABLE):
+        return (
+            f"option {name!r} is not one of a write: what defines a table are arguments of "
+            "`Table.create`; docs/spark-options.md lists Hudi's names of them"
+        )
+    near = difflib.get_close_matches(name, known, 1, cutoff=0.8)
     hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(sorted(known))}"
     return f"option {name!r} is unknown: {hint}"

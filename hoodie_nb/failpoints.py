@@ -76,6 +76,8 @@ NAMES: tuple[str, ...] = (
     "quarantine.data.post",
     "quarantine.publish.post",
     "stream.batch.post",
+    "spark.rows.post",
+    "spark.commit.pre",
 )
 
 

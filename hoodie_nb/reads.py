@@ -146,15 +146,3 @@ class TableReads:
         ]
         columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
         return pd.DataFrame(rows, columns=columns)
-
-
-def register(spark: SparkSession) -> None:
-    """Let the session read tables with `spark.read` and `spark.readStream`, format `hoodie_nb`.
-
-    The options are in `hoodie_nb.runners.spark_source` and docs/reading.md.
-    """
-    from hoodie_nb.runners.spark_source import HudiSource
-    from hoodie_nb.session import require_classic
-
-    require_classic(spark)
-    spark.dataSource.register(HudiSource)

@@ -29,7 +29,7 @@ API = {"api", "reads", "maintenance", "streams", "definition"}  # the words a us
 TOP = {"", "__main__"}  # the package's own names, and its command line
 FLOORS = (
     *("ground", "table", "writer", "index", "commit", "runners", "services"),
-    *("session", "api", "lab", "programs", "top"),
+    *("session", "api", "spark_format", "lab", "programs", "top"),
 )
 ROOMS = {**dict.fromkeys(GROUND, "ground"), **dict.fromkeys(SESSION, "session")}
 ROOMS |= dict.fromkeys(API, "api") | dict.fromkeys(TOP, "top")
@@ -41,6 +41,10 @@ SPARK = (
     "runners.watched_query",
     "runners.micro_batches",
     "runners.spark*",
+    "spark_format.source",
+    "spark_format.sink",
+    "spark_format.stream_sink",
+    "spark_format.registration",
     *SPARK_ROOMS,
 )
 TEACHING = {"lab", "programs", *SESSION}  # writing tables needs none of these
@@ -297,6 +301,16 @@ def test_the_version_is_written_once():
     assert "version" in pyproject["project"]["dynamic"]
     path = ROOT / pyproject["tool"]["hatch"]["version"]["path"]
     assert f'__version__ = "{hoodie_nb.__version__}"' in path.read_text()
+
+
+def test_the_wheel_has_every_top_level_package():
+    """The wheel and the sdist have the library and the module by which Spark finds its format."""
+    ours = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]
+    assert [name for name in ours if name != "tests"] == build["wheel"]["packages"]
+    assert {f"/{name}" for name in build["wheel"]["packages"]} <= {*build["sdist"]["include"]}
 
 
 def test_makefile_explains_its_targets():

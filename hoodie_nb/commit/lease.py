@@ -33,6 +33,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from hoodie_nb.commit.lock_file import PATH, holder_of, parsed, shown
+from hoodie_nb.commit.process import has_ended, process_identity
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.table.storage import OURS, Storage
 
@@ -54,7 +55,7 @@ class Lease:
         self._storage = cast("ObjectStorage", storage)
         self._length_s, self.closed, self._lost = self._storage.lease_s, True, False
         self._lock, self._ended, self._process = threading.Lock(), threading.Event(), os.getpid()
-        process = {"process": _process(os.getpid()), "lease_s": self._length_s}
+        process = {"process": process_identity(os.getpid()), "lease_s": self._length_s}
         self._holder = {**holder_of(purpose), **process}
         self._sent_s, self._version = self._take()
         self.closed = False
@@ -87,7 +88,7 @@ class Lease:
 
     def _refuse_if_held(self, found: "Version") -> None:
         holder = parsed(found.content)
-        if holder.get("released") or _has_ended(holder.get("process")):
+        if holder.get("released") or has_ended(holder.get("process")):
             return
         length_s = holder.get("lease_s")
         length_s = length_s if isinstance(length_s, int | float) else self._length_s
@@ -161,44 +162,3 @@ class Lease:
 def _now_s() -> float:
     """Return a clock in seconds that also runs while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-def _machine() -> str | None:
-    """Return what identifies this start of this machine, and its space of process ids."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return f"{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return None
-
-
-def _process(pid: int) -> list[str] | None:
-    """Return what identifies a process of this machine: machine, id, start; None if unknown."""
-    machine, began = _machine(), _began(pid)
-    return None if machine is None or began is None else [machine, str(pid), began]
-
-
-def _began(pid: int) -> str | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-            return fields[19].decode()
-    except (OSError, IndexError):
-        return None
-
-
-def _has_ended(process: object) -> bool:
-    """Whether it is certain that a process has ended: one of this machine that does not exist."""
-    if not (isinstance(process, list) and len(process) == 3 and process[0] == _machine()):
-        return False
-    pid = str(process[1])
-    if not pid.isdigit():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):  # PermissionError: it is another user's
-        pass
-    began = _began(int(pid))  # None if this user may not look at it
-    return began is not None and began != process[2]

@@ -20,6 +20,7 @@ from hoodie_nb.commit.prepared import Prepared, PreparedRecords, checkpoints_of
 from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.commit.publishing import folder_of, quarantined
 from hoodie_nb.commit.restoring import finish_restores
+from hoodie_nb.commit.row_folders import row_folders_in_use
 from hoodie_nb.commit.savepoints import drop_pending_savepoints
 from hoodie_nb.commit.sealing import SealedRecords
 from hoodie_nb.errors import InvalidTable
@@ -47,6 +48,7 @@ class Recovery:
         self._nonce, self.begun = uuid.uuid4().hex[:12], ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
         self.dead = False  # simulates a dead process: no cleanup
+        self.applies = ""  # the row folder, or the query, whose staged rows this write applies
 
     def pending(self, instant_time: str) -> list[Instant]:
         """Return the pending instants of that time: one or none."""
@@ -178,7 +180,8 @@ class Recovery:
         if not used and not swept and not self.lost_seals():  # else files in use would be deleted
             others = (pending.requested_time for pending in table.timeline.pending())
             refused = {folder_of(file) for file in quarantined(self.prepared.all())}
-            sweep_all(table.storage, keep={*kept, *others, *sealed, *refused})
+            rows = {self.applies, *row_folders_in_use(table.storage, table.clock, self.applies)}
+            sweep_all(table.storage, keep={*kept, *others, *sealed, *refused, *rows})
 
     def _abandoned(self, kept: Collection[str]) -> list[Instant]:
         pending = self.table.timeline.pending()

@@ -5,7 +5,8 @@ since Arrow and Parquet release the interpreter lock.
 """
 
 import contextlib
-from collections.abc import Generator
+import itertools
+from collections.abc import Generator, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -77,6 +78,18 @@ def write_in_process(
         assigned = assign(plan, pieces, 0, events.emit)
         cores = threads(plan.options.max_file_bytes)
         return list(write(plan, assigned, TaskAttempt(), events.emit, threads=cores, kept=kept))
+
+
+def write_pieces(
+    pieces: Iterable[pa.Table], plan: WritePlan, events: EventLog
+) -> list[WriteStatus]:
+    """Assign and write keyed rows that arrive sorted, one piece in memory at a time."""
+    pieces = iter(pieces)
+    if plan.record_bytes is None and (first := next(pieces, None)) is not None:
+        plan = replace(plan, record_bytes=record_bytes_of(first))
+        pieces = itertools.chain([first], pieces)
+    assigned = assign(plan, pieces, 0, events.emit)
+    return list(write(plan, assigned, TaskAttempt(), events.emit, threads=THREADS))
 
 
 def seal_in_process(

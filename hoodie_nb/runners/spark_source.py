@@ -1,12 +1,4 @@
-"""A table as a data source of Spark: `spark.read` and `spark.readStream`, format `hoodie_nb`.
-
-| option | of | meaning |
-| --- | --- | --- |
-| `path` | both | the table's folder; `load(path)` sets it |
-| `as_of` | a read | the snapshot as of a moment |
-| `since`, `until` | a read | the changes between two moments, with `_change`, as `table.changes` |
-| any other | both | if the table is on an object store: one of its `storage_options` |
-| `starting` | a stream | `"earliest"`: all rows first, as inserts; `"latest"`; or a moment |
+"""The readers of Spark's format `hoodie_nb`: snapshots, changes, and streams of changes.
 
 *Work flow*: Spark asks a Python process beside the driver for the columns, then for the pieces that
 its tasks read: some base files of a snapshot, or the changed files of one partition. It asks for
@@ -17,9 +9,8 @@ the previous offset: at most one for a key and partition. Spark writes an offset
 reads, so a repeated batch has the same rows. A commit that is open, or newer than one, waits. If
 the files or commits of an offset are gone (cleaned, archived, rolled back), the stream stops.
 
-**Caveats**: Spark asks for the columns without saying whether it reads a stream, so only with
-`starting` are they those of changes; a stream without it is refused. The columns stay those of the
-start. A task holds the changes of one partition in memory. Spark does not say which columns it
+**Caveats**: the columns stay those of the start. A task holds the changes of one partition in
+memory. Spark does not say which columns it
 needs, and filters are not pushed down: for a query without a filter, Spark 4.3 would reuse the
 files and rows of an earlier query of the same DataFrame with one. `table.snapshot(spark)` reads
 fewer bytes. There is no SQL by path for sources in Python (``select * from hoodie_nb.`path` ``).
@@ -34,13 +25,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import datasource as spark_api
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from hoodie_nb.errors import HoodieError, InvalidConfig
 from hoodie_nb.runners.spark_read import BATCH_ROWS, Batches, rows_of_files
 from hoodie_nb.table.addresses import Address, storage_at
-from hoodie_nb.table.base_file import stored_schema
 from hoodie_nb.table.changes import (
     changed_slices,
     changes_schema,
@@ -48,83 +37,16 @@ from hoodie_nb.table.changes import (
     net_changes,
     paths,
 )
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.positions import position_of
-from hoodie_nb.table.read import slices_as_of
+from hoodie_nb.table.handle import open_table
+from hoodie_nb.table.read import parse_time, slices_as_of
+from hoodie_nb.table.restore_plan import refuse_undone
 from hoodie_nb.table.span import settled_commits
-from hoodie_nb.table.storage import Storage, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
-    from pyspark.sql.types import StructType
 
-NAME = "hoodie_nb"
 _TASK_BYTES = 16 << 20  # of base files
-_READ, _CHANGES, _STREAM = {"as_of"}, {"since", "until"}, {"starting"}
-_OWN = {"path"} | _READ | _CHANGES | _STREAM
 Files = tuple[str | None, str | None]  # of a file group, before and after
-
-
-class HudiSource(spark_api.DataSource):
-    """What Spark asks first: the columns, and the reader."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return NAME
-
-    def schema(self) -> StructType:
-        """Return the columns of a snapshot, or of changes."""
-        given = {key.lower() for key in self.options} - {*self._store_options()}
-        wrong = given - _OWN
-        kinds = [kind & given for kind in (_READ, _CHANGES, _STREAM) if kind & given]
-        if wrong or len(kinds) > 1 or "path" not in given or kinds == [{"until"}]:
-            raise InvalidConfig(
-                f"options {sorted(given)} of format {NAME!r}: give a path, and at most one of "
-                "`as_of`, `since` (with or without `until`), or `starting` (of a stream)"
-            )
-        table = self._table()
-        is_changes = kinds and kinds[0] != _READ
-        columns = changes_schema(table) if is_changes else stored_schema(table.schema)
-        return from_arrow_schema(columns, True)
-
-    def reader(self, schema: StructType) -> spark_api.DataSourceReader:
-        """Return the reader of a snapshot, or of the changes between two moments."""
-        if "starting" in self.options:
-            raise InvalidConfig("option `starting` is for spark.readStream; a read has `since`")
-        columns = self._columns(schema)
-        if "since" in self.options:
-            since, until = self.options["since"], self.options.get("until")
-            return ChangesReader(self._storage(), columns, since, until)
-        return SnapshotReader(self._storage(), columns, self.options.get("as_of"))
-
-    def streamReader(self, schema: StructType) -> ChangeStream:
-        """Return the reader of a stream of changes."""
-        starting = self.options.get("starting")
-        return ChangeStream(self._storage(), self._columns(schema), starting)
-
-    def _storage(self) -> Storage:
-        return storage_at(self.options["path"], self._store_options())
-
-    def _store_options(self) -> dict[str, str]:
-        """Return the options that are not ours, for the store's client, which knows all of its."""
-        path, given = self.options.get("path", ""), {k.lower(): v for k, v in self.options.items()}
-        on_store = is_remote(path) and not path.startswith("file:")
-        return {name: value for name, value in given.items() if on_store and name not in _OWN}
-
-    def _table(self) -> TableHandle:
-        table = open_table(self._storage())
-        table.reload()
-        return table
-
-    def _columns(self, schema: StructType) -> pa.Schema:
-        """Return the columns in Arrow, or raise InvalidConfig if the user named others."""
-        table = self._table()
-        known = {*stored_schema(table.schema).names, "_change"}
-        other = [name for name in schema.names if name not in known]
-        if other:
-            raise InvalidConfig(f"columns {other} are not in the table; it has {sorted(known)}")
-        return to_arrow_schema(schema, timezone="UTC")
 
 
 class SnapshotReader(spark_api.DataSourceReader):

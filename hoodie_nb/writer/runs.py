@@ -15,15 +15,22 @@ from hoodie_nb.writer.merge_rule import Mask, MergeRule
 _PIECE_ROWS = 65_536
 
 
-def save_rows(storage: Storage, path: str, rows: pa.Table, kept: Mask | None = None) -> StoredFile:
+def save_rows(
+    storage: Storage,
+    path: str,
+    rows: pa.Table,
+    kept: Mask | None = None,
+    *,
+    piece_rows: int = _PIECE_ROWS,
+) -> StoredFile:
     """Write rows, or only those in `kept`, to a new durable file, and return it."""
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with ChecksummedFile(storage.open_new(path)) as sink:
         with pa.ipc.new_file(sink, rows.schema, options=options) as writer:
-            for start in range(0, rows.num_rows, _PIECE_ROWS):
-                piece = rows.slice(start, _PIECE_ROWS)
+            for start in range(0, rows.num_rows, piece_rows):
+                piece = rows.slice(start, piece_rows)
                 if kept is not None:
-                    piece = piece.filter(pa.array(kept[start : start + _PIECE_ROWS]))
+                    piece = piece.filter(pa.array(kept[start : start + piece_rows]))
                 writer.write_table(piece)
         sink.sync()
     return sink.stored(path)

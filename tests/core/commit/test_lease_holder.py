@@ -8,20 +8,20 @@ import sys
 
 import pytest
 
-from hoodie_nb.commit.lease import _has_ended, _process
+from hoodie_nb.commit.process import has_ended, process_identity
 
 _PROGRAM = """
 import os, sys
-from hoodie_nb.commit.lease import _has_ended
+from hoodie_nb.commit.process import has_ended
 os.setgid(65534)
 os.setuid(65534)
-print(_has_ended(sys.argv[1:]))
+print(has_ended(sys.argv[1:]))
 """
 
 
 def test_a_process_that_may_not_be_looked_at_lives() -> None:
     """Another user's process, which `/proc` with `hidepid` does not show, has not ended."""
-    holder = _process(os.getpid())
+    holder = process_identity(os.getpid())
     assert holder is not None
     script = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", _PROGRAM, *holder]
@@ -34,11 +34,11 @@ def test_a_process_that_may_not_be_looked_at_lives() -> None:
 
 def test_only_an_unknown_id_or_another_start_is_an_end() -> None:
     """The id of a live process, with another start, is an end; unreadable ids are none."""
-    machine, pid, began = _process(os.getpid()) or ["", "", ""]
+    machine, pid, began = process_identity(os.getpid()) or ["", "", ""]
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     ended = [
-        _has_ended([machine, p, b]) for p, b in [(pid, began), (pid, "1"), (str(child.pid), "1")]
+        has_ended([machine, p, b]) for p, b in [(pid, began), (pid, "1"), (str(child.pid), "1")]
     ]
     assert ended == [False, True, True]
-    assert not any(_has_ended([machine, p, "1"]) for p in ("x", "-1", "9" * 30))
+    assert not any(has_ended([machine, p, "1"]) for p in ("x", "-1", "9" * 30))

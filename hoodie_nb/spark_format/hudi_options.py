@@ -1,0 +1,346 @@
+"""Hudi's options of a write with Spark's format `hoodie_nb`, as this library understands them.
+
+docs/spark-options.md lists them. An option that this library cannot honour is refused with the
+reason: ignored, it would change what the user gets without a word.
+
+*Source:* DataSourceOptions, HoodieWriteConfig, HoodieTableConfig of Hudi.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hoodie_nb.config import WriteOptions
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.table.commits import OVERWRITES
+from hoodie_nb.table.merge_modes import MODES
+from hoodie_nb.table.properties import KEYGEN, TableConfig
+from hoodie_nb.table.storage import is_remote
+
+_WRITE = "hoodie.datasource.write."
+OPERATION = f"{_WRITE}operation"
+OPERATIONS = ("upsert", "insert", "bulk_insert", "delete", *OVERWRITES.values())
+STREAMED = ("upsert", "insert", "delete")
+SPARKS_OWN = ("path", "checkpointlocation", "wait")  # `wait` is ours
+NO_CATALOG = (
+    "A table of a catalog (CREATE TABLE, saveAsTable, writeTo) cannot have the format hoodie_nb: "
+    "Spark passes its path and options to no source in Python. Create the table with "
+    "hn.Table.create(path, ...), or by df.write.format('hoodie_nb').save(path); for SQL make a "
+    "view of it: CREATE TEMP VIEW name USING hoodie_nb OPTIONS (path '...')"
+)
+
+
+def _names(value: str, name: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in value.split(",") if part.strip())
+    if any(":" in part or "." in part for part in found):
+        raise InvalidConfig(f"{name}={value!r}: give names of columns, separated by commas")
+    return found
+
+
+def _one(value: str, name: str) -> str | None:
+    found = _names(value, name)
+    if len(found) > 1:
+        raise InvalidConfig(f"{name}={value!r}: only one ordering column is supported")
+    return found[0] if found else None
+
+
+def _flag(value: str, name: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise InvalidConfig(f"{name}={value!r}: choose true or false")
+    return value.lower() == "true"
+
+
+def _version(value: str, name: str) -> int:
+    if value not in ("6", "8", "9"):
+        raise InvalidConfig(f"{name}={value!r}: choose 6, 8 or 9")
+    return int(value)
+
+
+def _type(value: str, name: str) -> str:
+    if value.upper() != "COPY_ON_WRITE":
+        raise InvalidConfig(
+            f"{name}={value!r} is not supported: this library writes COPY_ON_WRITE tables"
+        )
+    return "copy_on_write"
+
+
+def _merge_mode(value: str, name: str) -> str:
+    mode = value.lower().removesuffix("_ordering")
+    if mode not in MODES or MODES[mode].custom:
+        raise InvalidConfig(f"{name}={value!r}: choose EVENT_TIME_ORDERING or COMMIT_TIME_ORDERING")
+    return mode
+
+
+def _payload(value: str, name: str) -> str:
+    short = value.rpartition(".")[2]
+    for mode, known in MODES.items():
+        if short in known.payloads:
+            return mode
+    choices = [payload for known in MODES.values() for payload in known.payloads]
+    raise InvalidConfig(f"{name}={value!r} is not supported: choose from {choices}")
+
+
+def _global(value: str, name: str) -> bool:
+    kind = value.upper()
+    if kind.removeprefix("GLOBAL_") not in ("BLOOM", "SIMPLE"):
+        raise InvalidConfig(
+            f"{name}={value!r} is not supported: this library has an index of its own, which "
+            "BLOOM and SIMPLE stand for; GLOBAL_BLOOM and GLOBAL_SIMPLE make a key unique in the "
+            "whole table. Leave the option out"
+        )
+    return kind.startswith("GLOBAL_")
+
+
+def _keygen(value: str, name: str) -> str:
+    short = value.removeprefix(KEYGEN).removesuffix("KeyGenerator").removesuffix("Avro").upper()
+    kind = {"NONPARTITIONED": "NON_PARTITION"}.get(short, short)
+    if kind not in ("SIMPLE", "COMPLEX", "NON_PARTITION"):
+        raise InvalidConfig(
+            f"{name}={value!r} is not supported: keys and partitions are made from columns as "
+            "they are; compute a column in the DataFrame, and leave the option out"
+        )
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An option that defines a table: the argument of `Table.create`, and how it is read."""
+
+    of_create: str
+    parse: Callable[[str, str], object]
+
+
+ARGUMENTS = {
+    f"{_WRITE}recordkey.field": Argument("record_key", _names),
+    "hoodie.table.recordkey.fields": Argument("record_key", _names),
+    f"{_WRITE}partitionpath.field": Argument("partition_by", _names),
+    "hoodie.table.partition.fields": Argument("partition_by", _names),
+    f"{_WRITE}precombine.field": Argument("ordering", _one),
+    "hoodie.table.precombine.field": Argument("ordering", _one),
+    "hoodie.table.ordering.fields": Argument("ordering", _one),
+    "hoodie.table.name": Argument("name", lambda value, _: value),
+    f"{_WRITE}table.name": Argument("name", lambda value, _: value),
+    "hoodie.table.type": Argument("table_type", _type),
+    f"{_WRITE}table.type": Argument("table_type", _type),
+    f"{_WRITE}storage.type": Argument("table_type", _type),
+    "hoodie.table.version": Argument("table_version", _version),
+    "hoodie.write.table.version": Argument("table_version", _version),
+    f"{_WRITE}hive_style_partitioning": Argument("hive_style", _flag),
+    f"{_WRITE}partitionpath.urlencode": Argument("url_encode", _flag),
+    "hoodie.record.merge.mode": Argument("merge_mode", _merge_mode),
+    "hoodie.write.record.merge.mode": Argument("merge_mode", _merge_mode),
+    f"{_WRITE}payload.class": Argument("merge_mode", _payload),
+    "hoodie.compaction.payload.class": Argument("merge_mode", _payload),
+    "hoodie.index.type": Argument("global_index", _global),
+    f"{_WRITE}keygenerator.class": Argument("keygen", _keygen),
+    f"{_WRITE}keygenerator.type": Argument("keygen", _keygen),
+    "hoodie.table.keygenerator.class": Argument("keygen", _keygen),
+    "hoodie.table.keygenerator.type": Argument("keygen", _keygen),
+}
+WITHOUT_EFFECT = (
+    f"{_WRITE}row.writer.enable",
+    "hoodie.bulkinsert.shuffle.parallelism",
+    "hoodie.delete.shuffle.parallelism",
+    "hoodie.insert.shuffle.parallelism",
+    "hoodie.upsert.shuffle.parallelism",
+)
+_NO_SYNC = "tables are not registered in a catalog: register the folder with its own tools"
+_OWN_CALL = "compaction and clustering are calls of their own, not parts of a write"
+_NO_METADATA = "this library writes no metadata table"
+_ONE_WRITER = "the table's own lock lets one process write at a time; `wait` waits for another one"
+FIXED = {  # the only value, and the reason
+    "hoodie.table.base.file.format": ("parquet", "rows are stored in Parquet files"),
+    "hoodie.populate.meta.fields": ("true", "the meta columns are always stored"),
+    "hoodie.metadata.enable": ("false", _NO_METADATA),
+    "hoodie.combine.before.upsert": ("true", "one row of each key is stored"),
+    "hoodie.combine.before.insert": ("false", "`insert` keeps all rows; use upsert"),
+    f"{_WRITE}insert.drop.duplicates": ("false", "use upsert"),
+    f"{_WRITE}reconcile.schema": ("false", "add the missing columns to the DataFrame"),
+    f"{_WRITE}drop.partition.columns": ("false", "the partition columns are always stored"),
+    f"{_WRITE}auto.upgrade": ("false", "a table keeps its version"),
+    "hoodie.write.auto.upgrade": ("false", "a table keeps its version"),
+    "hoodie.datasource.hive_sync.enable": ("false", _NO_SYNC),
+    "hoodie.datasource.meta.sync.enable": ("false", _NO_SYNC),
+    "hoodie.compact.inline": ("false", _OWN_CALL),
+    "hoodie.clustering.inline": ("false", _OWN_CALL),
+    "hoodie.clustering.async.enabled": ("false", _OWN_CALL),
+    "hoodie.write.concurrency.mode": ("single_writer", _ONE_WRITER),
+}
+REFUSED = {  # all options that begin so
+    "hoodie.datasource.hive_sync.": _NO_SYNC,
+    "hoodie.datasource.meta_sync.": _NO_SYNC,
+    "hoodie.meta.sync.": _NO_SYNC,
+    "hoodie.metadata.": _NO_METADATA,
+    "hoodie.write.lock.": _ONE_WRITER,
+    "hoodie.compact.": _OWN_CALL,
+    "hoodie.clustering.": _OWN_CALL,
+    "hoodie.bucket.index.": "this library has an index of its own",
+    "hoodie.bootstrap.": "write the rows with operation bulk_insert",
+    f"{_WRITE}streaming.": "Spark runs a failed batch again when the query is started again",
+    "hoodie.datasource.read.": "a write has no such option; a read has `since` and `until`",
+    "hoodie.datasource.query.": "a write has no such option; a read has `as_of` and `since`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one write.
+
+    `definition` has the arguments of `Table.create` that were given, and by which option; `options`
+    those of `hoodie_nb.config`; `wait` is how long to wait for another writer, `checkpoint` the
+    folder of a stream.
+    """
+
+    path: str
+    operation: str
+    definition: Mapping[str, tuple[str, object]]
+    options: Mapping[str, str]
+    storage_options: Mapping[str, str]
+    wait: str | None = None
+    checkpoint: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments for `Table.create`, or raise InvalidConfig without a record key."""
+        given = {name: value for name, (_, value) in self.definition.items()}
+        if not given.get("record_key"):
+            raise InvalidConfig(
+                f"there is no table at {self.path}: to create one, give the record key, as "
+                f".option('{_WRITE}recordkey.field', 'id'); with hn.Table.create it can also be "
+                "defined before"
+            )
+        return {name: given[name] for name in given if name not in ("table_type", "keygen")}
+
+    def refuse_others(self, config: TableConfig) -> None:
+        """Raise InvalidConfig if an option says other than the table's own definition."""
+        known: dict[str, object] = {
+            "record_key": config.record_key,
+            "partition_by": config.partition_by,
+            "ordering": config.ordering,
+            "name": config.name,
+            "table_type": "copy_on_write",
+            "table_version": int(config.version),
+            "hive_style": config.hive_style,
+            "url_encode": config.url_encode,
+            "merge_mode": config.merge_mode,
+            "global_index": config.global_keys,
+            "keygen": config.keygen,
+        }
+        for argument, (option, value) in self.definition.items():
+            if value != known[argument] and not _says_nothing(argument, value, config):
+                raise InvalidConfig(
+                    f"option {option} says {_shown(value)}, but the table at {self.path} has "
+                    f"{_shown(known[argument])}: leave the option out, or write to another path"
+                )
+
+
+def _says_nothing(argument: str, value: object, config: TableConfig) -> bool:
+    """Whether a value means the same for this table: without partitions all keys are global."""
+    return argument == "global_index" and value is True and not config.partition_by
+
+
+def _shown(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def parse(
+    given: Mapping[str, str], *, overwrite: bool = False, stream: bool = False
+) -> SinkOptions:
+    """Return the options of a write, or raise InvalidConfig that names the option and the remedy.
+
+    `overwrite`: of mode("overwrite"), or of a stream with outputMode("complete").
+    """
+    named = {name.lower(): value for name, value in given.items()}
+    path = named.get("path", "")
+    if not path:
+        raise InvalidConfig(
+            f"Spark gave no path: write with save(path) or start(path). {NO_CATALOG}"
+        )
+    definition = dict[str, tuple[str, object]]()
+    options, store = dict[str, str](), dict[str, str]()
+    known = {f.metadata["name"] for f in fields(WriteOptions)}
+    for name, value in named.items():
+        if name in ARGUMENTS:
+            _define(definition, name, ARGUMENTS[name].parse(value, name))
+        elif name in known:
+            options[name] = value
+        elif name in FIXED:
+            _check_fixed(name, value)
+        elif name == OPERATION or name in SPARKS_OWN or name in WITHOUT_EFFECT:
+            continue
+        elif is_remote(path) and not path.startswith("file:") and not name.startswith("hoodie"):
+            store[name] = value
+        else:
+            raise InvalidConfig(_unknown(name))
+    WriteOptions().updated(options)
+    operation = _operation(named.get(OPERATION), overwrite, stream)
+    own = (named.get("wait"), named.get("checkpointlocation"))
+    if stream and not own[1]:
+        raise InvalidConfig(
+            "Spark passes the checkpoint folder only if the query names it: add "
+            ".option('checkpointLocation', folder), also if the session has a default"
+        )
+    return SinkOptions(path, operation, definition, options, store, *own)
+
+
+def _define(definition: dict[str, tuple[str, object]], name: str, value: object) -> None:
+    argument = ARGUMENTS[name].of_create
+    other, before = definition.setdefault(argument, (name, value))
+    if before != value:
+        raise InvalidConfig(
+            f"options {other} and {name} mean the same, but differ ({_shown(before)} and "
+            f"{_shown(value)}): give one of them"
+        )
+
+
+def _check_fixed(name: str, value: str) -> None:
+    only, why = FIXED[name]
+    if value.lower() != only:
+        raise InvalidConfig(f"option {name}={value} is not supported: {why}. Set it to {only}")
+
+
+def _unknown(name: str) -> str:
+    for prefix, why in REFUSED.items():
+        if name.startswith(prefix):
+            return f"option {name} is not supported: {why}. Leave it out"
+    near = difflib.get_close_matches(name, [*all_names()], 1, cutoff=0.8)
+    hint = f"did you mean {near[0]}?" if near else "docs/spark-options.md lists the options"
+    return f"option {name} is unknown: {hint}"
+
+
+def all_names() -> Iterator[str]:
+    """Yield the name of each option that is accepted, with some value."""
+    yield from ARGUMENTS
+    yield from (field.metadata["name"] for field in fields(WriteOptions))
+    yield from FIXED
+    yield from WITHOUT_EFFECT
+    yield from (OPERATION, "wait")
+
+
+def _operation(given: str | None, overwrite: bool, stream: bool) -> str:
+    operation = (given or "upsert").lower()
+    if operation not in OPERATIONS:
+        raise InvalidConfig(f"{OPERATION}={given!r}: choose from {list(OPERATIONS)}")
+    if stream:
+        return _streamed(operation, overwrite)
+    if not overwrite:
+        return operation
+    if operation in ("delete", OVERWRITES["partitions"]):
+        raise InvalidConfig(
+            f"{OPERATION}={given} with mode('overwrite'): that mode replaces all rows of the "
+            "table. Use mode('append')"
+        )
+    return OVERWRITES["table"]
+
+
+def _streamed(operation: str, overwrite: bool) -> str:
+    if overwrite:
+        raise InvalidConfig(
+            "outputMode('complete') is not supported: with hn.write_stream(..., "
+            "output_mode='update') the table gets the groups that each batch has changed"
+        )
+    if operation not in STREAMED:
+        raise InvalidConfig(
+            f"{OPERATION}={operation} is not possible in a stream: choose from {list(STREAMED)}"
+        )
+    return operation

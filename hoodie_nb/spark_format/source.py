@@ -1,0 +1,149 @@
+"""The data source `hoodie_nb`: what Spark asks for columns, readers and writers.
+
+| option | of | meaning |
+| --- | --- | --- |
+| `path` | all | the table's folder; `load`, `save` and `start` set it |
+| `as_of` | a read | the snapshot as of a moment |
+| `since`, `until` | a read | the changes between two moments, with `_change`, as `table.changes` |
+| `starting` | a stream | `"earliest"`: all rows first, as inserts; `"latest"`; or a moment |
+| `hoodie...` | a write | Hudi's own: see `hudi_options` and docs/spark-options.md |
+| `wait` | a write | how long to wait for another process that writes the table |
+| any other | all | if the table is on an object store: one of its `storage_options` |
+
+**Caveats**: Spark asks for the columns without saying whether it reads a stream, so only with
+`starting` are they those of changes; a stream without it is refused. To sources in Python Spark
+passes no options of a catalog's tables, not even their path. *Source:* pyspark.sql.datasource.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark_api
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.runners.spark_source import ChangesReader, ChangeStream, SnapshotReader
+from hoodie_nb.spark_format.hudi_options import NO_CATALOG, SinkOptions, parse
+from hoodie_nb.spark_format.sink import BatchSink, arrow_columns, opened
+from hoodie_nb.spark_format.stream_sink import StreamSink
+from hoodie_nb.table import property_file
+from hoodie_nb.table.addresses import storage_at
+from hoodie_nb.table.base_file import stored_schema
+from hoodie_nb.table.changes import changes_schema
+from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.schema import IS_DELETED
+from hoodie_nb.table.storage import Storage, is_remote
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+NAME = "hoodie_nb"
+_READ, _CHANGES, _STREAM = {"as_of"}, {"since", "until"}, {"starting"}
+_OWN = {"path"} | _READ | _CHANGES | _STREAM
+_OF_CATALOGS = {"owner", "provider"}
+
+
+class HudiSource(spark_api.DataSource):
+    """What Spark asks first: the columns, the reader, the writer."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the columns of a snapshot, or of changes."""
+        given = {key.lower() for key in self.options} - {*self._store_options()}
+        wrong = given - _OWN
+        kinds = [kind & given for kind in (_READ, _CHANGES, _STREAM) if kind & given]
+        if given >= _OF_CATALOGS:
+            raise InvalidConfig(NO_CATALOG)
+        if wrong or len(kinds) > 1 or "path" not in given or kinds == [{"until"}]:
+            raise InvalidConfig(
+                f"options {sorted(given)} of format {NAME!r}: give a path, and at most one of "
+                "`as_of`, `since` (with or without `until`), or `starting` (of a stream)"
+            )
+        table = self._table()
+        is_changes = kinds and kinds[0] != _READ
+        columns = changes_schema(table) if is_changes else stored_schema(table.schema)
+        return from_arrow_schema(columns, True)
+
+    def reader(self, schema: StructType) -> spark_api.DataSourceReader:
+        """Return the reader of a snapshot, or of the changes between two moments."""
+        if "starting" in self.options:
+            raise InvalidConfig("option `starting` is for spark.readStream; a read has `since`")
+        columns = self._columns(schema)
+        if "since" in self.options:
+            since, until = self.options["since"], self.options.get("until")
+            return ChangesReader(self._storage(), columns, since, until)
+        return SnapshotReader(self._storage(), columns, self.options.get("as_of"))
+
+    def streamReader(self, schema: StructType) -> ChangeStream:
+        """Return the reader of a stream of changes."""
+        starting = self.options.get("starting")
+        return ChangeStream(self._storage(), self._columns(schema), starting)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """Return the writer of a batch; a table that does not exist is created."""
+        options = parse(self.options, overwrite=overwrite)
+        given = arrow_columns(schema)
+        return BatchSink(_opened_or_created(options, given), given, options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        """Return the writer of a micro-batch; a table that does not exist is created."""
+        options = parse(self.options, overwrite=overwrite, stream=True)
+        given = arrow_columns(schema)
+        return StreamSink(_opened_or_created(options, given), given, options)
+
+    def _storage(self) -> Storage:
+        if "path" not in self.options:
+            raise InvalidConfig(f"Spark gave no path: read with load(path). {NO_CATALOG}")
+        return storage_at(self.options["path"], self._store_options())
+
+    def _store_options(self) -> dict[str, str]:
+        """Return the options that are not ours, for the store's client, which knows all of its."""
+        path, given = self.options.get("path", ""), {k.lower(): v for k, v in self.options.items()}
+        on_store = is_remote(path) and not path.startswith("file:")
+        return {name: value for name, value in given.items() if on_store and name not in _OWN}
+
+    def _table(self) -> TableHandle:
+        table = open_table(self._storage())
+        table.reload()
+        return table
+
+    def _columns(self, schema: StructType) -> pa.Schema:
+        """Return the columns in Arrow, or raise InvalidConfig if the user named others."""
+        table = self._table()
+        known = {*stored_schema(table.schema).names, "_change"}
+        other = [name for name in schema.names if name not in known]
+        if other:
+            raise InvalidConfig(f"columns {other} are not in the table; it has {sorted(known)}")
+        return to_arrow_schema(schema, timezone="UTC")
+
+
+def _opened_or_created(options: SinkOptions, given: pa.Schema) -> TableHandle:
+    """Return the table that the options describe, or raise InvalidConfig if it is another one."""
+    storage = storage_at(options.path, options.storage_options)
+    exists = storage.entry(property_file.PATH) or storage.entry(property_file.BACKUP)
+    if not exists and options.operation != "delete":
+        _create(options, given)
+    table = opened(storage, options)
+    options.refuse_others(table.config)
+    table.reload()
+    return table
+
+
+def _create(options: SinkOptions, given: pa.Schema) -> None:
+    from hoodie_nb.api import Table
+
+    plain = [field for field in given if field.name != IS_DELETED]
+    arguments = options.arguments()
+    Table.create(
+        options.path,
+        schema=pa.schema(plain),
+        options=options.options,
+        storage_options=options.storage_options,
+        **arguments,
+    )

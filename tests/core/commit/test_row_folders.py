@@ -1,0 +1,67 @@
+"""Row folders of Spark's format: which of them the recovery before a write deletes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from core.tables import schema_of
+
+from hoodie_nb import Table
+from hoodie_nb.clock import SystemClock
+from hoodie_nb.commit.process import process_identity
+from hoodie_nb.commit.row_folders import new_row_folder, remove_row_folders
+from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.table.storage import STAGED
+
+ROW = [{"id": "a", "p": "p", "ts": 1, "v": 1}]
+
+
+def table_at(path: Path) -> Table:
+    """Return an empty table."""
+    return Table.create(path, schema=schema_of(), record_key="id", partition_by="p", ordering="ts")
+
+
+def staged(table: Table, *names: str) -> set[str]:
+    """Make folders with a file in the staging area, write a row, and return what is left there."""
+    for name in names:
+        folder = Path(table.path, STAGED, name)
+        folder.mkdir(parents=True)
+        (folder / "0-0-0.0.arrow").touch()
+    Table.open(table.path).upsert(ROW)
+    return set(os.listdir(Path(table.path, STAGED)))
+
+
+def test_rows_of_a_running_job_are_spared_and_those_of_an_ended_one_deleted(tmp_path):
+    """A write deletes the staged rows of a process that has ended, not those of one that runs."""
+    mine = new_row_folder(SystemClock()).rpartition("/")[2]
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    _, pid, began = process_identity(child.pid) or ["", "", ""]
+    parts = mine.split(".")
+    theirs = ".".join([*parts[:2], pid, began, *parts[4:]])
+    table = table_at(tmp_path / "t")
+    assert staged(table, mine, theirs) == {mine, theirs}
+    child.communicate(b"\n")
+    assert staged(table) == {mine}
+
+
+def test_rows_of_another_machine_are_spared_for_a_day(tmp_path):
+    """What another machine staged is deleted when it is a day old, and an unknown name at once."""
+    new = f"rows.00000000.1.1.{int(time.time()) - 80_000}.batch.aa"
+    old = f"rows.00000000.1.1.{int(time.time()) - 90_000}.batch.bb"
+    assert staged(table_at(tmp_path / "t"), new, old, "rows.x") == {new}
+
+
+def test_a_query_deletes_the_rows_of_all_its_attempts(tmp_path):
+    """The folders of one query go together; those of other writes stay."""
+    storage = LocalStorage(str(tmp_path))
+    folders = [new_row_folder(SystemClock(), owner) for owner in ("q-1", "q-1", "q-2", "batch")]
+    for folder in folders:
+        storage.make_folder(folder)
+    remove_row_folders(storage, "q-1")
+    assert sorted(os.listdir(tmp_path / STAGED)) == sorted(
+        f.rpartition("/")[2] for f in folders[2:]
+    )
