@@ -266,6 +266,8 @@ class Table(TableReads, TableMaintenance):
         handle, keep = self._handle, on_bad_record == "quarantine"
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
+            if any(i.action in ("rollback", "restore") for i in handle.timeline.pending()):
+                settled(handle, self.events)  # first: it may take columns from the table
             check_global(handle, operation)
             if hasattr(data, "sparkSession"):
                 return self._write_dataframe(data, operation, keep)

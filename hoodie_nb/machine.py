@@ -30,8 +30,9 @@ def cores(root: Path = _ROOT) -> int:
 @functools.cache
 def memory_bytes(root: Path = _ROOT) -> int:
     """Return the memory that this process may use, with all others in its container."""
-    limits = [int(text) for text in _settings(root, "", "memory.max") if text.isdigit()]
-    limits += map(int, _settings(root, "memory", "memory.limit_in_bytes"))
+    new = _settings(root, "", "memory.max")
+    old = _settings(root, "memory", "memory.limit_in_bytes")
+    limits = [int(text) for text in (*new, *old) if text.isdigit()]  # others: no limit
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
 
 
@@ -46,10 +47,10 @@ def threads(bytes_each: int = 0) -> int:
 
 def _quotas(root: Path) -> Iterator[int]:
     """Yield the limits of CPU time, as cores, rounded up."""
-    new = (text.split() for text in _settings(root, "", "cpu.max"))
+    new = (text.partition(" ")[::2] for text in _settings(root, "", "cpu.max"))
     quotas, periods = (_settings(root, "cpu", f"cpu.cfs_{n}_us") for n in ("quota", "period"))
     for quota, period in (*new, *zip(quotas, periods, strict=False)):
-        if quota.isdigit() and int(period) > 0:
+        if quota.isdigit() and period.isdigit() and int(period) > 0:
             yield -(-int(quota) // int(period))
 
 
@@ -72,7 +73,7 @@ def _path_of_group(root: Path, controller: str) -> PurePosixPath:
     except OSError:
         return PurePosixPath()
     for line in lines:
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = line.split(":", 2) if line.count(":") > 1 else ("", "-", "")
         if controller in controllers.split(",") and (controller or not controllers):
             return PurePosixPath(path.lstrip("/"))
     return PurePosixPath()

@@ -51,7 +51,7 @@ VERBS: dict[str, tuple[int, Callable[[History], None]]] = {
     "new_columns": (1, other_writers.new_columns),
     "bad_batch": (2, other_writers.bad_batch),
     "fork": (1, other_writers.forked),
-    "undo": (2, undoing.undo),
+    "undo": (4, undoing.undo),
     "follow": (3, undoing.follow),
 }
 

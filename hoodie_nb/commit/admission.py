@@ -20,6 +20,7 @@ from hoodie_nb.index.job_keys import check_instants
 from hoodie_nb.table.foreign import refuse_other_engines
 from hoodie_nb.table.keys import ignores_case, refuse_colliding_folders
 from hoodie_nb.table.lost import refuse_vanished
+from hoodie_nb.table.rollback import being_undone
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 
@@ -115,8 +116,10 @@ class Admission:
             try:
                 progress.check_position(checkpoint, *self._known(), durable=durable)
             except InvalidTable:
+                undone = being_undone(self.table)
                 for pending in self.table.timeline.pending():
-                    refuse_vanished(self.table, pending)  # its message is more specific
+                    if pending.requested_time not in undone:
+                        refuse_vanished(self.table, pending)  # its message is more specific
                 raise
 
     def check_insert(self, checkpoint: Checkpoint) -> None:

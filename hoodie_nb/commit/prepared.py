@@ -206,7 +206,7 @@ def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
         return None
     if not base and not table.timeline.archived():
         return None
-    if records[0].undone or was_rolled_back(table, time17):
+    if records[0].undone or was_rolled_back(table, time17) or table.timeline.archive.lacks(time17):
         return None
     paths = [status.path for status in merged(records)]
     if paths and not any(map(table.storage.entry, paths)):

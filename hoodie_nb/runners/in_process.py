@@ -89,7 +89,8 @@ def write_pieces(
         plan = replace(plan, record_bytes=record_bytes_of(first))
         pieces = itertools.chain([first], pieces)
     assigned = assign(plan, pieces, 0, events.emit)
-    return list(write(plan, assigned, TaskAttempt(), events.emit, threads=THREADS))
+    cores = threads(plan.options.max_file_bytes)
+    return list(write(plan, assigned, TaskAttempt(), events.emit, threads=cores))
 
 
 def seal_in_process(

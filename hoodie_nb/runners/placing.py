@@ -10,14 +10,14 @@ eighth of the JVM's heap, which collects it |
 | a cluster: the driver is one small process of many | `_TINY` of that, if the last batches wrote \
 at most `task_max_size` |
 
-A batch is expected to be as large as the largest of the last `_REMEMBERED`. If the source has an
-estimate (files; not Kafka, rate or sockets), it is this batch's estimate times the largest factor
-by which those of the last ones were wrong, at least 1 if it is far larger than theirs: most of a
-tiny file is its footer. The first batch of a start has only its estimate; without one the executors
-write it, whose memory is bounded whatever its size.
+A batch is expected to have Spark's estimate of it times the largest factor by which those of the
+last `_REMEMBERED` were wrong, at least 1 if it is far larger than theirs: most of a tiny file is
+its footer. The first batch of a start has only its estimate. A source without estimates (Kafka,
+rate, sockets; not files) is left to the executors, whose memory is bounded: after small batches one
+that does not fit into the JVM would end it, before anything could count its rows.
 
-*Bounds.* Spark collects at most `spark.driver.maxResultSize`. A batch that turns out to have more
-than `_ROOM` times its limit is dropped before this process copies it, and the executors write it.
+*Bounds.* A batch that turns out to have more than `spark.driver.maxResultSize`, or `_ROOM` times
+its limit, is dropped before this process copies it, and the executors write it.
 Index, files and protocol do not depend on the placement, so a batch that runs again may be written
 in the other place.
 """
@@ -130,15 +130,13 @@ class Placing:
         self._emit("batch_placed", batch=number, placement=placement, expected_bytes=expected)
 
     def _expected(self, estimate: int | None) -> int | None:
-        """Return the bytes that a batch is expected to have; None if nothing is known."""
-        if not self._last:
-            return estimate
+        """Return the bytes that a batch is expected to have; None if it has no estimate."""
         known = [(taken.size_bytes, taken.estimate) for taken in self._last if taken.estimate]
-        if estimate is not None and len(known) == len(self._last):
-            factor = max(Fraction(had, estimated) for had, estimated in known)
-            larger = estimate > _FAR * max(estimated for _, estimated in known)
-            return int((max(factor, Fraction(1)) if larger else factor) * estimate)
-        return max(taken.size_bytes for taken in self._last)
+        if estimate is None or not known:
+            return estimate
+        factor = max(Fraction(had, estimated) for had, estimated in known)
+        larger = estimate > _FAR * max(estimated for _, estimated in known)
+        return int((max(factor, Fraction(1)) if larger else factor) * estimate)
 
 
 def _heap_bytes(batch: DataFrame) -> int:

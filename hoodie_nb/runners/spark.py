@@ -218,7 +218,7 @@ def seal_on_spark(
 
 
 def _keyed(
-    batch: DataFrame, plan: WritePlan | SealPlan, files: Sequence[str], size: Size
+    batch: DataFrame, plan: WritePlan | SealPlan, files: Sequence[str], size: Size | None = None
 ) -> DataFrame:
     """Return a batch as keyed rows, numbered in order of arrival."""
     rows = placed(batch, files)

@@ -36,6 +36,7 @@ _AS_WRITTEN = {  # whatever the session says: all rows, as they were written, or
     "ignoreCorruptFiles": "false",
     "ignoredPathSegmentRegex": "(?!)",  # of Spark 4.3, by which files are left out: none
     "recursiveFileLookup": "true",
+    # of files without Spark's version, such as those of Java's upserts; others say what they have
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",

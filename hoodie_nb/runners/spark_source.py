@@ -38,8 +38,8 @@ from hoodie_nb.table.changes import (
     paths,
 )
 from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.read import parse_time, slices_as_of
-from hoodie_nb.table.restore_plan import refuse_undone
+from hoodie_nb.table.positions import position_of
+from hoodie_nb.table.read import slices_as_of
 from hoodie_nb.table.span import settled_commits
 
 if TYPE_CHECKING:

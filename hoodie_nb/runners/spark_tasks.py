@@ -57,7 +57,7 @@ class Channel:
 
 
 def key_task(
-    plan: WritePlan | SealPlan, files: Sequence[str], size: Size, batches: Batches
+    plan: WritePlan | SealPlan, files: Sequence[str], size: Size | None, batches: Batches
 ) -> Batches:
     """Create keyed rows, with their position in the file if needed."""
     for keyed in keyed_pieces(batches, plan, files, size):
@@ -65,11 +65,11 @@ def key_task(
 
 
 def keyed_pieces(
-    batches: Batches, plan: WritePlan | SealPlan, files: Sequence[str], size: Size
+    batches: Batches, plan: WritePlan | SealPlan, files: Sequence[str], size: Size | None
 ) -> Iterator[pa.Table]:
     """Yield keyed rows, numbered in order of arrival, with their position in the file if needed.
 
-    Rows that are refused are staged, if the plan says so.
+    Rows that are refused are staged, if the plan says so. `size` counts what came.
     """
     intake, bad, mine = plan.intake, None, this_attempt()
     if plan.quarantine is not None:
@@ -78,7 +78,8 @@ def keyed_pieces(
     for piece in pieces_of(batches):
         own = [n for n in (PATH, BLOCK) if n in piece.column_names]
         plain = piece.drop_columns(own)
-        size.add((plain.num_rows, plain.nbytes))
+        if size is not None:
+            size.add((plain.num_rows, plain.nbytes))
         sequence = np.arange(start, start + piece.num_rows, dtype=np.int64)
         keyed = intake.keyed(plain, pa.array(sequence), bad)
         if own:

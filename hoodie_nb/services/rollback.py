@@ -19,6 +19,7 @@ from hoodie_nb.runners.settling import settled
 from hoodie_nb.services.restore import refuse_unsettled
 from hoodie_nb.table.commits import CLUSTER
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.restore_plan import ACTION as RESTORE
 from hoodie_nb.table.restore_plan import files_of, plan_restore
 from hoodie_nb.table.rollback import planned_rollbacks, undo
 from hoodie_nb.table.savepoints import commit_as_of, saved
@@ -54,7 +55,8 @@ class RolledBack:
 def rollback(table: TableHandle, events: EventLog, commit: object, *, dry_run: bool) -> RolledBack:
     """Undo a commit (None: the newest), which must be the newest one, or return the plan."""
     table.reload()
-    begun = [plan.instant for plan in planned_rollbacks(table)]
+    restoring = any(instant.action == RESTORE for instant in table.timeline.pending())
+    begun = [] if restoring else [plan.instant for plan in planned_rollbacks(table)]
     wanted = commit_as_of(table, commit)
     if dry_run:
         return _plan(table, wanted)

@@ -8,7 +8,7 @@ reason: ignored, it would change what the user gets without a word.
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hoodie_nb.config import WriteOptions
@@ -196,7 +196,7 @@ class SinkOptions:
     operation: str
     definition: Mapping[str, tuple[str, object]]
     options: Mapping[str, str]
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)  # they may have credentials
     wait: str | None = None
     checkpoint: str | None = None
 

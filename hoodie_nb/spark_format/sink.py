@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.commit.row_folders import new_row_folder
-from hoodie_nb.errors import ConcurrentWriter, InvalidInput
+from hoodie_nb.errors import ConcurrentWriter, InvalidInput, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.runners.spark_tasks import keyed_pieces, this_attempt
@@ -52,6 +52,7 @@ from hoodie_nb.writer.plan import SealPlan
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+WAIT = "30 seconds"  # of a commit for another writer
 Messages = Sequence[spark_api.WriterCommitMessage | None]
 
 
@@ -85,17 +86,18 @@ class BatchSink(spark_api.DataSourceArrowWriter):
     def commit(self, messages: Messages) -> None:
         """Apply the staged rows as one instant."""
         failpoints.hit("spark.commit.pre")
-        plan, runs = self._plan, runs_of(messages)
         with self._without_rows():
-            verify_runs(plan.storage, runs)
-            if runs or plan.intake.operation == OVERWRITES["table"]:
+            runs = runs_of(messages)
+            verify_runs(self._plan.storage, runs)
+            if runs or self._plan.intake.operation == OVERWRITES["table"]:
                 self._apply(messages)
 
     def _apply(self, messages: Messages) -> None:
         from hoodie_nb.definition import check_global
 
         runs, events = runs_of(messages), EventLog()
-        with locked(self._plan.storage, self._options):
+        patient = replace(self._options, wait=self._options.wait or WAIT)
+        with locked(self._plan.storage, patient):  # all rows are staged by now
             table = opened(self._plan.storage, self._options)
             with table.timeline.listed_once():
                 check_global(table, self._options.operation)
@@ -124,15 +126,24 @@ def staged(
 ) -> StagedRows:
     """Stage the rows of one task, and report them."""
     rows = (batch.select(columns) for batch in batches)
-    keyed, token = keyed_pieces(rows, plan, ()), this_attempt().token
+    keyed, token = keyed_pieces(rows, plan, (), None), this_attempt().token
     runs = stage_runs(plan, keyed, token, limit_bytes)
     failpoints.hit("spark.rows.post")
     return StagedRows(tuple(runs), keys_of(plan.intake.config))
 
 
 def runs_of(messages: Messages) -> list[StoredFile]:
-    """Return the runs that the tasks have reported."""
-    return [run for m in messages if isinstance(m, StagedRows) for run in m.runs]
+    """Return the runs that the tasks have reported; WriteFailed if one has reported nothing.
+
+    Each task of a batch or micro-batch does, also without rows; one of a continuous trigger never.
+    """
+    reported = [message for message in messages if isinstance(message, StagedRows)]
+    if len(reported) < len(messages):
+        raise WriteFailed(
+            "a task of the write has reported nothing, so its rows are not known; nothing was "
+            "written. trigger(continuous=...) is not supported: use processingTime"
+        )
+    return [run for message in reported for run in message.runs]
 
 
 def arrow_columns(schema: StructType) -> pa.Schema:

@@ -42,6 +42,7 @@ from hoodie_nb.runners.checkpoint_folder import CheckpointFolder, checkpoint_fol
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.spark_format.hudi_options import SinkOptions
 from hoodie_nb.spark_format.sink import (
+    WAIT,
     Messages,
     StagedRows,
     current,
@@ -57,8 +58,6 @@ from hoodie_nb.writer.plan import SealPlan
 
 if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
-
-WAIT = "30 seconds"
 
 
 class StreamSink(spark_api.DataSourceStreamArrowWriter):

@@ -31,7 +31,7 @@ from hoodie_nb.table.lost import ACCEPT, vanished
 from hoodie_nb.table.metadata_table import FOLDER
 from hoodie_nb.table.record_findings import record_findings
 from hoodie_nb.table.restore_plan import read_plan as read_restore
-from hoodie_nb.table.rollback import undone_by_rollback, was_rolled_back
+from hoodie_nb.table.rollback import being_undone, read_rollback, was_rolled_back
 from hoodie_nb.table.row_findings import row_finding
 from hoodie_nb.table.storage import META, SCRATCH, STAGED, Entry
 from hoodie_nb.table.timeline import COMMITS, ArchivedMeanwhile, Instant, State
@@ -97,10 +97,7 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"{REPAIR}, unless a write is running"
     pending = table.timeline.pending()
     restoring = any(instant.action == "restore" for instant in pending)
-    undone = set[str]()
-    for rollback in (instant for instant in pending if instant.action == "rollback"):
-        with suppress(OSError, InvalidTable):
-            undone |= undone_by_rollback(table, rollback)
+    undone = being_undone(table)
     for instant in pending:
         known = restoring or instant.requested_time in undone
         commit = instant.action in COMMITS and not known
@@ -108,7 +105,8 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
         own = instant.action in ("commit", "rollback", "clean", "savepoint", "restore")
         own = own or is_overwrite(table.timeline, instant)
         fix, code = (next_write, "pending-instant") if own else _THEIRS
-        if instant.action in _PLANS:
+        of_restore = restoring and instant.action == "rollback"  # which completes it
+        if instant.action in _PLANS and not of_restore:
             try:
                 _PLANS[instant.action](table, instant)
             except InvalidTable as error:

@@ -27,7 +27,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import parse_time
 from hoodie_nb.table.restore_plan import restores, undone_by
 from hoodie_nb.table.savepoints import ACTION as SAVEPOINT
-from hoodie_nb.table.timeline import COMMITS, State
+from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 _AGAIN = (
     "Read the table again into an empty copy, from the start (`since=None`), or its snapshot as of "
@@ -79,12 +79,23 @@ def _on_timeline(
     """Yield what undid commits, or will, after a position; commits that are still `there` aside."""
     for action in restores(table):
         done = action.state is State.COMPLETED
-        until = (action.completion_time or action.requested_time) if done else "9"
+        until = _end(table, action, named=bool(there)) if done else "9"
         if time17 < until and not (done and time17 == action.requested_time):
             name = f"{action.action} {action.requested_time} has undone it"
             if not done:
                 name += " or will, and is pending: complete it with `table.repair()` first"
             yield _Undoing(name, undone_by(table, action) - {*there}, until)
+
+
+def _end(table: TableHandle, action: Instant, *, named: bool) -> str:
+    """Return until when readers may have seen what a completed action has undone.
+
+    A position that names a commit is not in between. Layout 1 does not record the time: that of the
+    file may be later, in a copy of the table.
+    """
+    if action.completion_time or named:
+        return action.completion_time or action.requested_time
+    return table.timeline.completion_time(action) or action.requested_time
 
 
 def _archive_of(table: TableHandle, time17: str) -> Archive | None:

@@ -5,7 +5,10 @@ added have nulls in it. A filter is applied to each piece of a file after that; 
 the files and row groups that it leaves out.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
@@ -13,8 +16,9 @@ from datetime import UTC, date, datetime, time
 import pyarrow as pa
 
 from hoodie_nb.clock import instant_ms, instant_time
-from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.machine import threads
+from hoodie_nb.table.avro_file import decode
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schema
 from hoodie_nb.table.clean_records import refuse_cleaned
 from hoodie_nb.table.file_groups import Commits, FileGroups, FileSlice, table_folders

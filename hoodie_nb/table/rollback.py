@@ -129,6 +129,15 @@ def undone_by_rollback(table: TableHandle, rollback: Instant) -> frozenset[str]:
     )
 
 
+def being_undone(table: TableHandle) -> set[str]:
+    """Return the commits that pending rollbacks undo; those that cannot be read are left out."""
+    found = set[str]()
+    for rollback in _pending(table):
+        with suppress(OSError, InvalidTable):
+            found |= undone_by_rollback(table, rollback)
+    return found
+
+
 def _undone(content: bytes) -> frozenset[str]:
     """Return the commits that had completed, or may have, by the plan or result of a rollback.
 

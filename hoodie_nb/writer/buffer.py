@@ -217,9 +217,9 @@ def run_options() -> pa.ipc.IpcWriteOptions:
 
 
 def read_run(path: str) -> Iterator[pa.Table]:
-    """Yield a spilled run piece by piece, in key order; its file is mapped, not kept open."""
+    """Return the pieces of a spilled run, in key order; its file is mapped now, not kept open."""
     with pa.memory_map(path) as source:
         content = source.read_buffer()
     reader = pa.ipc.open_file(pa.BufferReader(content))
-    for number in range(reader.num_record_batches):
-        yield pa.Table.from_batches([reader.get_batch(number)])
+    numbers = range(reader.num_record_batches)
+    return (pa.Table.from_batches([reader.get_batch(number)]) for number in numbers)

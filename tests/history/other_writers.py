@@ -25,7 +25,8 @@ from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.table.archive_plan import ArchivePlan
 from hoodie_nb.table.avro_file import encode
 from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.rollback import _METADATA, _metadata, roll_back
+from hoodie_nb.table.publish import marked_files
+from hoodie_nb.table.rollback import _METADATA, RollbackPlan, _encoded, _metadata, roll_back
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape
 
@@ -94,7 +95,9 @@ def rolls_back(history: History) -> None:
     with unarmed():
         for pending in handle.timeline.pending():
             if pending.action == "commit":
-                rollback = handle.timeline.begin(handle.timeline.request("rollback"))
+                plan = RollbackPlan(pending, marked_files(handle.storage, pending.requested_time))
+                requested = handle.timeline.request("rollback", _encoded(handle, plan))
+                rollback = handle.timeline.begin(requested)
                 roll_back(handle, pending, keep_staged=True)
                 named = encode(_METADATA, _metadata(rollback, pending, []))
                 handle.timeline.complete(rollback, named)

@@ -42,9 +42,11 @@ def undo(history: History) -> None:
     history.end_process()
     table = history.handle()
     settled(table, EventLog())
-    before, count = _times(table), history.random.randint(1, 4)
-    to = before[-count - 1] if len(before) > count and count > 1 else None
-    first = before[-count] if to else max(before, default="")
+    before = _times(table)
+    count = history.random.randint(1, max(1, min(4, len(before) - 1)))
+    restores = len(before) > count and history.random.random() < 0.6
+    to = before[-count - 1] if restores else None
+    first = before[-count] if restores else max(before, default="")
     if not before or first <= history.widened:
         history.start()
         return
@@ -158,9 +160,7 @@ def _continue(history: History, undone: set[str]) -> None:
 
 def _go_back(history: History, last: int) -> None:
     """Delete what the source knows about the batches after one, as in a checkpoint folder."""
-    source = history.source
-    del source.sealed[last + 1 :]
-    source.succeeded = min(source.succeeded, last + 1)
+    history.source.take_back(last + 1)
 
 
 def _last_with_rows(history: History) -> int:

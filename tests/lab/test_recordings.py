@@ -92,7 +92,7 @@ def test_recordings_are_in_the_package():
     """Nothing in pyproject.toml or .gitignore excludes them from the wheel."""
     root = FOLDER.parents[2]
     wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert wheel["targets"]["wheel"] == {"packages": ["hoodie_nb"]}
+    assert wheel["targets"]["wheel"] == {"packages": ["hoodie_nb", "pyspark_hoodie_nb"]}
     ignored = (root / ".gitignore").read_text().split()
     assert not [p for p in ignored if fnmatch("step3.jsonl.gz", p) or fnmatch("recorded", p)]
     assert recordings.names() == sorted(PIPELINES)

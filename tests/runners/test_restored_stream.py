@@ -35,9 +35,9 @@ MODES: dict[str, dict[str, Any]] = {
 KILLS = [
     ("insert", "coord.prepare.post"),  # before Spark has recorded the batch as done
     ("insert", "coord.publish"),  # after that, before the notification has an effect
-    ("three", "coord.seal.post=kill@2"),
-    ("background", "coord.prepare.post"),
-    ("write", "coord.prepare.post"),
+    pytest.param("three", "coord.seal.post=kill@2", marks=pytest.mark.slow),
+    pytest.param("background", "coord.prepare.post", marks=pytest.mark.slow),
+    pytest.param("write", "coord.prepare.post", marks=pytest.mark.slow),
 ]
 
 

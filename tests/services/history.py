@@ -241,6 +241,10 @@ class ServiceHistory(JudgedTable):
             reasons = ("changed no row", "has a savepoint", "was pending", "archived")
             assert any(text in str(error) for text in (*reasons, *self.gone(newest))), error
             return
+        self.undo(newest)
+
+    def undo(self, newest: str) -> None:
+        """Take note that the newest commit is undone."""
         self.states.pop(newest)
         self.undone.add(newest)
         last = self.states[max(self.states)] if self.states else Model()

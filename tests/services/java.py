@@ -10,6 +10,7 @@ from oracle.client import Judge
 from services.history import ServiceHistory, arrow
 
 from hoodie_nb import Table
+from hoodie_nb.errors import InvalidConfig
 
 _WRITE = "hoodie.datasource.write."
 _FILES_ONLY = "hoodie.metadata.enable=false"
@@ -34,6 +35,7 @@ class JavaServices(JudgedHistory):
     weights: ClassVar[dict[str, int]] = {
         **ServiceHistory.weights,
         **{"java_upsert": 4, "java_clean": 2, "java_cluster": 2, "java_archive": 2},
+        "java_rollback": 2,
     }
 
     def doom(self, name: str, table: Table) -> str:
@@ -66,6 +68,18 @@ class JavaServices(JudgedHistory):
             lambda model: model.upsert(rows),
             lambda: self.judge.write(self.path, arrow(rows), self.options()),
         )
+
+    def java_rollback(self, table: Table) -> None:
+        """Let Java roll back the newest commit, if we would: Java does not look for lost files."""
+        if self.dirty:
+            self.recover(table)
+            self.dirty, self.between = False, []
+        try:
+            newest = table.rollback(dry_run=True).commit.requested_time
+        except InvalidConfig:
+            return
+        self.judge.rollback(self.path, newest, self.options())
+        self.undo(newest)
 
     def call(self, procedure: str, **more: object) -> None:
         """Call one of Java's procedures on the table."""

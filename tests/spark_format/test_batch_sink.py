@@ -271,20 +271,25 @@ def failing(spark) -> Iterator:
     hn.register(spark)
 
 
+SLOW_POINTS = [  # `make slow`: half a minute each
+    "spark.rows.post",
+    "coord.requested.post",
+    "coord.inflight.post",
+    "writer.data.post",
+    "coord.statuses.pre",
+    "coord.publish",
+    "coord.progress.post",
+]
+
+
 @pytest.mark.kills
 @pytest.mark.parametrize(
     "point",
     [
-        "spark.rows.post",
         "spark.commit.pre",
-        "coord.requested.post",
-        "coord.inflight.post",
-        "writer.data.post",
-        "coord.statuses.pre",
-        "coord.publish",
         "coord.publish.post",
         "coord.commit.post",
-        "coord.progress.post",
+        *(pytest.param(point, marks=pytest.mark.slow) for point in SLOW_POINTS),
     ],
 )
 def test_a_killed_write_is_written_once_when_it_is_repeated(spark, tmp_path, failing, point):

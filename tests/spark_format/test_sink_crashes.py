@@ -154,8 +154,17 @@ def test_only_the_reported_attempt_of_a_task_counts(table):
     intake = sink._plan.intake
     keyed = [intake.keyed(rows(1), pa.array(range(5), pa.int64()))]
     attempts = [stage_runs(sink._plan, keyed, f"0-0-{n}", 1 << 20) for n in range(2)]
-    sink.commit([StagedRows(tuple(attempts[1]), keys_of(intake.config)), None])
+    sink.commit([StagedRows(tuple(attempts[1]), keys_of(intake.config))])
     check(Path(table.path), 0, 1)
+
+
+def test_a_task_that_reports_nothing_is_an_error(table):
+    """So it is with a continuous trigger: its rows are unknown, and not taken for none."""
+    sink = BatchSink(open_table(table.path), SCHEMA, options(Path(table.path), "upsert"))
+    staged = sink.write(iter(rows(1).to_batches()))
+    with pytest.raises(WriteFailed, match=r"trigger\(continuous=...\) is not supported"):
+        sink.commit([staged, None])
+    check(Path(table.path), 0)
 
 
 def test_rows_that_were_deleted_meanwhile_are_an_error(table):

@@ -179,23 +179,28 @@ def test_what_a_stream_cannot_do_is_refused(inserts, spark, tmp_path):
     assert not inserts.table.exists()
 
 
+SLOW_POINTS = [  # `make slow`: half a minute each
+    "spark.rows.post",
+    "coord.requested.post",
+    "coord.inflight.post",
+    "writer.data.post",
+    "coord.statuses.pre",
+    "coord.prepare.pre",
+    "coord.prepare.post",
+    "coord.publish",
+    "coord.progress.post",
+    "coord.sweep.post",
+]
+
+
 @pytest.mark.kills
 @pytest.mark.parametrize(
     "point",
     [
-        "spark.rows.post",
         "spark.commit.pre",
-        "coord.requested.post",
-        "coord.inflight.post",
-        "writer.data.post",
-        "coord.statuses.pre",
-        "coord.prepare.pre",
-        "coord.prepare.post",
-        "coord.publish",
         "coord.publish.post",
         "coord.commit.post",
-        "coord.progress.post",
-        "coord.sweep.post",
+        *(pytest.param(point, marks=pytest.mark.slow) for point in SLOW_POINTS),
     ],
 )
 def test_a_killed_batch_is_written_once(inserts, failing, point):

@@ -292,7 +292,7 @@ ELSEWHERE = {
     *(
         n
         for n in failpoints.NAMES
-        if n.startswith(("archive.", "clean.", "savepoint.", "restore.", "quarantine."))
+        if n.startswith(("archive.", "clean.", "savepoint.", "restore.", "quarantine.", "spark."))
     ),
 }
 TRIALS = [
