@@ -87,10 +87,13 @@ class HybridCalendar:
             parts = [self._converted(part, name) for part in column.flatten()]
             return pa.StructArray.from_arrays(parts, fields=[*kind], mask=column.is_null())
         if pa.types.is_list(kind) or pa.types.is_map(kind):
-            validity, offsets = column.buffers()[:2]
-            values = self._converted(column.values, name)
-            own = (validity, offsets), column.null_count, column.offset
-            return pa.Array.from_buffers(kind, len(column), *own, [values])
+            offsets = pa.array(column.offsets.to_numpy(), pa.int32())  # no slice, as masks need
+            where = {"type": kind, "mask": column.is_null()}
+            if pa.types.is_list(kind):
+                values = self._converted(column.values, name)
+                return pa.ListArray.from_arrays(offsets, values, **where)
+            keys, items = (self._converted(part, name) for part in (column.keys, column.items))
+            return pa.MapArray.from_arrays(offsets, keys, items, **where)
         return column
 
     def _refuse_old(self, times: pa.Array, name: str) -> None:
