@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable
 
 from core.faults import Crash, Fault, FaultyStorage
+from history.beside import read_beside
 from history.job import History
 from history.model import VisibleRow, order, visible
 
@@ -123,21 +124,7 @@ def _read_meanwhile(
     If the undoing process died, some commits are there and some are not, at a commit's border.
     """
     table, at = history.handle(), history.random.randint(1, 6)
-    storage, looks = table.storage, 0
-    listing, names = storage.list_folder, storage.file_names
-
-    def look(inner: Callable[[str], object], folder: str) -> object:
-        nonlocal looks
-        looks += 1
-        if looks == at:
-            act()
-        return inner(folder)
-
-    storage.list_folder = lambda folder: look(listing, folder)
-    storage.file_names = lambda folder: look(names, folder)
-    found = _rows(table)
-    if looks < at:
-        act()
+    found = read_beside(table.storage, at, act, lambda: _rows(table))
     assert found in allowed, f"a reader beside an undo ({at}) sees a state that never was"
 
 

@@ -23,6 +23,7 @@ from core.tables import (
     timeline_names,
     without_meta,
 )
+from history.beside import read_beside
 from history.follower import Follower
 from services.judged import SCHEMA, JudgedTable, storage_of
 from services.shape import points
@@ -87,22 +88,8 @@ class ServiceHistory(JudgedTable):
     def read_meanwhile(self, act: Callable[[], None]) -> None:
         """Act while a reader lists: it sees the table as of one of its commits."""
         allowed = [[], self.model.snapshot(), *(m.snapshot() for m in self.states.values())]
-        table, at, looks = self.opened(), self.draw.randint(1, 6), 0
-        storage = storage_of(table)
-        listing, names = storage.list_folder, storage.file_names
-
-        def look(inner: Callable[[str], Any], folder: str) -> Any:
-            nonlocal looks
-            looks += 1
-            if looks == at:
-                act()
-            return inner(folder)
-
-        storage.list_folder = lambda folder: look(listing, folder)
-        storage.file_names = lambda folder: look(names, folder)
-        found = without_meta(table.to_arrow())
-        if looks < at:
-            act()
+        table, at = self.opened(), self.draw.randint(1, 6)
+        found = read_beside(storage_of(table), at, act, lambda: without_meta(table.to_arrow()))
         assert found in allowed, f"a reader beside an undo ({at}) sees a state that never was"
 
     def follow(self, table: Table) -> None:
