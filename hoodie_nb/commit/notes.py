@@ -49,8 +49,7 @@ class CommitNotes:
     def take_mark(self) -> dict[str, str]:
         """Update the sealed records with the last applied one; return the newest notes."""
         notes = self._newest()
-        if notes:
-            self._sealed.take_mark(notes, self._table.storage.root)
+        self._sealed.take_mark(notes, self._table.storage.root)
         return notes
 
     def drop_applied(self, prepared: PreparedRecords) -> None:

@@ -29,7 +29,7 @@ from hoodie_nb.table.foreign import refuse_other_engines, refuse_unwritable
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import refuse_vanished
 from hoodie_nb.table.publish import sweep_all
-from hoodie_nb.table.restore_plan import restores, undone_by
+from hoodie_nb.table.restore_plan import notes_by, restores, undone_by
 from hoodie_nb.table.rollback import finish_rollbacks, planned_rollbacks, roll_back
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
@@ -118,6 +118,8 @@ class Recovery:
     def _note_undone(self) -> None:
         for restore in restores(self.table):
             done = restore.state is State.COMPLETED
+            if restore.requested_time not in self._restored:
+                self.sealed.take_undone(notes_by(self.table, restore))
             if done and restore.requested_time not in self._restored:
                 undone = dict.fromkeys(self._undone_by(restore), restore.requested_time)
                 if undone:

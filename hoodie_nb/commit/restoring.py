@@ -21,10 +21,11 @@ completed by the next writer before anything else: a table that is half restored
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hoodie_nb import failpoints
+from hoodie_nb.commit.sealing import marks_in
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import Emit
 from hoodie_nb.table.avro_file import decode
@@ -35,15 +36,19 @@ from hoodie_nb.table.restore_plan import (
     encode_plan,
     encode_result,
     files_of,
+    notes_by,
     read_plan,
 )
 from hoodie_nb.table.rollback import undo
 from hoodie_nb.table.timeline import Instant, State
 
 
-def restore(table: TableHandle, plan: RestorePlan, emit: Emit) -> Instant:
-    """Execute a plan; the caller has recovered the table and committed what was prepared."""
-    requested = table.timeline.request(ACTION, encode_plan(plan))
+def restore(table: TableHandle, plan: RestorePlan, emit: Emit, notes: Mapping[str, str]) -> Instant:
+    """Execute a plan; the caller has recovered the table and committed what was prepared.
+
+    The `notes` are kept in the plan.
+    """
+    requested = table.timeline.request(ACTION, encode_plan(plan, notes))
     failpoints.hit("restore.plan.post")
     return _finish(table, requested, plan, emit)
 
@@ -75,9 +80,9 @@ def _finish(table: TableHandle, instant: Instant, plan: RestorePlan, emit: Emit)
     if instant.state is State.REQUESTED:
         instant = timeline.begin(instant)
     failpoints.hit("restore.inflight.post")
-    files = files_of(table, plan.times)
+    files, notes = files_of(table, plan.times), marks_in(notes_by(table, instant))
     for undone in plan.undone:
-        undo(table, undone, files[undone.requested_time])
+        undo(table, undone, files[undone.requested_time], notes)
         failpoints.hit("restore.commit.post")
     rollbacks = {t: record for done in _rollbacks(table, plan) for t, record in _read(table, done)}
     done = timeline.complete(instant, encode_result(plan, instant, rollbacks))

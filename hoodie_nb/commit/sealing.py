@@ -10,10 +10,11 @@ touched file group once.
 a restored checkpoint folder start again. A seal names the previous one, so that a lost seal is
 detected. Arrival numbers are never reused, and every commit has the number of the last applied
 seal: an older seal that was restored with a backup of our folder is removed and not applied again.
-Before the commit the prepared record of the instant names its checkpoints.
+So has the plan of every restore or rollback by hand, since its commits leave the timeline. Before
+the commit the prepared record of the instant names its checkpoints.
 
-**Caveats**: if another engine has archived all our commits, applied seals from a backup are no
-longer recognised.
+**Caveats**: if another engine has archived or undone all our commits, applied seals from a backup
+are no longer recognised.
 
 *Source:* RFC-24 STEP3.
 """
@@ -35,6 +36,7 @@ from hoodie_nb.table.storage import OURS, STAGED, Storage
 FOLDER = f"{OURS}/sealed"
 MARK_KEY = "_hoodie_nb_last_arrival"
 _NAME = re.compile(r"(\d{12,})-.{0,16}\.json")
+_MARK = re.compile(r"-1|\d{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class SealedRecords:
             storage, rules, FOLDER, _NAME.fullmatch, Sealed.parse, once=True
         )
         self.refresh = self._records.refresh
-        self.applied = -1
+        self.applied = self._undone = -1
 
     def all(self) -> list[Sealed]:
         """Return the sealed checkpoints by arrival, or raise InvalidTable if one is lost."""
@@ -146,12 +148,21 @@ class SealedRecords:
     def take_mark(self, extra: Mapping[str, str], where: str) -> None:
         """Record the last applied arrival number, from our newest commit."""
         mark = extra.get(MARK_KEY, "-1")  # older versions have none
-        if not re.fullmatch(r"-1|\d{1,18}", mark):
+        if not _MARK.fullmatch(mark):
             raise InvalidTable(
                 f"the newest commit of {where} has {MARK_KEY}={mark:.80}, which is not a number: "
                 "restore the commit from a backup"
             )
-        self.applied = int(mark)
+        self.applied = max(int(mark), self._undone)
+
+    def take_undone(self, notes: Mapping[str, str]) -> None:
+        """Record that seals up to a number were applied, by commits that have been undone."""
+        self._undone = max([self._undone, *map(int, marks_in(notes).values())])
+        self.applied = max(self.applied, self._undone)
+
+    def notes(self) -> dict[str, str]:
+        """Return the note for a plan that undoes commits."""
+        return {MARK_KEY: str(self.applied)}
 
     def mark_with(self, checkpoints: Collection[Checkpoint]) -> str:
         """Return the mark for a commit of these checkpoints: the last applied arrival number."""
@@ -170,6 +181,11 @@ class SealedRecords:
         for record in records:
             for folder in record.folders:
                 self._storage.remove(f"{STAGED}/{folder}", tree=True)
+
+
+def marks_in(notes: Mapping[str, str]) -> dict[str, str]:
+    """Return the number of the last applied seal among notes, if it is there."""
+    return {k: v for k, v in notes.items() if k == MARK_KEY and _MARK.fullmatch(v)}
 
 
 def _arrival(path: str) -> int:

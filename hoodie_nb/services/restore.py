@@ -66,7 +66,7 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
         shown = _shown(table, plan)
         if dry_run:
             return shown
-        done = execute(table, plan, events.emit)
+        done = execute(table, plan, events.emit, coordinator.sealed.notes())
     coordinator.catch_up()  # marks the undone checkpoints
     return Restored(shown.to, shown.commits, shown.files, shown.size_bytes, done.requested_time)
 

@@ -91,7 +91,7 @@ def _undone(
         )
     with table.timeline.listed_once():
         plan = _plan(table, wanted)
-        done = undo(table, wanted, plan.files, by_hand=True)
+        done = undo(table, wanted, plan.files, coordinator.sealed.notes(), by_hand=True)
     assert done is not None
     events.emit("commit_undone", instant=wanted.requested_time, files=len(plan.files))
     try:

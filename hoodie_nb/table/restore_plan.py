@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
-from hoodie_nb.table.avro_file import decode, encode, load_schema
+from hoodie_nb.table.avro_file import decode, encode, load_schema, notes_of
 from hoodie_nb.table.file_groups import Commits, table_folders
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import lost_files
@@ -90,11 +90,11 @@ def files_of(table: TableHandle, times: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def encode_plan(plan: RestorePlan) -> bytes:
-    """Return the content of the requested file; `read_plan` is the inverse."""
+def encode_plan(plan: RestorePlan, notes: Mapping[str, str]) -> bytes:
+    """Return the content of the requested file, for `read_plan` and `notes_by`."""
     undone = [info_of(instant) for instant in plan.undone]
     content = {"instantsToRollback": undone, "version": 2, "savepointToRestoreTimestamp": plan.to}
-    return encode(_PLAN, content)
+    return encode(_PLAN, content, {**notes})
 
 
 def encode_result(
@@ -151,6 +151,13 @@ def undone_by(table: TableHandle, restore: Instant) -> frozenset[str]:
         rolled_back = restore.action == "rollback"
         known[at] = undone_by_rollback(table, restore) if rolled_back else _undone(table, restore)
     return known[at]
+
+
+def notes_by(table: TableHandle, restore: Instant) -> Mapping[str, str]:
+    """Return the notes in the plan of a restore or rollback; none if it cannot be read."""
+    plan, timeline = Instant(restore.requested_time, restore.action), table.timeline
+    there = timeline.layout.file_name(plan) in timeline.listing.names
+    return notes_of(timeline.read(plan)) if there else {}
 
 
 def _undone(table: TableHandle, restore: Instant) -> frozenset[str]:

@@ -4,7 +4,8 @@
 that the markers name → remove T from the timeline → `R.rollback` (Avro) → delete the markers. An
 instant that published nothing is only removed from the timeline. A restore also rolls back
 completed commits, and so does `Table.rollback`: the completed file is deleted before the base
-files. A note in the header of the latter's plan lets a writer complete it without a restore.
+files. A note in the header of such a plan says so, and lets a writer complete the latter without
+a restore; with it is the number of the last sealed checkpoint that the undone commit has applied.
 
 *Fault tolerance*: a crash at any point leaves either T with its markers (rolled back again) or a
 pending rollback with its plan, which `finish_rollbacks` completes; both are idempotent, in this
@@ -18,6 +19,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hoodie_nb import failpoints
@@ -29,16 +31,22 @@ from hoodie_nb.table.quarantine import withdraw_refused
 from hoodie_nb.table.storage import java_path, joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
-_BY_HAND = "hoodie_nb.completed"  # the note: the commit was completed when this was planned
+_COMPLETED = "hoodie_nb.completed"  # the note: the commit was completed when this was planned
+_BY_HAND, _RESTORED = "true", "restore"  # its values: no restore is needed to complete it, or one
 _PLAN, _METADATA = load_schema("HoodieRollbackPlan"), load_schema("HoodieRollbackMetadata")
 
 
 class RollbackPlan(NamedTuple):
-    """The instant that a rollback undoes, the files that it deletes, and whether by hand."""
+    """The instant that a rollback undoes, the files that it deletes, and the notes of the plan."""
 
     instant: Instant
     files: Sequence[str]
-    by_hand: bool = False
+    notes: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a writer may undo the instant, although completed, without a restore."""
+        return self.notes.get(_COMPLETED) == _BY_HAND and self.instant.action in COMMITS
 
 
 def roll_back(table: TableHandle, instant: Instant, *, keep_staged: bool = False) -> bool:
@@ -67,12 +75,17 @@ def roll_back(table: TableHandle, instant: Instant, *, keep_staged: bool = False
 
 
 def undo(
-    table: TableHandle, instant: Instant, files: Sequence[str], *, by_hand: bool = False
+    table: TableHandle,
+    instant: Instant,
+    files: Sequence[str],
+    notes: Mapping[str, str],
+    *,
+    by_hand: bool = False,
 ) -> Instant | None:
     """Roll back a commit, completed or not, with all these base files; return the rollback.
 
     Idempotent: nothing is done if the instant is no longer on the timeline. What is not `by_hand`
-    is part of a restore, which completes it after a crash.
+    is part of a restore, which completes it after a crash. The `notes` are kept in its plan.
     """
     pending = [(r, _read_plan(table, r)) for r in _pending(table)]
     mine = [(r, plan) for r, plan in pending if _same(plan.instant, instant)]
@@ -81,7 +94,8 @@ def undo(
         plan = RollbackPlan(instant, sorted({*files, *known.files}))
     elif any(_same(known, instant) for known in table.timeline.listing.instants):
         marked = marked_files(table.storage, instant.requested_time)
-        plan = RollbackPlan(instant, sorted({*files, *marked}), by_hand)
+        noted = {**notes, _COMPLETED: _BY_HAND if by_hand else _RESTORED}
+        plan = RollbackPlan(instant, sorted({*files, *marked}), noted)
         rollback = table.timeline.request("rollback", _encoded(table, plan))
         failpoints.hit("restore.rollback.post")
     else:
@@ -144,13 +158,13 @@ def _undone(content: bytes) -> frozenset[str]:
     Java and `roll_back` undo a commit that has not completed by its markers, and then the plan has
     the file group of each file. Of a completed one Java lists the files, without their groups.
     """
-    raw, by_hand = decode(content), _BY_HAND in notes_of(content)
+    raw, completed = decode(content), _COMPLETED in notes_of(content)
     if "commitsRollback" in raw:  # the result does not say it; Hudi before 0.10 has no plan
         return frozenset(map(str, raw["commitsRollback"]))
     undone, requests = raw["instantToRollback"], raw["RollbackRequests"] or []
     by_markers = all(request["fileId"] for request in requests)
     replaced = undone["action"] != "commit" and not requests  # perhaps only file groups
-    if by_markers and not by_hand and not replaced:
+    if by_markers and not completed and not replaced:
         return frozenset()
     return frozenset([str(undone["commitTime"])])
 
@@ -217,7 +231,7 @@ def _encoded(table: TableHandle, plan: RollbackPlan) -> bytes:
     ]
     undone = info_of(plan.instant)
     content = {"instantToRollback": undone, "RollbackRequests": requests, "version": 1}
-    return encode(_PLAN, content, {_BY_HAND: "true"} if plan.by_hand else None)
+    return encode(_PLAN, content, {**plan.notes})
 
 
 def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
@@ -301,4 +315,4 @@ def _read_plan(table: TableHandle, rollback: Instant) -> RollbackPlan:
     paths = {joined(partition, name) for partition, name in named}
     paths |= set(marked_files(table.storage, instant.requested_time))
     files = sorted(path for path in paths if is_data_file(path, instant.requested_time))
-    return RollbackPlan(instant, files, _BY_HAND in notes and instant.action in COMMITS)
+    return RollbackPlan(instant, files, notes)

@@ -211,6 +211,12 @@ def _follows(given: pa.DataType, kind: pa.DataType) -> bool:
     return same or given == kind or pa.types.is_null(given)
 
 
+def is_narrower(kind: pa.DataType, given: pa.DataType) -> bool:
+    """Whether a column of numbers became wider when its type `kind` became `given`."""
+    both = kind in _NUMBERS and given in _NUMBERS
+    return both and _NUMBERS.index(kind) < _NUMBERS.index(given)
+
+
 def _is_text(kind: pa.DataType) -> bool:
     texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind

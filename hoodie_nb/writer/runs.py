@@ -5,9 +5,16 @@ A file is verified before it is opened: Arrow memory-maps it, and damage could e
 
 import pyarrow as pa
 
-from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.checksums import ChecksummedFile, StoredFile
-from hoodie_nb.table.schema import META_COLUMNS, PARTITION_PATH, conform, lost_fields
+from hoodie_nb.errors import InvalidInput, InvalidTable
+from hoodie_nb.table.checksums import LOST, ChecksummedFile, StoredFile
+from hoodie_nb.table.conversion import fitted as converted
+from hoodie_nb.table.schema import (
+    META_COLUMNS,
+    PARTITION_PATH,
+    conform,
+    is_narrower,
+    lost_fields,
+)
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.folding import fold_partitions
 from hoodie_nb.writer.merge_rule import Mask, MergeRule
@@ -59,8 +66,9 @@ def load_rows(storage: Storage, run: StoredFile, schema: pa.Schema) -> pa.Table:
 def fitted(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     """Return saved rows with exactly the columns of `schema`: cast, missing columns null.
 
-    Raises InvalidTable if values do not fit `schema`, or if it lacks a column or inner field that
-    has values.
+    A type may have become wider, or narrower again if the commit that widened it was undone. Raises
+    InvalidTable if values do not fit `schema`, or if it lacks a column or inner field that has
+    values.
     """
     given = [n for n in rows.column_names if n not in META_COLUMNS and n not in schema.names]
     lost = [name for name in given if rows.column(name).null_count < rows.num_rows]
@@ -68,9 +76,26 @@ def fitted(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
         if field.name in rows.column_names and rows.column(field.name).type != field.type:
             for chunk in rows.column(field.name).chunks:
                 lost += lost_fields(chunk, field.type, field.name)
+            rows = _narrowed(rows, field, where)
     if lost:
         raise InvalidTable(
             f"{where} has rows with columns {sorted({*lost})}, which another engine has dropped "
             "from the table: add the columns again, or restore an earlier state of the table"
         )
     return conform(rows, schema, where)
+
+
+def _narrowed(rows: pa.Table, field: pa.Field, where: str) -> pa.Table:
+    """Return rows whose column of that name, if it has wider numbers, has the field's type."""
+    at = rows.column_names.index(field.name)
+    column = rows.column(at)
+    if not is_narrower(field.type, column.type):
+        return rows
+    try:
+        return rows.set_column(at, field, converted(column, field.name, field.type))
+    except InvalidInput as error:
+        raise InvalidTable(
+            f"{where} has column {field.name!r} as {column.type}, but the commit that made the "
+            f"table's {field.type} that wide was undone ({error}): let the engine that widened the "
+            f"column do so again; or delete the folders {LOST.partition('folders ')[2]}"
+        ) from None

@@ -69,7 +69,7 @@ def test_a_stream_is_watched_and_stopped(page, address, root, pictures):
     assert seen["frames"] > 30 and seen["changes"] > 5
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
     assert "stopped" in shown_texts(page)
-    assert saved_output(page, path)["text/plain"].startswith("<Dashboard step3: stopped, ")
+    assert saved_output(page, path)["text/plain"].startswith("<Dashboard direct: stopped, ")
 
 
 def saved_output(page, path):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from archives import log_elsewhere
+from core.faults import Crash
 from core.writes import run_checkpoint
 from test_journal import OURS, SCHEMA, Life, committed, forget, life, rows, upsert_elsewhere
 
-from hoodie_nb import failpoints
+from hoodie_nb import Table, failpoints
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.progress import Checkpoint
@@ -19,6 +21,8 @@ from hoodie_nb.commit.sealing import MARK_KEY, Interval
 from hoodie_nb.errors import HoodieError, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.runners.process_thread import Source
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.read import to_arrow
@@ -173,6 +177,42 @@ def test_seals_of_a_backup_that_are_applied_are_not_applied_again(life, folder, 
     one.start()
     one.job.checkpointing.complete()
     assert one.rows_by_key() == {**before, "kept": (1, 4), "new": (1, 1)}
+
+
+@pytest.mark.parametrize("folder", [".", "sealed"])
+@pytest.mark.parametrize("how", ["restore", "rollback"])
+@pytest.mark.parametrize("dies", ["", "restore.withdrawn.post", "rollback.instant.post"])
+def test_seals_of_a_backup_whose_commit_was_undone_are_not_applied(life, folder, how, dies):
+    """Their rows do not come back, and no lost file of theirs is an error, after a death either."""
+    one = life(Interval(checkpoints=1000))
+    one.checkpoint(("first", 1, 1, False))
+    one.job.checkpointing.complete()
+    backup = interval_with_backup(one)
+    one.job.table.storage.dead = True
+    table = Table.open(one.path)
+    undo = table.rollback
+    if how == "restore":
+        to = table.history()["requested_time"].iloc[0]
+        undo = partial(table.restore, to)
+    if dies:
+        failpoints.call(dies, partial(_die, dies))
+        with pytest.raises(Crash):
+            undo()
+        failpoints.arm("")
+    else:
+        undo()
+    put_back(one, backup, folder)
+    one.source, one.number = Source(), 0  # a new checkpoint folder
+    one.job = LocalJob(one.handle(), index="bloom+state", query_id="new", source=one.source)
+    one.checkpoint(("new", 1, 1, False))
+    one.job.checkpointing.complete()
+    one.start()
+    assert one.rows_by_key() == {"first": (1, 1), "new": (1, 1)}
+    assert list(one.path.glob(f"{OURS}/s*ed/*")) == [] and fsck(one.path) == []
+
+
+def _die(name):
+    raise Crash(name)
 
 
 def test_arrival_numbers_never_start_over(life):

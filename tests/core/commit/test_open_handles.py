@@ -84,7 +84,7 @@ def test_a_commit_that_is_undone_during_a_write_is_no_lost_file(tmp_path: Path) 
     def write(plan: WritePlan) -> list:
         java = open_table(table.path)
         newest = java.timeline.completed_commits()[-1]
-        undo(java, newest, files_of(java, [newest.requested_time])[newest.requested_time])
+        undo(java, newest, files_of(java, [newest.requested_time])[newest.requested_time], {})
         return write_in_process(keyed, plan, events)
 
     with pytest.raises(ConcurrentWriter, match="another writer changed"):

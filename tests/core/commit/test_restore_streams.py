@@ -149,7 +149,7 @@ def test_seals_that_another_engine_has_undone_are_not_lost(life, point: str) -> 
     one.die(point, one.job.checkpointing.complete)
     handle, to = one.handle(), times(one)[0]
     commit = next(i for i in handle.timeline.completed_commits() if i.requested_time == to)
-    restore(handle, plan_restore(handle, commit), lambda *given, **values: None)
+    restore(handle, plan_restore(handle, commit), lambda *given, **values: None, {})
     table_of(one).upsert(OURS)
     rewind(one, 0)
     one.start()

@@ -74,7 +74,7 @@ def restore_elsewhere(query: Query, to: str) -> None:
     """Restore the table as another engine does: it does not settle what waits."""
     handle = open_table(query.table)
     commit = next(i for i in handle.timeline.completed_commits() if i.requested_time == to)
-    restore(handle, plan_restore(handle, commit), lambda *given, **values: None)
+    restore(handle, plan_restore(handle, commit), lambda *given, **values: None, {})
 
 
 def refused(query: Query) -> int:

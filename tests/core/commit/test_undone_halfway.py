@@ -128,6 +128,25 @@ def test_a_time_while_a_dead_rollback_waits_is_refused_later(tmp_path: Path, ver
 
 
 @versions
+def test_a_time_before_a_restore_whose_plan_was_deleted_is_refused(
+    tmp_path: Path, version: int
+) -> None:
+    """The rollbacks of the restore say themselves that they have undone completed commits."""
+    table = made(tmp_path / "t", version)
+    for n in range(3):
+        upsert(table, row(f"k{n}", n))
+    to, then = str(table.history()["requested_time"].iloc[0]), dt.datetime.now(dt.UTC)
+    dies("restore.withdrawn.post", lambda: Table.open(table.path).restore(to))
+    for file in Path(table.path).glob(".hoodie/**/*.restore.*"):
+        file.unlink()  # as an error advises for a plan that cannot be read
+    upsert(Table.open(table.path), row("c", 9))
+    table = Table.open(table.path)
+    assert keys(table) == ["c", "k0", "k1"]
+    with pytest.raises(InvalidConfig, match="has undone it"):
+        table.changes(since=then)
+
+
+@versions
 def test_a_prepared_instant_whose_rollback_was_archived_is_written_again(
     tmp_path: Path, version: int
 ) -> None:

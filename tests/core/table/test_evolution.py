@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import re
+import shutil
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +18,8 @@ from test_journal import Life, upsert_elsewhere
 from hoodie_nb import Table, failpoints
 from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.runners.process_thread import Source
+from hoodie_nb.runners.rfc_job import LocalJob
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read import to_arrow
@@ -171,6 +175,47 @@ def test_a_change_of_type_that_hudi_makes_is_followed(evolving, old, value, new,
     Table.open(one.path).upsert(pa.Table.from_pylist([more], schema=schema_with(new)))
     assert {r["id"]: r["v"] for r in to_arrow(one.handle()).to_pylist()}["a"] == wanted
     assert fsck(one.path) == []
+
+
+@pytest.mark.parametrize(
+    ("wide", "value", "narrow"),
+    [(pa.int64(), 5, pa.int32()), (pa.float64(), 0.5, FLOAT), (pa.float64(), 3.0, pa.int64())],
+)
+def test_a_sealed_checkpoint_whose_wider_type_was_undone_is_applied(evolving, wide, value, narrow):
+    """Another engine undoes the commit that widened a column: values that fit are not stuck."""
+    make, change = evolving
+    one = make(wide, value, Interval(checkpoints=1000))
+    change(one, narrow)
+    one.start()
+    one.job.checkpointing.complete()
+    found = {r["id"]: r["v"] for r in to_arrow(one.handle()).to_pylist()}
+    assert found == {"a": value, "f": None} and fsck(one.path) == []
+
+
+@pytest.mark.parametrize("cure", ["widen", "drop"])
+def test_a_sealed_value_that_fits_no_longer_names_the_cures(evolving, cure):
+    """The column is widened again, or the folders are deleted and the source is read again."""
+    make, change = evolving
+    one = make(pa.int64(), 1 << 40, Interval(checkpoints=1000))
+    change(one, pa.int32())
+
+    def apply() -> None:
+        one.start()
+        one.job.checkpointing.complete()
+
+    with pytest.raises(InvalidTable, match=r"'v' as int64.* row 0.*widened.* or delete") as refused:
+        apply()
+    if cure == "widen":
+        change(one, pa.int64())
+        apply()
+    else:
+        for name in re.findall(r"sealed|prepared|staged", str(refused.value)):
+            shutil.rmtree(one.path / ".hoodie/.hoodie_nb" / name, ignore_errors=True)
+        one.source, one.number = Source(), 0
+        one.job = LocalJob(one.handle(), index="bloom+state", query_id="new", source=one.source)
+        one.job.checkpointing.complete()
+    found = {r["id"]: r["v"] for r in to_arrow(one.handle()).to_pylist()}
+    assert found == {"f": None, **({"a": 1 << 40} if cure == "widen" else {})}
 
 
 @pytest.mark.parametrize(("old", "value", "new"), NOT_FOLLOWED)
