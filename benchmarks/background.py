@@ -23,7 +23,7 @@ from measuring.process_tree import cpu_seconds, peak_memory
 
 import hoodie_nb as hn
 
-ARMS = {"each checkpoint": None, "every 10": 10, "in the background": "auto"}
+ARMS = {"each checkpoint": None, "every 10": 10, "in the background": "background"}
 COLUMNS = "key string, day string, ts long, v_d double, v_i int, v_text string"
 
 

@@ -47,7 +47,7 @@ def main(address: str, checkpoint: str, batches: int) -> None:
     while len(job.events.records("batch_ended")) < batches:
         job.wait("1 second")  # raises what ended the job
     job.stop()
-    days = table.snapshot(spark).groupBy("day").sum("amount").orderBy("day")
+    days = table.to_spark(spark).groupBy("day").sum("amount").orderBy("day")
     print("amounts:", *(f"{day}={amount}" for day, amount in days.collect()), flush=True)
     spark.stop()
 

@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     _add_clean(of_table(_clean, summary, "list the files, delete nothing"))
     of_table(_archive, "move old instants to the archive", "list the instants, change nothing")
     _add_savepoint(of_table(_savepoint, "keep a snapshot from being cleaned"))
-    of_table(_compact, "merge small files into larger ones", "show the plan, change nothing")
+    of_table(_cluster, "merge small files into larger ones", "show the plan, change nothing")
     restore = of_table(
         _restore, "undo all commits after a given one", "print the plan, change nothing"
     )
@@ -236,13 +236,13 @@ def _savepoint(args: Arguments) -> None:
     print("no savepoints" if found.empty else found.to_string(index=False))
 
 
-def _compact(args: Arguments) -> None:
+def _cluster(args: Arguments) -> None:
     """Merge the small base files of each partition into larger ones, in one instant.
 
     The old files stay until they are cleaned.
     """
-    compacted = _table(args).compact_small_files(dry_run=args.dry_run)
-    _print_lines([*compacted.partitions, compacted])
+    clustered = _table(args).cluster(dry_run=args.dry_run)
+    _print_lines([*clustered.partitions, clustered])
 
 
 def _restore(args: Arguments) -> None:

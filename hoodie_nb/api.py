@@ -173,7 +173,7 @@ class Table(TableReads, TableMaintenance):
     def upsert(
         self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
-        """Insert or update rows by record key; None (not a valid `since`) if `data` has no rows.
+        """Insert or update rows by record key; None (`changes` refuses it) if `data` is empty.
 
         `wait`: how long to wait for another process that writes the table, in seconds or as "30
         seconds" (None: not at all), before ConcurrentWriter is raised. `on_bad_record="quarantine"`

@@ -29,7 +29,6 @@ _ALLOWED = {
     "commit_on": ("checkpoint", "write"),
     "placement": ("executors", "driver", "auto"),
     "on_bad_record": ("fail", "quarantine"),
-    "quarantine": (None,),
     "output_mode": ("append", "update"),
 }
 

@@ -15,8 +15,8 @@ of the event by the clock of the machine where it happened.
 | `batch_ended` | batch, instant (None: sealed, or nothing to write), seconds, rows and bytes (as \
 they came from the source) |
 | `checkpoint_sealed` (with `commit_interval`) | batch, runs, bytes |
-| `backlog_applied` (with `commit_interval="auto"`) | freshness (age of its oldest checkpoint, in \
-seconds), seconds |
+| `backlog_applied` (with `commit_interval="background"`) | freshness (age of its oldest \
+checkpoint, in seconds), seconds |
 | `checkpoint_timed_out` | batch, seconds (its limit) |
 | `fault_injected` (by the lab) | fault |
 | `instant_requested`, `instant_inflight`, `instant_abandoned` (nothing was written) | instant |
@@ -30,8 +30,8 @@ deletes, bytes, seconds; sent again when a completed instant is settled again |
 | `commit_failed` (stays prepared), `commit_retried`, `settling_postponed` | why, and instant |
 | `files_cleaned` (after a commit, or by `table.clean`) | instant, files, bytes, earliest (the \
 first commit that is retained; None if versions count) |
-| `compaction_planned` | files, bytes, new_files |
-| `files_compacted` (by `table.compact_small_files`) | instant, files, bytes, new_files, \
+| `clustering_planned` | files, bytes, new_files |
+| `files_clustered` (by `table.cluster`) | instant, files, bytes, new_files, \
 new_bytes, seconds |
 | `clean_postponed` (the next commit tries again) | why |
 | `table_restored` | instant, to (the newest commit now), commits (undone), files (deleted) |

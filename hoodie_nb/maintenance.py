@@ -1,4 +1,4 @@
-"""The maintenance of a `Table`: clean, archive, compact, savepoints, index, checks, repairs."""
+"""The maintenance of a `Table`: clean, archive, cluster, savepoints, index, checks, repairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hoodie_nb.runners.batch import Commit
 from hoodie_nb.services import restore, savepoint
 from hoodie_nb.services.archive import Archived, archive
 from hoodie_nb.services.clean import Cleaned, clean
-from hoodie_nb.services.compact import Compacted, compact
+from hoodie_nb.services.cluster import Clustered, cluster
 from hoodie_nb.services.cures import cure
 from hoodie_nb.services.repair import repair
 from hoodie_nb.services.restore import Restored
@@ -104,16 +104,16 @@ class TableMaintenance:
         columns = [field.name for field in fields(Savepoint)]
         return pd.DataFrame(map(astuple, savepoints(self._handle)), columns=columns)
 
-    def compact_small_files(
+    def cluster(
         self, *, partitions: Sequence[str] | None = None, dry_run: bool = False
-    ) -> Compacted:
+    ) -> Clustered:
         """Merge the small base files of each partition into larger ones, in one instant.
 
         With `dry_run` only return the plan. `partitions`: their paths (None: all). Rows keep their
         commit times, so `changes` reports none. The old files stay until they are cleaned.
         """
         with self._locked(dry_run):
-            return compact(self._handle, self.events, partitions=partitions, dry_run=dry_run)
+            return cluster(self._handle, self.events, partitions=partitions, dry_run=dry_run)
 
     def restore(self, to: Moment | Savepoint, *, dry_run: bool = False) -> Restored:
         """Undo all commits after `to` and delete their files; with `dry_run` only return the plan.

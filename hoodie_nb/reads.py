@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, fields
 from datetime import date
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.table.changes import changes
 from hoodie_nb.table.handle import TableHandle
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Moment = str | date | Commit | None  # a datetime is a date, too; None: now
+EARLIEST: Final = "earliest"  # as `since`: before the first commit
 Filters: TypeAlias = pc.Expression | str | Sequence[Any] | None
 
 
@@ -30,7 +32,7 @@ class TableReads:
 
     _handle: TableHandle
 
-    def snapshot(
+    def to_spark(
         self,
         spark: SparkSession | None = None,
         as_of: Moment = None,
@@ -64,7 +66,7 @@ class TableReads:
         `filters`: SQL text ("delay > 15"), an expression (`pc.field("delay") > 15`), or lists of
         `("delay", ">", 15)` as in pyarrow.parquet; they may name columns that are not returned.
         Files that they exclude are not read (see `hoodie_nb.table.filters`).
-        `partitions`: paths, as in the column `_hoodie_partition_path`. `as_of`: as in `snapshot`.
+        `partitions`: paths, as in the column `_hoodie_partition_path`. `as_of`: as in `to_spark`.
         `meta=False`: without Hudi's columns, unless `columns` names them. Raises InvalidConfig for
         unknown columns and partitions.
         """
@@ -96,24 +98,27 @@ class TableReads:
         """
         return Scan.of(self._handle, meta=False).batches().__arrow_c_stream__(requested_schema)
 
-    def changes(
-        self, spark: SparkSession | None = None, *, since: Moment, until: Moment = None
-    ) -> Any:  # noqa: ANN401 -- an Arrow table or a DataFrame
-        """Return the net changes after `since` up to `until` (None: now), in Arrow or on Spark.
+    def changes(self, *, since: Moment, until: Moment = None) -> pa.Table:
+        """Return the net changes after `since` up to `until` (None: now) as an Arrow table.
 
         The columns are those of a snapshot and `_change`: "insert", "update" or "delete" (the old
-        row). Times as in `snapshot`; `since=None`: all rows, as inserts (beware: a write without
-        rows returns None); digits as `since` are those of an instant of the table. Raises
-        InvalidConfig if a commit up to `since` was undone, if the files as of it were cleaned away,
-        if commits were archived, or if a commit that started before `until` has not completed.
+        row). Times as in `to_spark`; "earliest" as `since`: all rows, as inserts; digits are those
+        of an instant of the table. Raises InvalidConfig if `since` is None (what a write without
+        rows returns), if a commit up to `since` was undone, if the files as of it were cleaned
+        away, if commits were archived, or if a commit that started before `until` has not
+        completed.
         """
-        if spark is None:
-            return changes(self._handle, since, until)
+        return changes(self._handle, _start(since), until)
+
+    def changes_spark(
+        self, spark: SparkSession, *, since: Moment, until: Moment = None
+    ) -> DataFrame:
+        """Return the net changes as a DataFrame; Spark's tasks compare the files; see `changes`."""
         from hoodie_nb.runners.spark_read import spark_changes
         from hoodie_nb.session import require_classic
 
         require_classic(spark)
-        return spark_changes(self._handle, spark, since, until)
+        return spark_changes(self._handle, spark, _start(since), until)
 
     def quarantine(self) -> pa.Table:
         """Return the rows that writes with `on_bad_record="quarantine"` refused, oldest first.
@@ -146,3 +151,13 @@ class TableReads:
         ]
         columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
         return pd.DataFrame(rows, columns=columns)
+
+
+def _start(since: Moment) -> Moment:
+    """Return where changes start as a moment, None for the start of the table."""
+    if since is None:
+        raise InvalidConfig(
+            'since=None: give a commit or a time, or "earliest" for every row as an insert. A '
+            "write without rows returns None: keep the position that you had before it"
+        )
+    return None if since == EARLIEST else since

@@ -10,7 +10,7 @@
 | output_mode | "append"; "update": of an aggregation, the groups that a batch has changed |
 | trigger | "2 seconds", any duration, "available_now", or pyspark's, as a dict |
 | commit_on | "checkpoint": when Spark reports its success; "write": inside the batch |
-| commit_interval | None: commit each checkpoint; 10: every tenth; "30 seconds"; "auto": beside it |
+| commit_interval | None: commit each checkpoint; 10: every tenth; "30 seconds"; "background" |
 | placement | "auto": this process writes small batches, by what the last ones had, and Spark's |
 | | tasks the others (see `runners.placing`); "driver": this process; "executors": Spark's tasks |
 | write_tasks | None: Spark's default parallelism; the number of writer tasks |
@@ -19,7 +19,6 @@
 | max_restarts | 3: how often in a row a failed batch is run again |
 | on_bad_record | "fail": a row that cannot be stored ends the job; "quarantine": it is set aside |
 | | with the reason (see `Table.quarantine`), and counted in the commit; not with "current" |
-| quarantine | None: refused rows are in the table's folder, the only place that is supported |
 | options | file sizes, codec, bloom filter: see `hoodie_nb.config` |
 """
 
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from hoodie_nb.api import Table
     from hoodie_nb.runners.job import Job
 
-AUTO_CHECKPOINTS = 100  # the most that wait with commit_interval="auto"
+BACKGROUND_CHECKPOINTS = 100  # the most that wait with commit_interval="background"
 
 
 def write_stream(
@@ -70,7 +69,6 @@ def write_stream(
     checkpoint_timeout: float | str | None = None,
     max_restarts: int = 3,
     on_bad_record: str = "fail",
-    quarantine: str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Job:
     """Start a stream into a table and return its job at once; `with` stops it at the block's end.
@@ -80,7 +78,7 @@ def write_stream(
     """
     from hoodie_nb.runners.job import Job
 
-    check_supported(pipeline=pipeline, index=index, quarantine=quarantine)
+    check_supported(pipeline=pipeline, index=index)
     chosen = chosen_pipeline(pipeline, index)
     settings = StreamSettings(
         checkpoint=checkpoint_folder(checkpoint, _path_of(table)),
@@ -222,12 +220,12 @@ def _timeout(value: float | str | None) -> float | None:
 def _interval(value: int | str | None) -> Interval | None:
     if value is None:
         return None
-    if value == "auto":
-        return Interval(checkpoints=AUTO_CHECKPOINTS, background=True)
+    if value == "background":
+        return Interval(checkpoints=BACKGROUND_CHECKPOINTS, background=True)
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
             raise InvalidConfig(
-                f"commit_interval={value}: give 1 or more checkpoints, '30 seconds', or 'auto'"
+                f"commit_interval={value}: give 1 or more checkpoints, '30 seconds' or 'background'"
             )
         return Interval(checkpoints=value)
     return Interval(duration_ms=round(seconds(value, "commit_interval") * 1000))

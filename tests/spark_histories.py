@@ -251,7 +251,7 @@ class History:
         settings = {
             "pipeline": draw(["current", "step1", "step2", "step3", "direct", "auto", "auto"]),
             "index": draw(["bloom", "bloom+state"]),
-            "commit_interval": draw([None, None, 2, 3, 1000, "1 second", "auto", "auto"]),
+            "commit_interval": draw([None, 2, 3, 1000, "1 second", "background"]),
             "write_tasks": draw([1, 2, 4]),
             "placement": draw(["executors", "driver", "auto", "auto"]),
         }
@@ -370,7 +370,7 @@ class History:
         """Undo one to three commits beside a reader; the stream goes back as its error says."""
         self.random.choice([self._stop, self._kill])()
         before, count = self._commits(), self.random.randint(1, 3)
-        lazy, rows = self.table.snapshot(self.spark), len(self.table.to_arrow())
+        lazy, rows = self.table.to_spark(self.spark), len(self.table.to_arrow())
         try:
             if count > 1 and len(before) > count:
                 self.table.restore(before[-count - 1])

@@ -55,6 +55,7 @@ ELSEWHERE = (  # texts that advise another argument, option or program, or nothi
     "delete: give either rows or keys",
     "differ from Hudi's delete flag only in case",
     "for batches",
+    "since=None: give a commit or a time",
     "give --cores 1 or more",
     "give a later one",
     "give a dict",

@@ -1,4 +1,4 @@
-"""The services of a table on an object store: compaction, savepoint, clean, archive, restore."""
+"""The services of a table on an object store: clustering, savepoint, clean, archive, restore."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_services_work_on_a_store_as_on_a_disk(s3_server: S3Server, version: int
         table.upsert(list(batch.values()))
         model |= batch
     table = hn.Table.create(table.path, if_exists="open", options=LARGE, **made)
-    assert sum(each.files for each in table.compact_small_files().partitions) > 10
+    assert sum(each.files for each in table.cluster().partitions) > 10
     assert len(table.file_groups()) == 2
     saved, kept = table.savepoint(), dict(model)
     for ts in range(10, 18):

@@ -1,8 +1,8 @@
-"""Replacing file groups (an overwrite, a compaction of small files): one atomic replacecommit.
+"""Replacing file groups (an overwrite, a clustering of small files): one atomic replacecommit.
 
 *Work flow*: the writers see a table without file groups, so every row is a new one, in a new file
 group. The completed file names the file groups that are replaced: those of the partitions that got
-rows, or all; a compaction names those that it has merged. Readers leave them out from that instant
+rows, or all; a clustering names those that it has merged. Readers leave them out from that instant
 on, so a crash before the completed file changes nothing, and none after it can bring them back.
 
 *On disk*: `T.replacecommit`, with `partitionToReplaceFileIds`. Its requested file is empty: it has

@@ -91,7 +91,7 @@ class Prepared:
 class Writing:
     """One write: its plan, the reports of its writers, and its outcome.
 
-    `replaced` are the file groups that a compaction has merged, by partition path.
+    `replaced` are the file groups that a clustering has merged, by partition path.
     """
 
     plan: WritePlan

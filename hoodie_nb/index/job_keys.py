@@ -8,7 +8,7 @@ after it has lost its checkpoint folder, knows none of the table's keys and writ
 the columns partition path, record key and file id of each assigned key. A run is saved before its
 instant completes: a key whose instant was rolled back points to a file group that does not exist
 yet, and is simply written there. A key whose file group was replaced since (another engine
-overwrote or dropped its partition) is new again; one whose file group was compacted or clustered is
+overwrote or dropped its partition) is new again; one whose file group was clustered is
 somewhere else, so it is refused. `<task>.runs` lists the runs of a task, so that a
 missing run is detected; a run is added to the list after it is saved. `instants` has the times of
 the instants that were written with this index. Each file ends with 16 bytes, `HNBSTATE` and the
@@ -88,7 +88,7 @@ class StateIndex:
         if lost.num_rows:
             raise InvalidTable(
                 f"{lost.num_rows:,} keys of partition {partition!r} in the state at "
-                f"{self._storage.root} were moved to other files by a compaction of small files, "
+                f"{self._storage.root} were moved to other files by a clustering of small files, "
                 "or a clustering. They would be written again as new rows: start the job with "
                 "index='bloom+state', which reads the table"
             )

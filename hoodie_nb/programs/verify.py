@@ -29,7 +29,7 @@ _SHOWN = 3  # examples that are printed of each kind of difference
 def readers(table: Table, spark: SparkSession) -> dict[str, Callable[[], pa.Table]]:
     """Return the demo's three readers of a snapshot, by name."""
     return {
-        "Spark": lambda: table.snapshot(spark).select(*flights.SCHEMA.names).toArrow(),
+        "Spark": lambda: table.to_spark(spark).select(*flights.SCHEMA.names).toArrow(),
         "Arrow": partial(table.to_arrow, meta=False),
         "hudi-rs": partial(read_with_hudi_rs, table.path),
     }

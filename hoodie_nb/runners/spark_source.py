@@ -12,7 +12,7 @@ the files or commits of an offset are gone (cleaned, archived, rolled back), the
 **Caveats**: the columns stay those of the start. A task holds the changes of one partition in
 memory. Spark does not say which columns it
 needs, and filters are not pushed down: for a query without a filter, Spark 4.3 would reuse the
-files and rows of an earlier query of the same DataFrame with one. `table.snapshot(spark)` reads
+files and rows of an earlier query of the same DataFrame with one. `table.to_spark(spark)` reads
 fewer bytes. There is no SQL by path for sources in Python (``select * from hoodie_nb.`path` ``).
 *Source:* pyspark.sql.datasource, UserDefinedPythonDataSource.
 """

@@ -5,7 +5,7 @@ mutex and runs the checkpoint. When Spark has written `commits/N`, which a threa
 disk, the checkpoint has succeeded: this is the notification that commits the instant that N
 prepared. Spark calls N+1 only after `commits/N`, and the start of N+1 commits N too.
 
-With `commit_interval="auto"` this thread applies what is sealed (`runners/background.py`).
+With `commit_interval="background"` this thread applies what is sealed (`runners/background.py`).
 
 *Fault tolerance*: a crash before N is prepared leaves an instant that the next start rolls back,
 and Spark runs N again; after prepare, N is recognised by the fingerprint of `offsets/N`, skipped,
@@ -59,7 +59,7 @@ class _Stopping(Exception):
 class WatchedQuery:
     """A streaming query into a table, and the thread that commits what its batches prepared."""
 
-    _background: BackgroundCommits | None = None  # with commit_interval="auto"
+    _background: BackgroundCommits | None = None  # with commit_interval="background"
 
     def __init__(self, stream: DataFrame, table: TableHandle, settings: StreamSettings) -> None:
         self.settings = settings

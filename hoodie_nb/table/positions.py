@@ -30,7 +30,7 @@ from hoodie_nb.table.savepoints import ACTION as SAVEPOINT
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 _AGAIN = (
-    "Read the table again into an empty copy, from the start (`since=None`), or its snapshot as of "
+    "Read the table again into an empty copy, from the start ('earliest'), or its snapshot as of "
     "a commit of `table.history()`, and continue from that one"
 )
 

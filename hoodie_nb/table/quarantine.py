@@ -16,7 +16,7 @@ is not UTF-8, bad bytes are `\xff`.
 *Semantics*: the files are staged with the base files, and published right before the completed file
 of T. That file makes both visible: bad rows are visible if and only if the good rows of their batch
 are. A file is valid if T is completed, on the timeline or in the archive. Only a rollback or
-restore of T deletes it: no clean, archiving or compaction does.
+restore of T deletes it: no clean, archiving or clustering does.
 
 **Caveats**: nobody empties this folder. Its files may be deleted by hand.
 """

@@ -8,7 +8,7 @@ only the next write that creates a partition, or needs all of them, is refused.)
 file is restored in all listed partitions: Java reads no rows of a partition without it.
 
 Damage in other partitions is found when a write touches them, by anything that needs all of them
-(an overwrite of the table, a condition, global keys, Spark tasks, a compaction), by archiving, and
+(an overwrite of the table, a condition, global keys, Spark tasks, a clustering), by archiving, and
 by `fsck`.
 """
 

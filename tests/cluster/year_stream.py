@@ -68,7 +68,7 @@ def main(address: str, checkpoint: str, batches: int) -> None:
     job.stop()
     started, ended = job.events.records("batch_started")[0], job.events.records("batch_ended")[-1]
     print("streamed in seconds:", (ended.at_ms - started.at_ms) / 1000, flush=True)
-    found = table.snapshot(spark).select(*flights.SCHEMA.names).toArrow()
+    found = table.to_spark(spark).select(*flights.SCHEMA.names).toArrow()
     parquet.write_table(found, "spark.parquet")
     spark.stop()
 

@@ -20,11 +20,11 @@ Row = dict[str, Any]
 
 
 class Follower:
-    """A copy of a table in a dict, and the commit up to which it has read (None: the start)."""
+    """A copy of a table in a dict, and the commit up to which it has read (at first "earliest")."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Row] = {}
-        self.position: str | None = None
+        self.position = "earliest"
         self.refused = 0
 
     def follow(self, table: Table, until: object = None) -> None:
@@ -32,7 +32,7 @@ class Follower:
         times = table.history()["requested_time"]
         newest = until or (times.iloc[-1] if len(times) else None)
         self.apply(table.changes(since=self.position, until=newest))
-        self.position = newest
+        self.position = newest or "earliest"
 
     def apply(self, changed: pa.Table) -> None:
         """Apply changes, deletes first."""
@@ -51,7 +51,7 @@ class Follower:
         except InvalidConfig as error:
             assert "copy" in str(error) or "archived" in str(error) or "cleaner" in str(error)
             self.refused += 1
-            self.rows, self.position = {}, None
+            self.rows, self.position = {}, "earliest"
             if snapshot:
                 self.position = table.history()["requested_time"].iloc[-1]
                 found = table.to_arrow(as_of=self.position).to_pylist()
@@ -142,7 +142,7 @@ def undone_or_tidied(table: Table, kind: str, to: str) -> None:
     elif kind == "restore":
         table.restore(to)
     elif kind == "compact":
-        table.compact_small_files()
+        table.cluster()
     elif kind == "clean":
         table.clean(commits=2)
     else:

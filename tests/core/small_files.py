@@ -1,4 +1,4 @@
-"""Tables with many small files, and what every test of a compaction checks."""
+"""Tables with many small files, and what every test of a clustering checks."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def test_a_key_that_another_engine_doubled_is_found_and_repaired(table: Table) -
     assert places(table)["k"] == [("D", 7)]
 
 
-def test_compaction_restore_and_savepoints_keep_a_move_whole(table: Table) -> None:
+def test_clustering_restore_and_savepoints_keep_a_move_whole(table: Table) -> None:
     """Undoing the instant of a move puts the key back; small files are merged around it."""
     first = table.timeline()["requested_time"].iloc[-1]
     table.savepoint()
@@ -245,7 +245,7 @@ def test_compaction_restore_and_savepoints_keep_a_move_whole(table: Table) -> No
     table.restore(first)
     assert places(table) == {"k": [("A", 5)], "other": [("A", 5)]}
     table.upsert([row("k", "B", 6), row("b", "B", 6)])
-    table.compact_small_files()
+    table.cluster()
     table.upsert([row("k", "A", 6), row("b", "A", 5)])
     assert places(table) == {"k": [("A", 6)], "other": [("A", 5)], "b": [("B", 6)]}
 

@@ -148,7 +148,7 @@ def clean(history: MatrixHistory) -> None:
 
 def compact(history: MatrixHistory) -> None:
     """Merge small files: no row changes."""
-    history.table.compact_small_files()
+    history.table.cluster()
 
 
 def savepoint(history: MatrixHistory) -> None:

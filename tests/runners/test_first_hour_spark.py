@@ -223,7 +223,7 @@ except Exception as error:
     print("DIVIDE_BY_ZERO" in str(error))
 spark.stop()
 try:
-    hn.Table.create("t", schema="id string", record_key="id").snapshot(spark)
+    hn.Table.create("t", schema="id string", record_key="id").to_spark(spark)
 except hn.InvalidConfig as error:
     print(error)
 try:

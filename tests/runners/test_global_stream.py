@@ -94,7 +94,7 @@ def test_a_stream_moves_keys_and_continues_after_a_restart(spark, tmp_path, sett
         {"operation": "insert"},
         {"index": "state"},
         {"commit_interval": 2},
-        {"commit_interval": "auto"},
+        {"commit_interval": "background"},
     ],
     ids=lambda settings: "-".join(map(str, *settings.items())),
 )

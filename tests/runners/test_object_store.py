@@ -62,8 +62,8 @@ def test_a_stream_onto_a_store_is_the_board_for_every_reader(spark, s3_server, t
     start(spark, table, tmp_path).wait(240)
     check(table.to_arrow(), "arrow")
     check(by_hudi_rs(table, options), "hudi-rs")
-    check(table.snapshot(spark).toArrow(), "snapshot")
-    check(table.changes(spark, since=None).toArrow(), "changes")
+    check(table.to_spark(spark).toArrow(), "snapshot")
+    check(table.changes_spark(spark, since="earliest").toArrow(), "changes")
     hn.register(spark)
     check(spark.read.format("hoodie_nb").options(**options).load(table.path).toArrow(), "format")
     plain = {name.removeprefix("aws_"): value for name, value in options.items()}

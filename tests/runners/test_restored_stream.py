@@ -30,7 +30,7 @@ MODES: dict[str, dict[str, Any]] = {
     "insert": {"operation": "insert"},
     "write": {"operation": "insert", "commit_on": "write"},
     "three": {"commit_interval": 3},
-    "background": {"commit_interval": "auto"},
+    "background": {"commit_interval": "background"},
 }
 KILLS = [
     ("insert", "coord.prepare.post"),  # before Spark has recorded the batch as done

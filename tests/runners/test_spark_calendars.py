@@ -46,6 +46,6 @@ def test_spark_and_we_read_a_table_of_the_old_calendar_alike(spark, tmp_path, ve
     table = hn.Table.open(tmp_path / name)
     wanted = canonical(table.to_arrow().to_pylist())
     other = spark.read.format("hoodie_nb").load(table.path)
-    for found in (table.snapshot(spark), other.select(table.to_arrow().column_names)):
+    for found in (table.to_spark(spark), other.select(table.to_arrow().column_names)):
         assert canonical(found.toArrow().to_pylist()) == wanted
     assert str(wanted).count("datetime.date(1400, 2, 28)") == 4

@@ -100,12 +100,12 @@ def test_spark_and_arrow_see_the_same_changes(spark, tmp_path):
     table = written(tmp_path / "t")
     clustered(table, "p1")
     table.upsert(batch(("k01", "p1", 6), ("k02", "p1", 6)))
-    times = [None, *table.history()["requested_time"]]
-    spans = [(None, None), (times[1], None), (times[2], times[5]), (times[-2], times[-1])]
+    times = ["earliest", *table.history()["requested_time"]]
+    spans = [("earliest", None), (times[1], None), (times[2], times[5]), (times[-2], times[-1])]
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
         for since, until in spans:
-            found = table.changes(spark, since=since, until=until).toArrow()
+            found = table.changes_spark(spark, since=since, until=until).toArrow()
             expected = table.changes(since=since, until=until)
             assert found.column_names == expected.column_names
             assert canonical(found.cast(expected.schema).to_pylist()) == canonical(
@@ -123,7 +123,7 @@ def test_a_key_that_moves_is_two_changes_on_spark(spark, tmp_path):
     first = table.upsert(batch(*((key, "x", 1) for key in moving)))
     table.delete(batch(*((key, "x", 1) for key in moving)))
     table.upsert(batch(*((key, "y", 2) for key in moving)))
-    found = table.changes(spark, since=first).groupBy("_change", "p").count().collect()
+    found = table.changes_spark(spark, since=first).groupBy("_change", "p").count().collect()
     assert sorted(map(tuple, found)) == [("delete", "x", 40), ("insert", "y", 40)]
 
 
@@ -134,19 +134,19 @@ def test_no_partition_path_is_an_empty_one_on_spark(spark, tmp_path):
     clustered(table, "", pa.nulls(40, pa.string()))
     assert table.to_arrow()[PARTITION_PATH].null_count == 40
     assert table.changes(since=first).num_rows == 0
-    assert table.changes(spark, since=first).count() == 0
+    assert table.changes_spark(spark, since=first).count() == 0
 
 
 def test_changes_on_spark_are_read_by_its_tasks(spark, tmp_path):
     """The driver only lists the files: it neither reads nor collects them; no change is no row."""
     table = written(tmp_path / "t")
     first, last = table.history()["requested_time"].iloc[[0, -1]]
-    found = table.changes(spark, since=first)
-    assert found.schema == table.changes(spark, since=last).schema
-    assert table.changes(spark, since=last).count() == 0
+    found = table.changes_spark(spark, since=first)
+    assert found.schema == table.changes_spark(spark, since=last).schema
+    assert table.changes_spark(spark, since=last).count() == 0
     for file in Path(table.path).rglob("*.parquet"):
         file.unlink()
     with pytest.raises(PySparkException, match=r"base file .* is gone"):
         found.count()
     with pytest.raises(InvalidTable, match="is not the slice of its file group"):
-        table.changes(spark, since=first)
+        table.changes_spark(spark, since=first)

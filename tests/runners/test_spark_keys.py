@@ -100,7 +100,7 @@ def test_a_snapshot_on_spark_has_the_dates_that_were_written(spark, tmp_path, mo
     pq.write_table(pq.read_table(file), file, store_schema=False)  # as by Java's upsert
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", mode)
     try:
-        (found,) = table.snapshot(spark).select("d").collect()
+        (found,) = table.to_spark(spark).select("d").collect()
     finally:
         spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
     assert found.d == old
@@ -205,7 +205,7 @@ def test_a_snapshot_on_spark_has_every_type(spark, tmp_path):
     rows = of_every_type()
     table = hn.Table.create(tmp_path / "t", schema=rows.schema, record_key="id")
     table.upsert(rows)
-    found = table.snapshot(spark).select(*rows.column_names).toArrow()
+    found = table.to_spark(spark).select(*rows.column_names).toArrow()
     assert without_meta(found.cast(rows.schema)) == without_meta(rows)
 
 

@@ -44,7 +44,7 @@ def test_a_snapshot_that_an_undo_overtakes_has_the_rows_without_it(
     """Until Spark has the list of files, the reader lists again."""
     table = grown(tmp_path / "t", version)
     reader, storage = overtaken(table, LOOKS[look], lambda: UNDO[action](hn.Table.open(table.path)))
-    found = reader.snapshot(spark).toArrow()
+    found = reader.to_spark(spark).toArrow()
     assert storage.fired and found["n"].to_pylist() == [1, 1]
 
 
@@ -72,7 +72,7 @@ def test_a_file_that_spark_cannot_read_is_an_error(
     table = grown(tmp_path / "t")
     setting(f"spark.sql.files.{name}", "true")
     setting("spark.sql.sources.useV1SourceList", sources)
-    found = table.snapshot(spark)
+    found = table.to_spark(spark)
     if action == "undone":
         table.rollback()
     if action == "cleaned":
@@ -116,7 +116,7 @@ def test_no_setting_of_the_session_changes_a_snapshot(
     for name, value in SETTINGS.items():
         before = spark.conf.get(name, None)
         setting(name, value)
-        found = table.snapshot(spark).toArrow().cast(schema)
+        found = table.to_spark(spark).toArrow().cast(schema)
         assert canonical(found.to_pylist()) == expected, name
         spark.conf.unset(name) if before is None else spark.conf.set(name, before)
 
@@ -145,9 +145,9 @@ def test_tasks_that_come_too_late_name_the_commit(spark, s3_server: S3Server, re
     source = spark.read.format("hoodie_nb").options(**s3_server.options)
     newest = table.history()["requested_time"].iloc[-1]
     frame = {
-        "snapshot": lambda: table.snapshot(spark),
+        "snapshot": lambda: table.to_spark(spark),
         "format": lambda: source.load(table.path),
-        "changes": lambda: table.changes(spark, since=None),
+        "changes": lambda: table.changes_spark(spark, since="earliest"),
         "changes by format": lambda: source.option("since", "earliest").load(table.path),
     }[read]()
     if "format" in read:

@@ -123,13 +123,13 @@ def started(stream, table, folder, **settings):
         {"placement": "executors", "pipeline": "step2", "commit_on": "write"},
         {"placement": "executors", "pipeline": "step3"},
         {"placement": "executors", "pipeline": "direct"},
-        {"placement": "executors", "pipeline": "direct", "commit_interval": "auto"},
+        {"placement": "executors", "pipeline": "direct", "commit_interval": "background"},
         {"placement": "executors", "commit_interval": 2},
         {},
         {"placement": "driver"},
         {"placement": "driver", "commit_on": "write"},
         {"placement": "driver", "commit_interval": 2},
-        {"placement": "auto", "commit_interval": "auto"},
+        {"placement": "auto", "commit_interval": "background"},
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
@@ -238,7 +238,7 @@ started(stream, hn.Table.open(folder / "t"), folder, **settings).wait(200)
 
 
 POINTS = ["quarantine.publish.post@2", "coord.statuses.pre@2", "coord.commit.post", "seal"]
-WAYS = [{}, {"placement": "driver"}, {"commit_interval": 2}, {"commit_interval": "auto"}]
+WAYS = [{}, {"placement": "driver"}, {"commit_interval": 2}, {"commit_interval": "background"}]
 KILLS = [  # each point and each way is in `make kills`, all pairs are in `make slow`
     pytest.param(point, way, marks=[] if (at + number) % 4 == 3 else pytest.mark.slow)
     for at, point in enumerate(POINTS)

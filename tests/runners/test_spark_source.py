@@ -102,7 +102,7 @@ def test_every_type_is_read_by_spark(spark, source, tmp_path):
     table = hn.Table.create(tmp_path / "t", schema=schema, record_key="id")
     table.upsert(pa.Table.from_arrays([pa.array(["a", "b", "c"]), *columns], schema=schema))
     expected = canonical(table.to_arrow().to_pylist())
-    for frame in (source.load(table.path), table.snapshot(spark)):
+    for frame in (source.load(table.path), table.to_spark(spark)):
         found = frame.toArrow().cast(table.to_arrow().schema)
         assert canonical(found.to_pylist()) == expected
 
@@ -143,7 +143,7 @@ def test_filters_and_options_give_the_rows_of_a_snapshot(spark, source, table):
         "_hoodie_record_key = 'k3'",
     ):
         expected = canonical(whole.where(sql).toArrow().to_pylist())
-        for read_by in (frame, table.snapshot(spark)):
+        for read_by in (frame, table.to_spark(spark)):
             assert canonical(read_by.where(sql).toArrow().to_pylist()) == expected, sql
     first, second, _ = table.history()["requested_time"]
     earlier = source.option("as_of", first).load(table.path)
@@ -151,7 +151,7 @@ def test_filters_and_options_give_the_rows_of_a_snapshot(spark, source, table):
     for since, until in (("earliest", second), (first, None)):
         options = {"since": since} | ({"until": until} if until else {})
         changed = spark.read.format("hoodie_nb").options(**options).load(table.path).toArrow()
-        expected = table.changes(since=None if since == "earliest" else since, until=until)
+        expected = table.changes(since=since, until=until)
         assert canonical(changed.to_pylist()) == canonical(expected.to_pylist())
 
 
@@ -341,7 +341,7 @@ PLAIN_KEYS = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_stream_equals_the_table_or_stops(tmp_path, version, seed):
-    """Across upserts, overwrites, compactions, restores, rollbacks by us and Java, and services."""
+    """Across upserts, overwrites, clusterings, restores, rollbacks by us and Java, and services."""
     draw = random.Random(100 + seed)
     keep = {"hoodie.clean.commits.retained": 4, "hoodie.keep.min.commits": 6}
     keep |= {"hoodie.keep.max.commits": 8, "hoodie.parquet.small.file.limit": 0}
@@ -358,7 +358,7 @@ def test_a_stream_equals_the_table_or_stops(tmp_path, version, seed):
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_spark_follows_overwrites_and_compactions_and_stops_at_what_is_undone(
+def test_spark_follows_overwrites_and_clusterings_and_stops_at_what_is_undone(
     spark, tmp_path, version
 ):
     """The query fails with the reason; a new checkpoint folder and an empty copy go on."""
@@ -384,7 +384,7 @@ def test_spark_follows_overwrites_and_compactions_and_stops_at_what_is_undone(
     steps = (
         lambda: upsert(1, 3, 4),
         lambda: table.insert_overwrite([{"id": "k0", "p": "a", "ts": 2}]),
-        table.compact_small_files,
+        table.cluster,
         lambda: upsert(3, 5),
     )
     for step in steps:

@@ -43,7 +43,7 @@ def same_as_board(table, days, spark=None):
     found = {"arrow": table.to_arrow(board.columns.tolist())}
     found["hudi-rs"] = pa.Table.from_batches(batches).select(board.columns.tolist())
     if spark is not None:
-        found["spark"] = table.snapshot(spark).select(*board.columns).toArrow()
+        found["spark"] = table.to_spark(spark).select(*board.columns).toArrow()
     for reader, rows in found.items():
         rows = rows.cast(hn.flights.SCHEMA).to_pandas()
         rows = rows.sort_values("flight_id", ignore_index=True)
@@ -279,9 +279,9 @@ def test_an_interval_commits_less_often_and_ends_the_same(spark, tmp_path, inter
 
 @pytest.mark.parametrize("placement", ["executors", "driver"])
 def test_checkpoints_are_applied_in_the_background(spark, tmp_path, placement):
-    """With "auto" the same rows are there, and at the end nothing waits to become visible."""
+    """With "background" the same rows are there, and at the end nothing waits to become visible."""
     table = board_table(tmp_path / "board")
-    settings = {"commit_interval": "auto", "pipeline": "direct", "placement": placement}
+    settings = {"commit_interval": "background", "pipeline": "direct", "placement": placement}
     job = run(spark, table, tmp_path, disorder=0.1, pace=1, **settings)
     assert len(job.events.records("checkpoint_sealed")) >= DAYS
     assert len(job.events.records("backlog_applied")) >= 1
@@ -297,7 +297,7 @@ def test_a_failed_background_commit_is_tried_again(spark, tmp_path):
     failpoints.arm("coord.requested.pre=raise:ENOSPC@1")
     try:
         settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds"}
-        job = hn.write_stream(source.stream(spark), table, **settings, commit_interval="auto")
+        job = hn.write_stream(source.stream(spark), table, **settings, commit_interval="background")
         while not job.events.records("backlog_applied") or job.freshness:
             assert job.active
         assert len(job.events.records("commit_failed")) == 1
@@ -315,7 +315,7 @@ def test_a_background_that_always_fails_ends_the_job(spark, tmp_path):
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds", "max_restarts": 1}
     failpoints.arm("coord.requested.pre=raise:ENOSPC")
     try:
-        job = hn.write_stream(source.stream(spark), table, **settings, commit_interval="auto")
+        job = hn.write_stream(source.stream(spark), table, **settings, commit_interval="background")
         with pytest.raises((OSError, hn.HoodieError), match="No space left"):
             job.wait(120)
     finally:

@@ -169,7 +169,7 @@ class ServiceHistory(JudgedTable):
 
     def compact(self, table: Table) -> None:
         """Merge small files, which changes no row."""
-        self.write(lambda m: None, table.compact_small_files)
+        self.write(lambda m: None, table.cluster)
 
     def clean(self, table: Table) -> None:
         """Clean by hand."""

@@ -297,6 +297,6 @@ def test_a_stream_of_changes_starts_again(tmp_path: Path, cure: str) -> None:
         for batch in again.read(part)
         for row in batch.to_pylist()
     ]
-    changed = table.changes(since=None if cure == "earliest" else second).to_pylist()
+    changed = table.changes(since=cure if cure == "earliest" else second).to_pylist()
     assert sorted(map(str, found)) == sorted(map(str, changed))
     assert len(found) == (2 if cure == "earliest" else 1) and first < second

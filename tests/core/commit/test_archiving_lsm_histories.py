@@ -61,7 +61,7 @@ class History:
     def other(self) -> None:
         """Save the newest commit or delete that savepoint, or merge small files."""
         if self.draw.random() < 0.3 and not self.saved:
-            self.table.compact_small_files()
+            self.table.cluster()
         elif self.saved:
             self.table.delete_savepoint(self.saved)
             self.saved = ""

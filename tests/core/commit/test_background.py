@@ -1,4 +1,4 @@
-"""`commit_interval="auto"`: one thread seals checkpoints, another one applies them meanwhile.
+"""`commit_interval="background"`: one thread seals checkpoints, another one applies them meanwhile.
 
 The two threads take turns: whenever one of them has released the mutex, the other one takes a whole
 step. So every interleaving that the mutex allows can be tried, and the crash loop can let each

@@ -296,7 +296,7 @@ def test_the_commit_and_the_events_count_refused_rows(tmp_path: Path) -> None:
 
 
 def test_upkeep_keeps_the_quarantine_and_a_restore_takes_it_back(tmp_path: Path) -> None:
-    """Cleaning, archiving and compaction keep refused rows; a restore takes back its commits'."""
+    """Cleaning, archiving and clustering keep refused rows; a restore takes back its commits'."""
     root = make(tmp_path / "t")
     live(opened(root), "checkpoint")
     few = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
@@ -306,7 +306,7 @@ def test_upkeep_keeps_the_quarantine_and_a_restore_takes_it_back(tmp_path: Path)
     table = Table(handle)
     for number in range(4):
         table.upsert([{"id": "k0", "p": "par0", "ts": 100 + number, "n": number}])
-    table.compact_small_files()
+    table.cluster()
     table.clean()
     table.archive()
     assert len(table.history()) < 5 and quarantined(root) == ALL

@@ -78,7 +78,7 @@ def test_what_a_rollback_refuses(tmp_path: Path) -> None:
     assert timeline_names(table.path) == before
     table.delete_savepoint(last)
     table.bulk_insert([{"id": "k2", "p": "a", "ts": 9}])
-    assert table.compact_small_files().requested_time
+    assert table.cluster().requested_time
     with pytest.raises(InvalidConfig, match=r"changed no row.*Table\.restore"):
         table.rollback()
 

@@ -149,14 +149,14 @@ def test_a_state_of_all_keys_is_used_after_a_crash(query: Query, failpoint: str)
     assert query.keys() == ["a", "b"]
 
 
-def test_keys_that_a_compaction_moved_are_refused(query: Query) -> None:
+def test_keys_that_a_clustering_moved_are_refused(query: Query) -> None:
     """With the index that the message names, they are found where they are now."""
     query.start("state")
     query.write("a")
     query.write("b")
     options = {"hoodie.parquet.small.file.limit": 1 << 20}
     create_table(query.path, CONFIG, options=options, if_exists="open")
-    Table.open(query.path).compact_small_files()
+    Table.open(query.path).cluster()
     query.start("state")
     with pytest.raises(InvalidTable, match=r"moved to other files.*index='bloom\+state'"):
         query.write("a", "b", "c")

@@ -266,7 +266,7 @@ def compacted(root: Root) -> None:
     """Let the newest commit be one that only merges files."""
     options = {"hoodie.parquet.small.file.limit": 1 << 20}
     table = Table.create(root, if_exists="open", options=options, **KEYS)
-    table.compact_small_files()
+    table.cluster()
     assert "cluster" in list(table.history()["operation"])
 
 

@@ -77,7 +77,9 @@ class Changing:
 
     def changes(self, since: object, until: object = None) -> list[tuple[str, str, str, int]]:
         """Return kind, key, partition and value of each change, in order."""
-        found = self.table.changes(since=since, until=until).to_pylist()
+        found = self.table.changes(
+            since="earliest" if since is None else since, until=until
+        ).to_pylist()
         return sorted((r["_change"], r["id"], r["p"], r["v"]) for r in found)
 
     def files(self, partition: str) -> list[Path]:
@@ -161,7 +163,7 @@ def test_changes_have_the_columns_of_a_snapshot(changing: Changing) -> None:
 
 
 def test_without_since_every_row_is_an_insert(changing: Changing) -> None:
-    """`since=None` gives the rows of the snapshot as of `until`, as inserts."""
+    """`since="earliest"` gives the rows of the snapshot as of `until`, as inserts."""
     first = changing.upsert(("a", "x", 1), ("b", "y", 1))
     changing.delete(("a", "x", 1))
     assert changing.changes(None) == [("insert", "b", "y", 1)]
@@ -314,8 +316,8 @@ def test_until_must_not_be_a_moment_while_a_commit_is_open(changing: Changing) -
             reader.changes(since=first, until=moment)
         assert "history()" in str(error.value)
         with pytest.raises(InvalidConfig, match=late):
-            reader.changes(since=None, until=late)
-        assert reader.changes(since=None, until=first).num_rows == 1
+            reader.changes(since="earliest", until=late)
+        assert reader.changes(since="earliest", until=first).num_rows == 1
         assert reader.changes(since=first).num_rows == 0
         given = keyed_in_order(rows(("late", "x", 2)), intake)
         work.statuses = write_in_process(given, work.plan, log)
@@ -697,6 +699,14 @@ def test_a_table_whose_commits_were_all_archived(changing: Changing) -> None:
         with pytest.raises(InvalidConfig, match=r"all commits .* were archived") as error:
             changing.changes(since)
         assert "backup" in str(error.value)
+
+
+def test_no_position_is_refused(tmp_path: Path) -> None:
+    """A write without rows returns None, which does not mean the start."""
+    table = Changing(tmp_path / "t", SCHEMA).table
+    table.upsert(rows(("a", "x", 1)))
+    with pytest.raises(InvalidConfig, match=r'since=None: .*"earliest" for every row'):
+        table.changes(since=table.upsert(rows()))
 
 
 def test_a_column_named_like_the_kind_of_change_is_refused(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_column_with_another_name_in_older_files_is_refused(evolved, change, n
     table = evolved(change)
     for act in (
         table.to_arrow,
-        lambda: table.changes(since=None),
+        lambda: table.changes(since="earliest"),
         lambda: table.upsert([{"id": "a"}]),
         lambda: table.schema,
     ):

@@ -122,7 +122,7 @@ def test_damage_in_other_partitions_is_found_when_they_are_touched(tmp_path: Pat
         "table": lambda table: table.insert_overwrite(rows(4, ("p00", "b")), scope="table"),
         "condition": lambda table: table.delete(where=[("v", "=", 3)]),
         "repair": lambda table: table.repair(),
-        "compact": lambda table: table.compact_small_files(),
+        "compact": lambda table: table.cluster(),
         "archive": lambda table: table.archive(),
     }
     for how, use in whole.items():

@@ -1,4 +1,4 @@
-"""Java reads what we compact, goes on writing, and undoes, cleans and archives our compactions."""
+"""Java reads what we cluster, goes on writing, and undoes, cleans and archives our clusterings."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def made(judge: Judge, path: Path, version: str, layout: Layout) -> tuple[Table,
 
 @pytest.mark.parametrize("name", ["simple", "unpartitioned"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_java_follows_our_compactions(
+def test_java_follows_our_clusterings(
     judge: Judge, tmp_path: Path, version: str, name: str
 ) -> None:
-    """All readers agree on a compacted table, its history and its changes, and Java goes on."""
+    """All readers agree on a clustered table, its history and its changes, and Java goes on."""
     layout = LAYOUTS[name]
     options = words(layout) | VERSIONS[version]
     table, model = made(judge, tmp_path / "t", version, layout)
     table.upsert(model.upsert(range(5, 15), 3))
     before, last = agree(judge, table), table.history().iloc[-1]
     since = last["requested_time" if version == "6" else "completion_time"]
-    done = table.compact_small_files()
+    done = table.cluster()
     assert done.new_files == len(table.file_groups()) < done.files
     check(judge, table, model)
     assert agree(judge, table) == before
@@ -57,7 +57,7 @@ def test_java_follows_our_compactions(
     check(judge, table, model)
     table.upsert(model.upsert(range(16, 70, 3), 5))
     check(judge, table, model)
-    table.compact_small_files()
+    table.cluster()
     check(judge, table, model)
     judge.write(table.path, model.upsert(range(3, 9), 6), options)
     check(judge, table, model)
@@ -65,14 +65,14 @@ def test_java_follows_our_compactions(
 
 
 @pytest.mark.parametrize("version", ["6", "9"])
-def test_java_cleans_and_archives_our_compactions(
+def test_java_cleans_and_archives_our_clusterings(
     judge: Judge, tmp_path: Path, version: str
 ) -> None:
     """Small files are deleted and the replacecommit is archived; both of us continue."""
     layout = LAYOUTS["simple"]
     options = words(layout) | VERSIONS[version] | TIDY
     table, model = made(judge, tmp_path / "t", version, layout)
-    done = table.compact_small_files()
+    done = table.cluster()
     small = {*Path(table.path).rglob("*.parquet")}
     for number in range(3, 9):
         judge.write(table.path, model.upsert([1, 2, 10 * number], number), options)
@@ -85,22 +85,22 @@ def test_java_cleans_and_archives_our_compactions(
 
 @pytest.mark.parametrize("version", ["6", "9"])
 @pytest.mark.parametrize("failpoint", ["coord.inflight.post", "coord.publish.post"])
-def test_java_undoes_a_compaction_in_which_we_died(
+def test_java_undoes_a_clustering_in_which_we_died(
     judge: Judge, tmp_path: Path, version: str, failpoint: str
 ) -> None:
-    """Java's next write rolls back our pending compaction, without its files, and so do we."""
+    """Java's next write rolls back our pending clustering, without its files, and so do we."""
     layout = LAYOUTS["simple"]
     options = words(layout) | VERSIONS[version]
     table, model = made(judge, tmp_path / "t", version, layout)
-    die_at(f"{failpoint}=kill", table, None, tmp_path, call="compact_small_files")
+    die_at(f"{failpoint}=kill", table, None, tmp_path, call="cluster")
     (dead,) = pending(table)
     assert agree(judge, table) == model.cells()
     judge.write(table.path, model.upsert(range(15, 50), 3), options)
     assert pending(table) == []
     assert files_of(table, dead) == []
     assert agree(judge, table) == model.cells()  # our staged files remain until our next write
-    die_at(f"{failpoint}=kill", table, None, tmp_path, call="compact_small_files")
+    die_at(f"{failpoint}=kill", table, None, tmp_path, call="cluster")
     table.upsert(model.upsert(range(45, 55), 4))
     check(judge, table, model)
-    table.compact_small_files()
+    table.cluster()
     check(judge, table, model)

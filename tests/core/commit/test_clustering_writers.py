@@ -1,4 +1,4 @@
-"""Jobs, other engines and other services go on across a compaction."""
+"""Jobs, other engines and other services go on across a clustering."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def upsert_elsewhere(root: str, given: list[Row]) -> None:
 
 
 @pytest.mark.parametrize("index", ["bloom+state", "bloom", "state"])
-def test_a_running_job_follows_a_compaction(tmp_path: Path, index: str) -> None:
+def test_a_running_job_follows_a_clustering(tmp_path: Path, index: str) -> None:
     """Its keys are updated in the new files; a job that knows its keys by file only is refused."""
     table, source = table_of(tmp_path), Source()
     state = str(tmp_path / "state")
@@ -51,7 +51,7 @@ def test_a_running_job_follows_a_compaction(tmp_path: Path, index: str) -> None:
         model.upsert(rows)
 
     checkpoint(1, row(200, 6), row(201, 6))
-    done = table.compact_small_files()
+    done = table.cluster()
     assert done.files == 13
     if index == "state":
         with pytest.raises(InvalidTable, match=r"keys of partition 'x'.*index='bloom\+state'"):
@@ -60,7 +60,7 @@ def test_a_running_job_follows_a_compaction(tmp_path: Path, index: str) -> None:
     else:
         checkpoint(2, row(200, 7), row(300, 7), row(4, 7))
         check(table, model)
-        table.compact_small_files()
+        table.cluster()
         checkpoint(3, row(200, 8), row(300, 6))
         check(table, model)
 
@@ -74,7 +74,7 @@ def test_prepared_checkpoints_are_committed_first(tmp_path: Path) -> None:
     job.checkpoint(1)
     model.upsert([row(0, 9), row(400, 9)])
     other = Table.open(table.path)
-    done = other.compact_small_files()
+    done = other.cluster()
     assert done.files == 13
     check(table, model)
     job.complete(1)
@@ -87,7 +87,7 @@ def test_prepared_checkpoints_are_committed_first(tmp_path: Path) -> None:
 
 
 def test_a_commit_of_another_engine_in_between_is_noticed(tmp_path: Path) -> None:
-    """A compaction is given up if the table changes before its commit: no update is lost."""
+    """A clustering is given up if the table changes before its commit: no update is lost."""
     table = table_of(tmp_path)
     model, given = model_of(table), [row(0, 9), row(500, 9)]
 
@@ -98,12 +98,12 @@ def test_a_commit_of_another_engine_in_between_is_noticed(tmp_path: Path) -> Non
     failpoints.call("coord.statuses.pre", write_elsewhere)
     try:
         with pytest.raises(ConcurrentWriter, match="another writer changed"):
-            table.compact_small_files()
+            table.cluster()
     finally:
         failpoints.arm("")
     model.upsert(given)
     check(table, model)
-    table.compact_small_files()
+    table.cluster()
     check(table, model)
 
 
@@ -112,7 +112,7 @@ def test_rows_that_do_not_fit_into_memory_are_sorted_on_disk(tmp_path: Path, ver
     """With a tiny buffer every source is a run on disk; the result is the same, nothing is left."""
     table = table_of(tmp_path, version, **{"write.batch.size": 1})
     model, before = model_of(table), meta_of(table)
-    done = table.compact_small_files()
+    done = table.cluster()
     assert done.new_files == 2
     assert meta_of(table) == before
     check(table, model)
@@ -122,7 +122,7 @@ def test_rows_that_do_not_fit_into_memory_are_sorted_on_disk(tmp_path: Path, ver
 
 
 def test_partial_updates_go_on_in_the_new_files(tmp_path: Path) -> None:
-    """A null keeps the value that was stored before the compaction, and late rows fill nulls."""
+    """A null keeps the value that was stored before the clustering, and late rows fill nulls."""
     table = Table.create(
         tmp_path / "t",
         schema=schema_of(),
@@ -133,7 +133,7 @@ def test_partial_updates_go_on_in_the_new_files(tmp_path: Path) -> None:
     )
     table.upsert([{"id": "a", "p": "1", "ts": 5, "v": None}])
     table.upsert([{"id": "b", "p": None, "ts": 5, "v": 2}])
-    assert table.compact_small_files().files == 2
+    assert table.cluster().files == 2
     table.upsert(
         [{"id": "a", "p": None, "ts": 4, "v": 7}, {"id": "b", "p": "2", "ts": 6, "v": None}]
     )
@@ -142,7 +142,7 @@ def test_partial_updates_go_on_in_the_new_files(tmp_path: Path) -> None:
     assert hudi_rows(table.path) == without_meta(table.to_arrow())
 
 
-def test_compactions_are_cleaned_and_archived(tmp_path: Path) -> None:
+def test_clusterings_are_cleaned_and_archived(tmp_path: Path) -> None:
     """The replacecommit leaves the timeline only after the old files: no row comes back."""
     options = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2}
     table = table_of(tmp_path, **options, **{"hoodie.keep.max.commits": 3})
@@ -152,18 +152,18 @@ def test_compactions_are_cleaned_and_archived(tmp_path: Path) -> None:
         table.upsert(given)
         model.upsert(given)
         if step % 3 == 0:
-            table.compact_small_files()
+            table.cluster()
         check(table, model)
     times = [name[:17] for name in timeline_names(table.path) if "commit" in name]
     assert len({*times}) < 8
 
 
 def test_a_savepoint_keeps_the_small_files(tmp_path: Path) -> None:
-    """A clean after a compaction deletes no file that a savepoint reads."""
+    """A clean after a clustering deletes no file that a savepoint reads."""
     table = table_of(tmp_path)
     model, kept = model_of(table).snapshot(), data_files(table.path)
     saved = table.savepoint()
-    table.compact_small_files()
+    table.cluster()
     table.upsert([row(0, 5), row(3, 5, "y")])
     table.upsert([row(0, 6), row(3, 6, "y")])
     table.clean(commits=1)

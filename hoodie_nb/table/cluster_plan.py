@@ -1,4 +1,4 @@
-"""Compaction, the plan: which small base files of a partition become one.
+"""Clustering, the plan: which small base files of a partition become one.
 
 *Semantics*: files below the small file limit are put in order of their smallest key, and a new file
 takes the next ones while their bytes fit into the maximal size. So files with neighbouring keys
@@ -41,7 +41,7 @@ class SmallFiles:
         return sum(piece.size_bytes for piece in self.pieces)
 
 
-def plan_compaction(storage: Storage, slices: Slices, options: WriteOptions) -> list[SmallFiles]:
+def plan_clustering(storage: Storage, slices: Slices, options: WriteOptions) -> list[SmallFiles]:
     """Return the files to merge, by partition; the footers of small files are read.
 
     Raises InvalidTable for a file whose footer cannot be read.

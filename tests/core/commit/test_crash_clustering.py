@@ -1,4 +1,4 @@
-"""Any operation of a compaction may fail in any way: no row is lost, doubled or changed."""
+"""Any operation of a clustering may fail in any way: no row is lost, doubled or changed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_crash_at_any_operation_changes_no_row(tmp_path: Path, how: str, versi
     for at in itertools.count(1):
         root = tmp_path / f"{at}"
         shutil.copytree(source, root)
-        if not fails_at(root, at, how, lambda table: table.compact_small_files()):
+        if not fails_at(root, at, how, lambda table: table.cluster()):
             break
         assert rows_of(root) == rows
         assert times_of(root) == times
@@ -68,7 +68,7 @@ def test_a_crash_at_any_operation_changes_no_row(tmp_path: Path, how: str, versi
         if at % 2:
             Table.open(root).repair()
         else:
-            Table.open(root).compact_small_files()
+            Table.open(root).cluster()
             assert len(Table.open(root).file_groups()) == 2
         assert rows_of(root) == rows
         assert times_of(root) == times
@@ -84,13 +84,13 @@ def test_a_crash_at_any_operation_changes_no_row(tmp_path: Path, how: str, versi
 CHILD = """
 import sys
 from hoodie_nb import Table
-Table.open(sys.argv[1]).compact_small_files()
+Table.open(sys.argv[1]).cluster()
 """
 
 
 @pytest.mark.kills
 @pytest.mark.parametrize("point", POINTS)
-def test_a_process_that_is_killed_in_a_compaction(tmp_path: Path, point: str) -> None:
+def test_a_process_that_is_killed_in_a_clustering(tmp_path: Path, point: str) -> None:
     """SIGKILL at any step: the rows are the same, the next write recovers and knows all keys."""
     root = table_of(tmp_path)
     rows, times = rows_of(root), times_of(root)

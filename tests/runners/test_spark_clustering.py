@@ -1,4 +1,4 @@
-"""A Spark stream goes on across compactions, of its own process and of others."""
+"""A Spark stream goes on across clusterings, of its own process and of others."""
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 SETTINGS = {
     "executors": {},
     "driver": {"placement": "driver", "pipeline": "direct"},
-    "intervals": {"commit_interval": "auto"},
+    "intervals": {"commit_interval": "background"},
 }
 
 
@@ -26,7 +26,7 @@ def batch_of(number: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_stream_goes_on_across_compactions(spark, tmp_path, name):
+def test_a_stream_goes_on_across_clusterings(spark, tmp_path, name):
     """Keys are updated in the files that they were moved to; rows equal the model for hudi-rs."""
     table = Table.create(
         tmp_path / "t",
@@ -55,12 +55,12 @@ def test_a_stream_goes_on_across_compactions(spark, tmp_path, name):
         ) as job:
             for step in range(2):
                 feed(range(4 * life + 2 * step, 4 * life + 2 * step + 2))
-                merged += table.compact_small_files().files  # while it writes
+                merged += table.cluster().files  # while it writes
                 job.process_all_available()
                 same()
-                merged += table.compact_small_files().files
+                merged += table.cluster().files
                 same()
-        merged += Table.open(table.path).compact_small_files().files
+        merged += Table.open(table.path).cluster().files
         same()
     assert merged > 4
     assert list(table.history()["operation"]).count("cluster") > 1

@@ -1,4 +1,4 @@
-"""Compaction merges small files in one instant; the rows, their times and later writes agree."""
+"""Clustering merges small files in one instant; the rows, their times and later writes agree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_small_files_become_one_in_one_instant(tmp_path: Path, version: int) -> 
     table = table_of(tmp_path, version)
     model, before = model_of(table), meta_of(table)
     assert len(table.file_groups()) == 13
-    done = table.compact_small_files()
+    done = table.cluster()
     assert (done.files, done.new_files) == (12, 2)
     assert table.timeline()["action"].iloc[-1] == "replacecommit"
     last = table.history().iloc[-1]
@@ -53,12 +53,12 @@ def test_small_files_become_one_in_one_instant(tmp_path: Path, version: int) -> 
             assert index_objection(footer, pa.array(keys)) is None
 
 
-def test_a_second_compaction_has_nothing_to_do(tmp_path: Path) -> None:
+def test_a_second_clustering_has_nothing_to_do(tmp_path: Path) -> None:
     """The instant is the only change; without small files there is none, and no file changes."""
     table = table_of(tmp_path)
-    table.compact_small_files()
+    table.cluster()
     before = tree(table.path)
-    again = table.compact_small_files()
+    again = table.cluster()
     assert (again.files, again.requested_time) == (0, None)
     assert tree(table.path) == before
 
@@ -68,7 +68,7 @@ def test_writes_go_on_in_the_new_files(tmp_path: Path, version: int) -> None:
     """Known keys are updated and deleted where they are now, by this table object and new ones."""
     table = table_of(tmp_path, version)
     model = model_of(table)
-    table.compact_small_files()
+    table.cluster()
     rows = [row(3, 5, "y"), row(7, 1), row(100, 1), row(900, 9, "z")]
     for at, key in enumerate((table, Table.open(table.path))):
         given = [{**r, "v": r["v"] + at} for r in rows]
@@ -82,12 +82,12 @@ def test_writes_go_on_in_the_new_files(tmp_path: Path, version: int) -> None:
     assert len(table.file_groups()) == 4  # a new file for the new key: no file is filled here
 
 
-def test_changes_report_no_row_of_a_compaction(tmp_path: Path) -> None:
-    """Between the commits around a compaction nothing has changed; a later update is reported."""
+def test_changes_report_no_row_of_a_clustering(tmp_path: Path) -> None:
+    """Between the commits around a clustering nothing has changed; a later update is reported."""
     table = table_of(tmp_path)
     since = table.history()["requested_time"].iloc[-1]
     first = table.history()["requested_time"].iloc[0]
-    done = table.compact_small_files()
+    done = table.cluster()
     assert table.changes(since=since).num_rows == 0
     assert table.changes(since=since, until=done.requested_time).num_rows == 0
     table.upsert([row(0, 7)])
@@ -99,11 +99,11 @@ def test_changes_report_no_row_of_a_compaction(tmp_path: Path) -> None:
 
 
 def test_earlier_snapshots_read_the_old_files_until_they_are_cleaned(tmp_path: Path) -> None:
-    """`as_of` a time before the compaction shows the same rows; a clean deletes the old files."""
+    """`as_of` a time before the clustering shows the same rows; a clean deletes the old files."""
     table = table_of(tmp_path)
     model, old = model_of(table), data_files(table.path)
     before = table.history()["requested_time"].iloc[-1]
-    table.compact_small_files()
+    table.cluster()
     assert without_meta(table.to_arrow(as_of=before)) == model.snapshot()
     assert hudi_rows(table.path, before) == model.snapshot()
     assert old < data_files(table.path)
@@ -122,25 +122,25 @@ def test_a_plan_changes_nothing_and_says_what_would_be_done(tmp_path: Path) -> N
     """`dry_run` lists partitions, files and bytes; the table is as it was."""
     table = table_of(tmp_path)
     before = tree(table.path)
-    plan = table.compact_small_files(dry_run=True)
+    plan = table.cluster(dry_run=True)
     assert tree(table.path) == before
     assert plan.requested_time is None
     assert [(p.path, p.files, p.new_files) for p in plan.partitions] == [("x", 6, 1), ("y", 6, 1)]
     groups = table.file_groups()
     small = groups[groups["partition_path"] != "z"]
     assert plan.size_bytes == small["size_bytes"].sum()
-    assert repr(plan).startswith("<Compacted: 12 files (") and "to merge into 2" in repr(plan)
+    assert repr(plan).startswith("<Clustered: 12 files (") and "to merge into 2" in repr(plan)
     assert "6 files" in plan._repr_html_()
 
 
-def test_only_the_partitions_that_are_given_are_compacted(tmp_path: Path) -> None:
+def test_only_the_partitions_that_are_given_are_clustered(tmp_path: Path) -> None:
     """Other partitions keep their files; an unknown partition is refused with the choice."""
     table = table_of(tmp_path)
-    done = table.compact_small_files(partitions=["y"])
+    done = table.cluster(partitions=["y"])
     assert [p.path for p in done.partitions] == ["y"]
     assert list(table.file_groups()["partition_path"]).count("x") == 6
     with pytest.raises(InvalidConfig, match=r"partitions \['q'\] are not in the table.*'x', 'y'"):
-        table.compact_small_files(partitions=["q"])
+        table.cluster(partitions=["q"])
 
 
 def test_files_are_packed_up_to_the_maximal_size(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_files_are_packed_up_to_the_maximal_size(tmp_path: Path) -> None:
         options={"hoodie.parquet.max.file.size": 2 * size + 10},
     )
     model = model_of(table)
-    done = table.compact_small_files()
+    done = table.cluster()
     assert [(p.files, p.new_files) for p in done.partitions] == [(6, 3), (6, 3)]
     check(table, model)
 
@@ -167,7 +167,7 @@ def test_copies_of_a_key_are_kept(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     table.insert([row(0, 50), row(3, 50, "y")])
     before = sorted(without_meta(table.to_arrow()))
-    table.compact_small_files()
+    table.cluster()
     assert sorted(without_meta(table.to_arrow())) == before == sorted(hudi_rows(table.path))
     table.repair(deduplicate=True)
     values = {(r["p"], r["id"]): r["v"] for r in table.to_arrow().to_pylist()}
@@ -176,8 +176,8 @@ def test_copies_of_a_key_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_writes_and_compactions_equal_the_model(tmp_path: Path, seed: int) -> None:
-    """Upserts, deletes and compactions in turn give the rows of a dict, also to new processes."""
+def test_random_writes_and_clusterings_equal_the_model(tmp_path: Path, seed: int) -> None:
+    """Upserts, deletes and clusterings in turn give the rows of a dict, also to new processes."""
     rng = random.Random(seed)
     table, model = table_of(tmp_path, batches=2), Model()
     model.upsert(table.to_arrow(meta=False).to_pylist())
@@ -185,7 +185,7 @@ def test_random_writes_and_compactions_equal_the_model(tmp_path: Path, seed: int
         given = [row(rng.randrange(90), rng.randrange(12), rng.choice("xyz")) for _ in range(9)]
         action = rng.choice(["upsert", "delete", "compact", "compact"])
         if action == "compact":
-            done = table.compact_small_files()
+            done = table.cluster()
             assert len(table.file_groups()) == 3 or done.requested_time is None
         else:
             getattr(table, action)(given)
@@ -195,33 +195,33 @@ def test_random_writes_and_compactions_equal_the_model(tmp_path: Path, seed: int
 
 
 def test_the_index_covers_the_new_files(tmp_path: Path) -> None:
-    """Every file is loaded after a compaction: its keys are answered without bloom filters."""
+    """Every file is loaded after a clustering: its keys are answered without bloom filters."""
     table = table_of(tmp_path)
     table.rebuild_index()
-    table.compact_small_files()
+    table.cluster()
     status = table.index_status()
     assert status.loaded_files == status.files == 3
 
 
-def test_the_command_line_compacts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`compact --dry-run` shows the plan, `compact` executes it."""
+def test_the_command_line_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`cluster --dry-run` shows the plan, `cluster` executes it."""
     table = table_of(tmp_path)
     names = timeline_names(table.path)
-    assert main(["compact", table.path, "--dry-run"]) == 0
+    assert main(["cluster", table.path, "--dry-run"]) == 0
     assert "x: 6 files" in capsys.readouterr().out
     assert timeline_names(table.path) == names
-    assert main(["compact", table.path]) == 0
+    assert main(["cluster", table.path]) == 0
     assert "merged into 2" in capsys.readouterr().out
     assert len(table.file_groups()) == 3
     assert pending_names(table.path) == []
 
 
 def test_events_report_the_progress(tmp_path: Path) -> None:
-    """The plan, each new file and the end are events, while the compaction runs."""
+    """The plan, each new file and the end are events, while the clustering runs."""
     table = table_of(tmp_path)
-    done = table.compact_small_files()
+    done = table.cluster()
     kinds = [e.kind for e in table.events.records()]
-    assert kinds.index("compaction_planned") < kinds.index("files_compacted")
-    (last,) = table.events.records("files_compacted")
+    assert kinds.index("clustering_planned") < kinds.index("files_clustered")
+    (last,) = table.events.records("files_clustered")
     assert last.values["instant"] == done.requested_time
     assert (last.values["files"], last.values["new_files"]) == (12, 2)

@@ -1,7 +1,7 @@
-"""Compaction of small files: merge the small base files of each partition into larger ones.
+"""Clustering of small files: merge the small base files of each partition into larger ones.
 
 *Work flow*, under the table's lock: recover the table and commit what is prepared or sealed; plan
-(`table/compact_plan.py`); write the new files, two at a time; one replacecommit with them, which
+(`table/cluster_plan.py`); write the new files, two at a time; one replacecommit with them, which
 names the file groups that they replace. Without files to merge there is no instant.
 
 *Semantics*: the rows do not change. They keep their commit times and sequence numbers, as with
@@ -30,8 +30,8 @@ from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.machine import threads
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.base_file import open_base_file
+from hoodie_nb.table.cluster_plan import SmallFiles, plan_clustering
 from hoodie_nb.table.commits import CLUSTER, WriteStatus
-from hoodie_nb.table.compact_plan import SmallFiles, plan_compaction
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import slices_as_of
 from hoodie_nb.writer.intake import Intake
@@ -43,7 +43,7 @@ _SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
-class CompactedPartition:
+class ClusteredPartition:
     """A partition: its small files, their bytes, and how many files they become."""
 
     path: str
@@ -57,23 +57,23 @@ class CompactedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
-    """What a compaction has merged, or would merge, by partition.
+class Clustered:
+    """What a clustering has merged, or would merge, by partition.
 
     `requested_time` is that of its instant: None if it was a plan only, or nothing was to be done.
     """
 
-    partitions: tuple[CompactedPartition, ...]
+    partitions: tuple[ClusteredPartition, ...]
     requested_time: str | None = None
 
     @classmethod
-    def of(cls, plan: Sequence[SmallFiles]) -> "Compacted":
+    def of(cls, plan: Sequence[SmallFiles]) -> "Clustered":
         """Return the summary of a plan."""
         merges: dict[str, list[SmallFiles]] = {}
         for small in plan:
             merges.setdefault(small.partition_path, []).append(small)
         found = (
-            CompactedPartition(
+            ClusteredPartition(
                 path,
                 sum(len(small.pieces) for small in its),
                 sum(small.size_bytes for small in its),
@@ -101,7 +101,7 @@ class Compacted:
     def __repr__(self) -> str:
         verb = "merged into" if self.requested_time else "to merge into"
         return (
-            f"<Compacted: {self.files:,} files ({self.size_bytes:,} bytes) of "
+            f"<Clustered: {self.files:,} files ({self.size_bytes:,} bytes) of "
             f"{len(self.partitions):,} partitions {verb} {self.new_files:,}>"
         )
 
@@ -115,12 +115,12 @@ class Compacted:
             facts[partition.path or "all"] = str(partition).removeprefix(f"{partition.path}: ")
         if len(self.partitions) > _SHOWN:
             facts["…"] = f"{len(self.partitions) - _SHOWN:,} more partitions"
-        return card(f"compact {self.requested_time or '(plan)'}", facts)
+        return card(f"cluster {self.requested_time or '(plan)'}", facts)
 
 
-def compact(
+def cluster(
     table: TableHandle, events: EventLog, *, partitions: Sequence[str] | None, dry_run: bool
-) -> Compacted:
+) -> Clustered:
     """Merge the small files of all or some partitions, or return the plan."""
     with table.timeline.listed_once():
         coordinator = settled(table, events, dry_run=dry_run)
@@ -129,20 +129,20 @@ def compact(
         if partitions is not None:  # unknown ones are refused
             chosen = slices_as_of(table, None, partitions).slices
             slices = {path: groups.partition(path) for path in chosen}
-        plan = plan_compaction(table.storage, slices, table.options)
-        planned = Compacted.of(plan)
+        plan = plan_clustering(table.storage, slices, table.options)
+        planned = Clustered.of(plan)
         if dry_run or not plan:
             return planned
         return replace(planned, requested_time=_execute(coordinator, events, plan, planned))
 
 
 def _execute(
-    coordinator: WriteCoordinator, events: EventLog, plan: Sequence[SmallFiles], planned: Compacted
+    coordinator: WriteCoordinator, events: EventLog, plan: Sequence[SmallFiles], planned: Clustered
 ) -> str | None:
     """Write and commit the new files; return the time of the instant."""
     began, table = time.perf_counter(), coordinator.table
     facts = {"files": planned.files, "bytes": planned.size_bytes, "new_files": planned.new_files}
-    events.emit("compaction_planned", **facts)
+    events.emit("clustering_planned", **facts)
     intake = Intake(table.config, table.schema, CLUSTER)
     intake.check(table.schema)
     replaced: dict[str, list[str]] = {}
@@ -159,7 +159,7 @@ def _execute(
     done = None if work.instant is None else work.instant.requested_time
     written = sum(status.bytes_written for status in work.statuses)
     seconds = round(time.perf_counter() - began, 6)
-    events.emit("files_compacted", instant=done, **facts, new_bytes=written, seconds=seconds)
+    events.emit("files_clustered", instant=done, **facts, new_bytes=written, seconds=seconds)
     return done
 
 
@@ -168,8 +168,8 @@ def _merged(plan: WritePlan, emit: Emit, small: SmallFiles, number: int) -> Writ
     partition = small.partition_path
     paths = (plan.storage.fetch(s.path, s.size_bytes) for s in small.pieces)
     count = sum(open_base_file(path).metadata.num_rows for path in paths)
-    file_id = file_id_of(f"{plan.instant_time}/{partition}/compacted/{number}")
-    rows = joined_rows(plan, small.pieces, f"compacted{number}")
+    file_id = file_id_of(f"{plan.instant_time}/{partition}/clustered/{number}")
+    rows = joined_rows(plan, small.pieces, f"clustered{number}")
     keys, attempt = KeysToIndex(plan, partition, None), TaskAttempt(task=number)
     group = (partition, file_id)
     status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
