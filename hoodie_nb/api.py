@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from hoodie_nb.commit.lock import writing
-from hoodie_nb.definition import (
-    arrow_schema_of,
-    check_columns,
-    check_global,
-    check_supported,
-    merge_mode_of,
-    names_of,
-    table_name,
-    version_of,
-)
+from hoodie_nb.definition import check_global, check_supported, defined
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog, log_events
@@ -36,8 +27,6 @@ from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.table.addresses import storage_at
 from hoodie_nb.table.commits import OVERWRITES
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
-from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.schema import refuse_not_null, storable
 from hoodie_nb.writer.input import rows_of_keys
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import PIPELINES, Shape
@@ -100,22 +89,19 @@ class Table(TableReads, TableMaintenance):
         `schema`: pyarrow, Spark StructType or DDL text (needs a running Spark session); see `Table`
         for the other arguments. Raises InvalidConfig, InvalidInput, InvalidTable.
         """
-        given, keys = arrow_schema_of(schema), names_of(record_key)
-        stored, mode = storable(given), merge_mode_of(merge_mode, ordering)
-        refuse_not_null(given, keys[0] if len(keys) == 1 else None)
-        config = TableConfig(
-            name=name or table_name(path),
-            record_key=keys,
-            partition_by=names_of(partition_by),
+        config = defined(
+            path,
+            schema=schema,
+            record_key=record_key,
+            partition_by=partition_by,
             ordering=ordering,
+            name=name,
+            table_version=table_version,
             hive_style=hive_style,
             url_encode=url_encode,
-            merge_mode=mode,
-            global_keys=bool(global_index) and bool(names_of(partition_by)),
-            schema=stored,
-            version=version_of(table_version, mode),
+            merge_mode=merge_mode,
+            global_index=global_index,
         )
-        check_columns(config)
         storage = storage_at(path, storage_options)
         made = create_table(storage, config, options=options, if_exists=if_exists, holding=writing)
         return cls(made)

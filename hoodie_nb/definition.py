@@ -1,4 +1,4 @@
-"""Checks of arguments: `Table.create`, and the values allowed for index, pipeline, placement."""
+"""The definition of a new table, and the values allowed for index, pipeline, placement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.keys import check_key_types
 from hoodie_nb.table.merge_modes import MODES
 from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.schema import ordering_objection
+from hoodie_nb.table.schema import ordering_objection, refuse_not_null, storable
 from hoodie_nb.writer.global_keys import refuse_global
 from hoodie_nb.writer.pipelines import AUTO, PIPELINES
 
@@ -39,6 +39,40 @@ def check_supported(**given: object) -> None:
         choices = _ALLOWED[name]
         if value not in choices:
             raise InvalidConfig(f"{name}={value!r} is not supported: choose from {list(choices)}")
+
+
+def defined(
+    path: str | os.PathLike[str],
+    *,
+    schema: pa.Schema | StructType | str,
+    record_key: str | Sequence[str],
+    partition_by: str | Sequence[str] | None = None,
+    ordering: str | None = None,
+    name: str | None = None,
+    table_version: int = 6,
+    hive_style: bool = False,
+    url_encode: bool = False,
+    merge_mode: str | None = None,
+    global_index: bool = False,
+) -> TableConfig:
+    """Return the definition of a new table with the arguments of `Table.create`, or raise."""
+    given, keys = arrow_schema_of(schema), names_of(record_key)
+    mode = merge_mode_of(merge_mode, ordering)
+    refuse_not_null(given, keys[0] if len(keys) == 1 else None)
+    config = TableConfig(
+        name=name or table_name(path),
+        record_key=keys,
+        partition_by=names_of(partition_by),
+        ordering=ordering,
+        hive_style=hive_style,
+        url_encode=url_encode,
+        merge_mode=mode,
+        global_keys=bool(global_index) and bool(names_of(partition_by)),
+        schema=storable(given),
+        version=version_of(table_version, mode),
+    )
+    check_columns(config)
+    return config
 
 
 def names_of(names: str | Sequence[str] | None) -> tuple[str, ...]:

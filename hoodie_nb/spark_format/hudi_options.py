@@ -13,6 +13,7 @@ from typing import Any
 
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.table.commits import OVERWRITES
 from hoodie_nb.table.merge_modes import MODES
 from hoodie_nb.table.properties import KEYGEN, TableConfig
@@ -275,6 +276,8 @@ def parse(
     WriteOptions().updated(options)
     operation = _operation(named.get(OPERATION), overwrite, stream)
     own = (named.get("wait"), named.get("checkpointlocation"))
+    if own[0] is not None:
+        seconds(own[0], "wait")
     if stream and not own[1]:
         raise InvalidConfig(
             "Spark passes the checkpoint folder only if the query names it: add "

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark_api
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from hoodie_nb.commit.lock import writing
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.runners.spark_source import ChangesReader, ChangeStream, SnapshotReader
 from hoodie_nb.spark_format.hudi_options import NO_CATALOG, SinkOptions, parse
@@ -32,9 +33,10 @@ from hoodie_nb.table import property_file
 from hoodie_nb.table.addresses import storage_at
 from hoodie_nb.table.base_file import stored_schema
 from hoodie_nb.table.changes import changes_schema
-from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.handle import TableHandle, create_table, open_table
 from hoodie_nb.table.schema import IS_DELETED
 from hoodie_nb.table.storage import Storage, is_remote
+from hoodie_nb.writer.intake import Intake
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -128,22 +130,19 @@ def _opened_or_created(options: SinkOptions, given: pa.Schema) -> TableHandle:
     storage = storage_at(options.path, options.storage_options)
     exists = storage.entry(property_file.PATH) or storage.entry(property_file.BACKUP)
     if not exists and options.operation != "delete":
-        _create(options, given)
+        _create(storage, options, given)
     table = opened(storage, options)
     options.refuse_others(table.config)
     table.reload()
     return table
 
 
-def _create(options: SinkOptions, given: pa.Schema) -> None:
-    from hoodie_nb.api import Table
+def _create(storage: Storage, options: SinkOptions, given: pa.Schema) -> None:
+    """Create the table once its definition agrees with all options, and the columns with it."""
+    from hoodie_nb.definition import defined
 
-    plain = [field for field in given if field.name != IS_DELETED]
-    arguments = options.arguments()
-    Table.create(
-        options.path,
-        schema=pa.schema(plain),
-        options=options.options,
-        storage_options=options.storage_options,
-        **arguments,
-    )
+    plain = pa.schema([field for field in given if field.name != IS_DELETED])
+    config = defined(options.path, schema=plain, **options.arguments())
+    options.refuse_others(config)
+    Intake(config, config.schema, options.operation).check(given)
+    create_table(storage, config, options=options.options, holding=writing)

@@ -209,8 +209,16 @@ def test_a_bad_row_names_its_column_and_leaves_nothing(spark, tmp_path):
 
 
 def test_rows_are_not_deleted_from_nowhere(spark, tmp_path):
-    """A delete, and a write without a record key, make no table."""
-    for options in ({**DEFINED, f"{W}operation": "delete"}, {}):
+    """A delete, and a write that is refused, make no table."""
+    refusals = {
+        "no key": {},
+        "delete": {**DEFINED, f"{W}operation": "delete"},
+        "wait": {**DEFINED, "wait": "soon"},
+        "keygen": {**DEFINED, f"{W}keygenerator.type": "NON_PARTITION"},
+        "merge on read": {**DEFINED, "hoodie.table.type": "MERGE_ON_READ"},
+        "partition": {**DEFINED, f"{W}partitionpath.field": "nowhere"},
+    }
+    for options in refusals.values():
         refused(frame(spark, some(1)), tmp_path / "t", **options)
         assert not (tmp_path / "t").exists()
 
