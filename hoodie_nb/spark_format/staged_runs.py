@@ -2,8 +2,9 @@
 
 *Work flow*: a task sorts its rows by partition, key and arrival, and saves them as durable runs,
 each of half of `task_max_size`. The commit verifies the runs that Spark reports, of one attempt of
-each task, and merges them: a piece of each run is in memory at a time. So lookups, buckets and
-files are those of a write in one process, and it does not matter which task had which row.
+each task, and merges them: a piece of each of 32 runs is in memory at a time, so more runs become
+fewer ones first, in local files. So lookups, buckets and files are those of a write in one process,
+and it does not matter which task had which row.
 
 *Fault tolerance*: the runs of failed or repeated attempts have other names; they are not reported,
 and go with the folder.
@@ -13,7 +14,10 @@ table: a large DataFrame is written faster by `table.upsert(df)`. With global ke
 all rows in memory. *Source:* RFC-24's flush and its merge, as in `bucket_writer`.
 """
 
+import itertools
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -24,7 +28,7 @@ from hoodie_nb.table.checksums import StoredFile
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.table.storage import Storage
-from hoodie_nb.writer.buffer import read_run
+from hoodie_nb.writer.buffer import read_run, run_options
 from hoodie_nb.writer.columns import SEQ
 from hoodie_nb.writer.folding import merge_runs
 from hoodie_nb.writer.plan import SealPlan, WritePlan
@@ -32,7 +36,8 @@ from hoodie_nb.writer.runs import fitted, save_rows
 from hoodie_nb.writer.sorting import in_order
 from hoodie_nb.writer.taking import sort_rows
 
-_PIECE_ROWS = 8_192  # the commit has a piece of each run in memory
+_PIECE_ROWS = 8_192  # the commit has a piece of each run in memory,
+_AT_ONCE = 32  # of so many runs
 _ANOTHER_WRITE = (
     "it belongs to a write that has not committed: another process has deleted it. Write the data "
     "again"
@@ -83,7 +88,27 @@ def write_runs(runs: Sequence[StoredFile], plan: WritePlan, events: EventLog) ->
 def _merged(runs: Sequence[StoredFile], plan: WritePlan) -> Iterator[pa.Table]:
     """Yield the rows of all runs by partition, key and arrival, in the table's columns."""
     storage, schema = plan.storage, plan.intake.keyed_schema
-    sources = [read_run(storage.fetch(run.path)) for run in runs]
-    for piece in merge_runs(sources):
-        rows = sort_rows(piece, (PARTITION_PATH, RECORD_KEY, SEQ))
-        yield rows if rows.schema == schema else fitted(rows, schema, storage.root)
+    paths = [storage.fetch(run.path) for run in runs]
+    with tempfile.TemporaryDirectory(prefix="hoodie_nb_runs_") as folder:
+        names = (Path(folder, f"{number}.arrow") for number in itertools.count())
+        while len(paths) > _AT_ONCE:
+            starts = range(0, len(paths), _AT_ONCE)
+            paths = [_saved(paths[at : at + _AT_ONCE], next(names)) for at in starts]
+        for rows in _in_order(paths):
+            yield rows if rows.schema == schema else fitted(rows, schema, storage.root)
+
+
+def _in_order(paths: Iterable[str]) -> Iterator[pa.Table]:
+    for piece in merge_runs([read_run(path) for path in paths]):
+        yield sort_rows(piece, (PARTITION_PATH, RECORD_KEY, SEQ))
+
+
+def _saved(paths: Iterable[str], merged: Path) -> str:
+    """Merge some runs into one local run, and return its path."""
+    pieces = _in_order(paths)
+    first = next(pieces)  # a run has rows
+    options = run_options()
+    with pa.ipc.new_file(str(merged), first.schema, options=options) as writer:
+        for rows in itertools.chain([first], pieces):
+            writer.write_table(rows, max_chunksize=_PIECE_ROWS)
+    return str(merged)
