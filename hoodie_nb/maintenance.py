@@ -120,7 +120,8 @@ class TableMaintenance:
 
         `to`: as in `savepoint`. Streams whose batches are undone are refused at their next start,
         with the way to continue. Raises InvalidConfig if there is no such commit, nothing after it,
-        a savepoint after it, or if its files were cleaned away; ConcurrentWriter while a job runs.
+        a savepoint after it, or if its files were cleaned away; ConcurrentWriter while a job runs;
+        WriteFailed after an I/O error, with the way to complete it.
         """
         with self._locked(dry_run, alone=True):
             return restore.restore(self._handle, self.events, to, dry_run=dry_run)

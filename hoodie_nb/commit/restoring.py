@@ -86,10 +86,11 @@ def _finish(table: TableHandle, instant: Instant, plan: RestorePlan, emit: Emit)
         failpoints.hit("restore.commit.post")
     rollbacks = {t: record for done in _rollbacks(table, plan) for t, record in _read(table, done)}
     done = timeline.complete(instant, encode_result(plan, instant, rollbacks))
-    failpoints.hit("restore.completed.post")
-    for rollback in _rollbacks(table, plan):
-        timeline.remove(rollback)
-        timeline.withdraw(rollback)
+    with contextlib.suppress(OSError):  # the restore is complete: what is left is archived later
+        failpoints.hit("restore.completed.post")
+        for rollback in _rollbacks(table, plan):
+            timeline.remove(rollback)
+            timeline.withdraw(rollback)
     emit(
         "table_restored",
         instant=instant.requested_time,

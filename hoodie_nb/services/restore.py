@@ -7,7 +7,7 @@ import pandas as pd
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.restoring import restore as execute
 from hoodie_nb.display import card
-from hoodie_nb.errors import WriteFailed
+from hoodie_nb.errors import HoodieError, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.settling import settled
@@ -15,6 +15,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.restore_plan import RestorePlan, files_of, plan_restore
 from hoodie_nb.table.savepoints import commit_as_of
 from hoodie_nb.table.storage import size_of
+from hoodie_nb.table.timeline import Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,25 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
         shown = _shown(table, plan)
         if dry_run:
             return shown
-        done = execute(table, plan, events.emit, coordinator.sealed.notes())
-    coordinator.catch_up()  # marks the undone checkpoints
+        try:
+            done = execute(table, plan, events.emit, coordinator.sealed.notes())
+        except OSError as error:
+            raise WriteFailed(
+                f"the restore of {table.storage.root} to {plan.to} failed ({error}): call "
+                "table.repair() when the cause is fixed, which completes it. If table.history() "
+                "has all later commits after that, it had not begun: call table.restore again"
+            ) from error
+    mark_undone(coordinator, done)
     return Restored(shown.to, shown.commits, shown.files, shown.size_bytes, done.requested_time)
+
+
+def mark_undone(coordinator: WriteCoordinator, done: Instant) -> None:
+    """Mark the checkpoints that a completed restore or rollback has undone, or leave it."""
+    try:
+        coordinator.catch_up()
+    except (OSError, HoodieError) as error:  # it is complete; the next writer goes on
+        values = {"instant": done.requested_time, "why": str(error)}
+        coordinator.events.emit("settling_postponed", **values)
 
 
 def refuse_unsettled(coordinator: WriteCoordinator) -> None:

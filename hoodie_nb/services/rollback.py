@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hoodie_nb.display import card
-from hoodie_nb.errors import HoodieError, InvalidConfig, WriteFailed
+from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.settling import settled
-from hoodie_nb.services.restore import refuse_unsettled
+from hoodie_nb.services.restore import mark_undone, refuse_unsettled
 from hoodie_nb.table.commits import CLUSTER
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.restore_plan import ACTION as RESTORE
@@ -94,10 +94,7 @@ def _undone(
         done = undo(table, wanted, plan.files, coordinator.sealed.notes(), by_hand=True)
     assert done is not None
     events.emit("commit_undone", instant=wanted.requested_time, files=len(plan.files))
-    try:
-        coordinator.catch_up()  # marks the undone checkpoints
-    except (OSError, HoodieError) as error:  # the commit is undone; the next writer goes on
-        events.emit("settling_postponed", instant=wanted.requested_time, why=str(error))
+    mark_undone(coordinator, done)
     return replace(plan, requested_time=done.requested_time)
 
 

@@ -262,16 +262,18 @@ def read_rollback(table: TableHandle, rollback: Instant) -> RollbackPlan:
     if _has_completed(table.timeline, plan.instant):
         time17 = plan.instant.requested_time
         newest = table.timeline.listing.commits[-1].requested_time
-        if not plan.by_hand:
+        if _COMPLETED not in plan.notes:
             raise InvalidTable(
                 f"rollback {rollback.requested_time} is pending for the completed instant "
                 f"{time17}: let the engine that started it finish it"
             )
-        if newest != time17:
+        if not plan.by_hand or newest != time17:
+            written = f"commit {newest} has been written since"
+            why = written if plan.by_hand else "the plan that it is part of is gone"
             raise InvalidTable(
                 f"rollback {rollback.requested_time} of {table.storage.root} is pending. It was "
-                f"to undo {time17}, but commit {newest} has been written since: nothing has been "
-                "undone yet. Delete the rollback's .requested and .inflight files"
+                f"to undo {time17}, but {why}: it has undone nothing yet. Delete the rollback's "
+                ".requested and .inflight files, and call again"
             )
     return plan
 

@@ -64,6 +64,7 @@ class TouchedPartitions:
             try:
                 self._refuse(groups, commits, path)
             except InvalidTable:
+                self._table.forget_file_groups()  # files may be restored or moved by hand
                 if not self._is_overtaken(groups):
                     raise
             self.restore()
@@ -81,7 +82,6 @@ class TouchedPartitions:
             root = table.storage.root
             lost = lost_files(table, groups, commits, path)
             if lost:
-                table.forget_file_groups()
                 raise InvalidTable(lost_message(root, lost, groups))
             refuse_archived_later(table, [s for p in seen.values() for s in p.strays])
             self._all_done = path is None

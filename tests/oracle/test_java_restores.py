@@ -108,7 +108,7 @@ def crashed(table: Table, saved: str, point: str) -> None:
     """Begin a restore that stops at a failpoint."""
     failpoints.arm(f"{point}=raise:EIO")
     try:
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(WriteFailed, match="Input/output"):
             table.restore(saved)
     finally:
         failpoints.arm("")

@@ -21,7 +21,7 @@ from test_spark_changes import written
 
 import hoodie_nb as hn
 from hoodie_nb import failpoints
-from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.runners.spark_source import ChangeStream, SnapshotReader
 from hoodie_nb.table.base_file import stored_schema
 from hoodie_nb.table.changes import changes_schema
@@ -312,7 +312,7 @@ def test_a_batch_does_not_end_with_a_commit_that_is_being_undone(table):
     stream.prepareForTriggerAvailableNow()
     failpoints.arm("restore.plan.post=raise:EIO")
     try:
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(WriteFailed, match="Input/output"):
             table.restore(second)
     finally:
         failpoints.arm("")

@@ -31,10 +31,12 @@ from lives import (
     opened,
 )
 from tables import timeline_names
+from test_savepoints import times
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
+from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.table.handle import open_table
@@ -56,7 +58,7 @@ def finished(new_folder: Callable[[], Path]) -> dict[int, Path]:
 
 def restore(table: Table) -> None:
     """Restore to the second commit; the disk may fail."""
-    with contextlib.suppress(OSError, KeyboardInterrupt):
+    with contextlib.suppress(WriteFailed, OSError, KeyboardInterrupt):
         table.restore(table.history()["requested_time"].iloc[TARGET - 1])
 
 
@@ -131,6 +133,33 @@ def test_a_failure_while_a_checkpoint_is_prepared_does_not_bring_it_back(
         planned.append(is_planned(root))
         check(root, planned=planned[-1])
     assert True in planned and False in planned and len(planned) > 30
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("how", ["error", "error_after"])
+def test_a_restore_that_fails_says_how_it_is_completed(
+    finished: dict[int, Path], tmp_path: Path, version: int, how: str
+) -> None:
+    """Who does what the error says has the target; an error after the completed file is none."""
+    to, failed = str(times(Table(opened(finished[version])))[TARGET - 1]), list[bool]()
+
+    def restored(table: Table) -> None:
+        failed.append(True)
+        table.restore(to)
+        failed[-1] = False
+
+    for root in trials(finished[version], tmp_path, how, restored):
+        done = [n for n in timeline_names(root) if n.endswith(".restore")] != []
+        assert how == "error_after" or done is not failed[-1]
+        table = Table(opened(root))
+        if failed[-1]:
+            table.repair()
+        if len(times(table)) == len(COMMITS) - 1:
+            table.restore(to)
+        assert times(table)[-1] == to and table.fsck() == []
+        live(opened(root), last=LAST)
+        assert_finished(root)
+    assert failed.count(True) > 10 < failed.count(False)
 
 
 @pytest.mark.parametrize("point", POINTS)

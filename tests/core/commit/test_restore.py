@@ -26,7 +26,7 @@ from test_savepoints import TWO, times
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.commit.lock import JobHold
-from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
+from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable, WriteFailed
 from hoodie_nb.index.lookup import BloomStateIndex
 
 
@@ -44,7 +44,7 @@ def half_restored(table: Table, to: str, point: str = "restore.withdrawn.post") 
     """Begin a restore that stops at a failpoint; return the table as a new process sees it."""
     failpoints.arm(f"{point}=raise:EIO")
     try:
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(WriteFailed, match="Input/output"):
             table.restore(to)
     finally:
         failpoints.arm("")

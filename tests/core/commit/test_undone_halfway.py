@@ -147,6 +147,32 @@ def test_a_time_before_a_restore_whose_plan_was_deleted_is_refused(
 
 
 @versions
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_a_rollback_of_a_restore_whose_plan_was_deleted_is_given_up(
+    tmp_path: Path, version: int, overtaken: bool
+) -> None:
+    """No other engine finishes it: the error says what to delete, and the restore is called again.
+
+    The plan was deleted as an error advises: it could not be read, or another engine has written.
+    """
+    table = made(tmp_path / "t", version)
+    for n in range(3):
+        upsert(table, row(f"k{n}", n))
+    to = str(table.history()["requested_time"].iloc[0])
+    dies("restore.rollback.post", lambda: Table.open(table.path).restore(to))
+    if overtaken:
+        commit_elsewhere(table.path, pa.Table.from_pylist([row("j", 1)], schema_of()))
+    for file in Path(table.path).glob(".hoodie/**/*.restore.*"):
+        file.unlink()
+    with pytest.raises(InvalidTable, match=r"undone nothing yet\. Delete the rollback's \.req"):
+        Table.open(table.path).restore(to)
+    for file in Path(table.path).glob(".hoodie/**/*.rollback.*"):
+        file.unlink()
+    Table.open(table.path).restore(to)
+    assert keys(Table.open(table.path)) == ["k0"] and table.fsck() == []
+
+
+@versions
 def test_a_prepared_instant_whose_rollback_was_archived_is_written_again(
     tmp_path: Path, version: int
 ) -> None:

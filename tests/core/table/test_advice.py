@@ -337,6 +337,23 @@ def test_the_advice_works(sound: dict[bool, Path], tmp_path: Path, name: str) ->
     assert [str(finding) for finding in Table.open(root).fsck()] == []
 
 
+@pytest.mark.parametrize("name", ["archived beyond: move", "lost base file: backup"])
+def test_the_advice_works_with_the_handle_that_was_refused(
+    sound: dict[bool, Path], tmp_path: Path, name: str
+) -> None:
+    """A table that is open does not go by what it had seen before the advice was followed."""
+    case, root = CASES[name], Path(shutil.copytree(sound[False], tmp_path / "t"))
+    keep(root)
+    case.damage(root)
+    table = Table.open(root)
+    with pytest.raises(HoodieError, match=case.words) as refused:
+        case.use(table)
+    case.follow(root, str(refused.value))
+    upsert(table)
+    expected = without_meta(rows(*case.rows, ("w", "x", 20), ("w", "y", 20)))
+    assert without_meta(table.to_arrow()) == hudi_rows(root) == expected
+
+
 def test_a_removed_commit_whose_older_files_were_cleaned_can_be_put_back(tmp_path: Path) -> None:
     """Moved out as the error says, its files turn out to be the only ones: nothing is lost yet."""
     table = build(tmp_path / "t")
