@@ -70,10 +70,10 @@ lab: .venv/.notebooks ## open the tour in JupyterLab, with its table of contents
 
 bench: .venv/.bench ## upserts, ours and others: a table, results.json, a picture (ARGS="--rounds 1")
 	@for sizes in "--base 200000 --batch 20000" "--base 2000000 --batch 200000"; do \
-	  $(PY) benchmarks/upserts.py $$sizes $(ARGS) || exit 1; done
+	  $(PY) benchmarks/upserts.py $$sizes $(ARGS) || exit 1; done; $(PY) benchmarks/figures.py
 
 measure: .venv/.bench ## the other benchmarks, each of one part
-	@for script in benchmarks/*.py; do case $$script in */upserts.py) continue ;; esac; \
+	@for script in benchmarks/*.py; do case $$script in */upserts.py | */figures.py) continue ;; esac; \
 	  echo "== $$script"; $(PY) "$$script" $(ARGS) || exit 1; done
 
 render: .venv/.test ## execute the notebooks and save their outputs (ARGS="01-quickstart.ipynb")

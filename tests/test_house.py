@@ -182,6 +182,25 @@ def test_library_stays_small():
     assert sum(code_lines(path) for path in lab) <= 3_850
 
 
+def test_the_decisions_page_counts_the_lines_that_there_are():
+    """The sizes in docs/decisions.md add up, and are within a tenth (or 100) of those counted."""
+    page = (ROOT / "docs" / "decisions.md").read_text()
+    total, lab = (
+        int(found.replace(",", ""))
+        for found in re.search(r"there are ([\d,]+), .*\ndemo \(([\d,]+)\)", page).groups()
+    )
+    sizes = re.findall(r"^\| (?:`(\w+)/`|all others.*) \| ([\d,]+) \|$", page, re.MULTILINE)
+    named = {name: int(lines.replace(",", "")) for name, lines in sizes}
+    counted = dict.fromkeys([*named, "lab"], 0)
+    for path in FILES:
+        part = module_of(path).partition(".")[0]
+        part = "lab" if part in TEACHING else part if part in named else ""
+        counted[part] += code_lines(path)
+    assert sum(named.values()) == pytest.approx(total, abs=100)  # each is rounded
+    for part, lines in (*named.items(), ("lab", lab)):
+        assert lines == pytest.approx(counted[part], rel=0.1, abs=100), part
+
+
 def test_functions_stay_short():
     """No function has more than 50 lines."""
     long = {place: n.end_lineno - n.lineno + 1 for place, n in all_functions()}

@@ -51,6 +51,12 @@ def arms() -> dict[str, Arm]:
     return found | {HUDI: Arm(_hudi, True, DELTA_STREAM)}
 
 
+def peer_of(name: str) -> str:
+    """Return the arm that does the same with delta-rs, also for an arm that results still name."""
+    known = arms().get(name)
+    return known.peer if known else DELTA_STREAM if name.startswith(STREAM) else DELTA
+
+
 def in_process() -> list[str]:
     """Return the names of the arms that need no Spark."""
     return [name for name, arm in arms().items() if not arm.takes_file]

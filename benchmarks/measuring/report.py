@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from .arms import RAW, USER, arms
+from .arms import RAW, USER, peer_of
 from .workload import Shape
 
 _PACKAGES = ("pyarrow", "pyspark", "deltalake", "duckdb", "numpy")
@@ -113,7 +113,7 @@ def loads(rounds: Costs, what: str) -> list[list[float]]:
 
 
 def _cells(name: str, costs: Mapping[str, Costs]) -> list[str]:
-    own, peer = costs[name], costs.get(arms()[name].peer)
+    own, peer = costs[name], costs.get(peer_of(name))
     walls, cpu, written = (_flat(warm(own, what)) for what in ("wall_s", "cpu_s", "written"))
     peak = max(cost["peak_mb"] for each in own for cost in each[1:])
     middle = median(walls)

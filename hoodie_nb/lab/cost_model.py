@@ -6,18 +6,20 @@
 *Files*: the keys of a batch are spread evenly over the file groups of the partitions that it
 touches, and copy-on-write reads and writes each of these file groups as a whole.
 
-*Requests*: those that a stream's checkpoint sends to its storage; a test counts and compares them.
+*Requests*: those that a stream's checkpoint sends to its store. S3 copies a file in three requests,
+and receives one above 8 MB in parts; a test counts them on an S3 server and compares.
 *CPU*: five coefficients, fitted to one half of the measured scaling laws; the other is predicted
 within a factor of 1.2 in the median and 1.4 at worst (`benchmarks/cost_model.py`).
 
 *Seconds*: first the writers work in parallel, each on its file groups, one after the other; then
-the coordinator verifies and publishes all files, one after the other.
+the coordinator checks the lengths of all files and publishes them, eight at a time, without reading
+them, and last adds their keys to the index, one file after the other.
 
-**Caveats**: The model was fitted to local disks with simulated delays. Rows are as narrow as in the
-benchmark. The index knows the touched files, with one run per partition (new keys: a quarter more
-requests in the test). A file is one request, Spark adds nothing, and an interval's batches touch
-the same files. Cleaning is left out: some ten requests after a commit, and three for each file that
-it deletes.
+**Caveats**: The CPU times were measured on a local disk; no store's seconds were. Rows are as
+narrow as in the benchmark. The index knows the touched files, with one run per partition (new keys:
+a tenth more requests in the test). A copy within the store takes as long as any request, Spark adds
+nothing, a writer reads each old file once, and an interval's batches touch the same files. Cleaning
+is left out: some ten requests after a commit, and three for each file that it deletes.
 """
 
 from collections.abc import Mapping
@@ -36,15 +38,17 @@ CPU_S = {  # of one core: per commit, per commit before it, per row and file gro
     "file_group": 0.00926,
 }
 _COMMIT = {  # per commit, per file group (its writer, the coordinator), partition, further writer
-    "GET": (14, 2, 1, 1, 4),
-    "HEAD": (15, 2, 1, 1, 1),
-    "LIST": (16, 0, 0, 0, 0),
-    "PUT": (6, 2, 1, 0, 0),
-    "COPY": (0, 0, 1, 0, 0),
+    "GET": (14, 1, 1, 1, 4),
+    "HEAD": (17, 2, 1, 1, 1),
+    "LIST": (22, 1, 0, 0, 0),
+    "PUT": (6, 2, 2, 0, 0),
+    "POST": (0, 0, 2, 0, 0),
     "DELETE": (4, 0, 0, 0, 0),
 }
-_SEAL = {"GET": 5, "HEAD": 6, "LIST": 4, "PUT": 2, "DELETE": 2}
-_SEALED_COMMIT = {"HEAD": -3, "LIST": -4}  # the last checkpoint has just looked
+_SEAL = {"GET": 5, "HEAD": 7, "LIST": 5, "PUT": 2, "DELETE": 2}
+_SEALED_COMMIT = {"GET": 1, "HEAD": -4, "LIST": -3, "DELETE": -1}  # some names are known already
+_PUBLISHED_AT_ONCE = 8
+_PART_BYTES, _PARTS_AT_ONCE = 8 << 20, 4  # of a file that is uploaded in parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +93,18 @@ class Workload:
         rows = self.batch_rows * self.commit_interval
         return 1.0 if files == 1 else -files * expm1(rows * log1p(-1 / files))
 
+    @property
+    def parts(self) -> int:
+        """The parts in which each file group's new file is uploaded; 1 if it is sent whole."""
+        return ceil(self.rows_per_file * self.row_bytes / _PART_BYTES)
+
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """An object store: seconds per request, bytes per second of one stream, prices.
 
-    The prices are for 1,000 requests: GET and HEAD read; PUT, COPY and LIST write; DELETE is free.
+    The prices are for 1,000 requests: GET and HEAD read; PUT, POST and LIST write; DELETE is free
+    (S3 deletes several objects by one POST, which it does not charge).
     """
 
     latency_s: float
@@ -144,6 +154,9 @@ def requests_of(load: Workload) -> dict[str, float]:
     for kind, per in _COMMIT.items():
         found[kind] += sum(n * each for n, each in zip(counts, per, strict=True))
         found[kind] += _SEALED_COMMIT.get(kind, 0) if seals else 0
+    if load.parts > 1:
+        for kind, added in (("HEAD", 1), ("POST", 2), ("PUT", load.parts - 1)):
+            found[kind] += added * files
     found["LIST"] += 6 * (3 * load.commits // 1000)  # more pages of the timeline's three names each
     return found
 
@@ -168,11 +181,14 @@ def cost_of(load: Workload, store: Store) -> Cost:
     sealed = load.batch_rows * load.commit_interval * load.row_bytes * (load.commit_interval > 1)
     share = ceil(files / load.writers) / files  # of the work: that of the writer with most files
     once, by_writer, by_coordinator = (sum(p[n] for p in _COMMIT.values()) for n in (0, 1, 2))
-    alone_requests = once + by_coordinator * files + (load.touched or load.partitions)
+    by_writer += 2 + ceil(load.parts / _PARTS_AT_ONCE) if load.parts > 1 else 0
+    partitions, read_keys = load.touched or load.partitions, _COMMIT["GET"][2]
+    alone_requests = once + partitions + read_keys * files
+    published = (by_coordinator - read_keys) * files + partitions
     prices = {"GET": store.read_price, "HEAD": store.read_price, "DELETE": 0.0}
     return Cost(
         files=files,
-        read_bytes=2 * rewritten + sealed,  # the old files, then the new ones to verify them
+        read_bytes=rewritten + sealed,
         written_bytes=rewritten + sealed,
         requests=requests,
         seconds={
@@ -180,8 +196,8 @@ def cost_of(load: Workload, store: Store) -> Cost:
             "writers transfer": (2 * rewritten + sealed) * share / store.bytes_per_s,
             "writers wait": by_writer * files * share * store.latency_s,
             "coordinator computes": alone,
-            "coordinator verifies": rewritten / store.bytes_per_s,
             "coordinator waits": alone_requests * store.latency_s,
+            "coordinator publishes": published / _PUBLISHED_AT_ONCE * store.latency_s,
         },
         period_s=load.checkpoint_s * load.commit_interval,
         price=sum(prices.get(kind, store.write_price) * n for kind, n in requests.items()) / 1000,
