@@ -223,12 +223,12 @@ class Table(TableReads, TableMaintenance):
         on_bad_record: str = "fail",
         wait: Wait = None,
     ) -> Commit | None:
-        """Delete the rows with these keys, or those for which `where` is true; None if none match.
+        """Delete the rows with these keys, or those for which a condition is true; None: no match.
 
         `data`: rows with the key columns; with an ordering column, only rows that are not newer are
         deleted. Without partitions and with one key column: also a list or array of keys.
-        `where`: as `filters` in `to_arrow`: SQL text, an expression or lists (null is not
-        true). Raises InvalidConfig if both or neither are given.
+        `where`: as `filters` in `to_arrow`: SQL text, an expression or lists (null is not true).
+        Raises InvalidConfig if both or neither are given.
         """
         if (data is None) == (where is None):
             raise InvalidConfig("delete: give either rows or keys, or where=")
@@ -246,8 +246,9 @@ class Table(TableReads, TableMaintenance):
     ) -> Commit | None:
         """Set columns of the rows for which `where` is true; None if there are none.
 
-        `set`: a constant, or a pyarrow expression over the old row, by column; None sets null.
-        Record key and partition columns cannot be set (InvalidConfig). See `runners.conditional`.
+        `set`, by column: SQL text or a pyarrow expression over the old row ("v + 1"), or a constant
+        that is no text (None: null). A text is always SQL: write a string as "'text'" or
+        `pc.scalar("text")`. Record key and partition columns cannot be set (InvalidConfig).
         """
         return self._change(where, set, wait)
 

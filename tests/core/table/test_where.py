@@ -91,7 +91,7 @@ def test_random_changes_equal_those_of_a_dict(tmp_path: Path, mode: str, seed: i
                 del model[each]
         else:
             new = None if action == "null" else V + 1
-            commit = table.update(where=[("v", ">", limit)], set={"v": new, "s": "new"})
+            commit = table.update(where=[("v", ">", limit)], set={"v": new, "s": "'new'"})
             counted = commit and commit.updates
             for each in hits:
                 old = model[each]["v"]
@@ -166,7 +166,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "unknown": ({"where": V > 1, "set": {"z": 1}}, InvalidConfig, r"\['z'\] are not in the table"),
     "meta column": ({"where": V > 1, "set": {"_hoodie_file_name": "z"}}, InvalidConfig, "not in"),
     "nothing": ({"where": V > 1, "set": {}}, InvalidConfig, "at least one column"),
-    "type": ({"where": V > 1, "set": {"v": "z"}}, InvalidInput, "'v'.*'z'.*int32"),
+    "type": ({"where": V > 1, "set": {"v": pa.scalar("z")}}, InvalidInput, "'v'.*'z'.*int32"),
     "too large": ({"where": V > 1, "set": {"v": 2**40}}, InvalidInput, "'v'.*1099511627776"),
     "overflow": ({"where": V > 1, "set": {"v": V * 2**30}}, InvalidInput, "'v'.*fails|do not fit"),
     "text of it": ({"where": V > 1, "set": {"v": V.cast(pa.string())}}, InvalidInput, "'v'.*int32"),
@@ -229,7 +229,7 @@ def test_a_crash_at_any_operation_changes_all_rows_or_none(
     def change(table: Table) -> object:
         if kind == "delete":
             return table.delete(where=V >= 1)
-        return table.update(where=(V >= 1) & (S != "new"), set={"v": V + 1, "s": "new"})
+        return table.update(where=(V >= 1) & (S != "new"), set={"v": V + 1, "s": "'new'"})
 
     shutil.copytree(source, after)
     change(Table.open(after))
@@ -253,7 +253,7 @@ def test_a_constant_condition_changes_all_rows_or_none(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     before = found(table)
     assert table.delete(where=pc.scalar(False)) is None and found(table) == before
-    assert table.update(where=pc.scalar(True), set={"s": "all"}).updates == len(before)
+    assert table.update(where=pc.scalar(True), set={"s": pc.scalar("all")}).updates == len(before)
     assert set(table.to_arrow()["s"].to_pylist()) == {"all"}
     assert table.delete(where=pc.scalar(True)).deletes == len(before)
     assert table.to_arrow().num_rows == 0 and hudi_rows(table.path) == []
