@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.definition import (
@@ -228,10 +229,12 @@ class Table(TableReads, TableMaintenance):
         `data`: rows with the key columns; with an ordering column, only rows that are not newer are
         deleted. Without partitions and with one key column: also a list or array of keys.
         `where`: as `filters` in `to_arrow`: SQL text, an expression or lists (null is not true).
-        Raises InvalidConfig if both or neither are given.
+        Text or an expression as `data` is one, too. InvalidConfig if both or neither are given.
         """
         if (data is None) == (where is None):
             raise InvalidConfig("delete: give either rows or keys, or where=")
+        if isinstance(data, str | pc.Expression):
+            data, where = None, data
         if where is not None:
             check_supported(on_bad_record=on_bad_record)
             return self._change(where, None, wait)

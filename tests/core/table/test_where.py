@@ -207,12 +207,28 @@ def test_keys_alone_delete_their_rows(tmp_path: Path, kind: str) -> None:
     assert sorted(table.to_arrow(["id"]).column(0).to_pylist()) == [0, 2, 4]
 
 
+@pytest.mark.parametrize("given", ["v > 1 AND s IS NULL", (V > 1) & S.is_null()])
+def test_text_or_an_expression_alone_is_a_condition(tmp_path: Path, given: Any) -> None:
+    """`delete("...")` is `delete(where="...")`; a list of texts is one of keys."""
+    table = table_of(tmp_path)
+    commit = table.delete(given)
+    assert commit is not None and commit.deletes == 1
+    assert set(found(table)) == {"a", "bb", "ccc"}
+    assert table.delete("v > 99") is None
+    keyed = Table.create(tmp_path / "keyed", schema=SCHEMA, record_key="id")
+    keyed.upsert(ROWS)
+    with pytest.raises(InvalidConfig, match="'a' is not a usable condition"):
+        keyed.delete("a")
+    keyed.delete(["a"])
+    assert set(found(keyed)) == {"bb", "ccc", "dddd"}
+
+
 def test_ambiguous_deletes_are_refused(tmp_path: Path) -> None:
     """Keys without their partition are refused, and so are rows together with a condition."""
     table = table_of(tmp_path)
     with pytest.raises(InvalidConfig, match=r"columns \['id', 'p'\]"):
         table.delete(["a"])
-    for given in ({}, {"data": ROWS, "where": V > 1}):
+    for given in ({}, {"data": ROWS, "where": V > 1}, {"data": "v > 1", "where": V > 1}):
         with pytest.raises(InvalidConfig, match="either rows or keys, or where="):
             table.delete(**given)
     assert set(found(table)) == {"a", "bb", "ccc", "dddd"}
