@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.definition import check_global, check_supported, defined
@@ -209,15 +210,17 @@ class Table(TableReads, TableMaintenance):
         on_bad_record: str = "fail",
         wait: Wait = None,
     ) -> Commit | None:
-        """Delete the rows with these keys, or those for which `where` is true; None if none match.
+        """Delete the rows with these keys, or those for which a condition is true; None: no match.
 
         `data`: rows with the key columns; with an ordering column, only rows that are not newer are
         deleted. Without partitions and with one key column: also a list or array of keys.
-        `where`: as `filters` in `to_arrow`: SQL text, an expression or lists (null is not
-        true). Raises InvalidConfig if both or neither are given.
+        `where`: as `filters` in `to_arrow`: SQL text, an expression or lists (null is not true).
+        Text or an expression as `data` is one, too. InvalidConfig if both or neither are given.
         """
         if (data is None) == (where is None):
             raise InvalidConfig("delete: give either rows or keys, or where=")
+        if isinstance(data, str | pc.Expression):
+            data, where = None, data
         if where is not None:
             check_supported(on_bad_record=on_bad_record)
             return self._change(where, None, wait)
@@ -232,8 +235,9 @@ class Table(TableReads, TableMaintenance):
     ) -> Commit | None:
         """Set columns of the rows for which `where` is true; None if there are none.
 
-        `set`: a constant, or a pyarrow expression over the old row, by column; None sets null.
-        Record key and partition columns cannot be set (InvalidConfig). See `runners.conditional`.
+        `set`, by column: SQL text or a pyarrow expression over the old row ("v + 1"), or a constant
+        that is no text (None: null). A text is always SQL: write a string as "'text'" or
+        `pc.scalar("text")`. Record key and partition columns cannot be set (InvalidConfig).
         """
         return self._change(where, set, wait)
 

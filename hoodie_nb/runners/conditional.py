@@ -7,7 +7,8 @@ row there is no instant.
 *Semantics*: as in SQL, a row for which the condition is null does not match. A row is changed where
 it is stored, without the index and the merge rule. So it changes whatever its ordering value is,
 and keeps that value; setting a column to null replaces its value (even with
-`merge_mode="partial"`); and if a key was inserted twice, only the matching rows change.
+`merge_mode="partial"`); and if a key was inserted twice, only the matching rows change. A text in
+`set` is always SQL, never stored as it is: `"'x'"` is the string x, and `"x"` the column x.
 
 *Fault tolerance*: like any write. No other writer can commit between the read and the commit: a
 change by an engine that does not know the lock is noticed before the commit (ConcurrentWriter).
@@ -83,7 +84,7 @@ def _matches(table: TableHandle, piece: FileSlice, condition: RowFilter) -> bool
 
 @dataclass(frozen=True, slots=True)
 class _NewValues:
-    """The values that an update sets: expressions over the old row, or constants."""
+    """The values that an update sets: expressions or SQL over the old row, or constants."""
 
     expressions: Mapping[str, pc.Expression]
     schema: pa.Schema
@@ -105,7 +106,7 @@ class _NewValues:
             raise InvalidConfig(
                 f"set: columns {unknown} are not in the table; it has {schema.names}"
             )
-        given = {n: _constant(n, v, schema.field(n).type) for n, v in values.items()}
+        given = {n: _expression(n, v, schema) for n, v in values.items()}
         empty = stored_schema(schema).empty_table()
         for name, expression in given.items():
             try:
@@ -129,9 +130,14 @@ class _NewValues:
         return rows
 
 
-def _constant(name: str, value: object, kind: pa.DataType) -> pc.Expression:
+def _expression(name: str, value: object, schema: pa.Schema) -> pc.Expression:
     if isinstance(value, pc.Expression):
         return value
+    if isinstance(value, str):
+        from hoodie_nb.table.sql_text import value_for  # sqlglot takes a tenth of a second
+
+        return value_for(name, value, stored_schema(schema))
+    kind = schema.field(name).type
     if isinstance(value, pa.Scalar):
         return pc.scalar(fitted(pa.repeat(value, 1), name, kind)[0])
     return pc.scalar(from_objects([value], name, kind)[0])

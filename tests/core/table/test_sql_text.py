@@ -66,6 +66,9 @@ _VALUES = {
     "zoned": st.sampled_from(["'2026-01-02T05:00:00+00:00'", "'2026-01-03T00:00:00Z'"]),
     "money": st.sampled_from(["0.5", "3", "-1.25", "2.10"]),
     "place.city": st.sampled_from(["'X%'", "'Y_'", "'a'", "id"]),
+    "upper(id)": st.sampled_from(["'K01'", "upper(place.city)", "'K' || '03'"]),
+    "n / 4": st.sampled_from(["0.5", "f", "1", "n", "cast('1.25' AS DOUBLE)"]),
+    "coalesce(n, 9)": st.sampled_from(["9", "n", "2.5", "cast(id <> 'k01' AS INT)"]),
 }
 
 
@@ -120,7 +123,12 @@ def test_a_condition_means_what_duckdb_says(judge: duckdb.DuckDBPyConnection, te
         "n = 1 GROUP BY n",
         "SELECT 1",
         "length(id) = 3",
-        "CAST(n AS STRING) = '1'",
+        "CAST(f AS STRING) = '1'",
+        "CAST(moment AS STRING) = '1'",
+        "CAST(n AS DECIMAL) = 1",
+        "TRY_CAST(n AS STRING) = '1'",
+        "UPPER(n) = '1'",
+        "n || 'x' = '1'",
         "n IN (SELECT 1)",
         "n <=> 1",
         "id RLIKE 'x'",
@@ -134,7 +142,8 @@ def test_a_condition_means_what_duckdb_says(judge: duckdb.DuckDBPyConnection, te
         "1 = 1",
         "'a' IN ('a', 'b')",
         "n BETWEEN 1 AND 2 = 'x'",
-        "n / 2 = 1",
+        "money / 2 = 1",
+        "n % 2 = 1",
         "missing = 1",
         "place.street = 'x'",
         "other.n = 1",

@@ -91,7 +91,7 @@ def test_random_changes_equal_those_of_a_dict(tmp_path: Path, mode: str, seed: i
                 del model[each]
         else:
             new = None if action == "null" else V + 1
-            commit = table.update(where=[("v", ">", limit)], set={"v": new, "s": "new"})
+            commit = table.update(where=[("v", ">", limit)], set={"v": new, "s": "'new'"})
             counted = commit and commit.updates
             for each in hits:
                 old = model[each]["v"]
@@ -166,7 +166,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "unknown": ({"where": V > 1, "set": {"z": 1}}, InvalidConfig, r"\['z'\] are not in the table"),
     "meta column": ({"where": V > 1, "set": {"_hoodie_file_name": "z"}}, InvalidConfig, "not in"),
     "nothing": ({"where": V > 1, "set": {}}, InvalidConfig, "at least one column"),
-    "type": ({"where": V > 1, "set": {"v": "z"}}, InvalidInput, "'v'.*'z'.*int32"),
+    "type": ({"where": V > 1, "set": {"v": pa.scalar("z")}}, InvalidInput, "'v'.*'z'.*int32"),
     "too large": ({"where": V > 1, "set": {"v": 2**40}}, InvalidInput, "'v'.*1099511627776"),
     "overflow": ({"where": V > 1, "set": {"v": V * 2**30}}, InvalidInput, "'v'.*fails|do not fit"),
     "text of it": ({"where": V > 1, "set": {"v": V.cast(pa.string())}}, InvalidInput, "'v'.*int32"),
@@ -207,12 +207,28 @@ def test_keys_alone_delete_their_rows(tmp_path: Path, kind: str) -> None:
     assert sorted(table.to_arrow(["id"]).column(0).to_pylist()) == [0, 2, 4]
 
 
+@pytest.mark.parametrize("given", ["v > 1 AND s IS NULL", (V > 1) & S.is_null()])
+def test_text_or_an_expression_alone_is_a_condition(tmp_path: Path, given: Any) -> None:
+    """`delete("...")` is `delete(where="...")`; a list of texts is one of keys."""
+    table = table_of(tmp_path)
+    commit = table.delete(given)
+    assert commit is not None and commit.deletes == 1
+    assert set(found(table)) == {"a", "bb", "ccc"}
+    assert table.delete("v > 99") is None
+    keyed = Table.create(tmp_path / "keyed", schema=SCHEMA, record_key="id")
+    keyed.upsert(ROWS)
+    with pytest.raises(InvalidConfig, match="'a' is not a usable condition"):
+        keyed.delete("a")
+    keyed.delete(["a"])
+    assert set(found(keyed)) == {"bb", "ccc", "dddd"}
+
+
 def test_ambiguous_deletes_are_refused(tmp_path: Path) -> None:
     """Keys without their partition are refused, and so are rows together with a condition."""
     table = table_of(tmp_path)
     with pytest.raises(InvalidConfig, match=r"columns \['id', 'p'\]"):
         table.delete(["a"])
-    for given in ({}, {"data": ROWS, "where": V > 1}):
+    for given in ({}, {"data": ROWS, "where": V > 1}, {"data": "v > 1", "where": V > 1}):
         with pytest.raises(InvalidConfig, match="either rows or keys, or where="):
             table.delete(**given)
     assert set(found(table)) == {"a", "bb", "ccc", "dddd"}
@@ -229,7 +245,7 @@ def test_a_crash_at_any_operation_changes_all_rows_or_none(
     def change(table: Table) -> object:
         if kind == "delete":
             return table.delete(where=V >= 1)
-        return table.update(where=(V >= 1) & (S != "new"), set={"v": V + 1, "s": "new"})
+        return table.update(where=(V >= 1) & (S != "new"), set={"v": V + 1, "s": "'new'"})
 
     shutil.copytree(source, after)
     change(Table.open(after))
@@ -253,7 +269,7 @@ def test_a_constant_condition_changes_all_rows_or_none(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     before = found(table)
     assert table.delete(where=pc.scalar(False)) is None and found(table) == before
-    assert table.update(where=pc.scalar(True), set={"s": "all"}).updates == len(before)
+    assert table.update(where=pc.scalar(True), set={"s": pc.scalar("all")}).updates == len(before)
     assert set(table.to_arrow()["s"].to_pylist()) == {"all"}
     assert table.delete(where=pc.scalar(True)).deletes == len(before)
     assert table.to_arrow().num_rows == 0 and hudi_rows(table.path) == []
