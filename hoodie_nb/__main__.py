@@ -7,9 +7,11 @@ after SIGTERM, 141 if the reader of the output has closed it.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,10 +71,12 @@ def parser() -> argparse.ArgumentParser:
     command(_java, "print the JAVA_HOME with which spark-submit starts the same Java")
     fsck = of_table(_fsck, "report problems in a table and their fixes")
     fsck.add_argument("--repair", action="store_true", help="first make all repairs that are safe")
+    _add_json(fsck)
     history = of_table(_history, "list a table's commits")
     history.add_argument(
         "--last", type=int, default=20, metavar="N", help="only the last N commits (default: 20)"
     )
+    _add_json(history)
     summary = "delete files that no retained snapshot reads"
     _add_clean(of_table(_clean, summary, "list the files, delete nothing"))
     of_table(_archive, "move old instants to the archive", "list the instants, change nothing")
@@ -128,6 +132,7 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
 def _add_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("--checkpoint", metavar="FOLDER", help="also check this checkpoint folder")
     doctor.add_argument("--table", metavar="PATH", help="also check this table")
+    _add_json(doctor)
 
 
 def _add_clean(clean: argparse.ArgumentParser) -> None:
@@ -143,6 +148,11 @@ def _add_savepoint(savepoint: argparse.ArgumentParser) -> None:
     which.add_argument("--delete", metavar="INSTANT", help="delete the savepoint of this commit")
     which.add_argument("--list", action="store_true", help="list the savepoints")
     savepoint.add_argument("--comment", default="", metavar="TEXT", help="why it is kept")
+    _add_json(savepoint)
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print a JSON array of objects")
 
 
 def _table(args: Arguments) -> Table:
@@ -154,6 +164,10 @@ def _table(args: Arguments) -> Table:
 def _print_lines(lines: Iterable[object]) -> None:
     for line in lines:
         print(line)
+
+
+def _print_json(rows: Iterable[Mapping[str, object]]) -> None:
+    print(json.dumps([dict(row) for row in rows], default=str, indent=1))
 
 
 def _demo(args: Arguments) -> int:
@@ -172,7 +186,10 @@ def _doctor(args: Arguments) -> int:
     from hoodie_nb.lab.doctor import doctor
 
     report = doctor(checkpoint=args.checkpoint, table=args.table)
-    print(report)
+    if args.json:
+        _print_json(map(asdict, report))
+    else:
+        print(report)
     return 0 if report.ok else 1
 
 
@@ -193,18 +210,25 @@ def _fsck(args: Arguments) -> int:
     from hoodie_nb.table.fsck import fsck
 
     findings = _table(args).fsck(repair=True) if args.repair else fsck(args.path)
+    left = sum(not finding.repaired for finding in findings)
+    if args.json:
+        _print_json({**asdict(finding), "at_stake": finding.at_stake} for finding in findings)
+        return 1 if left else 0
     for finding in findings:
         print(f"- {finding.what}\n  at stake: {finding.at_stake} ({finding.code})")
         print(f"  repaired: {finding.repaired}" if finding.repaired else f"  fix: {finding.fix}")
-    left = sum(not finding.repaired for finding in findings)
     print(f"{args.path}: {counted(left, 'finding') if left else 'clean'}")
     return 1 if left else 0
 
 
 def _history(args: Arguments) -> None:
     """List the commits of a table with what they wrote, oldest first."""
+    found = _table(args).history().tail(args.last)
     columns = ["requested_time", "operation", "inserts", "updates", "deletes", "bytes_written"]
-    print(_table(args).history()[columns].tail(args.last).to_string(index=False))
+    if args.json:
+        _print_json(found.to_dict("records"))
+    else:
+        print(found[columns].to_string(index=False))
 
 
 def _archive(args: Arguments) -> None:
@@ -233,6 +257,8 @@ def _savepoint(args: Arguments) -> None:
     elif not args.list:
         table.savepoint(args.commit, comment=args.comment)
     found = table.savepoints()
+    if args.json:
+        return _print_json(found.to_dict("records"))
     print("no savepoints" if found.empty else found.to_string(index=False))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,6 +35,24 @@ def test_history_lists_the_last_commits(table, capsys):
     assert main(["history", table.path, "--last", "1"]) == 0
     printed = capsys.readouterr().out
     assert times[-1] in printed and times[-2] not in printed
+
+
+def test_other_programs_read_json(table, capsys):
+    """`--json` prints what is there as an array, with the exit code of the text."""
+
+    def printed(*command: str, code: int = 0) -> list[dict]:
+        assert main([*command, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    rows = printed("history", table.path, "--last", "2")
+    assert rows == table.history().tail(2).to_dict("records")
+    assert printed("savepoint", table.path, "--list") == printed("fsck", table.path) == []
+    (saved,) = printed("savepoint", table.path, "--comment", "month end")
+    assert (saved["requested_time"], saved["comment"]) == (rows[-1]["requested_time"], "month end")
+    assert {"what", "state", "fix"} <= printed("doctor")[0].keys()
+    Path(table.path, ".hoodie", "29990101000000000.commit.requested").touch()
+    (finding,) = printed("fsck", table.path, code=1)
+    assert finding["at_stake"] and finding["fix"] and finding["repaired"] == ""
 
 
 def test_a_dry_run_of_clean_lists_the_files_and_keeps_them(table, capsys):
