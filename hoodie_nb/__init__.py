@@ -103,7 +103,7 @@ def __getattr__(name: str) -> object:
         from hoodie_nb.errors import InvalidConfig
         from hoodie_nb.extras import install_extra
 
-        fix = install_extra("notebooks")
+        fix = install_extra("lab")
         raise InvalidConfig(f"hn.{name} needs the package {error.name}: run {fix}") from None
 
 

@@ -28,6 +28,7 @@ main thread; pyspark also sets its own handler only there.
 import atexit
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -118,7 +119,20 @@ def spark(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     given = SparkConf(loadDefaults=False).setAll([*settings.items()])
     with _environment(SPARK_LOCAL_IP="127.0.0.1"), _own_interrupt():
-        return _start(given, SparkContext._gateway or _launch(given))
+        session = _start(given, SparkContext._gateway or _launch(given))
+    _name_the_format(session)
+    return session
+
+
+def _name_the_format(session: SparkSession) -> None:
+    """Register the format where Spark does not look for it: a shell would split its Python's path.
+
+    *Source:* Spark's `Utils.checkCommandAvailable`, `command -v` without quotes.
+    """
+    if shlex.quote(os.environ["PYSPARK_PYTHON"]) != os.environ["PYSPARK_PYTHON"]:
+        from hoodie_nb.spark_format.registration import register
+
+        register(session)
 
 
 def log_path() -> Path | None:

@@ -150,7 +150,7 @@ def _packages() -> Iterator[Finding]:
         yield Finding("hoodie-nb", "missing", install_extra("demo"), needed=False)
         return
     wanted: dict[str, tuple[Requirement, str]] = {}
-    for extra in ("", "demo", "notebooks"):
+    for extra in ("", "demo", "lab", "notebooks"):
         for each in declared:
             if each.marker is None or each.marker.evaluate({"extra": extra}):
                 wanted.setdefault(each.name, (each, extra))

