@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import hudi
@@ -12,6 +13,7 @@ from core.followers import Follower, rolled_back_elsewhere
 from s3_server import S3Server
 
 import hoodie_nb as hn
+from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.table.archive_lsm import read_manifest
 
@@ -124,3 +126,33 @@ def test_followers_on_a_store_know_what_was_undone(s3_server: S3Server, version:
         follower.check(table)
     assert [follower.refused for follower in followers[1:]] == [0, *[1] * 6]
     assert table.fsck() == []
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_time_while_a_commit_is_being_undone_is_refused(
+    s3_server: S3Server, version: int
+) -> None:
+    """A store says to the second when a rollback was complete; the copy has the commit's rows."""
+    made: dict[str, Any] = {"schema": SCHEMA, "record_key": "id", "partition_by": "p"}
+    made |= {"ordering": "ts", "storage_options": s3_server.options, "table_version": version}
+    table, seen = hn.Table.create(s3_server.new_root(), **made), list[dt.datetime]()
+    for ts in (1, 2):
+        table.upsert(list(rows(range(ts, ts + 3), ts).values()))
+
+    def look() -> None:
+        then = dt.datetime.now(dt.UTC)
+        while dt.datetime.now(dt.UTC) - then < dt.timedelta(milliseconds=5):
+            pass  # times have milliseconds
+        seen.append(dt.datetime.now(dt.UTC))
+        assert table.to_arrow().num_rows == 4
+
+    while dt.datetime.now(dt.UTC).microsecond > 100_000:
+        pass  # the whole rollback is in one second
+    failpoints.call("restore.rollback.post", look)
+    try:
+        table.rollback()
+    finally:
+        failpoints.arm("")
+    assert table.to_arrow().num_rows == 3
+    with pytest.raises(InvalidConfig, match="has undone it"):
+        table.changes(since=seen[0])

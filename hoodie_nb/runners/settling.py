@@ -40,6 +40,8 @@ def settle(
     if last is not None:
         checkpointing.check_held(last)
     coordinator.tidy_up()
+    if last is not None:
+        checkpointing.check_held(last)  # a rollback by hand may have been completed
     if coordinator.sealed.all() and not checkpointing.seals_of(sealing):
         checkpointing.complete()
     elif coordinator.prepared.all():

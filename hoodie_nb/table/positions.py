@@ -27,6 +27,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import parse_time
 from hoodie_nb.table.restore_plan import restores, undone_by
 from hoodie_nb.table.savepoints import ACTION as SAVEPOINT
+from hoodie_nb.table.storage import is_remote
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 _AGAIN = (
@@ -91,11 +92,12 @@ def _end(table: TableHandle, action: Instant, *, named: bool) -> str:
     """Return until when readers may have seen what a completed action has undone.
 
     A position that names a commit is not in between. Layout 1 does not record the time: that of the
-    file may be later, in a copy of the table.
+    file may be later, in a copy of the table; on a store it is cut to seconds.
     """
     if action.completion_time or named:
         return action.completion_time or action.requested_time
-    return table.timeline.completion_time(action) or action.requested_time
+    until = table.timeline.completion_time(action) or action.requested_time
+    return f"{until[:14]}9999" if is_remote(table.storage.root) else until  # the second's end
 
 
 def _archive_of(table: TableHandle, time17: str) -> Archive | None:

@@ -64,7 +64,9 @@ def keys(table: Table) -> list[str]:
 
 
 @versions
-@pytest.mark.parametrize("point", ["restore.withdrawn.post", "rollback.files.post"])
+@pytest.mark.parametrize(
+    "point", ["restore.rollback.post", "restore.withdrawn.post", "rollback.files.post"]
+)
 @pytest.mark.parametrize("mode", ["checkpoint", "three"])
 def test_a_stream_after_a_rollback_that_died_is_refused_with_the_number(
     tmp_path: Path, version: int, point: str, mode: str
