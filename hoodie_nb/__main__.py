@@ -189,7 +189,7 @@ def _java(_: Arguments) -> None:
 
 def _fsck(args: Arguments) -> int:
     """Report problems in a table and how to fix them."""
-    from hoodie_nb.lab.draw.svg import counted
+    from hoodie_nb.display import counted
     from hoodie_nb.table.fsck import fsck
 
     findings = _table(args).fsck(repair=True) if args.repair else fsck(args.path)
@@ -204,7 +204,8 @@ def _fsck(args: Arguments) -> int:
 def _history(args: Arguments) -> None:
     """List the commits of a table with what they wrote, oldest first."""
     columns = ["requested_time", "operation", "inserts", "updates", "deletes", "bytes_written"]
-    print(_table(args).history()[columns].tail(args.last).to_string(index=False))
+    found = _table(args).history()[columns].tail(args.last)
+    print("no commits" if found.empty else found.to_string(index=False))
 
 
 def _archive(args: Arguments) -> None:
