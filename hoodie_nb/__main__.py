@@ -206,7 +206,7 @@ def _java(_: Arguments) -> None:
 
 def _fsck(args: Arguments) -> int:
     """Report problems in a table and how to fix them."""
-    from hoodie_nb.lab.draw.svg import counted
+    from hoodie_nb.display import counted
     from hoodie_nb.table.fsck import fsck
 
     findings = _table(args).fsck(repair=True) if args.repair else fsck(args.path)
@@ -228,7 +228,7 @@ def _history(args: Arguments) -> None:
     if args.json:
         _print_json(found.to_dict("records"))
     else:
-        print(found[columns].to_string(index=False))
+        print("no commits" if found.empty else found[columns].to_string(index=False))
 
 
 def _archive(args: Arguments) -> None:

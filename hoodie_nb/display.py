@@ -52,3 +52,12 @@ def card(title: str, facts: Mapping[str, object]) -> str:
         for k, v in texts.items()
     )
     return f"<table><caption><b>{escape(title)}</b></caption>{''.join(rows)}</table>"
+
+
+def counted(count: int, noun: str, plural: str = "s") -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "file"), counted(1200, "row")
+    ('1 file', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else plural}"

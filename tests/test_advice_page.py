@@ -53,6 +53,7 @@ ELSEWHERE = (  # texts that advise another argument, option or program, or nothi
     "commit_interval={}: give",
     "delete the savepoint of this commit",
     "delete: give either rows or keys",
+    "do what the text says, then run fsck again",
     "differ from Hudi's delete flag only in case",
     "for batches",
     "since=None: give a commit or a time",

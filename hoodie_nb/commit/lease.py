@@ -97,8 +97,9 @@ class Lease:
         if left_s > 0:
             raise ConcurrentWriter(
                 f"{self._storage.root} is being written by another process "
-                f"({shown(holder) or {}}): stop it, or wait until it ends; if it was killed, "
-                f"its lease ends in {math.ceil(left_s)} s"
+                f"({shown(holder) or 'unknown'}): stop it, or wait until it ends; a batch write "
+                "waits with wait='90 seconds'; if it was killed, its lease ends in "
+                f"{math.ceil(left_s)} s"
             )
 
     def _store_time(self) -> datetime:

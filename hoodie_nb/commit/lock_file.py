@@ -57,7 +57,7 @@ def lock_file(file: io.FileIO, storage: Storage, purpose: str) -> bool:
     except BlockingIOError:
         raise ConcurrentWriter(
             f"{storage.root} is being written by another process ({owner(file)}): stop it, or "
-            "wait until it ends"
+            "wait until it ends; a batch write waits with wait='30 seconds'"
         ) from None
     if not is_at(file, storage.fetch(PATH)):
         return False
@@ -102,5 +102,6 @@ def parsed(content: bytes) -> dict[str, Any]:
 
 def shown(holder: Mapping[str, Any]) -> str:
     """Return what is known about a holder, as one short line; empty if nothing is."""
-    known = {n: holder[n] for n in ("host", "pid", "since", "purpose") if n in holder}
-    return json.dumps(known)[:300] if known else ""
+    words = {"purpose": "", "pid": "process ", "host": "on ", "since": "since "}
+    known = [f"{word}{holder[name]}" for name, word in words.items() if name in holder]
+    return ascii(", ".join(known))[1:-1][:300]

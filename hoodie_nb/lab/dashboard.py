@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlparse
 
 import ipywidgets as W
 
+from hoodie_nb.display import counted
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
 from hoodie_nb.lab.draw.svg import WIDTH
 from hoodie_nb.lab.follower import Follower
@@ -90,8 +91,8 @@ class Dashboard(Frame):
         """Return one line: status, rows, commits."""
         state = self.state
         return (
-            f"Dashboard {state.pipeline}: {state.status}, {state.rows:,} rows in "
-            f"{state.committed} commits"
+            f"Dashboard {state.pipeline}: {state.status}, {counted(state.rows, 'row')} in "
+            f"{counted(state.committed, 'commit')}"
         )
 
     def _draw(self, state: RunState) -> None:

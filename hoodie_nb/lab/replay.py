@@ -13,6 +13,7 @@ from typing import Any
 
 import ipywidgets as W
 
+from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import Event
 from hoodie_nb.lab.dashboard import RunPictures
@@ -61,7 +62,7 @@ class Replay(Frame):
         return (
             f"Replay {self._pipeline}: {self.position_ms / 1000:.1f} of "
             f"{self.duration_ms / 1000:.1f} s, {self._taken} of {len(self._events)} events, "
-            f"{state.rows:,} rows in {state.committed} commits"
+            f"{counted(state.rows, 'row')} in {counted(state.committed, 'commit')}"
         )
 
     @property

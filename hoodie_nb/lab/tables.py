@@ -12,6 +12,7 @@ from typing import Any
 
 import ipywidgets as W
 
+from hoodie_nb.display import counted
 from hoodie_nb.lab.draw import file_groups as groups_drawn
 from hoodie_nb.lab.draw import timeline as timeline_drawn
 from hoodie_nb.lab.draw.file_groups import GroupFacts
@@ -80,7 +81,7 @@ class Timeline(Frame):
     def summary(self) -> str:
         """Return one line: how many instants, how many of them pending."""
         pending = sum(i.completion_time is None for i in self.instants)
-        return f"Timeline: {len(self.instants)} instants, {pending} pending"
+        return f"Timeline: {counted(len(self.instants), 'instant')}, {pending} pending"
 
 
 class FileGroups(Frame):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.config import parse_bytes
+from hoodie_nb.display import counted
 from hoodie_nb.events import EventLog
-from hoodie_nb.lab.draw.svg import counted
 from hoodie_nb.lab.race import Generated, measurements, stream_input, write_input
 from hoodie_nb.lab.slow_storage import Link, SlowStorage
 from hoodie_nb.lab.task_threads import write_in_threads

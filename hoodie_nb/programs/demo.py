@@ -35,10 +35,11 @@ from pyarrow import parquet
 
 from hoodie_nb.api import Table
 from hoodie_nb.commit.lock import writing
+from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.events import EventLog
 from hoodie_nb.extras import install_extra
 from hoodie_nb.lab import delivery, flights
-from hoodie_nb.lab.draw.svg import counted
 from hoodie_nb.programs.terminal import Progress, Screen, StopRequest
 from hoodie_nb.programs.verify import verify
 from hoodie_nb.streams import write_stream
@@ -112,7 +113,7 @@ def _streamed_and_checked(
         job = write_stream(stream, table, checkpoint=str(checkpoint), trigger="available_now")
         _watch(job, delivery_ends(source), screen, stop)
         good = verify(table, spark, settings.days, screen)
-        _print_summary(settings, table, job, screen, began)
+        _print_summary(settings, table, job.events, screen, began)
         return 0 if good else 1
     finally:
         spark.stop()
@@ -143,17 +144,19 @@ def _watch(job: Job, ends: Sequence[int], screen: Screen, stop: StopRequest) -> 
 
 
 def _print_summary(
-    settings: DemoSettings, table: Table, job: Job, screen: Screen, began: float
+    settings: DemoSettings, table: Table, events: EventLog, screen: Screen, began: float
 ) -> None:
     """Print what was done, how long it took and where the table is."""
-    commits = job.events.records("instant_committed")
+    commits = events.records("instant_committed")
     history, slices = table.history(), table.file_groups()
+    archived = len(table._handle.timeline.archive.commits()[0])
     if commits:
         first = f"first commit after {commits[0].at_ms / 1000 - began:.1f} s"
     else:
         first = "nothing new: all events were in the table already"
     screen.say(
-        f"{counted(len(history), 'commit')} ({len(commits)} now), {counted(len(slices), 'file')} "
+        f"{counted(len(history) + archived, 'commit')} ({len(commits)} now"
+        f"{f', {archived} archived' if archived else ''}), {counted(len(slices), 'file')} "
         f"of {slices['size_bytes'].sum() / 1e6:.1f} MB in the snapshot; {first}, "
         f"all after {time.time() - began:.1f} s"
     )

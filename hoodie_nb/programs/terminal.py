@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TextIO
 
+from hoodie_nb.display import counted
 from hoodie_nb.events import Event
-from hoodie_nb.lab.draw.svg import counted
 
 _RECENT = 10  # commits used to compute the rate
 _INSTANT = tuple(

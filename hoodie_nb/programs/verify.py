@@ -16,8 +16,8 @@ import pandas as pd
 import pyarrow as pa
 
 from hoodie_nb.api import Table
+from hoodie_nb.display import counted
 from hoodie_nb.lab import flights
-from hoodie_nb.lab.draw.svg import counted
 from hoodie_nb.programs.terminal import Screen
 
 if TYPE_CHECKING:

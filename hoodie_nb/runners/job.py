@@ -12,6 +12,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display
+from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.interrupts import stop_on_interrupt
@@ -50,7 +51,7 @@ class Job(WatchedQuery):
         batch = "no batch yet" if self._last_batch < 0 else f"batch {self._last_batch}"
         refused = sum(e.values["rows"] for e in self._events.records("rows_quarantined"))
         aside = f", {refused:,} in quarantine" if refused else ""
-        done = f"{len(commits)} commits, {rows:,} rows written{aside}"
+        done = f"{counted(len(commits), 'commit')}, {counted(rows, 'row')} written{aside}"
         placed = self._batches.placing.where
         where = f" on the {placed}" if placed else ""
         return f"{state}: {done}, {batch}, pipeline {self.settings.pipeline}{where}"

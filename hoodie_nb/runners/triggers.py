@@ -38,5 +38,10 @@ def trigger_options(trigger: str | Mapping[str, Any]) -> dict[str, Any]:
         return dict(trigger)
     if trigger in ("available_now", "availableNow"):
         return {"availableNow": True}
+    if not any(c.isdigit() for c in str(trigger)):  # Spark's "once" is one of them
+        raise InvalidConfig(
+            f"trigger={trigger!r}: write a duration, such as '2 seconds', or 'available_now', "
+            "which reads what is there and ends"
+        )
     milliseconds = round(1000 * seconds(trigger, "trigger"))  # Spark does not accept "ms" and "min"
     return {"processingTime": f"{milliseconds} milliseconds"}

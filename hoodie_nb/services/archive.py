@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hoodie_nb.commit.archiving import archive as execute
-from hoodie_nb.display import card
+from hoodie_nb.display import card, counted
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.archive_plan import plan_archive
@@ -28,7 +28,7 @@ class Archived:
         verb = "archived" if self.done else "to archive"
         since = f", the timeline starts at {self.start}" if self.start else ""
         why = f", {self.kept_because}" if self.kept_because else ""
-        return f"<Archived: {len(self.instants):,} instants {verb}{since}{why}>"
+        return f"<Archived: {counted(len(self.instants), 'instant')} {verb}{since}{why}>"
 
     def _repr_html_(self) -> str:
         facts = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hoodie_nb.commit.cleaning import clean as execute
-from hoodie_nb.display import card
+from hoodie_nb.display import card, counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settled
@@ -36,8 +36,9 @@ class Cleaned:
     def __repr__(self) -> str:
         verb = "deleted" if self.requested_time else "to delete"
         since = f", earliest commit {self.earliest_commit}" if self.earliest_commit else ""
+        files = counted(len(self.files), "file")
         return (
-            f"<Cleaned: {len(self.files):,} files {verb}, {self.size_bytes:,} bytes{since}, "
+            f"<Cleaned: {files} {verb}, {self.size_bytes:,} bytes{since}, "
             f"{self.policy} {self.retained}>"
         )
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.display import card
+from hoodie_nb.display import card, counted
 from hoodie_nb.events import Emit, EventLog
 from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.machine import threads
@@ -53,7 +53,9 @@ class ClusteredPartition:
 
     def __str__(self) -> str:
         name = f"{self.path}: " if self.path else ""
-        return f"{name}{self.files:,} files, {self.size_bytes:,} bytes -> {self.new_files:,}"
+        return (
+            f"{name}{counted(self.files, 'file')}, {self.size_bytes:,} bytes -> {self.new_files:,}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,13 @@ class Clustered:
     def __repr__(self) -> str:
         verb = "merged into" if self.requested_time else "to merge into"
         return (
+<<<<<<< HEAD:hoodie_nb/services/cluster.py
             f"<Clustered: {self.files:,} files ({self.size_bytes:,} bytes) of "
             f"{len(self.partitions):,} partitions {verb} {self.new_files:,}>"
+=======
+            f"<Compacted: {counted(self.files, 'file')} ({self.size_bytes:,} bytes) of "
+            f"{counted(len(self.partitions), 'partition')} {verb} {self.new_files:,}>"
+>>>>>>> words:hoodie_nb/services/compact.py
         )
 
     def _repr_html_(self) -> str:

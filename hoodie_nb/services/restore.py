@@ -6,8 +6,13 @@ import pandas as pd
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.restoring import restore as execute
+<<<<<<< HEAD
 from hoodie_nb.display import card
 from hoodie_nb.errors import HoodieError, WriteFailed
+=======
+from hoodie_nb.display import card, counted
+from hoodie_nb.errors import WriteFailed
+>>>>>>> words
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.settling import settled
@@ -40,8 +45,8 @@ class Restored:
     def __repr__(self) -> str:
         done = ("undone", "deleted") if self.requested_time else ("to undo", "to delete")
         return (
-            f"<Restored: to {self.to}, {len(self.commits):,} commits {done[0]}, "
-            f"{len(self.files):,} files {done[1]}, {self.size_bytes:,} bytes>"
+            f"<Restored: to {self.to}, {counted(len(self.commits), 'commit')} {done[0]}, "
+            f"{counted(len(self.files), 'file')} {done[1]}, {self.size_bytes:,} bytes>"
         )
 
     def _repr_html_(self) -> str:

@@ -11,8 +11,13 @@ rollback instant (`table/rollback.py`), which deletes the completed file before 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+<<<<<<< HEAD
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig, WriteFailed
+=======
+from hoodie_nb.display import card, counted
+from hoodie_nb.errors import HoodieError, InvalidConfig, WriteFailed
+>>>>>>> words
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.settling import settled
@@ -43,7 +48,7 @@ class RolledBack:
         done = ("undone", "deleted") if self.requested_time else ("to undo", "to delete")
         return (
             f"<RolledBack: {self.commit.operation} {self.commit.requested_time} {done[0]}, "
-            f"{len(self.files):,} files {done[1]}, {self.size_bytes:,} bytes>"
+            f"{counted(len(self.files), 'file')} {done[1]}, {self.size_bytes:,} bytes>"
         )
 
     def _repr_html_(self) -> str:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.extras import install_extra
 from hoodie_nb.table.local_storage import LocalStorage, local_root
-from hoodie_nb.table.storage import Storage, is_remote
+from hoodie_nb.table.storage import Storage, check_scheme, is_remote
 
 Address: TypeAlias = str | os.PathLike[str] | Storage
 
@@ -25,6 +25,7 @@ def storage_at(address: Address, options: Mapping[str, str] | None = None) -> St
         if options:
             raise InvalidConfig(f"storage_options are for object stores, and {text!r} is a path")
         return LocalStorage(address)
+    check_scheme(text.partition("://")[0])
     try:
         from hoodie_nb.table.object_storage import ObjectStorage
     except ImportError:

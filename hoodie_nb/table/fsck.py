@@ -69,13 +69,15 @@ def fsck(path: Address) -> list[Finding]:
 
 
 def _no_other(error: HoodieError) -> list[Finding]:
-    fix = "fix this first; no other check was possible"
+    fix = "do what the text says, then run fsck again: no other check was possible"
     return [Finding(str(error), fix, "unreadable-table")]
 
 
 def _findings(table: TableHandle) -> list[Finding]:
-    tables = (_leftovers, _late, record_findings, _files, _keys)
-    return [finding for look in tables for finding in look(table)]
+    tables = (_leftovers, _late, record_findings)
+    found = [finding for look in tables for finding in look(table)]
+    damaged: set[str] = set()
+    return [*found, *_files(table, damaged), *_keys(table, damaged)]
 
 
 def _late(table: TableHandle) -> Iterator[Finding]:
@@ -123,8 +125,8 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
             yield Finding(f"{folder}/{entry.name} is a leftover", next_write, "leftover")
 
 
-def _files(table: TableHandle) -> Iterator[Finding]:
-    """Compare the partitions with the commits of the active timeline."""
+def _files(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
+    """Compare the partitions with the commits of the active timeline; note damaged files."""
     named, commits = named_files(table), table.timeline.completed_commits()
     replaced = {
         group: instant.requested_time
@@ -146,6 +148,7 @@ def _files(table: TableHandle) -> Iterator[Finding]:
             continue
         damage = _damage(table, path, entry, facts[path], latest=path in latest)
         if damage is not None:
+            damaged.add(path)
             yield Finding(damage, RESTORE, "damaged-base-file")
         if group in replaced and name.instant_time > replaced[group]:
             yield Finding(
@@ -219,7 +222,7 @@ def _damage(
     return None
 
 
-def _keys(table: TableHandle) -> Iterator[Finding]:
+def _keys(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
     seen: dict[str, list[pa.Array]] = {}
     computed = False  # the texts of keys and partitions, which are ours if rules are kept
     with suppress(InvalidTable):
@@ -230,6 +233,8 @@ def _keys(table: TableHandle) -> Iterator[Finding]:
             verify_pages(local)
             footer, keys = read_footer(open_base_file(local)), read_keys(local)
         except HoodieError as error:
+            if piece.path in damaged:
+                continue
             if os.access(local, os.R_OK):
                 yield Finding(str(error), RESTORE, "damaged-base-file")
             else:

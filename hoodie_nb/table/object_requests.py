@@ -17,9 +17,8 @@ from obstore import exceptions as of
 from obstore.store import from_url
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable, StoreFailed
-from hoodie_nb.table.storage import Entry
+from hoodie_nb.table.storage import Entry, check_scheme
 
-SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _CLIENT = {  # names of the HTTP client's options, as in other libraries of this kind
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"),
     *("read_timeout", "root_certificate", "pool_idle_timeout", "default_headers"),
@@ -70,8 +69,7 @@ def object_root(address: str) -> str:
             "address has no # ? % \\ or control characters; credentials belong in storage_options"
         )
     parts = PurePosixPath(rest).parts
-    if scheme not in SCHEMES:
-        raise InvalidConfig(f"{scheme}:// is not supported: choose from {', '.join(SCHEMES)}")
+    check_scheme(scheme)
     if len(parts) < 2 or {"", ".", ".."} & {*rest.rstrip("/").split("/")} or "@" in parts[0]:
         raise InvalidConfig(
             f"{scheme}:// needs a bucket and a path, as in {scheme}://bucket/warehouse/board; "

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import BinaryIO, Protocol
 
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable
 
+SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")  # of object stores
 META = ".hoodie"
 OURS = ".hoodie/.hoodie_nb"
 STAGED = f"{OURS}/staged"
@@ -40,6 +41,12 @@ class Entry:
     modified_ms: int = 0
     is_link: bool = False
     version: str = ""  # of an object
+
+
+def check_scheme(scheme: str) -> None:
+    """Raise InvalidConfig unless addresses may begin so."""
+    if scheme not in SCHEMES:
+        raise InvalidConfig(f"{scheme}:// is not supported: choose from {', '.join(SCHEMES)}")
 
 
 def is_remote(root: str) -> bool:

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import tempfile
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from new_process import run_code
 import hoodie_nb as hn
 from hoodie_nb.__main__ import main
 from hoodie_nb.extras import install, install_extra
+from hoodie_nb.runners.triggers import trigger_options
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -199,3 +201,78 @@ def test_arrow_keeps_freed_memory_unless_the_user_says_otherwise(tmp_path):
     ours = run_code(SETTING, tmp_path).stdout.split()
     users = run_code(f"import sys; sys.argv.append('0')\n{SETTING}", tmp_path).stdout.split()
     assert (ours, users) == (["30000", "False"], ["0", "False"])
+
+
+# --- what is printed ------------------------------------------------------------------------------
+
+
+def test_one_is_not_several(tmp_path):
+    """Texts say "1 commit", "1 file" and "1 instant"."""
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
+    first = table.upsert(ROWS)
+    table.upsert(ROWS)
+    texts = [repr(table.clean(dry_run=True, commits=1)), repr(table.archive(dry_run=True))]
+    texts += [repr(table.restore(first, dry_run=True)), repr(table.rollback(dry_run=True))]
+    assert "0 files to delete" in texts[0] and "0 instants to archive" in texts[1]
+    assert "1 commit to undo, 1 file to delete" in texts[2] and "1 file to delete" in texts[3]
+
+
+def test_an_empty_history_is_said(tmp_path, capsys):
+    """The history of a table without commits is "no commits", not an empty frame."""
+    hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
+    assert main(["history", str(tmp_path / "t")]) == 0
+    assert capsys.readouterr().out == "no commits\n"
+
+
+def test_fsck_names_a_damaged_file_once(tmp_path):
+    """A file that is cut is one finding, which says that its length is wrong."""
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
+    table.upsert(ROWS)
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:100])
+    (finding,) = table.fsck()
+    assert f"{file.name} has 100 bytes, but its commit says" in finding.what
+
+
+def test_fsck_of_no_table_does_not_refer_to_itself(tmp_path, capsys):
+    """If a table cannot be opened, the fix is what the text says, and to run fsck again."""
+    assert main(["fsck", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert "check the path" in printed
+    assert "fix: do what the text says, then run fsck again: no other check was possible" in printed
+
+
+def test_an_unknown_scheme_is_refused_before_a_package_is_missed(tmp_path):
+    """hdfs:// is not supported, whatever is installed: no package is advised."""
+    code = """
+        import sys
+        sys.modules["obstore"] = None  # as if it were not installed
+        import hoodie_nb as hn
+        for address in ("hdfs://host/warehouse/board", "s3://bucket/warehouse/board"):
+            try:
+                hn.Table.open(address)
+            except hn.InvalidConfig as error:
+                print(error)
+    """
+    hdfs, s3 = run_code(textwrap.dedent(code), tmp_path).stdout.splitlines()
+    assert hdfs.startswith("hdfs:// is not supported: choose from s3, ") and "[s3]" not in hdfs
+    assert "s3://: object stores need a package" in s3
+
+
+def test_a_trigger_that_spark_has_given_up_names_its_successor():
+    """trigger="once" and any other word name available_now; a wrong number asks for a duration."""
+    for word in ("once", "always", ""):
+        with pytest.raises(hn.InvalidConfig, match=f"trigger='{word}': .*'available_now'"):
+            trigger_options(word)
+    with pytest.raises(hn.InvalidConfig, match="trigger='2 parsecs' is not a duration"):
+        trigger_options("2 parsecs")
+    with pytest.raises(hn.InvalidConfig, match=r"choose one of .*availableNow"):
+        trigger_options({"once": True})
+
+
+def test_an_option_of_the_table_is_not_guessed(tmp_path):
+    """hoodie.table.type among the options of a write names the arguments of Table.create."""
+    options = {"hoodie.table.type": "MERGE_ON_READ"}
+    with pytest.raises(hn.InvalidConfig, match=r"are arguments of `Table\.create`") as refused:
+        hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id", options=options)
+    assert "did you mean" not in str(refused.value)

@@ -76,7 +76,7 @@ def test_refresh_shows_new_instants(tmp_path):
     view = Timeline(table)
     table.upsert(pa.table({"id": ["a"]}))
     view.refresh()
-    assert view.summary == "Timeline: 1 instants, 0 pending"
+    assert view.summary == "Timeline: 1 instant, 0 pending"
 
 
 # --- FileGroups ----------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ import pytest
 
 import hoodie_nb as hn
 from hoodie_nb.__main__ import main, parser
-from hoodie_nb.events import Event
+from hoodie_nb.events import Event, EventLog
 from hoodie_nb.lab import flights
 from hoodie_nb.programs import verify
-from hoodie_nb.programs.demo import DemoSettings, delivery_ends, prepare
+from hoodie_nb.programs.demo import DemoSettings, _print_summary, delivery_ends, prepare
 from hoodie_nb.programs.terminal import Progress, Screen, StopRequest
 from hoodie_nb.programs.verify import differences, read_with_hudi_rs
 
@@ -46,6 +46,25 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         """Return True."""
         return True
+
+
+@pytest.mark.parametrize(
+    ("kept", "shown"), [(2, "5 commits (2 now, 3 archived)"), (9, "5 commits (2 now)")]
+)
+def test_the_last_lines_count_archived_commits_too(tmp_path, kept, shown):
+    """The summary counts all commits of the table, and says how many of them are archived."""
+    options = {"hoodie.keep.min.commits": kept, "hoodie.clean.commits.retained": 1}
+    options |= {"hoodie.keep.max.commits": 10}
+    schema = pa.schema({"k": pa.string()})
+    table = hn.Table.create(tmp_path / "t", schema=schema, record_key="k", options=options)
+    for key in "abcde":
+        table.upsert(pa.table({"k": [key]}))
+    table.archive()
+    events, out = EventLog(), io.StringIO()
+    for _ in range(2):
+        events.emit("instant_committed")
+    _print_summary(DemoSettings(tmp_path), table, events, Screen(out, every_s=5), 0.0)
+    assert out.getvalue().startswith(f"{shown}, 1 file of ")
 
 
 # --- the progress line ---------------------------------------------------------------------------

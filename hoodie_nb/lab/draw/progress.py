@@ -41,7 +41,8 @@ def head(state: RunState, done: float | None = None) -> str:
         parts += [svg.text(x, 22, number, size=18), svg.note(x, 37, unit)]
     if done is not None:
         parts += _done(min(1.0, max(0.0, done)), elapsed, over=state.over)
-    caption = f"Job {state.status}: {rate:.0f} rows per second, {state.committed} commits"
+    commits = svg.counted(state.committed, "commit")
+    caption = f"Job {state.status}: {rate:.0f} rows per second, {commits}"
     return svg.picture(HEAD, parts, label=caption, width=HEAD_WIDTH)
 
 

@@ -7,6 +7,8 @@ that a notebook does not jump while it changes.
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from hoodie_nb.display import counted as counted
+
 WIDTH = 960
 INK = "var(--jp-ui-font-color1, #222222)"
 FAINT = "var(--jp-ui-font-color2, #666666)"
@@ -138,15 +140,6 @@ def short(number: float) -> str:
         if abs(number) >= size:
             return f"{number / (1e3 if unit == 'k' else size):.1f}{unit}"
     return f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:,.0f}"
-
-
-def counted(count: int, noun: str, plural: str = "s") -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "file"), counted(1200, "row")
-    ('1 file', '1,200 rows')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else plural}"
 
 
 def size_of(count: float) -> str:

@@ -61,7 +61,7 @@ def as_of_another_machine(storage: ObjectStorage) -> None:
 
 def test_a_lock_that_is_held_is_refused_with_its_holder(place: Place) -> None:
     """The error names host, process, purpose and the end of the lease; afterwards it is free."""
-    named = rf'"pid": {os.getpid()}.*a test.*ends in \d+ s'
+    named = rf"a test, process {os.getpid()}, on .*since .*wait='90 seconds'.*ends in \d+ s"
     with Lease(place.storage(), "a test"), pytest.raises(ConcurrentWriter, match=named):
         Lease(place.storage(), "another")
     with Lease(place.storage(), "another"):

@@ -244,7 +244,7 @@ CASES = [
     Case("unnamed-file", no_files, "move it out", move_out, changes=SMALL[:-1]),
     Case("unreadable-plan", empty_plan, ".requested and .inflight", delete_plan),
     Case("unreadable-record", lambda t: cut(meta(t, ".hoodie_nb/options.json")), BACKUP),
-    Case("unreadable-table", lambda t: older(commits(t)[1], commits(t)[0]), "fix this first"),
+    Case("unreadable-table", lambda t: older(commits(t)[1], commits(t)[0]), "do what the text"),
     Case("wrong-partition", lambda t: copied(t, "", to="y"), "move it out", move_out, True),
     Case(
         "wrong-partition",
