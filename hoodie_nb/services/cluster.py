@@ -103,13 +103,8 @@ class Clustered:
     def __repr__(self) -> str:
         verb = "merged into" if self.requested_time else "to merge into"
         return (
-<<<<<<< HEAD:hoodie_nb/services/cluster.py
-            f"<Clustered: {self.files:,} files ({self.size_bytes:,} bytes) of "
-            f"{len(self.partitions):,} partitions {verb} {self.new_files:,}>"
-=======
-            f"<Compacted: {counted(self.files, 'file')} ({self.size_bytes:,} bytes) of "
+            f"<Clustered: {counted(self.files, 'file')} ({self.size_bytes:,} bytes) of "
             f"{counted(len(self.partitions), 'partition')} {verb} {self.new_files:,}>"
->>>>>>> words:hoodie_nb/services/compact.py
         )
 
     def _repr_html_(self) -> str:

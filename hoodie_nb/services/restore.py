@@ -6,13 +6,8 @@ import pandas as pd
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.restoring import restore as execute
-<<<<<<< HEAD
-from hoodie_nb.display import card
-from hoodie_nb.errors import HoodieError, WriteFailed
-=======
 from hoodie_nb.display import card, counted
-from hoodie_nb.errors import WriteFailed
->>>>>>> words
+from hoodie_nb.errors import HoodieError, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.settling import settled

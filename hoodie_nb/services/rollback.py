@@ -11,13 +11,8 @@ rollback instant (`table/rollback.py`), which deletes the completed file before 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-<<<<<<< HEAD
-from hoodie_nb.display import card
-from hoodie_nb.errors import InvalidConfig, WriteFailed
-=======
 from hoodie_nb.display import card, counted
-from hoodie_nb.errors import HoodieError, InvalidConfig, WriteFailed
->>>>>>> words
+from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.settling import settled
