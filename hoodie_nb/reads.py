@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.runners.batch import Commit
 from hoodie_nb.table.changes import changes
+from hoodie_nb.table.dataset import dataset
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.quarantine import refused_rows
 from hoodie_nb.table.read import Scan, slices_as_of, to_arrow
@@ -88,6 +90,16 @@ class TableReads:
             columns, filters=filters, partitions=partitions, as_of=as_of, meta=meta
         )
         return found.to_pandas()
+
+    def to_pyarrow_dataset(self, as_of: Moment = None) -> ds.FileSystemDataset:
+        """Return the snapshot as a lazy dataset of Arrow, with the columns and rows of `to_arrow`.
+
+        DuckDB, Polars (`scan_pyarrow_dataset`) and others read of it only the columns, files and
+        row groups that a query needs. It stays the snapshot of one commit: reading a file that
+        was cleaned away since is an error. Raises InvalidConfig for a table on an object store. See
+        `hoodie_nb.table.dataset`.
+        """
+        return dataset(self._handle, as_of)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the current snapshot as an Arrow stream: `polars.DataFrame(table)`, DuckDB, ...

@@ -39,8 +39,8 @@ def open_verified(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile
 
     The columns `dictionaries` are read as dictionary arrays if Arrow can do that.
     """
-    ours = _verify(path)
-    metadata = pq.read_metadata(path) if dictionaries else None
+    ours, footer = _verified(path)
+    metadata = pq.read_metadata(pa.BufferReader(_END + footer)) if footer else None
     file = pq.ParquetFile(
         path,
         memory_map=False,
@@ -88,8 +88,8 @@ def _name_in(metadata: pq.FileMetaData) -> str | None:
     return str(found.min) if known and found.min == found.max else None
 
 
-def _verify(path: str) -> bool:
-    """Check the footer's checksum; return whether there is one."""
+def _verified(path: str) -> tuple[bool, bytes]:
+    """Check the footer's checksum; return whether there is one, and the footer if it is whole."""
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - _TAIL))
@@ -100,5 +100,5 @@ def _verify(path: str) -> bool:
             seal, footer = file.read(_SEAL), file.read()
             if seal.startswith(_MAGIC) and seal != _seal(footer):
                 raise pa.ArrowInvalid("the checksum of its footer does not match")
-            return seal.startswith(_MAGIC)
-    return False
+            return seal.startswith(_MAGIC), footer
+    return False, b""
