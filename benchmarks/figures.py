@@ -6,7 +6,7 @@ name says what is written there:
 | name | from |
 | --- | --- |
 | `upserts ROWS` | the run of `results.json` with so many rows in the table |
-| `ratios ROWS` | the same run, as ratios of the medians of its arms |
+| `ratios ROWS` | the same run: what pairs of its arms take, as ratios like those of the table |
 | `performance` | the same run with 2,000,000 rows, for the README |
 | `law NAME`, `cost-model` | `scaling.json` |
 | `printed NAME N` | the Nth table of `printed/NAME.md`: what `benchmarks/NAME.py` printed |
@@ -88,7 +88,7 @@ def performance() -> str:
 
 
 def ratios(rows: str) -> str:
-    """Return the ratios of the medians of pairs of arms that the run has."""
+    """Return what pairs of arms of the run take, as ratios of each round's medians."""
     run = runs()[int(rows)]
     pairs = (
         ("ours stream direct on driver", "delta-rs tuned stream"),
@@ -103,10 +103,9 @@ def ratios(rows: str) -> str:
     lines = ["| arm | compared with | wall | CPU |", "|---|---|---|---|"]
     for arm, other in pairs:
         if {arm, other} <= run["costs"].keys():
-            wall, cpu = (
-                middle(run, arm, what) / middle(run, other, what) for what in ("wall_s", "cpu_s")
-            )
-            lines.append(f"| {arm} | {other} | {wall:.2f} | {cpu:.2f} |")
+            costs = run["costs"][arm], run["costs"][other]
+            wall, cpu = (report.ratio(*costs, what, report.warm) for what in ("wall_s", "cpu_s"))
+            lines.append(f"| {arm} | {other} | {wall} | {cpu} |")
     return "\n".join(lines)
 
 

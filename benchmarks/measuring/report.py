@@ -124,10 +124,10 @@ def _cells(name: str, costs: Mapping[str, Costs]) -> list[str]:
         f"{median(cpu):.2f}",
         f"{median(written):.1f}",
         f"{peak:,.0f}",
-        *(_ratio(own, r, w, warm) for r in references for w in ("wall_s", "cpu_s")),
+        *(ratio(own, r, w, warm) for r in references for w in ("wall_s", "cpu_s")),
         f"{median(_flat(loads(own, 'wall_s'))):.2f}",
         f"{median(_flat(loads(own, 'cpu_s'))):.2f}",
-        *(_ratio(own, reference, "wall_s", loads) for reference in references),
+        *(ratio(own, reference, "wall_s", loads) for reference in references),
     ]
 
 
@@ -135,7 +135,8 @@ def _flat(rounds: Sequence[Sequence[float]]) -> list[float]:
     return [value for each in rounds for value in each]
 
 
-def _ratio(own: Costs, reference: Costs | None, what: str, pick: Any) -> str:
+def ratio(own: Costs, reference: Costs | None, what: str, pick: Any) -> str:
+    """Return the median of the rounds' ratios, with its range; nothing without a reference."""
     if reference is None:
         return ""
     pairs = zip(pick(own, what), pick(reference, what), strict=True)

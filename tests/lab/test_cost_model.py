@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -162,6 +163,27 @@ def test_a_large_file_is_uploaded_in_the_predicted_parts(s3_server, proxy):
     small, large = counted.values()
     small_model, large_model = predicted.values()
     assert large - small == large_model - small_model == {"PUT": 2, "HEAD": 1, "POST": 2}
+
+
+def requests_of_the_page() -> list[list[int]]:
+    """Return the table of docs/object-stores.md: files, all requests, and those of each kind."""
+    text = (BENCHMARKS.parent / "docs" / "object-stores.md").read_text()
+    rows = re.findall(r"^\| \d+ (?:\| \d+ ){6}\|$", text, re.MULTILINE)
+    assert rows
+    return [[int(cell) for cell in row.strip("|").split("|")] for row in rows]
+
+
+@pytest.mark.parametrize("row", requests_of_the_page())
+def test_the_page_has_the_requests_of_an_upsert(s3_server, proxy, row):
+    """docs/object-stores.md says what the third of three upserts sends, of each kind."""
+    files, total, *kinds = row
+    made = new_table(s3_server.new_root(), proxy, files, 1)
+    table = hn.Table.open(made.storage.root, storage_options=proxy.options)
+    for number in (1, 2, 3):
+        proxy.counts.clear()
+        table.upsert(scaling.rows(np.arange(files * FILE_ROWS), files, number))
+    named = dict(zip(("LIST", "GET", "HEAD", "PUT", "POST"), kinds, strict=True))
+    assert proxy.counts == named and total == sum(kinds)
 
 
 def test_a_commit_of_many_files_does_not_read_them_again():
