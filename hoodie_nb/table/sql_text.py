@@ -14,7 +14,8 @@ to nothing, and neither less nor greater; in Spark it equals itself and is the g
 
 In an update, a text or number at the top has the type of the column that it is for. `/` divides as
 floats, and by zero is an error. A CAST to a decimal rounds, half away from zero; no other loses
-digits. Casts whose result differs between engines (floats and times as text) are refused.
+digits. Casts whose result differs between engines (floats and times as text) are refused. Arrow may
+change the order of sums and products, so floats may differ from another engine's in the last digit.
 
 **Caveats**: all other syntax is refused by name; an expression of pyarrow.compute can say more.
 *Source:* Spark SQL's grammar, as sqlglot parses it.
@@ -214,7 +215,9 @@ class _Reader:
                 known = next((k for k in map(self._kind, given) if k != _UNKNOWN), kind)
                 return pc.coalesce(*(_with_scale(self.read(side, known), known) for side in given))
             case exp.Div():
-                sides = self._operands(node, _DOUBLE, _is.is_integer, _is.is_floating)
+                sides = self._operands(
+                    node, _DOUBLE, _is.is_integer, _is.is_floating, _is.is_decimal
+                )
                 return pc.divide_checked(*sides)
             case exp.DPipe():
                 sides = self._operands(node, pa.string(), _is.is_string)
@@ -231,14 +234,14 @@ class _Reader:
         """Return the operands as `kind`; those of other types than the allowed ones are refused."""
         given = [node.this, node.expression] if isinstance(node, exp.Binary) else [node.this]
         sides = [self.read(side, kind) for side in given]
-        for side, expression in zip(given, sides, strict=True):
-            found = self.type_of(expression)
+        types = [self.type_of(side) for side in sides]
+        for side, found in zip(given, types, strict=True):
             if not any(of_kind(found) for of_kind in (*allowed, _is.is_null)):
                 raise _NotSupported(
                     f"{side.sql('spark')[:100]} is {found}: write CAST({side.sql('spark')[:100]} "
                     f"AS {kind})"
                 )
-        return [side.cast(kind, safe=False) for side in sides]
+        return [_cast(side, found, kind) for side, found in zip(sides, types, strict=True)]
 
     def _sides(self, node: Any, one: Any, other: Any) -> list[pc.Expression]:  # noqa: ANN401
         """Return two operands, of types that Arrow compares without a loss."""

@@ -112,7 +112,7 @@ def delete_where(history: MatrixHistory) -> None:
 
 
 def update(history: MatrixHistory) -> None:
-    """Set a few columns by a condition, to constants, null or an expression."""
+    """Set a few columns by a condition, to constants, null, SQL or an expression."""
     where, matches = _condition(history)
     schema, draw = history.model.schema, history.draw
     names = [n for n in schema.names if n not in history.fixed]
@@ -121,7 +121,7 @@ def update(history: MatrixHistory) -> None:
     for name in draw.sample(names, min(len(names), draw.randint(1, 2))):
         kind = schema.field(name).type
         if name == "n" and pa.types.is_integer(kind):
-            new[name] = pc.field("n") + 1
+            new[name] = "n + 1" if len(history.operations) % 2 else pc.field("n") + 1
             stored[name] = lambda row: None if row["n"] is None else row["n"] + 1
         else:
             held = pa.scalar(value(kind, draw), kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -20,7 +21,9 @@ from hoodie_nb.table.filters import projected
 from hoodie_nb.table.sql_text import value_for
 
 _WHOLE = st.sampled_from(["n", "big", "3", "-1", "NULL", "coalesce(n, 0)", "cast(flag AS INT)"])
-_REAL = st.sampled_from(["f", "n / 4", "0.5", "coalesce(f, 1)", "cast(money AS DOUBLE)", "-f"])
+_REAL = st.sampled_from(
+    ["f", "n / 4", "0.5", "coalesce(f, 1)", "cast(money AS DOUBLE)", "-f", "money / 2"]
+)
 _MONEY = st.sampled_from(["money", "0.25", "7", "coalesce(money, 0)", "cast(n AS DECIMAL(9, 2))"])
 _TEXT = st.sampled_from(
     ["id", "'new'", "upper(place.city)", "lower(id)", "cast(n AS STRING)", "cast(day AS STRING)"]
@@ -64,7 +67,12 @@ def test_a_value_means_what_duckdb_says(data: st.DataObject, column: str) -> Non
         ]
     new = projected(ROWS, {column: value_for(column, text, SCHEMA)}).column(0)
     found = fitted(new, column, SCHEMA.field(column).type)
-    assert found.to_pylist() == wanted, text
+    assert _digits(found.to_pylist()) == _digits(wanted), text
+
+
+def _digits(values: list[Any]) -> list[Any]:
+    """Return floats without their last digits: Arrow may add in another order."""
+    return [float(f"{value:.12g}") if isinstance(value, float) else value for value in values]
 
 
 REFUSED = {
@@ -78,7 +86,8 @@ REFUSED = {
     "'x'": ("n", "it is string.*int32", "SQL"),
     "upper(n)": ("id", r"CAST\(n AS string\)", "SQL"),
     "n || 'x'": ("id", r"CAST\(n AS string\)", "SQL"),
-    "money / 2": ("f", r"CAST\(money AS double\)", "SQL"),
+    "id / 2": ("f", r"CAST\(id AS double\)", "SQL"),
+    "money / 2": ("money", "double.*decimal", "SQL"),
     "sum(n)": ("n", "not supported", "SQL"),
     "cast(f AS STRING)": ("id", "from double to STRING", "SQL"),
     "cast(n AS DECIMAL)": ("money", "to DECIMAL", "SQL"),
