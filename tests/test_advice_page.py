@@ -57,6 +57,7 @@ ELSEWHERE = (  # texts that advise another argument, option or program, or nothi
     "differ from Hudi's delete flag only in case",
     "for batches",
     "since=None: give a commit or a time",
+    "was being written at `{}` {}: who read",
     "give --cores 1 or more",
     "give a later one",
     "give a dict",

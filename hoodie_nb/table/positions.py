@@ -14,8 +14,10 @@ versions of this library did: then the archive has them. It is read only for a p
 a completed commit.
 
 **Caveats**: an undone commit is gone when its restore is complete. Layout 1 does not record when
-that was, so a time of day while a restore runs counts as one after it. Archived rollbacks do not
-say whether the commit had completed: it counts as completed. *Source:* HoodieRollbackPlan.
+that was, so a time of day while a restore runs counts as one after it. Nor does it record when a
+commit completed: the changes after a time of day at which one was being written lack its rows, so
+only commits are safe positions; layout 2 refuses such a time. Archived rollbacks do not say whether
+the commit had completed: it counts as completed. *Source:* HoodieRollbackPlan.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -60,6 +62,8 @@ def position_of(table: TableHandle, moment: object, option: str = "since") -> st
             _refuse_undone(table, time17, option, _in_archive(archive, time17))
             if _names_instant(moment):
                 _refuse_unknown(table, time17, option, archive)
+            else:
+                _refuse_running(table, time17, option)
     return time17
 
 
@@ -135,6 +139,20 @@ def _refuse_unknown(table: TableHandle, time17: str, option: str, archive: Archi
             "archived, or the table was replaced, so the rows read up to then may be no state of "
             f"this table. {_AGAIN}. Digits name a commit: give a time of day as ISO text"
         )
+
+
+def _refuse_running(table: TableHandle, time17: str, option: str) -> None:
+    """Raise InvalidConfig if a commit was being written then: it is earlier, but was not visible.
+
+    Layout 1 does not record when a commit completed.
+    """
+    for commit in table.timeline.listing.commits:
+        if _whole(commit.requested_time) <= time17 < (commit.completion_time or ""):
+            raise InvalidConfig(
+                f"commit {commit.requested_time} of {table.storage.root} was being written at "
+                f"`{option}` {time17}: who read the table then has not seen its rows. Give a "
+                "commit of `table.history()`, or an earlier or later time"
+            )
 
 
 def _names_instant(moment: object) -> bool:

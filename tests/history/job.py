@@ -113,9 +113,13 @@ class History:
                 raise
             self.start()
         except (HoodieError, OSError) as error:
-            if self.job.table.storage.fired is None:  # no fault of the disk explains it
+            overtaken = self.foreign and "was cleaned away or undone before" in str(error)
+            if self.job.table.storage.fired is None and not overtaken:  # no fault explains it
                 raise
             self.verbs.append(type(error).__name__)
+            if overtaken:  # another engine has cleaned a file of this checkpoint: it runs again
+                self.start()
+                verb()
 
     # --- the verbs of the RFC -------------------------------------------------------------------
 

@@ -129,6 +129,30 @@ def test_a_time_while_a_dead_rollback_waits_is_refused_later(tmp_path: Path, ver
         table.changes(since=then)
 
 
+def test_a_time_at_which_a_commit_was_being_written_is_refused(tmp_path: Path) -> None:
+    """Its rows were not visible then, although its instant is earlier: they would be left out."""
+    table, seen = made(tmp_path / "t", 9), list[tuple[dt.datetime, list[str]]]()
+    upsert(table, row("a", 1))
+
+    def look() -> None:
+        start = dt.datetime.now(dt.UTC)
+        while dt.datetime.now(dt.UTC) - start < dt.timedelta(milliseconds=3):
+            pass  # times have milliseconds
+        seen.append((dt.datetime.now(dt.UTC), keys(Table.open(table.path))))
+
+    failpoints.call("coord.commit.pre", look)
+    try:
+        upsert(Table.open(table.path), row("b", 1))
+    finally:
+        failpoints.arm("")
+    [(then, had)] = seen
+    assert had == ["a"]
+    with pytest.raises(InvalidConfig, match="was being written at `since`"):
+        table.changes(since=then)
+    first = table.history()["requested_time"].iloc[0]
+    assert table.changes(since=first)["id"].to_pylist() == ["b"]
+
+
 @versions
 def test_a_time_before_a_restore_whose_plan_was_deleted_is_refused(
     tmp_path: Path, version: int
