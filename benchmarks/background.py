@@ -3,9 +3,9 @@
 The table and the micro-batches of `interval.py`: 2,000,000 rows in 8 days, then 20 micro-batches of
 20,000 that touch every day. Each run has its own process and table. Measured are rows per second
 and CPU seconds of the process tree from the first micro-batch to the last commit, the greatest age
-of sealed rows that were not visible yet (`job.freshness`), the longest time from an instant's
-request to its completion, the bytes of the base files, and the peak memory. Every table is compared
-with the expected one. Prints Markdown. Workload U at full speed: `--batch 200000`.
+of sealed rows that were not visible yet (`job.progress.freshness_s`), the longest time from an
+instant's request to its completion, the bytes of the base files, and the peak memory. Every table
+is compared with the expected one. Prints Markdown. Workload U at full speed: `--batch 200000`.
 """
 
 import argparse

@@ -16,6 +16,7 @@ from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.interrupts import stop_on_interrupt
+from hoodie_nb.runners.tally import JobProgress
 from hoodie_nb.runners.triggers import POLL_S, seconds
 from hoodie_nb.runners.watched_query import WatchedQuery
 
@@ -44,24 +45,32 @@ class Job(WatchedQuery):
     @property
     def status(self) -> str:
         """Return one line: what the job is doing, how much it has committed, and its pipeline."""
-        events = self._events.records("instant_committed")
-        commits = {e.values["instant"]: e.values for e in events}  # settling may repeat them
-        rows = sum(values["inserts"] + values["updates"] for values in commits.values())
-        state = "running" if self.active else "failed" if self._error else "stopped"
-        batch = "no batch yet" if self._last_batch < 0 else f"batch {self._last_batch}"
-        refused = sum(e.values["rows"] for e in self._events.records("rows_quarantined"))
-        aside = f", {refused:,} in quarantine" if refused else ""
-        done = f"{counted(len(commits), 'commit')}, {counted(rows, 'row')} written{aside}"
+        now = self.progress
+        batch = "no batch yet" if now.batch < 0 else f"batch {now.batch}"
+        aside = f", {now.refused_rows:,} in quarantine" if now.refused_rows else ""
+        done = f"{counted(now.commits, 'commit')}, {counted(now.rows, 'row')} written{aside}"
         placed = self._batches.placing.where
         where = f" on the {placed}" if placed else ""
-        return f"{state}: {done}, {batch}, pipeline {self.settings.pipeline}{where}"
+        return f"{now.state}: {done}, {batch}, pipeline {self.settings.pipeline}{where}"
 
     @property
-    def freshness(self) -> float:
-        """Return the age of the oldest sealed checkpoint that is not visible yet, in seconds.
+    def progress(self) -> JobProgress:
+        """Return what the job has done so far, for a program that watches it."""
+        tally = self._tally
+        return JobProgress(
+            state="running" if self.active else "failed" if self._error else "stopped",
+            batch=self._last_batch,
+            commits=tally.commits,
+            last_commit=tally.last_commit,
+            rows=tally.rows,
+            rows_per_s=tally.rows_per_s,
+            deletes=tally.deletes,
+            refused_rows=tally.refused_rows,
+            freshness_s=self._freshness_s(),
+            restarts=tally.restarts,
+        )
 
-        It is 0 if none waits, and without a `commit_interval`.
-        """
+    def _freshness_s(self) -> float:
         oldest, now = self._batches.oldest_ms, self._batches.coordinator.table.clock.now_ms()
         return 0.0 if oldest is None else max(0.0, (now - oldest) / 1000)
 

@@ -43,6 +43,7 @@ from hoodie_nb.runners.micro_batches import MicroBatches
 from hoodie_nb.runners.settings import StreamSettings
 from hoodie_nb.runners.spark import receiver, stop_started
 from hoodie_nb.runners.spark_files import sources_of, with_places
+from hoodie_nb.runners.tally import Tally
 from hoodie_nb.runners.task_errors import first_cause
 from hoodie_nb.runners.triggers import POLL_S
 from hoodie_nb.table.handle import TableHandle
@@ -65,6 +66,8 @@ class WatchedQuery:
         self.settings = settings
         self.query: StreamingQuery
         self._stream, self._events = stream, EventLog()
+        self._tally = Tally()
+        self._events.listen(self._tally)
         log_events(self._events, table.config.name)
         self._live = receiver(stream, self._events)
         with contextlib.ExitStack() as undo:

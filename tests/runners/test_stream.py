@@ -285,7 +285,14 @@ def test_checkpoints_are_applied_in_the_background(spark, tmp_path, placement):
     job = run(spark, table, tmp_path, disorder=0.1, pace=1, **settings)
     assert len(job.events.records("checkpoint_sealed")) >= DAYS
     assert len(job.events.records("backlog_applied")) >= 1
-    assert job.freshness == 0
+    progress, history = job.progress, table.history()
+    assert (progress.state, progress.freshness_s, progress.restarts) == ("stopped", 0.0, 0)
+    assert (progress.commits, progress.last_commit) == (
+        len(history),
+        history["requested_time"].iloc[-1],
+    )
+    assert progress.rows == (history["inserts"] + history["updates"]).sum()
+    assert progress.rows_per_s > 0
     same_as_board(table, DAYS)
 
 
@@ -298,7 +305,7 @@ def test_a_failed_background_commit_is_tried_again(spark, tmp_path):
     try:
         settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds"}
         job = hn.write_stream(source.stream(spark), table, **settings, commit_interval="background")
-        while not job.events.records("backlog_applied") or job.freshness:
+        while not job.events.records("backlog_applied") or job.progress.freshness_s:
             assert job.active
         assert len(job.events.records("commit_failed")) == 1
         job.stop()
