@@ -32,6 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HoodieError as error:
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:  # run by a Python without the package's dependencies
+        from hoodie_nb.extras import install_extra
+
+        print(f"error: {error}: run {install_extra('demo')}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

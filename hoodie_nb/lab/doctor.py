@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -148,6 +149,9 @@ def _packages() -> Iterator[Finding]:
         declared = [Requirement(text) for text in requires("hoodie-nb") or ()]
     except PackageNotFoundError:
         yield Finding("hoodie-nb", "missing", install_extra("demo"), needed=False)
+        for name in ("pyspark", "pyarrow", "numpy", "pandas", "fastavro", "sqlglot", "isal"):
+            if find_spec(name) is None:
+                yield Finding(name, "missing", install_extra("demo"))
         return
     wanted: dict[str, tuple[Requirement, str]] = {}
     for extra in ("", "demo", "lab", "notebooks"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -55,6 +56,25 @@ def bare(code: str, folder: Path) -> str:
 
 
 # --- help and missing packages -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["demo", "fsck", "doctor"])
+def test_a_python_without_the_packages_is_an_error_with_the_cure(
+    tmp_path: Path, command: str
+) -> None:
+    """Outside the environment no command ends in a traceback, or says that all is well."""
+    arguments = ["fsck", str(tmp_path)] if command == "fsck" else [command]
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "hoodie_nb", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "pip install" in done.stdout + done.stderr
 
 
 def test_help_and_tab_work_without_the_extras(tmp_path: Path) -> None:
