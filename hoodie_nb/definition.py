@@ -57,7 +57,7 @@ def defined(
 ) -> TableConfig:
     """Return the definition of a new table with the arguments of `Table.create`, or raise."""
     given, keys = arrow_schema_of(schema), names_of(record_key)
-    mode = merge_mode_of(merge_mode, ordering)
+    stored, mode = storable(given), merge_mode_of(merge_mode, ordering)
     refuse_not_null(given, keys[0] if len(keys) == 1 else None)
     config = TableConfig(
         name=name or table_name(path),
@@ -68,7 +68,7 @@ def defined(
         url_encode=url_encode,
         merge_mode=mode,
         global_keys=bool(global_index) and bool(names_of(partition_by)),
-        schema=storable(given),
+        schema=stored,
         version=version_of(table_version, mode),
     )
     check_columns(config)
