@@ -11,7 +11,8 @@ error of the plan, whose text Spark shows. Of a commit's it says only that the j
 
 *Semantics*: exactly-once. A batch that Spark repeats, because it or its driver died before Spark
 wrote `commits/N`, is skipped if it is in the table. A folder that was taken back, or that belongs
-to another table, is refused.
+to another table, is refused. So is a stream whose batch was undone, as soon as its source has new
+rows: without them Spark plans no batch.
 
 *Fault tolerance*: Spark does not repeat a failed batch: its query ends with the error, and repeats
 the batch when it is started again. The lock is held only while a batch is committed, so another

@@ -159,6 +159,26 @@ def test_a_folder_of_another_moment_is_refused(inserts, tmp_path):
         inserts.run()
 
 
+def test_an_undone_batch_is_noticed_with_the_next_rows(inserts):
+    """Without rows Spark asks for nothing; the refusal names where to take the folder back to."""
+    inserts.add(0)
+    inserts.run()
+    inserts.add(1)
+    inserts.run()
+    hn.Table.open(inserts.table).rollback()
+    inserts.run()
+    inserts.check(0)
+    inserts.add(2)
+    with pytest.raises(PySparkException, match="number is above 0, the last batch in the table"):
+        inserts.run()
+    for name in ("offsets", "commits"):
+        for file in (inserts.checkpoint / name).iterdir():
+            if file.name not in ("0", ".0.crc"):
+                file.unlink()
+    inserts.run()
+    inserts.check(0, 1, 2)
+
+
 def test_what_a_stream_cannot_do_is_refused(inserts, spark, tmp_path):
     """Complete mode, bulk inserts and a missing option say what to do instead."""
     inserts.add(0)
