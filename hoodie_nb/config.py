@@ -170,7 +170,7 @@ class WriteOptions:
         known = {f.metadata["name"]: f for f in fields(self)} | {f.name: f for f in fields(self)}
         for name, value in options.items():
             if name not in known:
-                raise InvalidConfig(_unknown(name, list(known)))
+                raise InvalidConfig(_unknown(str(name), list(known)))
             option = known[name]
             changed = replace(changed, **{option.name: option.metadata["check"](value, name)})
         if changed.task_max_bytes < changed.batch_bytes:
