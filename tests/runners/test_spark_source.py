@@ -327,11 +327,12 @@ class StreamFollower(Follower):
 
     def follow(self, table: hn.Table, until: object = None) -> None:
         """Read one batch."""
-        stream, start = stream_of(table, "earliest"), {"instant": self.position or ""}
+        held = "" if self.position == "earliest" else self.position
+        stream, start = stream_of(table, "earliest"), {"instant": held}
         end = stream.latestOffset(start, None)
         columns = changes_schema(open_table(table.path))
         self.apply(pa.Table.from_pylist(read(stream, start, end), columns))
-        self.position = end["instant"]
+        self.position = end["instant"] or "earliest"
 
 
 PLAIN = pa.schema({"id": pa.string(), "p": pa.string(), "ts": pa.int64()})
