@@ -58,6 +58,13 @@ def dies(point: str, act: Callable[[], object]) -> None:
         failpoints.arm("")
 
 
+def pass_milliseconds() -> None:
+    """Let the clock go on: times have milliseconds."""
+    start = dt.datetime.now(dt.UTC)
+    while dt.datetime.now(dt.UTC) - start < dt.timedelta(milliseconds=5):
+        pass
+
+
 def keys(table: Table) -> list[str]:
     """Return the keys of all rows."""
     return sorted(table.to_arrow().column("id").to_pylist())
@@ -120,8 +127,7 @@ def test_a_time_while_a_dead_rollback_waits_is_refused_later(tmp_path: Path, ver
     dies("restore.rollback.post", lambda: Table.open(table.path).rollback())
     assert keys(Table.open(table.path)) == ["a", "b"]
     then = dt.datetime.now(dt.UTC)
-    while dt.datetime.now(dt.UTC) - then < dt.timedelta(milliseconds=5):
-        pass  # times have milliseconds
+    pass_milliseconds()
     upsert(Table.open(table.path), row("c", 9))
     table = Table.open(table.path)
     assert keys(table) == ["a", "c"]
@@ -135,9 +141,7 @@ def test_a_time_at_which_a_commit_was_being_written_is_refused(tmp_path: Path) -
     upsert(table, row("a", 1))
 
     def look() -> None:
-        start = dt.datetime.now(dt.UTC)
-        while dt.datetime.now(dt.UTC) - start < dt.timedelta(milliseconds=3):
-            pass  # times have milliseconds
+        pass_milliseconds()
         seen.append((dt.datetime.now(dt.UTC), keys(Table.open(table.path))))
 
     failpoints.call("coord.commit.pre", look)
