@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     _add_doctor(command(_doctor, "report what is installed or missing"))
     command(_java, "print the JAVA_HOME with which spark-submit starts the same Java")
     fsck = of_table(_fsck, "report problems in a table and their fixes")
-    fsck.add_argument("--repair", action="store_true", help="first make all repairs that are safe")
+    _add_repairs(fsck.add_mutually_exclusive_group())
     _add_json(fsck)
     history = of_table(_history, "list a table's commits")
     history.add_argument(
@@ -156,6 +156,15 @@ def _add_savepoint(savepoint: argparse.ArgumentParser) -> None:
     _add_json(savepoint)
 
 
+def _add_repairs(how: argparse._MutuallyExclusiveGroup) -> None:
+    for option, repair, what in (
+        ("--repair", True, "first make all repairs that are safe"),
+        ("--deduplicate", "deduplicate", "these, and keep one row per key"),
+        ("--accept-loss", "accept_loss", "these, and go on without the rows of lost base files"),
+    ):
+        how.add_argument(option, dest="repair", action="store_const", const=repair, help=what)
+
+
 def _add_json(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print a JSON array of objects")
 
@@ -214,7 +223,7 @@ def _fsck(args: Arguments) -> int:
     from hoodie_nb.display import counted
     from hoodie_nb.table.fsck import fsck
 
-    findings = _table(args).fsck(repair=True) if args.repair else fsck(args.path)
+    findings = _table(args).fsck(repair=args.repair) if args.repair else fsck(args.path)
     left = sum(not finding.repaired for finding in findings)
     if args.json:
         _print_json({**asdict(finding), "at_stake": finding.at_stake} for finding in findings)

@@ -13,13 +13,11 @@ from hoodie_nb.config import CLEAN_POLICIES
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.reads import Moment
-from hoodie_nb.runners.batch import Commit
 from hoodie_nb.services import restore, savepoint
 from hoodie_nb.services.archive import Archived, archive
 from hoodie_nb.services.clean import Cleaned, clean
 from hoodie_nb.services.cluster import Clustered, cluster
 from hoodie_nb.services.cures import cure
-from hoodie_nb.services.repair import repair
 from hoodie_nb.services.restore import Restored
 from hoodie_nb.services.rollback import RolledBack, rollback
 from hoodie_nb.table.findings import Finding
@@ -42,16 +40,6 @@ class TableMaintenance:
         """Rebuild the state index from the key column of every file."""
         with writing(self._handle.storage):
             return rebuild_index(self._handle)
-
-    def repair(self, *, deduplicate: bool = False, accept_loss: bool = False) -> Commit | None:
-        """Recover the table and rewrite files whose footer index is wrong; None if there are none.
-
-        `deduplicate`: keep one row per key: the greatest ordering value, or the newest row.
-        `accept_loss`: continue without the rows of lost base files.
-        """
-        given = {"deduplicate": deduplicate, "accept_loss": accept_loss}
-        with writing(self._handle.storage):
-            return repair(self._handle, self.events, **given)
 
     def clean(
         self,
@@ -137,15 +125,19 @@ class TableMaintenance:
         with self._locked(dry_run, alone=True):
             return rollback(self._handle, self.events, commit, dry_run=dry_run)
 
-    def fsck(self, *, repair: bool = False) -> list[Finding]:
+    def fsck(self, *, repair: bool | str = False) -> list[Finding]:
         """Return the problems of the table, each with its code and its fix; empty means clean.
 
-        With `repair` all safe repairs are made first (leftovers of dead writers, wrong footer
-        indexes, ...), and their findings say so (`repaired`). Raises ConcurrentWriter while another
-        process writes, WriteFailed after an I/O error.
+        `repair=True` first makes all safe repairs (leftovers of dead writers, wrong footer indexes,
+        ...), and their findings say so (`repaired`). "deduplicate" also keeps one row per key: that
+        with the greatest ordering value, or the newest; "accept_loss" goes on without the rows of
+        lost base files. Raises ConcurrentWriter while another process writes, WriteFailed after an
+        I/O error, InvalidConfig for another word.
         """
-        with self._locked(not repair):
-            return cure(self._handle, self.events) if repair else fsck(self._handle.storage)
+        if not repair:
+            return fsck(self._handle.storage)
+        with writing(self._handle.storage):
+            return cure(self._handle, self.events, repair)
 
     def _locked(self, dry_run: bool, *, alone: bool = False) -> AbstractContextManager[object]:
         """Return the table's lock for a service; a plan alone needs none."""

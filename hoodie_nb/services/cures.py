@@ -1,9 +1,9 @@
-"""Cures: `fsck(repair=True)`, all repairs that are safe, and then a new check.
+"""Cures: `fsck(repair=…)`, all repairs that are safe and what is asked for, then a new check.
 
 *Work flow*, under the table's lock: recover the table as before each write, which completes or
 rolls back what is pending, deletes leftovers and restores partition metadata; rewrite the files
 whose footer index is wrong; delete the orphans that are certain. Then check again: a finding that
-is gone was repaired.
+is gone was repaired. "deduplicate" and "accept_loss" also rewrite what `services/repair.py` says.
 
 *Semantics*: no row that a reader shows, or could show after its file is restored, is deleted. An
 orphan is certain if a commit on the timeline wrote its partition, its rows do not name another
@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from hoodie_nb.errors import InvalidTable, WriteFailed
+from hoodie_nb.errors import InvalidConfig, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.services.repair import repair
@@ -29,24 +29,37 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.orphans import elsewhere
 from hoodie_nb.table.rollback import was_rolled_back
 
+ASKED = ("deduplicate", "accept_loss")
 
-def cure(table: TableHandle, events: EventLog) -> list[Finding]:
-    """Return the findings, those that were repaired first; the caller holds the lock."""
+
+def cure(table: TableHandle, events: EventLog, how: bool | str) -> list[Finding]:
+    """Return the findings, those that were repaired first; the caller holds the lock.
+
+    Raises InvalidConfig if `how` is neither true nor a word of `ASKED`.
+    """
+    if how is not True and how not in ASKED:
+        raise InvalidConfig(f"repair={how!r} is none of True, {', '.join(map(repr, ASKED))}")
     found = fsck(table.storage)
     codes = {finding.code for finding in found}
-    if not codes & REPAIRS.keys() or "unreadable-table" in codes:
+    safe = bool(codes & REPAIRS.keys())
+    if not (safe or how in ASKED) or "unreadable-table" in codes:
         return found
     try:
-        _recover(table, events, found)
-        _delete_orphans(table)
+        if safe:
+            _recover(table, events, found)
+        if how in ASKED:
+            repair(table, events, **{str(how): True})
+        if safe:
+            _delete_orphans(table)
     except OSError as error:
         raise WriteFailed(
             f"the repair of {table.storage.root} failed ({error}): cure that, and call it again"
         ) from error
     left = fsck(table.storage)
     texts = {finding.what for finding in left}
-    done = [f for f in found if f.what not in texts and f.code in REPAIRS]
-    return [*(replace(finding, repaired=REPAIRS[finding.code]) for finding in done), *left]
+    does = {code: "rewritten" for code in codes if how in ASKED} | REPAIRS
+    done = [f for f in found if f.what not in texts and f.code in does]
+    return [*(replace(finding, repaired=does[finding.code]) for finding in done), *left]
 
 
 def _recover(table: TableHandle, events: EventLog, found: Sequence[Finding]) -> None:
@@ -57,7 +70,7 @@ def _recover(table: TableHandle, events: EventLog, found: Sequence[Finding]) -> 
     codes = {finding.code for finding in found}
     with suppress(InvalidTable):
         if "wrong-key-index" in codes:
-            repair(table, events, deduplicate=False)
+            repair(table, events)
         else:
             settled(table, events)
 

@@ -1,4 +1,4 @@
-"""Repair: `Table.repair`, which rewrites files with a wrong index, duplicate keys or lost rows.
+"""Repair: rewrite files with a wrong index and, if asked for, duplicate keys or lost rows.
 
 *Work flow*: one commit rewrites each base file whose footer index is wrong (a bloom filter or key
 range that misses keys of its file would let an upsert store them again) and, with `deduplicate`,
@@ -23,7 +23,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.batch import Commit, completed
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.archived_files import lost_groups
 from hoodie_nb.table.base_file import (
@@ -52,9 +51,9 @@ _ROW = "_hoodie_nb_row"  # no column of a table begins like that
 
 
 def repair(
-    table: TableHandle, events: EventLog, *, deduplicate: bool, accept_loss: bool = False
-) -> Commit | None:
-    """Recover the table and rewrite what is wrong; None if no file had to be written."""
+    table: TableHandle, events: EventLog, *, deduplicate: bool = False, accept_loss: bool = False
+) -> None:
+    """Recover the table and rewrite what is wrong."""
     table.accepts_loss = accept_loss
     table.forget_file_groups()
     try:
@@ -69,7 +68,6 @@ def repair(
             work.statuses = list(_rewritten(work.plan, deduplicate, lost))
     finally:
         table.accepts_loss = False
-    return completed(table, work.instant)
 
 
 def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator[WriteStatus]:

@@ -72,8 +72,9 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
         except OSError as error:
             raise WriteFailed(
                 f"the restore of {table.storage.root} to {plan.to} failed ({error}): call "
-                "table.repair() when the cause is fixed, which completes it. If table.history() "
-                "has all later commits after that, it had not begun: call table.restore again"
+                "table.fsck(repair=True) when the cause is fixed, which completes it. If "
+                "table.history() has all later commits after that, it had not begun: call "
+                "table.restore again"
             ) from error
     mark_undone(coordinator, done)
     return Restored(shown.to, shown.commits, shown.files, shown.size_bytes, done.requested_time)

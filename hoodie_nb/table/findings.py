@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from hoodie_nb.table.lost import ACCEPT
 
-REPAIR = "call Table.open(path).repair()"
+REPAIR = "call Table.open(path).fsck(repair=True)"
 DEDUPLICATE = (
-    "call Table.open(path).repair(deduplicate=True), which keeps the row with the greatest "
+    'call Table.open(path).fsck(repair="deduplicate"), which keeps the row with the greatest '
     "ordering value of each key, or the newest row"
 )
 RESTORE = (

@@ -4,7 +4,7 @@ Checks: every base file of the snapshot exists with the size and row count in it
 in a partition is named by a completed commit; there are no pending instants, leftover markers or
 staged files; every partition has its metadata file; every footer index finds all keys of its file;
 no partition has duplicate keys (the table, if its keys are global). Nothing is changed:
-`Table.repair` fixes what a rewrite can fix.
+`fsck(repair=True)` makes the repairs that are safe.
 """
 
 import functools

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 _TABLES = 16
 _RECORDS = tuple(f"{OURS}/{name}" for name in ("progress", "prepared", "index"))
 ACCEPT = (
-    "call Table.open(path).repair(accept_loss=True), which continues with the rows in the other "
-    "files"
+    'call Table.open(path).fsck(repair="accept_loss"), which continues with the rows in the '
+    "other files"
 )
 
 

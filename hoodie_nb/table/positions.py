@@ -88,7 +88,7 @@ def _on_timeline(
         if time17 < until and not (done and time17 == action.requested_time):
             name = f"{action.action} {action.requested_time} has undone it"
             if not done:
-                name += " or will, and is pending: complete it with `table.repair()` first"
+                name += " or will, and is pending: complete it with `table.fsck(repair=True)` first"
             yield _Undoing(name, undone_by(table, action) - {*there}, until)
 
 

@@ -138,7 +138,7 @@ class _Lookup:
             raise InvalidTable(
                 f"{self._plan.storage.root}: partition {partition!r} has key {key!r} more than "
                 "once, with older and newer ordering values than the new row, which cannot move "
-                "them: call Table.open(path).repair(deduplicate=True)"
+                'them: call Table.open(path).fsck(repair="deduplicate")'
             )
         return _Hits(partition, rows, won > 0)
 

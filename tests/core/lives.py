@@ -134,13 +134,11 @@ def _die() -> None:
 
 
 def kill_at(point: str, program: str, root: Path) -> None:
-    """Run a program on a table in a process that SIGKILL ends at a failpoint; it sees `tests`."""
-    here = Path(__file__).parent
-    path = [Path(failpoints.__file__).parents[1], here, *filter(Path.is_dir, here.iterdir())]
+    """Run a program on a table in a process that SIGKILL ends at a failpoint; it sees our modules."""
     armed = {"HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"}
     done = subprocess.run(
         [sys.executable, "-c", program, str(root)],
-        env={**os.environ, **armed, "PYTHONPATH": os.pathsep.join(map(str, path))},
+        env={**os.environ, **armed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         check=False,
     )

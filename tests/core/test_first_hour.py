@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_written_is_named(locked: Path) -> None:
             locked / "t", schema=SCHEMA, record_key="id", if_exists="replace"
         ),
         "upsert": lambda: hn.Table.open(locked / "t").upsert(ROWS),
-        "repair": lambda: hn.Table.open(locked / "t").repair(),
+        "repair": lambda: hn.Table.open(locked / "t").fsck(repair=True),
     }
     for name, use in uses.items():
         with pytest.raises(hn.InvalidTable) as caught:

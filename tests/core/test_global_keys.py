@@ -229,7 +229,7 @@ def test_a_key_that_another_engine_doubled_is_found_and_repaired(table: Table) -
     commit_elsewhere(table.path, twice, global_keys=False)
     (found,) = table.fsck()
     assert found.what == "the table has 1 duplicate keys"
-    table.repair(deduplicate=True)
+    table.fsck(repair="deduplicate")
     assert places(table) == {"k": [("C", 6)], "other": [("A", 5)], "x": [("A", 1)]}
     assert table.fsck() == []
     commit_elsewhere(table.path, twice.slice(0, 1).set_column(1, "p", [["B"]]), global_keys=False)
@@ -294,10 +294,10 @@ def test_copies_in_one_partition_move_together_or_are_refused(
     assert sorted(before["k"]) == sorted(("A", ts) for ts in orders)
     batch = [row("k", "B", 6)]
     if min(orders) <= 6 < max(orders):
-        with pytest.raises(InvalidTable, match=r"'A' has key 'k' more than once.*deduplicate=True"):
+        with pytest.raises(InvalidTable, match=r"'A' has key 'k' more than once.*repair=.deduplicate"):
             made.upsert(batch)
         assert places(made) == before
-        made.repair(deduplicate=True)
+        made.fsck(repair="deduplicate")
     made.upsert(batch)
     found = places(made)["k"]
     assert found == ([("B", 6)] if max(orders) <= 6 else found) and max(t for _, t in found) >= 6

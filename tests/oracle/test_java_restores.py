@@ -70,7 +70,7 @@ def grown(judge: Judge, path: Path, version: int) -> tuple[Table, Model, Model]:
 
 def goes_on(judge: Judge, table: Table, then: Model, version: int) -> None:
     """All readers see the model; we write, Java writes, we clean, and they still agree."""
-    table.repair()
+    table.fsck(repair=True)
     check(judge, table, then)
     saved = table.savepoints()["requested_time"].iloc[-1]
     assert table.history()["requested_time"].iloc[-1] == saved

@@ -181,7 +181,7 @@ class ServiceHistory(JudgedTable):
 
     def recover(self, table: Table) -> None:
         """Recover, which completes a pending restore."""
-        table.repair()
+        table.fsck(repair=True)
 
     def save(self, table: Table) -> None:
         """Create a savepoint of a commit, unless its files are gone."""

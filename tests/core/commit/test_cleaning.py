@@ -135,7 +135,7 @@ def test_a_clean_that_another_engine_planned_is_completed(tmp_path: Path) -> Non
     rows = without_meta(table.to_arrow())
     time17 = planned(tmp_path / "t", {"a": names})
     assert [f.what for f in fsck(table.path)] == [f"instant {time17} clean inflight is pending"]
-    table.repair()
+    table.fsck(repair=True)
     assert [path.name for path in (tmp_path / "t/a").glob("*.parquet")] == [newest]
     assert without_meta(table.to_arrow()) == hudi_rows(table.path) == rows
     assert table.fsck() == [] and f"{time17}.clean" in cleans(table.path)

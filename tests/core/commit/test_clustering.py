@@ -169,7 +169,7 @@ def test_copies_of_a_key_are_kept(tmp_path: Path) -> None:
     before = sorted(without_meta(table.to_arrow()))
     table.cluster()
     assert sorted(without_meta(table.to_arrow())) == before == sorted(hudi_rows(table.path))
-    table.repair(deduplicate=True)
+    table.fsck(repair="deduplicate")
     values = {(r["p"], r["id"]): r["v"] for r in table.to_arrow().to_pylist()}
     assert len(values) == table.to_arrow().num_rows
     assert (values["x", "k000"], values["y", "k003"]) == (50, 50)

@@ -66,7 +66,7 @@ def test_a_crash_at_any_operation_changes_no_row(tmp_path: Path, how: str, versi
         assert times_of(root) == times
         undone.add(len(Table.open(root).file_groups()) == 8)
         if at % 2:
-            Table.open(root).repair()
+            Table.open(root).fsck(repair=True)
         else:
             Table.open(root).cluster()
             assert len(Table.open(root).file_groups()) == 2

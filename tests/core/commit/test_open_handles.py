@@ -185,7 +185,7 @@ class History:
 
     def tidy(self, table: Table) -> None:
         """Clean, archive or repair."""
-        self.draw.choice([Table.clean, Table.archive, Table.repair])(table)
+        self.draw.choice([Table.clean, Table.archive, partial(Table.fsck, repair=True)])(table)
 
 
 ACTIONS = ("upsert", "upsert", "prepare", "prepare", "overwrite", "undo", "tidy")

@@ -252,10 +252,10 @@ def test_fsck_names_a_pending_restore_and_repair_completes_it(tmp_path: Path) ->
     table = half_restored(table, first)
     found = [str(finding) for finding in table.fsck()]
     assert any("restore inflight is pending" in text for text in found)
-    assert all("repair()" in text or "see the finding" in text for text in found)
+    assert all("fsck(repair=True)" in text or "see the finding" in text for text in found)
     assert times(table)[-1] == third and table.to_arrow()["ts"].to_pylist() == [2, 2]
     assert hudi_rows(table.path) == without_meta(table.to_arrow())
-    table.repair()
+    table.fsck(repair=True)
     assert times(table) == [first] and table.fsck() == []
     assert [event.kind for event in table.events.records("table_restored")] == ["table_restored"]
 

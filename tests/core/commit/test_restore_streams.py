@@ -126,7 +126,7 @@ def test_a_lost_seal_of_a_batch_that_was_undone_before_is_noticed(life) -> None:
     lost = min(one.path.glob(".hoodie/.hoodie_nb/sealed/*.json"))
     content = lost.read_bytes()
     lost.unlink()
-    for write in (one.start, table_of(one).repair):
+    for write in (one.start, table_of(one).clean):
         with pytest.raises(InvalidTable, match=r"is missing|is not in the table"):
             write()
     assert set(one.rows_by_key()) == {"k0", "k1"}
@@ -216,7 +216,7 @@ def test_a_restore_of_another_engine_is_taken_over(tmp_path: Path, version: int)
         progress.record([entry.checkpoint(QUERY)], entry.instant_time)
     assert [e.instant_time for e in progress.entries(QUERY)] == [e.instant_time for e in before]
     table = Table(opened(root))
-    table.repair()
+    table.clean()
     assert [e.instant_time for e in progress.entries(QUERY)][1:2] != [before[1].instant_time]
     assert (folder / f"{QUERY}.json").read_bytes() == marked
     live(opened(root))

@@ -152,7 +152,7 @@ def test_a_pending_rollback_is_not_followed_by_another_one(tmp_path: Path, point
     table = grown(tmp_path / "t")
     third = times(table)[-2]
     table = fails(table, point)
-    assert all("repair()" in f.fix or "see the finding" in f.fix for f in table.fsck())
+    assert all("fsck(repair=True)" in f.fix or "see the finding" in f.fix for f in table.fsck())
     with pytest.raises(InvalidConfig, match=r"was pending .* call again"):
         table.rollback()
     assert times(table)[-1] == third and table.fsck() == []
@@ -188,7 +188,7 @@ def test_the_call_that_a_failed_rollback_names_undoes_no_other_commit(
         failpoints.arm("")
     with pytest.raises(InvalidConfig, match=f"{fourth} is not a completed commit"):
         table.rollback(fourth)
-    table.repair()
+    table.fsck(repair=True)
     assert times(table)[-1] == third and table.fsck() == []
 
 

@@ -118,7 +118,7 @@ CASES = {
     ),
     "lost base file: backup": Case(lambda t: base(t).unlink(), upsert, "is missing: a write"),
     "lost base file: accept": Case(
-        lambda t: base(t).unlink(), upsert, r"repair\(accept_loss=True\)", call, FIRST + HELD[3:]
+        lambda t: base(t).unlink(), upsert, r"repair=.accept_loss", call, FIRST + HELD[3:]
     ),
     "lost completed file: backup": Case(lambda t: commits(t)[-1].unlink(), upsert, VANISHED),
     "lost completed file: move": Case(

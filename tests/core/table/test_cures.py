@@ -102,7 +102,7 @@ def delete_and_call(root: Root, finding: Finding) -> None:
 def move_and_upsert(root: Root, finding: Finding) -> None:
     """Move a file out, accept its loss, and upsert its rows."""
     moved = pq.read_table(move_out(root, finding))
-    Table.open(root).repair(accept_loss=True)
+    Table.open(root).fsck(repair="accept_loss")
     own = [name for name in moved.column_names if not name.startswith("_hoodie")]
     Table.open(root).upsert(moved.select(own))
 
@@ -191,7 +191,7 @@ CASES = [
         delete_plan,
     ),
     Case("late-completed-file", late, "delete that file", delete),
-    Case("leftover", lambda t: folder(t, ".temp/1"), "repair()", call),
+    Case("leftover", lambda t: folder(t, ".temp/1"), "repair=True", call),
     Case(
         "leftover-metadata-table", lambda t: folder(t, "metadata"), "or delete the folder", delete
     ),
@@ -222,7 +222,7 @@ CASES = [
         changes=SMALL[:-1],
     ),
     Case("lost-older-file", lambda t: base(t, number=0).unlink(), BACKUP),
-    Case("lost-partition-metadata", lambda t: (t / "x" / METADATA).unlink(), "repair()", call),
+    Case("lost-partition-metadata", lambda t: (t / "x" / METADATA).unlink(), "repair=True", call),
     Case("orphan-file", lambda t: copied(t, at(commits(t)[-1].stem)), "delete it", delete),
     Case("other-rules", lambda t: properties(t, "field=ts\n", "field=v\n"), BACKUP),
     Case(
@@ -238,7 +238,10 @@ CASES = [
         lambda t, _: shutil.move(t / "x/inner", t.parent),
     ),
     Case(
-        "pending-instant", lambda t: meta(t, f"{LATER}.commit.requested").touch(), "repair()", call
+        "pending-instant",
+        lambda t: meta(t, f"{LATER}.commit.requested").touch(),
+        "repair=True",
+        call,
     ),
     Case("unnamed-file", no_files, BACKUP),
     Case("unnamed-file", no_files, "move it out", move_out, changes=SMALL[:-1]),

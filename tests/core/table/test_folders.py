@@ -205,7 +205,7 @@ def test_a_partition_whose_name_is_not_utf8_is_named(tmp_path: Path, name: bytes
     Path(os.fsdecode(folder), "notes.txt").touch()
     assert Table.open(table.path).fsck() == []
     shutil.copytree(os.fsencode(table.path) + b"/y", folder, dirs_exist_ok=True)
-    for use in (Table.to_arrow, Table.file_groups, Table.repair, lambda t: t.upsert(BOTH)):
+    for use in (Table.to_arrow, Table.file_groups, lambda t: t.upsert(BOTH)):
         with pytest.raises(InvalidTable, match=r"\\xff.*not UTF-8"):
             use(Table.open(table.path))
     (finding,) = Table.open(table.path).fsck()

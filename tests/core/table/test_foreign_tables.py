@@ -160,7 +160,8 @@ def test_a_copied_partition_is_not_foreign(table: Table) -> None:
     """Rows that name another folder were copied: the check looks at the folder that they name."""
     shutil.rmtree(Path(table.path, "y"))
     shutil.copytree(Path(table.path, "x"), Path(table.path, "y"))
-    assert Table.open(table.path).repair(accept_loss=True) is not None  # of the file in y
+    found = Table.open(table.path).fsck(repair="accept_loss")
+    assert "rewritten" in [finding.repaired for finding in found]  # the lost file of y
     assert Table.open(table.path).upsert(ROWS) is not None
 
 
@@ -232,7 +233,7 @@ def test_milliseconds_are_read_but_not_written(table: Table, inside: str) -> Non
         lambda: table.delete(ROWS.select(["id", "p"])),
         lambda: table.upsert(ROWS),
         lambda: table.insert(ROWS.set_column(3, "v", pa.array([1, 1], pa.timestamp("ms", "UTC")))),
-        table.repair,
+        lambda: table.fsck(repair="deduplicate"),
     ):
         with pytest.raises(InvalidTable, match=r"column 'v' .*timestamp\[ms.* engine that created"):
             write()

@@ -16,7 +16,7 @@ from test_fsck_fixes import HELD, bloom_of, create, file_of, pending, rows, stra
 
 from hoodie_nb import Table
 from hoodie_nb.__main__ import main
-from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
 from hoodie_nb.table.base_file import BLOOM
 from hoodie_nb.table.findings import REPAIRS
 
@@ -195,3 +195,16 @@ def test_the_command_says_what_it_repaired(table: Table, capsys: pytest.CaptureF
     Path(shutil.copy(file_of(table, "x"), Path(table.path, "x", "other.parquet")))
     assert main(["fsck", table.path, "--repair"]) == 1
     assert "at stake: rows doubled (foreign-file)" in capsys.readouterr().out
+
+
+def test_a_repair_by_another_word_is_refused(table: Table) -> None:
+    """The error names the words that there are; the command has an option for each."""
+    with pytest.raises(InvalidConfig, match=r"'dedupe' is none of True, 'deduplicate', 'accept_l"):
+        table.fsck(repair="dedupe")
+    table.insert(rows(("a", "x", 1)))
+    assert main(["fsck", table.path, "--repair"]) == 1
+    assert main(["fsck", table.path, "--deduplicate"]) == 0 and table.fsck() == []
+    for file in Path(table.path, "x").glob("*.parquet"):
+        file.unlink()
+    assert main(["fsck", table.path, "--accept-loss"]) == 0
+    assert Table.open(table.path).fsck() == []

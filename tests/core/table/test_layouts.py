@@ -326,7 +326,7 @@ def test_an_interrupted_upgrade_is_refused(tmp_path: Path, moves: slice, known: 
     moved(Path(table.path), names[moves], "timeline")
     before = {name: c for name, c in tree(table.path).items() if ".hoodie_nb" not in name}
     table = table if known else Table.open(table.path)
-    for action in (table.to_arrow, lambda: table.upsert(rows(("c", "x", 1, 1))), table.repair):
+    for action in (table.to_arrow, lambda: table.upsert(rows(("c", "x", 1, 1)))):
         with pytest.raises(InvalidTable, match=r"upgrade .* was interrupted.*that engine finish"):
             action()
     (finding,) = table.fsck()
@@ -340,7 +340,7 @@ def test_an_interrupted_downgrade_is_refused(tmp_path: Path) -> None:
     newest = max(f.name for f in Path(table.path, ".hoodie/timeline").glob("2*_*.commit"))
     file = Path(table.path, ".hoodie/timeline", newest)
     file.rename(Path(table.path, ".hoodie", f"{newest[:17]}.commit"))
-    for action in (table.to_arrow, table.repair):
+    for action in (table.to_arrow, table.archive):
         with pytest.raises(InvalidTable, match=r"downgrade .* was interrupted"):
             action()
 
@@ -370,7 +370,8 @@ def test_a_rollback_of_a_clustering_is_left_to_its_engine(tmp_path: Path) -> Non
     file = Path(table.path, f".hoodie/timeline/{C}.rollback.requested")
     file.write_bytes(encode(load_schema("HoodieRollbackPlan"), plan))
     with pytest.raises(ConcurrentWriter, match=rf"clustering {T}: let that engine finish"):
-        table.repair()
+        table.clean()
+    assert not any(finding.repaired for finding in table.fsck(repair=True))
     assert file.exists()
 
 
@@ -393,7 +394,9 @@ def test_a_table_that_must_not_be_written_keeps_its_metadata_table(tmp_path: Pat
     (root / f".hoodie/timeline/{T}.inflight").write_bytes(b"")
     before = tree(root)
     with pytest.raises(InvalidTable, match=r"cdc\.enabled"):
-        Table.open(root, drop_metadata_table=True).repair()
+        Table.open(root, drop_metadata_table=True).clean()
+    found = Table.open(root, drop_metadata_table=True).fsck(repair=True)
+    assert not any(finding.repaired for finding in found)
     after = {name: content for name, content in tree(root).items() if ".hoodie_nb" not in name}
     assert after == {name: before[name] for name in before if ".hoodie_nb" not in name}
 

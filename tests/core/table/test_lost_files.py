@@ -63,7 +63,7 @@ def all_files(table: Table) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("which", ["newest", "all"])
-@pytest.mark.parametrize("how", ["upsert", "insert", "delete", "repair", "stream", "in process"])
+@pytest.mark.parametrize("how", ["upsert", "insert", "delete", "stream", "in process"])
 def test_no_write_builds_on_a_group_whose_newest_file_is_lost(
     table: Table, tmp_path: Path, which: str, how: str
 ) -> None:
@@ -80,8 +80,6 @@ def test_no_write_builds_on_a_group_whose_newest_file_is_lost(
             job.write(rows(3, "b"))
             job.checkpoint(1)
             job.complete(1)
-        elif how == "repair":
-            opened.repair()
         elif how == "delete":
             opened.delete(rows(3, "b"))
         else:
@@ -92,7 +90,7 @@ def test_no_write_builds_on_a_group_whose_newest_file_is_lost(
     with pytest.raises(InvalidTable) as refused:
         write()
     instant = lost.stem.rpartition("_")[2]
-    for word in (lost.name, f"commit {instant}", "from a backup", "accept_loss=True"):
+    for word in (lost.name, f"commit {instant}", "from a backup", 'repair="accept_loss"'):
         assert word in str(refused.value)
     assert all_files(table) == before
     shutil.copytree(tmp_path / "backup", table.path, dirs_exist_ok=True)
@@ -104,10 +102,10 @@ def test_no_write_builds_on_a_group_whose_newest_file_is_lost(
 
 @pytest.mark.parametrize("which", ["newest", "all"])
 def test_a_loss_that_is_accepted_leaves_a_clean_table(table: Table, which: str) -> None:
-    """`repair(accept_loss=True)` continues with the other files; the table can be written again."""
+    """`fsck(repair="accept_loss")` continues with the other files, and the table can be written."""
     lose(table, which)
-    assert any("accept_loss=True" in finding.fix for finding in table.fsck())
-    Table.open(table.path).repair(accept_loss=True)
+    assert any('repair="accept_loss"' in finding.fix for finding in table.fsck())
+    Table.open(table.path).fsck(repair="accept_loss")
     again = Table.open(table.path)
     held = rows(1, "a", "b").slice(0, 2) if which == "newest" else rows(1).slice(0, 0)
     left = pa.concat_tables([held, rows(2)])
@@ -161,7 +159,7 @@ def test_a_torn_base_file_is_moved_out_then_its_loss_is_accepted(table: Table) -
     newest.write_bytes(newest.read_bytes()[:100])
     assert any("move it out of the table, then call" in str(finding) for finding in table.fsck())
     newest.unlink()
-    table.repair(accept_loss=True)
+    table.fsck(repair="accept_loss")
     assert Table.open(table.path).fsck() == []
     kept = {row["id"]: row["v"] for row in table.to_arrow().to_pylist()}
     assert kept == {"a": 1, "b": 1, "c": 2}
@@ -254,13 +252,13 @@ def test_a_newer_file_that_no_commit_names_is_not_built_on(
 
 
 def test_a_newer_file_that_no_commit_names_may_be_accepted(table: Table) -> None:
-    """`repair(accept_loss=True)` continues with its rows."""
+    """`fsck(repair="accept_loss")` continues with its rows."""
     (*_, newest) = files(table, "x")
     commit = Path(table.path, ".hoodie", f"{newest.stem.rpartition('_')[2]}.commit")
     said = json.loads(commit.read_bytes())
     del said["partitionToWriteStats"]["x"]
     edited_elsewhere(commit, said)
-    table.repair(accept_loss=True)
+    table.fsck(repair="accept_loss")
     again = Table.open(table.path)
     assert {r["id"]: r["v"] for r in again.to_arrow().to_pylist()} == {"a": 2, "b": 1, "c": 2}
     again.upsert(rows(3, "d"))

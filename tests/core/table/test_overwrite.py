@@ -187,7 +187,7 @@ def test_a_crash_at_any_operation_replaces_all_or_nothing(
         assert hudi_rows(root) == without_meta(Table.open(root).to_arrow())
         assert hudi_rows(root) in (old, new)
         if at % 2:
-            Table.open(root).repair()
+            Table.open(root).fsck(repair=True)
             assert hudi_rows(root) in (old, new)
         else:
             change(Table.open(root))

@@ -150,7 +150,7 @@ def test_a_base_file_with_the_content_of_an_empty_one_is_refused(table: Table) -
     assert fsck(table.path) == []
     for file in Path(table.path, "x").glob("*.parquet"):
         file.unlink()
-    Table.open(table.path).repair(accept_loss=True)
+    Table.open(table.path).fsck(repair="accept_loss")
     repaired = newest_file(table)
     repaired.write_bytes(nothing)
     with pytest.raises(InvalidTable, match=f"{repaired.name}.*has the content of {empty.name}"):

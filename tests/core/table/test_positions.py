@@ -287,7 +287,7 @@ def test_followers_during_a_rollback(tmp_path: Path, version: int, point: str) -
         table.changes(since=pending)
     follower.follow_or_restart(table)
     follower.check(table)
-    table.repair()
+    table.fsck(repair=True)
     follower.follow_or_restart(table)
     follower.check(table)
     assert follower.refused == 1 and seen not in times(table)

@@ -92,7 +92,7 @@ def test_a_stray_folder_that_is_not_empty_is_swept(tmp_path: Path, folder: str) 
     one.start().checkpointing.complete()
     assert fsck(one.path) == []
     (one.path / OURS / folder / "x" / "y").mkdir(parents=True)
-    Table.open(one.path).repair()
+    Table.open(one.path).fsck(repair=True)
     assert fsck(one.path) == []
 
 

@@ -121,7 +121,6 @@ def test_damage_in_other_partitions_is_found_when_they_are_touched(tmp_path: Pat
         "partition": lambda table: table.insert_overwrite(rows(4, ("p05", "b"))),
         "table": lambda table: table.insert_overwrite(rows(4, ("p00", "b")), scope="table"),
         "condition": lambda table: table.delete(where=[("v", "=", 3)]),
-        "repair": lambda table: table.repair(),
         "compact": lambda table: table.cluster(),
         "archive": lambda table: table.archive(),
     }

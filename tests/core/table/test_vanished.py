@@ -126,17 +126,11 @@ def test_a_commit_whose_completed_file_is_lost_is_not_rolled_back(path: Path, ca
     content = done.read_bytes()
     done.unlink()
     before = tree(path)
-    for write in (lambda: batch(path, 9, "z"), lambda: Table.open(path).repair()):
-        with pytest.raises(InvalidTable, match="was completed") as refused:
-            write()
-        for word in (
-            done.name,
-            "Restore it from a backup",
-            "removed on purpose",
-            "gives its rows up",
-        ):
-            assert word in str(refused.value)
-    findings = [str(finding) for finding in Table.open(path).fsck()]
+    with pytest.raises(InvalidTable, match="was completed") as refused:
+        batch(path, 9, "z")
+    for word in (done.name, "Restore it from a backup", "removed on purpose", "gives its rows up"):
+        assert word in str(refused.value)
+    findings = [str(finding) for finding in Table.open(path).fsck(repair=True)]
     assert any("was completed" in finding and done.name in finding for finding in findings)
     assert not any(": delete it" in finding for finding in findings)
     assert {k: v for k, v in tree(path).items() if "/progress" not in k} == {

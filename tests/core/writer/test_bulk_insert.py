@@ -54,5 +54,5 @@ def test_keys_are_not_looked_up(tmp_path: Path) -> None:
     table.bulk_insert(rows(range(3), 1))
     table.bulk_insert(rows(range(2), 2))
     assert table.to_arrow().num_rows == 5
-    table.repair(deduplicate=True)
+    table.fsck(repair="deduplicate")
     assert sorted(table.to_arrow(["v"]).column(0).to_pylist()) == [1, 2, 2]
