@@ -134,7 +134,7 @@ def _die() -> None:
 
 
 def kill_at(point: str, program: str, root: Path) -> None:
-    """Run a program on a table in a process that SIGKILL ends at a failpoint; it sees our modules."""
+    """Run a program on a table in a process that SIGKILL ends at a failpoint, with our modules."""
     armed = {"HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"}
     done = subprocess.run(
         [sys.executable, "-c", program, str(root)],
