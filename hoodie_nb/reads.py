@@ -113,11 +113,11 @@ class TableReads:
     def changes(self, *, since: Moment, until: Moment = None) -> pa.Table:
         """Return the net changes after `since` up to `until` (None: now) as an Arrow table.
 
-        The columns are those of a snapshot and `_change`: "insert", "update" or "delete" (the old
-        row). Times as in `to_spark`; "earliest" as `since`: all rows, as inserts; digits are those
-        of an instant of the table. Raises InvalidConfig if `since` is None (what a write without
-        rows returns), if a commit up to `since` was undone, if the files as of it were cleaned
-        away, if commits were archived, or if a commit that started before `until` has not
+        The columns are those of a snapshot and `_change`, a text: "insert", "update" or "delete"
+        (the old row). Times as in `to_spark`; "earliest" as `since`: all rows, as inserts; digits
+        are those of an instant of the table. Raises InvalidConfig if `since` is None (what a write
+        without rows returns), if a commit up to `since` was undone, if the files as of it were
+        cleaned away, if commits were archived, or if a commit that started before `until` has not
         completed.
         """
         return changes(self._handle, _start(since), until)
@@ -142,27 +142,35 @@ class TableReads:
         return steadily(self._handle, lambda: refused_rows(self._handle))
 
     def timeline(self) -> pd.DataFrame:
-        """Return the active timeline, one row per instant, oldest first."""
+        """Return the active timeline, one row per instant, oldest first, as texts.
+
+        `completion_time` is None where Hudi's timeline has none.
+        """
         self._handle.reload()
         found = self._handle.timeline.instants()
         rows = [(i.requested_time, i.action, str(i.state), i.completion_time) for i in found]
         return pd.DataFrame(rows, columns=["requested_time", "action", "state", "completion_time"])
 
     def history(self) -> pd.DataFrame:
-        """Return the completed commits with what they wrote, oldest first."""
+        """Return the completed commits of the active timeline, oldest first.
+
+        The columns are the fields of `Commit`: times and the operation as text, counts as int64.
+        """
         self._handle.reload()
         done = self._handle.timeline.completed_commits
         commits = steadily(self._handle, lambda: [Commit.of(self._handle, i) for i in done()])
-        return pd.DataFrame(map(astuple, commits), columns=[f.name for f in fields(Commit)])
+        types = {field.name: field.type for field in fields(Commit)}
+        counts = {name: "int64" for name, kind in types.items() if kind is int}
+        return pd.DataFrame(map(astuple, commits), columns=[*types]).astype(counts)
 
     def file_groups(self, as_of: Moment = None) -> pd.DataFrame:
-        """Return the file slices of the snapshot, one row per file group."""
+        """Return the file slices of the snapshot, one row per file group; sizes are int64."""
         rows = [
             (s.partition_path, s.file_id, s.instant_time, s.file_name, s.size_bytes)
             for s in slices_as_of(self._handle, as_of)
         ]
         columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame(rows, columns=columns).astype({"size_bytes": "int64"})
 
 
 def _start(since: Moment) -> Moment:

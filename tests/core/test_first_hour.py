@@ -296,3 +296,14 @@ def test_an_option_of_the_table_is_not_guessed(tmp_path):
     with pytest.raises(hn.InvalidConfig, match=r"are arguments of `Table\.create`") as refused:
         hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id", options=options)
     assert "did you mean" not in str(refused.value)
+
+
+def test_a_new_table_has_the_column_types_of_a_full_one(tmp_path: Path) -> None:
+    """Programs that sum or compare counts need no case for a table without commits."""
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
+    new = [table.history().dtypes, table.file_groups().dtypes]
+    table.upsert([{"id": "a", "v": 1}])
+    for before, after in zip(
+        new, [table.history().dtypes, table.file_groups().dtypes], strict=True
+    ):
+        assert before.to_dict() == after.to_dict() and "int64" in map(str, before)
