@@ -31,6 +31,7 @@ from hoodie_nb.table.lost import refuse_vanished
 from hoodie_nb.table.publish import sweep_all
 from hoodie_nb.table.restore_plan import notes_by, restores, undone_by
 from hoodie_nb.table.rollback import finish_rollbacks, planned_rollbacks, roll_back
+from hoodie_nb.table.storage import STAGED
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 
@@ -182,8 +183,9 @@ class Recovery:
         if not used and not swept and not self.lost_seals():  # else files in use would be deleted
             others = (pending.requested_time for pending in table.timeline.pending())
             refused = {folder_of(file) for file in quarantined(self.prepared.all())}
-            rows = {self.applies, *row_folders_in_use(table.storage, table.clock, self.applies)}
-            sweep_all(table.storage, keep={*kept, *others, *sealed, *refused, *rows})
+            staged = [entry.name for entry in table.storage.list_folder(STAGED)]
+            rows = {self.applies, *row_folders_in_use(staged, table.clock, self.applies)}
+            sweep_all(table.storage, staged, keep={*kept, *others, *sealed, *refused, *rows})
 
     def _abandoned(self, kept: Collection[str]) -> list[Instant]:
         pending = self.table.timeline.pending()

@@ -18,6 +18,7 @@ write, may lose its rows before it commits. Its commit then fails, and nothing i
 
 import re
 import zlib
+from collections.abc import Collection
 from os import getppid
 from uuid import uuid4
 
@@ -40,12 +41,12 @@ def new_row_folder(clock: Clock, owner: str = BATCH) -> str:
     return f"{STAGED}/rows.{_here()}.{pid}.{began}.{created}.{_word(owner)}.{nonce}"
 
 
-def row_folders_in_use(storage: Storage, clock: Clock, applied: str) -> set[str]:
-    """Return the names of the row folders whose jobs may be running, or that are `applied`.
+def row_folders_in_use(names: Collection[str], clock: Clock, applied: str) -> set[str]:
+    """Return which of these are row folders whose jobs may be running, or that are `applied`.
 
     That is the name of a folder, or a query; empty: none.
     """
-    names, now_s = [entry.name for entry in storage.list_folder(STAGED)], clock.now_ms() // 1000
+    now_s = clock.now_ms() // 1000
     mine = {name for name in names if name == applied or _owner(name) == _word(applied)}
     return mine.union(name for name in names if _in_use(name, now_s))
 

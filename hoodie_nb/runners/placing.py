@@ -12,9 +12,11 @@ at most `task_max_size` |
 
 A batch is expected to have Spark's estimate of it times the largest factor by which those of the
 last `_REMEMBERED` were wrong, at least 1 if it is far larger than theirs: most of a tiny file is
-its footer. The first batch of a start has only its estimate. A source without estimates (Kafka,
-rate, sockets; not files) is left to the executors, whose memory is bounded: after small batches one
-that does not fit into the JVM would end it, before anything could count its rows.
+its footer. The first batch of a start has only its estimate. A batch of a source without estimates
+(Kafka, rate, sockets; not files) is expected to be like the largest of the last ones, and the first
+is left to the executors. After small batches one may come that does not fit into the JVM: its
+limit is a quarter of the others', and each task returns no more rows than such a batch may have
+(`bounded`).
 
 *Bounds.* A batch that turns out to have more than `spark.driver.maxResultSize`, or `_ROOM` times
 its limit, is dropped before this process copies it, and the executors write it.
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
 
 DRIVER, EXECUTORS = "driver", "executors"
 _REMEMBERED, _FAR = 3, 2
-_TINY, _ROOM, _HEAP_SHARE = Fraction(1, 64), 2, 8
+_TINY, _ROOM, _HEAP_SHARE, _BLIND_SHARE = Fraction(1, 64), 2, 8, 32
+_IN_TASK = (1 << 33) - 1  # the bits of monotonically_increasing_id that count a task's rows
 _UNKNOWN = 1 << 62  # Spark's estimate of a source that has none is the greatest long
 
 
@@ -60,12 +63,26 @@ class Taken:
     written_bytes: int = 0
     estimate: int | None = None
     limit_bytes: int | None = None
+    limit_rows: int | None = None
+
+    def bounded(self, batch: DataFrame) -> DataFrame:
+        """Return a batch of which each task returns at most `limit_rows` rows, if there is one.
+
+        If a task leaves out rows, at least `limit_rows` come, and `add` refuses them.
+        """
+        if self.limit_rows is None:
+            return batch
+        from pyspark.sql import functions as F
+
+        in_task = F.monotonically_increasing_id().bitwiseAND(_IN_TASK)
+        return batch.filter(in_task < self.limit_rows)
 
     def add(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Count some rows; raise TooLarge if there are now more bytes than the limit."""
+        """Count some rows; raise TooLarge if they reach `limit_rows` or exceed `limit_bytes`."""
         self.rows += rows.num_rows
         self.size_bytes += rows.nbytes
-        if self.limit_bytes is not None and self.size_bytes > self.limit_bytes:
+        cut = self.limit_rows is not None and self.rows >= self.limit_rows
+        if cut or (self.limit_bytes is not None and self.size_bytes > self.limit_bytes):
             raise TooLarge(
                 f"the micro-batch has {self.size_bytes:,} bytes, more than the driver may write: "
                 "use placement='executors'"
@@ -93,15 +110,20 @@ class Placing:
             self._note(number, self._placement)
             return self.where == DRIVER
         local = str(batch.sparkSession.sparkContext.master).startswith("local")
-        most = min(self._most, _heap_bytes(batch) // _HEAP_SHARE)
-        limit = most if local else int(most * _TINY)
         estimate = _estimate(batch)
+        share = _HEAP_SHARE if estimate is not None else _BLIND_SHARE
+        most = min(self._most, _heap_bytes(batch) // share)
+        limit = most if local else int(most * _TINY)
         expected = self._expected(estimate)
         fits = expected is not None and expected <= limit
         if not local:
             fits = fits and all(taken.written_bytes <= self._most for taken in self._last)
         self._note(number, DRIVER if fits else EXECUTORS, expected)
-        self.newest = Taken(estimate=estimate, limit_bytes=_ROOM * limit if fits else None)
+        self.newest = Taken(estimate=estimate)
+        if fits:
+            self.newest.limit_bytes = _ROOM * limit
+        if fits and estimate is None:
+            self.newest.limit_rows = 1 + _ROOM * limit // self._row_bytes()
         return fits
 
     @contextlib.contextmanager
@@ -130,13 +152,19 @@ class Placing:
         self._emit("batch_placed", batch=number, placement=placement, expected_bytes=expected)
 
     def _expected(self, estimate: int | None) -> int | None:
-        """Return the bytes that a batch is expected to have; None if it has no estimate."""
+        """Return the bytes that a batch is expected to have; None if nothing is known."""
+        if estimate is None:
+            return max((taken.size_bytes for taken in self._last if taken.rows), default=None)
         known = [(taken.size_bytes, taken.estimate) for taken in self._last if taken.estimate]
-        if estimate is None or not known:
+        if not known:
             return estimate
         factor = max(Fraction(had, estimated) for had, estimated in known)
         larger = estimate > _FAR * max(estimated for _, estimated in known)
         return int((max(factor, Fraction(1)) if larger else factor) * estimate)
+
+    def _row_bytes(self) -> int:
+        """Return the bytes of a row of the last batch whose rows were the widest."""
+        return max(-(-taken.size_bytes // taken.rows) for taken in self._last if taken.rows)
 
 
 def _heap_bytes(batch: DataFrame) -> int:

@@ -47,7 +47,7 @@ def collected(
     """
     handled = sys.exception()
     try:
-        rows = placed(batch, files).toArrow()
+        rows = placed(batch if taken is None else taken.bounded(batch), files).toArrow()
     except Exception as error:
         if "spark.driver.maxResultSize" in str(error):
             raise TooLarge(

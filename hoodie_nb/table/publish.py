@@ -127,12 +127,16 @@ def sweep(
         storage.remove(marker_folder(instant_time), tree=True)
 
 
-def sweep_all(storage: Storage, *, keep: Collection[str] = ()) -> None:
-    """Delete staged files, markers and scratch of dead runs, except for instants in `keep`."""
-    for folder in (STAGED, MARKERS):
-        for entry in storage.list_folder(folder):
-            if entry.name.split("-")[0] not in keep:
-                storage.remove(f"{folder}/{entry.name}", tree=True)
+def sweep_all(storage: Storage, staged: Iterable[str], *, keep: Collection[str]) -> None:
+    """Delete staged files, markers and scratch of dead runs, except for instants in `keep`.
+
+    `staged`: the names below `STAGED` among which `keep` was chosen; a job may have begun since.
+    """
+    markers = [entry.name for entry in storage.list_folder(MARKERS)]
+    for folder, names in ((STAGED, staged), (MARKERS, markers)):
+        for name in names:
+            if name.split("-")[0] not in keep:
+                storage.remove(f"{folder}/{name}", tree=True)
     for entry in storage.list_folder(SCRATCH):
         storage.remove(f"{SCRATCH}/{entry.name}", tree=True)
 

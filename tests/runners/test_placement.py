@@ -10,6 +10,7 @@ from spark_source import FolderSource
 from test_stream import DAYS, board_table, run, same_as_board
 
 import hoodie_nb as hn
+from hoodie_nb.runners.placing import Taken
 
 pytestmark = pytest.mark.spark
 ALTERNATING = pa.schema([("id", pa.int64())])
@@ -71,14 +72,27 @@ def test_auto_writes_small_batches_on_the_driver_and_large_ones_on_executors(spa
         same_as_board(table, DAYS)
 
 
-def test_auto_leaves_a_source_without_an_estimate_to_the_executors(spark, tmp_path):
-    """After small batches a large one may come, which would not fit into the driver's JVM."""
+@pytest.mark.parametrize("settings", [{}, {"commit_interval": 2}])
+def test_auto_writes_a_source_without_an_estimate_where_its_last_batches_fit(
+    spark, tmp_path, monkeypatch, settings
+):
+    """The first batch, and one larger than its tasks may return, go to the executors."""
+    returned = []
+    plain = Taken.add
+    monkeypatch.setattr(Taken, "add", lambda t, rows: (returned.append(len(rows)), plain(t, rows)))
     table = hn.Table.create(tmp_path / "t", **COUNTED)
-    job = run_batches(counted_rows(spark, "if(value = 2, 1000, 2)"), table, tmp_path, 4)
-    assert {place for _, place in placements(job)} == {"executors"}
+    limits = {"batch_size": "20 KB", "task_max_size": "20 KB", **settings}
+    stream = counted_rows(spark, "if(value = 2, 10000, 2)")
+    job = run_batches(stream, table, tmp_path, 7, **limits)
+    where = placements(job)[:8]
+    assert [number for number, _ in where] == [0, 1, 2, 2, 3, 4, 5, 6]
+    assert [place for _, place in where] == [
+        *("executors", "driver", "driver", "executors"),  # of batch 2 both: it was too large
+        *("executors", "executors", "executors", "driver"),  # the last three batches decide
+    ]
     ended = [e.values["rows"] for e in job.events.records("batch_ended")]
-    assert ended[:4] == [2, 2, 1000, 2]
-    assert "pipeline direct on the executors" in job.status and table.fsck() == []
+    assert ended[:7] == [2, 2, 10_000, 2, 2, 2, 2] and max(returned) < 1000
+    assert not job.events.records("job_restarted") and table.fsck() == []
     assert table.to_arrow().num_rows == sum(ended)
 
 

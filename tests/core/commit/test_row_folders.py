@@ -14,6 +14,8 @@ from hoodie_nb import Table
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.commit.process import process_identity
 from hoodie_nb.commit.row_folders import new_row_folder, remove_row_folders
+from hoodie_nb.table import properties
+from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.local_storage import LocalStorage
 from hoodie_nb.table.storage import STAGED
 
@@ -53,6 +55,30 @@ def test_rows_of_another_machine_are_spared_for_a_day(tmp_path):
     new = f"rows.00000000.1.1.{int(time.time()) - 80_000}.batch.aa"
     old = f"rows.00000000.1.1.{int(time.time()) - 90_000}.batch.bb"
     assert staged(table_at(tmp_path / "t"), new, old, "rows.x") == {new}
+
+
+class Beginning(LocalStorage):
+    """A disk on which another job begins right after the staging area was listed."""
+
+    begun: list[str]
+
+    def list_folder(self, path):
+        """Return the entries, and make a row folder of a running job behind them."""
+        found = super().list_folder(path)
+        if path == STAGED:
+            self.begun.append(new_row_folder(SystemClock()))
+            self.make_folder(self.begun[-1])
+        return found
+
+
+def test_a_job_that_begins_beside_a_recovery_keeps_its_rows(tmp_path):
+    """Its folder is made between two looks at the staging area; it is not taken for a dead one."""
+    path = table_at(tmp_path / "t").path
+    storage = Beginning(path)
+    storage.begun = []
+    Table(TableHandle(storage, SystemClock(), properties.load(storage))).upsert(ROW)
+    assert storage.begun
+    assert all(Path(path, folder).is_dir() for folder in storage.begun)
 
 
 def test_a_query_deletes_the_rows_of_all_its_attempts(tmp_path):
