@@ -141,3 +141,31 @@ def test_spark_reads_older_files_with_the_wider_types(spark, tmp_path, version):
     assert [c.asDict() for c in changes] == [found.asDict()]
     source = spark.read.format("hoodie_nb").load(table.path).select(*names).collect()
     assert [r.asDict() for r in source] == [found.asDict()]
+
+
+def test_a_stream_of_changes_has_the_columns_of_its_start(spark, tmp_path):
+    """It goes on when columns are added, without them; started again it reads them."""
+    table = hn.Table.create(tmp_path / "t", schema=OLD, **KEYS)
+
+    def started(name: str) -> Any:
+        changes = spark.readStream.format("hoodie_nb").option("starting", "earliest")
+        sink = changes.load(table.path).writeStream.format("memory").queryName(name)
+        return sink.option("checkpointLocation", str(tmp_path / name)).start()
+
+    query = started("before")
+    table.upsert(rows(OLD, 1, "a", "b"))
+    query.processAllAvailable()
+    table.add_columns({"x": pa.string()})
+    table.upsert(rows(OLD.append(NEW.field("x")), 2, "a", x="new"))
+    query.processAllAvailable()
+    query.stop()
+    seen = spark.table("before").select("id", "ts", "_change").collect()
+    assert sorted(map(tuple, seen)) == [("a", 1, "insert"), ("a", 2, "update"), ("b", 1, "insert")]
+    assert "x" not in spark.table("before").columns
+    query = started("after")
+    query.processAllAvailable()
+    query.stop()
+    assert {(r["id"], r["x"]) for r in spark.table("after").collect()} == {
+        ("a", "new"),
+        ("b", None),
+    }
