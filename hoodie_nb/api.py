@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.commit.lock import writing
-from hoodie_nb.definition import check_global, check_supported, defined
+from hoodie_nb.definition import Columns, arrow_schema_of, check_global, check_supported, defined
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog, log_events
@@ -25,6 +25,7 @@ from hoodie_nb.runners.batch import Commit, completed, write_arrow
 from hoodie_nb.runners.conditional import change_rows
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.runners.triggers import seconds
+from hoodie_nb.services.columns import add_columns
 from hoodie_nb.table.addresses import storage_at
 from hoodie_nb.table.commits import OVERWRITES
 from hoodie_nb.table.handle import TableHandle, create_table, open_table
@@ -158,37 +159,56 @@ class Table(TableReads, TableMaintenance):
     # --- batch writes ---------------------------------------------------------------------------
 
     def upsert(
-        self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
+        self,
+        data: Data,
+        *,
+        schema: str = "fixed",
+        on_bad_record: str = "fail",
+        wait: Wait = None,
     ) -> Commit | None:
         """Insert or update rows by record key; None (`changes` refuses it) if `data` is empty.
+
+        `schema="merge"`: columns of `data` that the table lacks are added, and integers, floats and
+        decimals become wider, in the same commit (also in `insert`, `bulk_insert` and overwrites).
 
         `wait`: how long to wait for another process that writes the table, in seconds or as "30
         seconds" (None: not at all), before ConcurrentWriter is raised. `on_bad_record="quarantine"`
         sets rows aside that cannot be stored (see `quarantine`). All writes have both options.
         """
-        return self._write(data, "upsert", on_bad_record, wait)
+        return self._write(data, "upsert", on_bad_record, wait, schema)
 
     def insert(
-        self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
+        self,
+        data: Data,
+        *,
+        schema: str = "fixed",
+        on_bad_record: str = "fail",
+        wait: Wait = None,
     ) -> Commit | None:
         """Add rows without checking whether their keys exist (see `repair`)."""
-        return self._write(data, "insert", on_bad_record, wait)
+        return self._write(data, "insert", on_bad_record, wait, schema)
 
     def bulk_insert(
-        self, data: Data, *, on_bad_record: str = "fail", wait: Wait = None
+        self,
+        data: Data,
+        *,
+        schema: str = "fixed",
+        on_bad_record: str = "fail",
+        wait: Wait = None,
     ) -> Commit | None:
         """Add rows as `insert` does, but only to new files: none is rewritten (for a first load).
 
         The rows of each file are sorted by key. In this process a file has a key range of its own,
         which later upserts use to skip it; on Spark each task's files span all keys.
         """
-        return self._write(data, "bulk_insert", on_bad_record, wait)
+        return self._write(data, "bulk_insert", on_bad_record, wait, schema)
 
     def insert_overwrite(
         self,
         data: Any,  # noqa: ANN401
         *,
         scope: str = "partitions",
+        schema: str = "fixed",
         on_bad_record: str = "fail",
         wait: Wait = None,
     ) -> Commit | None:
@@ -200,7 +220,7 @@ class Table(TableReads, TableMaintenance):
         """
         if scope not in OVERWRITES:
             raise InvalidConfig(f"scope={scope!r}: choose from {list(OVERWRITES)}")
-        return self._write(data, OVERWRITES[scope], on_bad_record, wait)
+        return self._write(data, OVERWRITES[scope], on_bad_record, wait, schema)
 
     def delete(
         self,
@@ -241,6 +261,20 @@ class Table(TableReads, TableMaintenance):
         """
         return self._change(where, set, wait)
 
+    def add_columns(
+        self, columns: Columns | StructType | str, *, wait: Wait = None
+    ) -> Commit | None:
+        """Add nullable columns behind the others, or make types wider; None if that is done.
+
+        `columns`: names and types, as a dict, or as the schema in `create`. No file is rewritten:
+        the columns are null in the rows that exist. A type of a column that the table has must be
+        its own or a wider one (docs/types.md). Raises InvalidInput for other types, NOT NULL, names
+        that differ only in case or are Hudi's, and wider record key, partition or ordering columns.
+        """
+        given = arrow_schema_of(columns)
+        with self._writing(wait), self._handle.timeline.listed_once():
+            return add_columns(self._handle, self.events, given)
+
     def _change(self, where: object, values: Mapping[str, Any] | None, wait: Wait) -> Commit | None:
         handle = self._handle
         with self._writing(wait), handle.timeline.listed_once():
@@ -251,19 +285,25 @@ class Table(TableReads, TableMaintenance):
         """Hold the table for one write."""
         return writing(self._handle.storage, 0.0 if wait is None else seconds(wait, "wait"))
 
-    def _write(self, data: Data, operation: str, on_bad_record: str, wait: Wait) -> Commit | None:
-        check_supported(on_bad_record=on_bad_record)
-        handle, keep = self._handle, on_bad_record == "quarantine"
+    def _write(
+        self, data: Data, operation: str, on_bad_record: str, wait: Wait, schema: str = "fixed"
+    ) -> Commit | None:
+        check_supported(on_bad_record=on_bad_record, schema=schema)
+        handle, keep, merges = self._handle, on_bad_record == "quarantine", schema == "merge"
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
             if any(i.action in ("rollback", "restore") for i in handle.timeline.pending()):
                 settled(handle, self.events)  # first: it may take columns from the table
             check_global(handle, operation)
             if hasattr(data, "sparkSession"):
-                return self._write_dataframe(data, operation, keep)
-            return write_arrow(handle, data, operation, self.events, quarantines=keep)
+                return self._write_dataframe(data, operation, keep, merges)
+            return write_arrow(
+                handle, data, operation, self.events, quarantines=keep, merges=merges
+            )
 
-    def _write_dataframe(self, data: DataFrame, operation: str, keep: bool) -> Commit | None:
+    def _write_dataframe(
+        self, data: DataFrame, operation: str, keep: bool, merges: bool
+    ) -> Commit | None:
         from hoodie_nb.runners.interrupts import cancel_on_interrupt
         from hoodie_nb.runners.spark import arrow_schema, receiver, write_on_spark
         from hoodie_nb.runners.spark_driver import write_collected
@@ -272,9 +312,10 @@ class Table(TableReads, TableMaintenance):
         require_classic(data.sparkSession)
         if data.isStreaming:
             raise InvalidConfig("the DataFrame is a stream: use hn.write_stream")
-        handle = self._handle
+        handle, given = self._handle, arrow_schema(data)
         intake = Intake(handle.config, handle.schema, operation, quarantines=keep)
-        intake.check(arrow_schema(data))
+        intake = intake.merging(given) if merges else intake
+        intake.check(given)
         if handle.config.global_keys:
             return write_collected(data, intake, handle, self.events)
         coordinator = settled(handle, self.events)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from hoodie_nb.writer.pipelines import AUTO, PIPELINES
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
+Columns: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
 _ALLOWED = {
     "pipeline": (AUTO, *PIPELINES),
     "index": ("bloom+state", "bloom", "state", None),
@@ -30,6 +31,7 @@ _ALLOWED = {
     "placement": ("executors", "driver", "auto"),
     "on_bad_record": ("fail", "quarantine"),
     "output_mode": ("append", "update"),
+    "schema": ("fixed", "merge"),
 }
 
 
@@ -147,10 +149,12 @@ def version_of(table_version: int, merge_mode: str) -> str:
     return str(table_version)
 
 
-def arrow_schema_of(schema: pa.Schema | StructType | str) -> pa.Schema:
-    """Return a schema given as pyarrow's, as Spark's or as DDL text."""
+def arrow_schema_of(schema: Columns | StructType | str) -> pa.Schema:
+    """Return a schema given as pyarrow's, as a dict of its types, as Spark's or as DDL text."""
     if isinstance(schema, pa.Schema):
         return schema
+    if isinstance(schema, Mapping):
+        return _of_types(schema)
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -158,11 +162,22 @@ def arrow_schema_of(schema: pa.Schema | StructType | str) -> pa.Schema:
     given = _of_ddl(schema) if isinstance(schema, str) else schema
     if not isinstance(given, StructType):
         kind = type(given).__name__
-        raise InvalidConfig(f"schema is a {kind}: give a pyarrow.Schema, a StructType or DDL text")
+        raise InvalidConfig(
+            f"schema is a {kind}: give a pyarrow.Schema, a dict of types, a StructType or DDL text"
+        )
     try:
         return to_arrow_schema(given, timezone="UTC")
     except PySparkException as error:
         raise InvalidInput(f"the schema has a column that cannot be stored: {error}") from None
+
+
+def _of_types(types: Mapping[str, pa.DataType]) -> pa.Schema:
+    try:
+        return pa.schema(list(types.items()))
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(
+            f"schema={types!r:.200}: the values must be pyarrow types ({error})"
+        ) from None
 
 
 def _of_ddl(text: str) -> DataType:

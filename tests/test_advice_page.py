@@ -42,7 +42,6 @@ ELSEWHERE = (  # texts that advise another argument, option or program, or nothi
     "a session is already running",
     "a stream with operation='insert'",
     "also check this checkpoint folder",
-    "are not in the table, which has {}: drop or rename them",
     "belong to Hudi: drop them first",
     "but index='state' knows those of one job only",
     "call it in another thread",

@@ -13,7 +13,7 @@ from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.quarantine import COUNT_KEY
 from hoodie_nb.table.timeline import Instant
 from hoodie_nb.writer.bad_rows import BadRows
-from hoodie_nb.writer.input import arrow_rows
+from hoodie_nb.writer.input import arrow_rows, is_stream, reader_of
 from hoodie_nb.writer.intake import Intake
 
 
@@ -61,12 +61,26 @@ def completed(table: TableHandle, instant: Instant | None) -> Commit | None:
 
 
 def write_arrow(
-    table: TableHandle, data: object, operation: str, events: EventLog, *, quarantines: bool = False
+    table: TableHandle,
+    data: object,
+    operation: str,
+    events: EventLog,
+    *,
+    quarantines: bool = False,
+    merges: bool = False,
 ) -> Commit | None:
-    """Write rows of a kind that `input` knows in this process; None if nothing was written."""
+    """Write rows of a kind that `input` knows in this process; None if nothing was written.
+
+    `merges`: the table gets the new columns of the rows, and their wider types.
+    """
     intake = Intake(table.config, table.schema, operation, quarantines=quarantines)
     bad = BadRows() if quarantines else None
-    rows = arrow_rows(data, table.schema, intake.check, bad)
+    if merges and is_stream(data):
+        reader = reader_of(data)
+        data, intake = reader, intake.merging(reader.schema)
+    rows = arrow_rows(data, intake.schema, intake.check, bad)
+    if merges:
+        intake = intake.merging(rows.schema)
     intake.check_names(rows.schema)
     return write_keyed(table, keyed_as_arrived(rows, intake, bad=bad), intake, bad, events)
 

@@ -1,7 +1,8 @@
 """Reading with Spark: the file list comes from the timeline, and Spark's tasks read the files.
 
 A snapshot is read with Spark's own Parquet reader, or on an object store, where Spark needs its own
-connector and credentials, by tasks that fetch the files. Changes are computed by the functions of
+connector and credentials, by tasks that fetch the files; so are files whose types are narrower than
+the table's. Changes are computed by the functions of
 `table.changes`: a task compares the two files of a file group; then the rows are shuffled by key,
 since a key may have moved to another file group.
 """
@@ -9,18 +10,22 @@ since a key may have moved to another file group.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from hoodie_nb.machine import threads
+from hoodie_nb.table.base_file import open_base_file
 from hoodie_nb.table.changes import (
     changed_slices,
     group_changes,
     net_changes,
     paths,
 )
+from hoodie_nb.table.dataset import older_types
 from hoodie_nb.table.file_groups import FileSlice
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.read import file_rows, snapshot_as_of
@@ -42,6 +47,7 @@ _AS_WRITTEN = {  # whatever the session says: all rows, as they were written, or
     "parquet.page.verify-checksum.enabled": "true",
 }
 _TASK_BYTES = 64 << 20  # of base files, for the tasks after the shuffle
+_LIKE_HUDI = {(pa.int32(), pa.int64())}  # the changes of type that Spark's reader makes, too
 BATCH_ROWS = 10_000
 Batches = Iterator[pa.RecordBatch]
 
@@ -63,17 +69,35 @@ def _snapshot(
     slices, schema = [*found], from_arrow_schema(stored, True)
     if not slices:
         return spark.createDataFrame([], schema)
-    if is_remote(table.storage.root):
+    if is_remote(table.storage.root) or _has_older_types(table, slices, stored):
         return _fetched(table, spark, slices, stored)
     reader = spark.read.schema(schema).options(**_AS_WRITTEN)
     with reading(table.storage, *(s.path for s in slices)):  # Spark looks for the files here
         return reader.parquet(*(_uri(table.storage.fetch(s.path)) for s in slices))
 
 
+def _has_older_types(table: TableHandle, slices: Sequence[FileSlice], schema: pa.Schema) -> bool:
+    """Whether a file has a type from before the table's became wider.
+
+    Spark's own reader refuses most of them, or returns other values than Hudi. A table with the
+    columns of its creation has none.
+    """
+    if table.schema.equals(table.config.schema):
+        return False
+
+    def differs(piece: FileSlice) -> bool:
+        with reading(table.storage, piece.path):
+            file = open_base_file(table.storage.fetch(piece.path))
+            return bool(older_types(file, schema) - _LIKE_HUDI)
+
+    with ThreadPoolExecutor(threads()) as pool:
+        return any(pool.map(differs, slices))
+
+
 def _fetched(
     table: TableHandle, spark: SparkSession, slices: Sequence[FileSlice], schema: pa.Schema
 ) -> DataFrame:
-    """Return the rows of files on an object store, which Spark's tasks fetch."""
+    """Return the rows of files that Spark's tasks read by this library, and fetch if need be."""
     storage = table.storage
 
     def read(batches: Batches) -> Batches:

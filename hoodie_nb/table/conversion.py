@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidInput
 from hoodie_nb.table.row_search import NOT_ARROW, failures, first_failure, part_of, plain
-from hoodie_nb.table.schema import Pairs, inner_types, is_any_list
+from hoodie_nb.table.schema import Pairs, inner_types, is_any_list, is_narrower
 
 _is = pa.types
 
@@ -90,9 +90,11 @@ def _refused(
     except NOT_ARROW as error:
         remedy = getattr(error, "remedy", "cast, clean (text must be UTF-8) or filter them first")
         shown = _shown(value)
+        widen = ", or widen the column (docs/types.md, New columns)"
         return InvalidInput(
             f"column {name!r} has values that do not fit {kind}: row {row} (from 0) has {shown} "
             f"of type {value.type} ({str(error)[:200]}): {remedy}"
+            f"{widen if is_narrower(kind, value.type) else ''}"
         )
 
 

@@ -3,6 +3,10 @@
 *Fault tolerance*: an interrupted creation leaves no table, and can be repeated.
 """
 
+from collections.abc import Callable
+
+import pyarrow as pa
+
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table import properties, property_file
@@ -12,9 +16,19 @@ from hoodie_nb.table.rules import rules_of
 from hoodie_nb.table.storage import META, OURS, SCRATCH, Storage, joined
 from hoodie_nb.table.timeline import Timeline
 
+SchemaOf = Callable[[TableConfig], pa.Schema]
 
-def present(storage: Storage, config: TableConfig, if_exists: str) -> TableConfig | None:
-    """Return the table that exists, None in a free place; InvalidTable if it is neither."""
+
+def present(
+    storage: Storage,
+    config: TableConfig,
+    if_exists: str,
+    schema_of: SchemaOf,
+) -> TableConfig | None:
+    """Return the table that exists, None in a free place; InvalidTable if it is neither.
+
+    `schema_of` returns the columns that it has now, which may not be those of its creation.
+    """
     if not (storage.entry(property_file.PATH) or storage.entry(property_file.BACKUP)):
         _must_be_free(storage)
         return None
@@ -25,7 +39,7 @@ def present(storage: Storage, config: TableConfig, if_exists: str) -> TableConfi
         )
     found = properties.load(storage)
     if if_exists == "open":
-        _must_agree(found, config, storage.root)
+        _must_agree(found, config, storage.root, schema_of)
     return found
 
 
@@ -80,9 +94,16 @@ def refuse_remains(storage: Storage) -> None:
         )
 
 
-def _must_agree(found: TableConfig, wanted: TableConfig, root: str) -> None:
+def _must_agree(
+    found: TableConfig,
+    wanted: TableConfig,
+    root: str,
+    schema_of: SchemaOf,
+) -> None:
     theirs, ours = rules_of(found), rules_of(wanted)
-    theirs["schema"], ours["schema"] = found.schema.to_string(), wanted.schema.to_string()
+    if not wanted.schema.equals(found.schema):
+        now = schema_of(found)
+        theirs["schema"], ours["schema"] = now.to_string(), wanted.schema.to_string()
     different = [
         f"{k}: table {theirs[k]!r}, requested {ours[k]!r}" for k in ours if ours[k] != theirs[k]
     ]

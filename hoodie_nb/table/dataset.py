@@ -82,11 +82,15 @@ def _known(values: Mapping[str, pa.Scalar]) -> pc.Expression | None:
 
 def _differs(file: pq.ParquetFile, schema: pa.Schema) -> bool:
     """Whether Arrow would read an open file in another way than this library."""
-    types = {column.name: _plain(column.type) for column in file.schema_arrow}
     int96 = {column.physical_type for column in file.schema} & {"INT96"}
-    known = ((types.get(column.name), _plain(column.type)) for column in schema)
-    changed = any(given not in (None, kind) for given, kind in known)
-    return changed or bool(int96) or in_hybrid_calendar(file)
+    return bool(older_types(file, schema) or int96) or in_hybrid_calendar(file)
+
+
+def older_types(file: pq.ParquetFile, schema: pa.Schema) -> set[tuple[pa.DataType, pa.DataType]]:
+    """Return the types of an open file's columns that are others in `schema`, each with that."""
+    types = {column.name: _plain(column.type) for column in file.schema_arrow}
+    known = {(types.get(column.name), _plain(column.type)) for column in schema}
+    return {(given, kind) for given, kind in known if given not in (None, kind)}
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -249,10 +249,14 @@ def create_table(
         raise InvalidConfig(f"if_exists={if_exists!r}: choose 'error', 'open' or 'replace'")
     wanted = WriteOptions().updated(options or {})
     storage, clock = storage_at(path), clock or SystemClock()
-    found = present(storage, config, if_exists)
+
+    def schema_of(config: TableConfig) -> pa.Schema:
+        return TableHandle(storage, clock, config).schema
+
+    found = present(storage, config, if_exists, schema_of)
     if found is None or if_exists == "replace":
         with holding(storage):
-            found = present(storage, config, if_exists)
+            found = present(storage, config, if_exists, schema_of)
             if found is None or if_exists == "replace":
                 return _make(storage, clock, config, wanted, replaced=found)
     stored = properties.load_options(storage)

@@ -53,8 +53,8 @@ def arrow_rows(
         return pa.Table.from_batches([data])
     if isinstance(data, pd.DataFrame):
         return _from_pandas(data, known, bad)
-    if hasattr(data, "__arrow_c_stream__"):
-        return _from_stream(_reader(data), known if bad is None else None, check)
+    if is_stream(data):
+        return _from_stream(reader_of(data), known if bad is None else None, check)
     if isinstance(data, list | tuple) and not data:
         return schema.empty_table()
     if isinstance(data, Sequence) and all(map(Mapping.__instancecheck__, data)):
@@ -86,7 +86,14 @@ def rows_of_keys(data: Any, config: TableConfig) -> Any:  # noqa: ANN401
     return pd.DataFrame({config.record_key[0]: pd.Series(keys, dtype=object)})
 
 
-def _reader(data: Any) -> pa.RecordBatchReader:  # noqa: ANN401
+def is_stream(data: object) -> bool:
+    """Whether data is read batch by batch: it may be possible only once."""
+    whole = isinstance(data, pa.Table | pa.RecordBatch | pd.DataFrame)
+    return hasattr(data, "__arrow_c_stream__") and not whole
+
+
+def reader_of(data: Any) -> pa.RecordBatchReader:  # noqa: ANN401
+    """Return the batches of a stream, or raise InvalidInput for columns that Arrow cannot read."""
     try:
         return pa.RecordBatchReader.from_stream(data)
     except pa.ArrowException as error:

@@ -24,6 +24,7 @@ from hoodie_nb.errors import InvalidInput, InvalidTable
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.conversion import convertible, fitted, unfit_rows
 from hoodie_nb.table.keys import Refusal, check_key_types, partition_paths, record_keys
+from hoodie_nb.table.new_columns import can_widen, with_new
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.row_search import plain
 from hoodie_nb.table.schema import (
@@ -89,6 +90,10 @@ class Intake:
         gained = frozenset(schema.names) - frozenset(self.schema.names)
         return replace(self, config=config, schema=schema, optional=self.optional | gained)
 
+    def merging(self, given: pa.Schema) -> "Intake":
+        """Return the intake of a write that adds the new columns of its rows to the table."""
+        return replace(self, schema=with_new(self.schema, given, self.config))
+
     def check(self, given: pa.Schema) -> None:
         """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved.
 
@@ -100,9 +105,13 @@ class Intake:
             wanted = known[field.name]
             if not convertible(field.type, wanted):
                 times = " (docs/types.md, Times)" if pa.types.is_timestamp(wanted) else ""
+                wide = field.name in self.schema.names and can_widen(
+                    self.schema, field, self.config
+                )
+                call = f", or call table.add_columns({{{field.name!r}: ...}}) with that type"
                 raise InvalidInput(
                     f"column {field.name!r} has type {field.type}, but the table has {wanted}: "
-                    f"cast it first{times}"
+                    f"cast it first{times}{call if wide else ''}"
                 )
 
     def check_names(self, given: pa.Schema) -> None:
@@ -129,7 +138,8 @@ class Intake:
         if unknown:
             raise InvalidInput(
                 f"columns {unknown} are not in the table, which has {self.schema.names}: drop or "
-                "rename them"
+                'rename them, or add them to the table: schema="merge" in a batch write, or '
+                "table.add_columns"
             )
         if self.operation == "delete":
             return

@@ -1,0 +1,131 @@
+"""What the services do with the commit that added columns, and readers before and after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from archives import FEW, active, archived
+from tables import hudi_rows, rows_by, schema_of, without_meta
+
+from hoodie_nb import Table
+
+OLD = schema_of()
+NEW = OLD.append(pa.field("w", pa.string()))
+VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
+
+
+def row(ts: int, **more: Any) -> dict[str, Any]:
+    """Return a version of the one record."""
+    return {"id": "a", "p": "x", "ts": ts, "v": ts, **more}
+
+
+def made(path: Path, version: int, **options: object) -> Table:
+    """Return a table with one row."""
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    table = Table.create(path / "t", schema=OLD, table_version=version, options=options, **keys)
+    table.upsert([row(1)])
+    return table
+
+
+@VERSIONS
+@pytest.mark.parametrize("undo", ["rollback", "restore"])
+def test_the_columns_go_with_their_commit(tmp_path: Path, version: int, undo: str) -> None:
+    """Undoing the commit takes the columns away; they can be added again, with other types."""
+    table = made(tmp_path, version)
+    first = table.history()["requested_time"].iloc[0]
+    table.add_columns({"w": pa.string(), "v": pa.float64()})
+    if undo == "rollback":
+        table.rollback()
+    else:
+        table.upsert([row(2, w="lost")])
+        table.restore(first)
+    assert table.schema.equals(OLD) and rows_by(table, "id") == [row(1)]
+    table.add_columns({"w": pa.int64()})
+    table.upsert([row(3, w=3)])
+    assert rows_by(table, "id") == [row(3, w=3)] and table.fsck() == []
+
+
+@VERSIONS
+def test_a_merged_batch_that_is_undone_takes_its_columns(tmp_path: Path, version: int) -> None:
+    """Rows, columns and wider types of the instant are gone."""
+    table = made(tmp_path, version)
+    wide = pa.Table.from_pylist([row(2, w="x")], NEW)
+    table.upsert(wide, schema="merge")
+    table.rollback()
+    assert table.schema.equals(OLD) and rows_by(table, "id") == [row(1)] and table.fsck() == []
+
+
+@VERSIONS
+def test_a_savepoint_of_the_commit_is_restored(tmp_path: Path, version: int) -> None:
+    """A savepoint may be of a commit without files: its columns and rows come back."""
+    table = made(tmp_path, version)
+    commit = table.add_columns({"w": pa.string()})
+    table.savepoint(commit)
+    table.upsert([row(2, w="x", more=1)], schema="merge")
+    table.restore(commit)
+    assert table.schema.equals(NEW) and rows_by(table, "id") == [row(1, w=None)]
+    assert table.fsck() == []
+
+
+@VERSIONS
+def test_archiving_and_cleaning_keep_the_columns(tmp_path: Path, version: int) -> None:
+    """The newest commit has the schema: that of the change itself, or of any later write."""
+    table = made(tmp_path, version, **FEW)
+    for number in range(6):
+        table.add_columns({f"w{number}": pa.string()})
+    assert len(archived(table.path)) >= 3 and table.schema.names[4:] == [f"w{n}" for n in range(6)]
+    new = {f"w{n}": None for n in range(6)}
+    assert rows_by(table, "id") == [row(1, **new)]
+    for ts in range(2, 7):
+        table.upsert([row(ts, **new)])
+    assert len(active(table.path)) <= 3
+    table.clean(commits=1)
+    assert table.schema.names[4:] == [*new] and rows_by(table, "id") == [row(6, **new)]
+    assert table.fsck() == []
+
+
+@VERSIONS
+def test_readers_of_earlier_moments(tmp_path: Path, version: int) -> None:
+    """They see the rows of then with the columns of now; adding columns changes no row."""
+    table = made(tmp_path, version)
+    first = table.history()["requested_time"].iloc[0]
+    added = table.add_columns({"w": pa.string(), "v": pa.float64()})
+    table.upsert([row(2, w="x")])
+    wanted = {**row(1, w=None), "v": 1.0}
+    for moment in (first, added):
+        assert table.to_arrow(as_of=moment, meta=False).to_pylist() == [wanted]
+    assert without_meta(table.to_arrow(as_of=added)) == hudi_rows(table.path, added.requested_time)
+    assert table.changes(since=first, until=added).num_rows == 0
+    (change,) = table.changes(since=first).to_pylist()
+    assert (change["_change"], change["w"], change["v"]) == ("update", "x", 2.0)
+    (change, *_) = table.changes(since="earliest", until=added).to_pylist()
+    assert (change["_change"], change["w"]) == ("insert", None)
+
+
+@VERSIONS
+def test_index_clustering_and_conditions_after_it(tmp_path: Path, version: int) -> None:
+    """What reads the old files for a write finds keys and values, and rewrites them as they are."""
+    table = made(tmp_path, version)
+    table.bulk_insert([{**row(1), "id": "b"}])
+    table.add_columns({"w": pa.string(), "v": pa.float64()})
+    table.rebuild_index()
+    assert table.index_status().files == 2
+    table.update(where="id = 'b'", set={"w": "'set'"})
+    table.cluster()
+    table.upsert([{**row(2, w="again")}])
+    table.delete(where="w is null")
+    wanted = [{**row(2, w="again")}, {**row(1, w="set"), "id": "b"}]
+    assert rows_by(table, "id") == wanted and table.fsck() == []
+
+
+def test_the_completed_file_of_added_columns_is_missed(tmp_path: Path) -> None:
+    """If it is lost, `fsck` says so although the commit has no file that could be missing."""
+    table = made(tmp_path, 6)
+    commit = table.add_columns({"w": pa.string()})
+    table.upsert([row(2, w="x")])
+    assert commit is not None
+    Path(table.path, ".hoodie", f"{commit.requested_time}.commit").unlink()
+    assert any(commit.requested_time in str(finding) for finding in table.fsck())
