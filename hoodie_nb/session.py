@@ -318,13 +318,18 @@ def _environment(**values: str | None) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Restore the handler for Ctrl-C, which pyspark replaces with one that cancels all jobs."""
+    """Restore the handler for Ctrl-C, which pyspark replaces with one that cancels all jobs.
+
+    Until then it cancels none: during the start it would interrupt a call of py4j with another one.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
+    before, cancel = signal.getsignal(signal.SIGINT), SparkContext.cancelAllJobs
+    setattr(SparkContext, "cancelAllJobs", lambda self: None)  # noqa: B010 -- mypy: a method
     try:
         yield
     finally:
+        setattr(SparkContext, "cancelAllJobs", cancel)  # noqa: B010
         if before is not None:
             signal.signal(signal.SIGINT, before)

@@ -29,9 +29,10 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from hoodie_nb.clock import Clock
+from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.archived import Archive
 from hoodie_nb.table.positions import is_in_table
@@ -250,6 +251,8 @@ class ProgressRecords:
             missing.append(last.batch_id)
         first = min(missing, default=last.batch_id + 1)
         if first <= last.batch_id:
+            if not durable and self._storage.entry(_path(last.query_id)) is None:
+                self._refuse_stranger(last, known)
             raise InvalidTable(
                 f"batch {last.batch_id} of query {last.query_id} is not in the table, but the "
                 f"checkpoint folder continues with batch {last.batch_id + 1}: one of them was "
@@ -257,6 +260,17 @@ class ProgressRecords:
                 f"other to the same moment{_rewound(n for n in numbers if n < first)}, or start "
                 "the stream with a new checkpoint folder (repeated upserts converge)"
             )
+
+    def _refuse_stranger(self, last: Checkpoint, known: Collection[str]) -> NoReturn:
+        """Raise InvalidTable for a query that has no record in the table, but has run batches."""
+        raise InvalidTable(
+            f"the table {self._storage.root}, which has {counted(len(known), 'commit')}, has no "
+            f"record of query {last.query_id}, but the checkpoint folder continues with batch "
+            f"{last.batch_id + 1}: the folder is that of a stream into another table, or this "
+            "table was deleted or replaced (if_exists='replace') after the stream had begun. Start "
+            "the stream with a new checkpoint folder, one for each table: it reads its source from "
+            f"the start, and repeated upserts converge (also if {_path(last.query_id)} was lost)"
+        )
 
     def check_insert(
         self,

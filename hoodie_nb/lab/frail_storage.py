@@ -6,7 +6,7 @@ from typing import Any
 
 from hoodie_nb.table.storage import Storage
 
-_READS = ("list_folder", "file_names", "entry", "fetch", "local_folder")
+_READS = ("list_folder", "file_names", "entry", "fetch", "local_folder", "outer_table")
 
 
 class Dead(BaseException):

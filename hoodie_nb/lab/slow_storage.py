@@ -31,6 +31,7 @@ class SlowStorage:
         self.list_folder, self.entry, self.remove = inner.list_folder, inner.entry, inner.remove
         self.make_folder, self.sync_folder = inner.make_folder, inner.sync_folder
         self.file_names, self.local_folder = inner.file_names, inner.local_folder
+        self.outer_table = inner.outer_table
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
         """Return a local path after the delay of reading so many bytes; none for its name only."""

@@ -120,7 +120,13 @@ class WatchedQuery:
         writer = writer.foreachBatch(self._on_batch).trigger(**self.settings.trigger)
         try:
             self.query = writer.start()
-        except (AnalysisException, Py4JJavaError) as error:
+        except Py4JJavaError as error:
+            raise InvalidConfig(
+                f"Spark cannot start a stream with the checkpoint folder {self._folder.path}: "
+                f"{first_cause(str(error))}. Let this user read and write all of it, or choose "
+                "another folder"
+            ) from None
+        except AnalysisException as error:
             mode, cause = self.settings.output_mode, first_cause(str(error))
             hint = " (an aggregation may need output_mode='update')" if mode == "append" else ""
             raise InvalidConfig(

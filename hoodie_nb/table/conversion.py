@@ -8,7 +8,7 @@
 | naive times, `date64` | date | the time is midnight |
 | times of any unit | times, both with a zone or both without | no nanoseconds are lost |
 | structs | struct | every field with values is a field of the table |
-| lists of structs with the fields `key` and `value` | map | no key is null |
+| lists of structs with the fields `key` and `value` | map | no key is null or there twice |
 | dictionaries, large and view types | their plain type | always |
 | only nulls, of any type | any | always |
 
@@ -74,8 +74,29 @@ def unfit_rows(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> dict[in
 def _checked(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     column.validate(full=True)  # text from raw bytes may not be UTF-8
     if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([converted(chunk, kind) for chunk in column.chunks], kind)
-    return converted(column, kind)
+        return pa.chunked_array([_checked(chunk, kind) for chunk in column.chunks], kind)
+    array = converted(column, kind)
+    _refuse_repeated_keys(array)
+    return array
+
+
+def _refuse_repeated_keys(column: pa.Array) -> None:
+    """Raise Unfit if a map, also one inside other values, has a key twice."""
+    if _is.is_struct(column.type):
+        for number in range(column.type.num_fields):
+            _refuse_repeated_keys(pc.struct_field(column, [number]))
+    elif _is.is_list(column.type):
+        _refuse_repeated_keys(pc.list_flatten(column))
+    elif _is.is_map(column.type):
+        pair = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+        lists = pc.cast(column, pa.list_(pair))
+        pairs, rows = pc.list_flatten(lists), pc.list_parent_indices(lists)
+        both = pa.table({"row": rows, "key": pc.struct_field(pairs, "key")}).group_by(
+            ["row", "key"], use_threads=False
+        )
+        if both.aggregate([]).num_rows < len(pairs):
+            raise Unfit("a map has a key twice", "keep one of the pairs")
+        _refuse_repeated_keys(pc.struct_field(pairs, "value"))
 
 
 def _refused(

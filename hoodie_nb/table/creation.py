@@ -83,6 +83,19 @@ def _must_be_free(storage: Storage) -> None:
         )
 
 
+def refuse_nested(storage: Storage) -> None:
+    """Raise InvalidTable for a folder inside a table, whose readers would take it for a partition.
+
+    The folders above are not listed: only their `hoodie.properties` is looked for.
+    """
+    outer = storage.outer_table()
+    if outer is not None:
+        raise InvalidTable(
+            f"{storage.root} is inside the folder of the table {outer}, whose readers would find "
+            "files there that are not its own: choose a folder beside it"
+        )
+
+
 def refuse_remains(storage: Storage) -> None:
     """Raise InvalidTable if our folder has records of a table that was there."""
     folders = [f"{OURS}/{e.name}" for e in storage.list_folder(OURS) if e.is_folder]

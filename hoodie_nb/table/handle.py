@@ -23,7 +23,7 @@ from hoodie_nb.table.addresses import Address, storage_at
 from hoodie_nb.table.avro_schema import parse_avro
 from hoodie_nb.table.clean_plan import HOUR_COMMITS, Mark, Outdated
 from hoodie_nb.table.commits import CommitMetadata, WriteStatus
-from hoodie_nb.table.creation import clear, present, refuse_remains
+from hoodie_nb.table.creation import clear, present, refuse_nested, refuse_remains
 from hoodie_nb.table.evolved import refuse_renamed
 from hoodie_nb.table.file_groups import Commits, FileGroups, base_files, table_folders
 from hoodie_nb.table.lost import note_written
@@ -254,6 +254,8 @@ def create_table(
         return TableHandle(storage, clock, config).schema
 
     found = present(storage, config, if_exists, schema_of)
+    if found is None:
+        refuse_nested(storage)
     if found is None or if_exists == "replace":
         with holding(storage):
             found = present(storage, config, if_exists, schema_of)

@@ -24,6 +24,7 @@ from typing import BinaryIO, TypeVar
 from urllib.parse import unquote, urlparse
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.table import property_file
 from hoodie_nb.table.beneath import (
     Place,
     create_new,
@@ -111,6 +112,11 @@ class LocalStorage:
         return self.fetch(path)
 
     # --- changing -------------------------------------------------------------------------------
+
+    def outer_table(self) -> str | None:
+        """Return the folder of a table in which this one is, with links resolved."""
+        above = map(str, Path(self._real).parents)
+        return next((f for f in above if os.path.isfile(f"{f}/{property_file.PATH}")), None)
 
     @contextmanager
     def _parent(self, path: str, *, make: bool = False) -> Iterator[Place]:

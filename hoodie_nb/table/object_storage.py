@@ -30,6 +30,7 @@ import obstore
 from obstore import exceptions as of
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.table import property_file
 from hoodie_nb.table.fences import check_fence
 from hoodie_nb.table.local_copies import local_copies
 from hoodie_nb.table.object_file import ObjectFile
@@ -132,6 +133,17 @@ class ObjectStorage:
                 return entry_of(self._ask(obstore.head, self._key(path)))
         below = self._ask(first_below, self._key(path))
         return Entry(PurePosixPath(path).name, True) if below else None
+
+    def outer_table(self) -> str | None:
+        """Return the address of a table in which this one is; what may not be read is none."""
+        outer = self.root.rpartition("/")[0]
+        while outer.count("/") > 2:  # the bucket itself is no table
+            head = partial(obstore.head, client_of(outer, self._options), property_file.PATH)
+            with suppress(FileNotFoundError, InvalidTable):
+                repeated(head, outer, _TRIES, self._server)
+                return outer
+            outer = outer.rpartition("/")[0]
+        return None
 
     def fetch(self, path: str, size_bytes: int = 0) -> str:
         """Return the path of a local copy of the object as it is now.

@@ -116,6 +116,9 @@ class Storage(Protocol):
     def local_folder(self, path: str) -> str:
         """Return a local folder for a task's own files: `path`, if the table is on a local disk."""
 
+    def outer_table(self) -> str | None:
+        """Return the address of a table in whose folder this one is; None if there is none."""
+
     def open_new(self, path: str) -> BinaryIO:
         """Open a file for writing that must not exist yet, in a folder that exists.
 

@@ -171,3 +171,7 @@ class FaultyStorage:
     def local_folder(self, path: str) -> str:
         """Return the folder, which changes nothing."""
         return self.inner.local_folder(path)
+
+    def outer_table(self) -> str | None:
+        """Act like the inner storage."""
+        return self.inner.outer_table()

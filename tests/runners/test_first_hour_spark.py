@@ -107,6 +107,34 @@ def test_an_aggregated_stream_is_refused_in_one_line(spark, tmp_path):
     table.upsert(pa.table({"id": ["a"], "v": [1]}, schema=SCHEMA))
 
 
+@pytest.mark.parametrize("how", ["replaced", "another"])
+def test_the_checkpoint_folder_of_another_table_is_refused_by_name(spark, tmp_path, how):
+    """The error says which table has no record of the query; a new folder fills that table."""
+    _, job = started(spark, tmp_path, trigger="available_now")
+    job.wait(60)
+    place = {"replaced": tmp_path / "t", "another": tmp_path / "other"}[how]
+    table = hn.Table.create(place, schema=SCHEMA, record_key="id", if_exists="replace")
+    stream = FolderSource(tmp_path / "source", SCHEMA).stream(spark)
+    settings = {"trigger": "available_now"}
+    with pytest.raises(hn.InvalidTable, match=f"the table {place}, which has 0 commits, has no re"):
+        hn.write_stream(stream, table, checkpoint=tmp_path / "ck", **settings).wait(60)
+    hn.write_stream(stream, table, checkpoint=tmp_path / "new", **settings).wait(60)
+    found = table.to_pandas(columns=["id", "v"])
+    assert dict(zip(found["id"], found["v"], strict=True)) == {"a": 1, "b": 2}
+
+
+def test_a_damaged_checkpoint_folder_is_not_blamed_on_the_stream(spark, tmp_path):
+    """Spark cannot read its file: the error names the folder, and no output mode."""
+    (tmp_path / "ck").mkdir()
+    (tmp_path / "ck" / "metadata").write_text("?")
+    with pytest.raises(hn.InvalidConfig, match=rf"checkpoint folder {tmp_path}/ck: ") as caught:
+        started(spark, tmp_path)
+    assert "output_mode" not in str(caught.value) and "choose another folder" in str(caught.value)
+    table, job = started(spark, tmp_path, checkpoint=tmp_path / "ck2", trigger="available_now")
+    job.wait(60)
+    assert table.to_arrow().num_rows == 2
+
+
 def test_ddl_that_cannot_be_parsed_is_refused_in_one_line(spark, tmp_path):
     """The message has the text that was given, and an example."""
     with pytest.raises(hn.InvalidConfig, match=r"schema='id strin, v': write DDL as") as caught:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tables import schema_of, tree, without_meta
+from s3_server import S3Server
+from tables import hudi_rows, schema_of, tree, without_meta
 from test_journal import CONFIG, OURS, Life, rows
 from test_lock_progress import in_other_process
 
@@ -24,9 +25,33 @@ from hoodie_nb.table.storage import Storage
 SCHEMA = schema_of()
 
 
-def create(path: Path, **more: object) -> Table:
+def create(path: Path | str, **more: object) -> Table:
     """Make a table at `path`."""
     return Table.create(path, schema=SCHEMA, **{"record_key": "id", "partition_by": "p"} | more)
+
+
+def test_a_table_inside_another_is_refused(tmp_path: Path) -> None:
+    """Also through a link and in a folder that does not exist yet; beside it there is room."""
+    outer = create(tmp_path / "t")
+    outer.upsert(pa.Table.from_pylist([{"id": "a", "p": "x", "ts": 1, "v": 1}], SCHEMA))
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    before = tree(tmp_path / "t")
+    for inner in ("t/in", "t/x/deep/in", "link/in"):
+        with pytest.raises(InvalidTable, match=f"inside the folder of the table {tmp_path}/t, "):
+            create(tmp_path / inner)
+    assert tree(tmp_path / "t") == before
+    create(tmp_path / "t2")
+    assert len(hudi_rows(tmp_path / "t")) == 1
+
+
+def test_a_table_inside_another_is_refused_on_a_store(s3_server: S3Server) -> None:
+    """The bucket's other folders are free."""
+    root, more = s3_server.new_root(), {"storage_options": s3_server.options}
+    made = [create(path, **more).path for path in (f"{root}/t", f"{root}/t2")]
+    for inner in ("in", "x/deep/in"):
+        with pytest.raises(InvalidTable, match=f"inside the folder of the table {root}/t, "):
+            create(f"{root}/t/{inner}", **more)
+    assert made == [f"{root}/t", f"{root}/t2"]
 
 
 @pytest.mark.parametrize("interval", [None, Interval(checkpoints=1000)], ids=["prepared", "sealed"])

@@ -156,6 +156,17 @@ PAIRS: dict[str, GIVEN] = {
     "dicts for maps": (objects({"k": 1, "l": None}, {}), MAP, [[("k", 1), ("l", None)], []]),
     "pair with a float": (objects([("k", 1)], [("k", 1.5)]), MAP, "row 1 .*1.5.*truncated"),
     "null key": (objects([(None, 1)]), MAP, "row 0 .*key of a map is null"),
+    "key twice": (objects([("k", 1)], [("l", 1), ("l", 2)]), MAP, "row 1 .*has a key twice.*keep"),
+    "key twice in Arrow": (
+        pa.array([[("k", 1), ("l", 2)], None, [("k", 1), ("k", 1)]], MAP),
+        MAP,
+        "row 2 .*has a key twice",
+    ),
+    "key twice inside lists": (
+        pa.array([[[("k", 1)], [("k", 1)]], [[("k", 1), ("k", 2)]]], pa.list_(MAP)),
+        pa.list_(MAP),
+        "row 1 .*has a key twice",
+    ),
     "no pairs": (objects([("k", 1, 2)]), MAP, "row 0 .*pairs of a key and a value"),
     "lists of structs for maps": (
         pa.array([[{"key": "k", "value": 1}], None]),
