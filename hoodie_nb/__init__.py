@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from hoodie_nb.spark_format.registration import register as register
     from hoodie_nb.streams import write_stream as write_stream
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 os.environ.setdefault("MIMALLOC_PURGE_DELAY", "30000")  # Spark's workers inherit it
 _MODULES = {  # and the names that each has
     "api": "Table",
