@@ -30,9 +30,10 @@ def files(folder: Path) -> dict[str, bytes]:
 def another(tmp_path: Path, table: Table, kind: str) -> Path:
     """Put files of another table into the table's folder; return the folder of them."""
     if kind == "a table":
-        other = make(Path(table.path, "sub/other"))
+        other = make(tmp_path / "other")
         upsert(other, 1, [0, 1, 2])
-        return Path(other.path)
+        Path(table.path, "sub").mkdir()
+        return Path(shutil.move(other.path, Path(table.path, "sub/other")))
     other = make(tmp_path / "other")
     upsert(other, 1, [1, 3])
     folder = Path(table.path, "backup/b")
