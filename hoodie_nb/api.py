@@ -185,7 +185,7 @@ class Table(TableReads, TableMaintenance):
         on_bad_record: str = "fail",
         wait: Wait = None,
     ) -> Commit | None:
-        """Add rows without checking whether their keys exist (see `repair`)."""
+        """Add rows without checking whether their keys exist (see `fsck`)."""
         return self._write(data, "insert", on_bad_record, wait, schema)
 
     def bulk_insert(

@@ -100,9 +100,7 @@ def serve(name: str, folder: Path) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     if name in AS_IT_COMES:
-        os.environ.pop(
-            KEEPS, None
-        )  # set again by our import; delta-rs reads it later, when it is loaded
+        os.environ.pop(KEEPS, None)  # if our import has set it: delta-rs reads it when it is loaded
     arm = arms()[name]
     made = arm.make(folder)
     given: Any = None

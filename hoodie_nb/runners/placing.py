@@ -122,8 +122,8 @@ class Placing:
         self.newest = Taken(estimate=estimate)
         if fits:
             self.newest.limit_bytes = _ROOM * limit
-        if fits and estimate is None:
-            self.newest.limit_rows = 1 + _ROOM * limit // self._row_bytes()
+            if estimate is None:
+                self.newest.limit_rows = 1 + _ROOM * limit // self._row_bytes()
         return fits
 
     @contextlib.contextmanager

@@ -2,9 +2,8 @@
 
 A snapshot is read with Spark's own Parquet reader, or on an object store, where Spark needs its own
 connector and credentials, by tasks that fetch the files; so are files whose types are narrower than
-the table's. Changes are computed by the functions of
-`table.changes`: a task compares the two files of a file group; then the rows are shuffled by key,
-since a key may have moved to another file group.
+the table's. Changes are computed by the functions of `table.changes`: a task compares the two files
+of a file group; then the rows are shuffled by key, since a key may have moved to another one.
 """
 
 from __future__ import annotations

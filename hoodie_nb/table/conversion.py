@@ -74,10 +74,20 @@ def unfit_rows(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> dict[in
 def _checked(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     column.validate(full=True)  # text from raw bytes may not be UTF-8
     if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([_checked(chunk, kind) for chunk in column.chunks], kind)
+        return pa.chunked_array([_unrepeated(chunk, kind) for chunk in column.chunks], kind)
+    return _unrepeated(column, kind)
+
+
+def _unrepeated(column: pa.Array, kind: pa.DataType) -> pa.Array:
     array = converted(column, kind)
-    _refuse_repeated_keys(array)
+    if _has_map(kind):
+        _refuse_repeated_keys(array)
     return array
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    inner = (kind.field(number).type for number in range(kind.num_fields))
+    return _is.is_map(kind) or any(map(_has_map, inner))
 
 
 def _refuse_repeated_keys(column: pa.Array) -> None:

@@ -8,7 +8,9 @@ all; `MODELS[n]` is the table after `n` batches.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +118,17 @@ def fails_at(root: Path, at: int, how: str, change: Callable[[Table], object]) -
     except (Crash, HoodieError, KeyboardInterrupt):  # the trial's result
         assert storage.fired is not None
     return storage.fired is not None
+
+
+def trials(source: Path, folder: Path, how: str, act: Callable[[Table], object]) -> Iterator[Path]:
+    """Yield the table of each trial after its failure, until the fault no longer fires."""
+    for at in itertools.count(1):
+        root = folder / f"{how}-{at}"
+        shutil.copytree(source, root)
+        if not fails_at(root, at, how, act):
+            return
+        yield root
+        shutil.rmtree(root)
 
 
 @contextmanager

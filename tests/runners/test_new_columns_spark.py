@@ -10,13 +10,12 @@ import pyarrow as pa
 import pytest
 from core.tables import Model, hudi_rows, hudi_table, without_meta
 from spark_source import FolderSource
+from test_stream_columns import NEW, OLD, feed
 
 import hoodie_nb as hn
 from hoodie_nb.errors import InvalidInput
 
 pytestmark = pytest.mark.spark
-OLD = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("n", pa.int32())])
-NEW = OLD.set(3, pa.field("n", pa.int64())).append(pa.field("x", pa.string()))
 KEYS: dict[str, Any] = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
 
 
@@ -35,23 +34,18 @@ def test_a_running_stream_goes_on_when_columns_are_added(spark, tmp_path, versio
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds", **settings}
     job = hn.write_stream(source.stream(spark), table, **settings)
 
-    def feed(given: pa.Table) -> None:
-        source.add(given)
-        job.process_all_available()
-        model.upsert({**row, "x": row.get("x")} for row in given.to_pylist())
-
-    feed(rows(OLD, 1, "a", "b", "c"))
+    feed(source, job, model, rows(OLD, 1, "a", "b", "c"))
     assert table.add_columns({"x": pa.string(), "n": pa.int64()}, wait="60 seconds") is not None
     mine = rows(NEW, 2, "c", "d", x="mine")
     table.upsert(mine, wait="60 seconds")
     model.upsert(mine.to_pylist())
-    feed(rows(OLD, 3, "a", "b", "e"))  # rewrites the files that have the rows of `mine`
+    feed(source, job, model, rows(OLD, 3, "a", "b", "e"))  # rewrites the files of `mine`
     assert table.schema.equals(NEW)
-    feed(rows(OLD, 4, "d"))
+    feed(source, job, model, rows(OLD, 4, "d"))
     source.schema = NEW
     job.stop()
     job = hn.write_stream(source.stream(spark), table, **settings)
-    feed(rows(NEW, 5, "a", "f", x="stream"))
+    feed(source, job, model, rows(NEW, 5, "a", "f", x="stream"))
     job.stop()
     assert table.schema.equals(NEW) and table.fsck() == []
     assert without_meta(table.to_arrow()) == hudi_rows(Path(table.path)) == model.snapshot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,13 @@ def rows(schema: pa.Schema, ts: int, n: int, **more: str) -> pa.Table:
     return pa.Table.from_pylist(held, schema=schema)
 
 
+def feed(source: FolderSource, job: Any, model: Model, given: pa.Table) -> None:
+    """Let a stream write these rows, and the model; without a column `x` theirs is null."""
+    source.add(given)
+    job.process_all_available()
+    model.upsert({**row, "x": row.get("x")} for row in given.to_pylist())
+
+
 @pytest.mark.parametrize("settings", [{"placement": "driver"}, {"commit_interval": 3}, {}])
 def test_a_stream_follows_columns_that_another_engine_changes(spark, tmp_path, settings):
     """It goes on with the old columns, and starts again on its checkpoint with the new ones."""
@@ -35,21 +43,16 @@ def test_a_stream_follows_columns_that_another_engine_changes(spark, tmp_path, s
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds", **settings}
     job = hn.write_stream(source.stream(spark), table, **settings)
 
-    def feed(given: pa.Table) -> None:
-        source.add(given)
-        job.process_all_available()
-        model.upsert({**row, "x": row.get("x")} for row in given.to_pylist())
-
-    feed(rows(OLD, 1, 10))
+    feed(source, job, model, rows(OLD, 1, 10))
     other = rows(NEW, 2, 2**40, x="other").slice(1)
     commit_elsewhere(table.path, other)
     model.upsert(other.to_pylist())
-    feed(rows(OLD, 3, 30).slice(2))
+    feed(source, job, model, rows(OLD, 3, 30).slice(2))
     job.stop()
     assert table.schema.equals(NEW)
     source.schema = NEW
     job = hn.write_stream(source.stream(spark), table, **settings)
-    feed(rows(NEW, 4, 2**41, x="ours"))
+    feed(source, job, model, rows(NEW, 4, 2**41, x="ours"))
     job.stop()
     assert without_meta(table.to_arrow()) == hudi_rows(Path(table.path)) == model.snapshot()
     assert {type(n) for n in table.to_arrow()["x"].to_pylist()} == {str, type(None)}

@@ -6,15 +6,14 @@ operation on the disk fails; readers read; a new process does the same again.
 
 from __future__ import annotations
 
-import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from lives import dying_at, fails_at, make, opened
+from lives import dying_at, make, opened, trials
 from tables import hudi_table, pending_names, rows_by, schema_of
 
 from hoodie_nb import Table
@@ -42,17 +41,6 @@ def prepared(new_folder: Callable[[], Path], request: pytest.FixtureRequest) -> 
     root = make(new_folder() / f"v{request.param}", request.param)
     Table(opened(root)).upsert(ROWS)
     return root
-
-
-def trials(source: Path, folder: Path, how: str, change: Callable[[Table], Any]) -> Iterator[Path]:
-    """Yield the table of each trial after its failure, until the fault no longer fires."""
-    for at in itertools.count(1):
-        root = folder / f"{how}-{at}"
-        shutil.copytree(source, root)
-        if not fails_at(root, at, how, change):
-            return
-        yield root
-        shutil.rmtree(root)
 
 
 def rows_of(root: Path) -> tuple[bool, list[dict[str, Any]]]:

@@ -8,9 +8,8 @@ table is that of the second commit, else nothing has changed.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,12 @@ from lives import (
     assert_whole_prefix,
     commits,
     dying_at,
-    fails_at,
     fingerprint,
     kill_at,
     live,
     make,
     opened,
+    trials,
 )
 from tables import timeline_names
 from test_savepoints import times
@@ -65,17 +64,6 @@ def restore(table: Table) -> None:
 def recover(root: Path) -> None:
     """Recover the table in a new process, without a write."""
     settle(WriteCoordinator(opened(root), EventLog()))
-
-
-def trials(source: Path, folder: Path, how: str, act: Callable[[Table], object]) -> Iterator[Path]:
-    """Yield the table of each trial after its failure, until the fault no longer fires."""
-    for at in itertools.count(1):
-        root = folder / f"{how}-{at}"
-        shutil.copytree(source, root)
-        if not fails_at(root, at, how, act):
-            return
-        yield root
-        shutil.rmtree(root)
 
 
 def check(root: Path, *, planned: bool) -> None:
