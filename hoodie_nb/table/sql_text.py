@@ -212,7 +212,7 @@ class _Reader:
                 return _cast(side, given, to)
             case exp.Coalesce():
                 given = [node.this, *node.expressions]
-                known = next((k for k in map(self._kind, given) if k != _UNKNOWN), kind)
+                known = self._known(given, kind)
                 return pc.coalesce(*(_with_scale(self.read(side, known), known) for side in given))
             case exp.Div():
                 sides = self._operands(
@@ -248,12 +248,21 @@ class _Reader:
         if type(node) not in _COMPUTED and node.find(exp.Column) is None:
             raise _NotSupported(f"{node.sql('spark')[:100]} compares two constants")
         kinds = [self._kind(side) for side in (one, other)]
-        known = next((kind for kind in kinds if kind != _UNKNOWN), _UNKNOWN)
+        known = self._known((one, other), _UNKNOWN)
         sides = [self.read(side, known) for side in (one, other)]
         if not any(map(pa.types.is_floating, kinds)):
             return sides
         mixed = [pa.types.is_floating(k) or pa.types.is_integer(k) for k in kinds]
         return [s.cast(_DOUBLE) if m else s for s, m in zip(sides, mixed, strict=True)]
+
+    def _known(self, nodes: Sequence[Any], kind: pa.DataType) -> pa.DataType:
+        """Return the type that a null among the nodes has: of a column, `kind`, of a constant."""
+        kinds = [*map(self._kind, nodes), kind]
+        found = next((each for each in kinds if each != _UNKNOWN), None)
+        if found is None:
+            types = (self.type_of(self.read(node)) for node in nodes)
+            found = next((each for each in types if each != _UNKNOWN), _UNKNOWN)
+        return found
 
     def _check(self, node: Any) -> None:  # noqa: ANN401
         given = {name for name, value in node.args.items() if value not in (None, False, [])}
