@@ -17,9 +17,9 @@ from hoodie_nb.commit.prepared import checkpoints_of
 from hoodie_nb.commit.progress import UNDONE, Checkpoint
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.index.job_keys import check_instants
-from hoodie_nb.table.foreign import refuse_other_engines
 from hoodie_nb.table.keys import ignores_case, refuse_colliding_folders
 from hoodie_nb.table.lost import refuse_vanished
+from hoodie_nb.table.other_engines import refuse_other_engines
 from hoodie_nb.table.rollback import being_undone
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape

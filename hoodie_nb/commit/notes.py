@@ -13,9 +13,8 @@ since. A restore of the table restores its notes too.
 import json
 from collections.abc import Sequence
 
-from hoodie_nb.commit.prepared import Prepared, PreparedRecords, checkpoints_of
+from hoodie_nb.commit.prepared import Prepared, PreparedRecords, checkpoints_of, quarantined
 from hoodie_nb.commit.progress import EXTRA_KEY, Checkpoint, ProgressRecords, held_by
-from hoodie_nb.commit.publishing import quarantined
 from hoodie_nb.commit.sealing import MARK_KEY, SealedRecords
 from hoodie_nb.table.avro_schema import to_avro
 from hoodie_nb.table.handle import TableHandle

@@ -295,3 +295,8 @@ def refuse_other_instants(statuses: Iterable[WriteStatus], instant_time: str, no
                 f"other than {instant_time or 'that of this write'}: two attempts of a task each "
                 "created an instant; the batch is rolled back and runs again"
             )
+
+
+def quarantined(records: Iterable[Prepared]) -> tuple[StoredFile, ...]:
+    """Return the staged files of the rows that checkpoints refused, in order."""
+    return tuple(file for record in records for file in record.quarantined)

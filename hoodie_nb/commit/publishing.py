@@ -4,10 +4,10 @@ A single disk error should not cause a complete rewrite. The steps are idempoten
 """
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from hoodie_nb.commit.prepared import Prepared, checkpoints_of, drop_torn, merged
+from hoodie_nb.commit.prepared import Prepared, checkpoints_of, drop_torn, merged, quarantined
 from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError
 from hoodie_nb.events import EventLog
@@ -19,11 +19,6 @@ from hoodie_nb.table.quarantine import publish_refused
 from hoodie_nb.table.timeline import Instant, State
 
 _RETRIES = 3
-
-
-def quarantined(records: Iterable[Prepared]) -> tuple[StoredFile, ...]:
-    """Return the staged files of the rows that checkpoints refused, in order."""
-    return tuple(file for record in records for file in record.quarantined)
 
 
 def folder_of(file: StoredFile) -> str:

@@ -16,18 +16,18 @@ from hoodie_nb.commit.cleaning import finish_cleans
 from hoodie_nb.commit.instant_generator import own_commits
 from hoodie_nb.commit.lock import in_use
 from hoodie_nb.commit.notes import CommitNotes
-from hoodie_nb.commit.prepared import Prepared, PreparedRecords, checkpoints_of
+from hoodie_nb.commit.prepared import Prepared, PreparedRecords, checkpoints_of, quarantined
 from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
-from hoodie_nb.commit.publishing import folder_of, quarantined
+from hoodie_nb.commit.publishing import folder_of
 from hoodie_nb.commit.restoring import finish_restores
 from hoodie_nb.commit.row_folders import row_folders_in_use
 from hoodie_nb.commit.savepoints import drop_pending_savepoints
 from hoodie_nb.commit.sealing import SealedRecords
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.table.foreign import refuse_other_engines, refuse_unwritable
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.lost import refuse_vanished
+from hoodie_nb.table.other_engines import refuse_other_engines, refuse_unwritable
 from hoodie_nb.table.publish import sweep_all
 from hoodie_nb.table.restore_plan import notes_by, restores, undone_by
 from hoodie_nb.table.rollback import finish_rollbacks, planned_rollbacks, roll_back
@@ -99,7 +99,7 @@ class Recovery:
         restore undid, and that are prepared or sealed again, are not undone.
         """
         table = self.table
-        table.reload(to_write=True)
+        table.reload_to_write()
         self._finish_restores()
         refuse_other_engines(table, self.prepared.instant_times())
         self.notes.catch_up()

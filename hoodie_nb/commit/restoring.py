@@ -26,10 +26,12 @@ from typing import Any
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.sealing import marks_in
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.events import Emit
 from hoodie_nb.table.avro_file import decode
 from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.lost import lost_files
+from hoodie_nb.table.read import slices_as_of
 from hoodie_nb.table.restore_plan import (
     ACTION,
     RestorePlan,
@@ -40,6 +42,8 @@ from hoodie_nb.table.restore_plan import (
     read_plan,
 )
 from hoodie_nb.table.rollback import undo
+from hoodie_nb.table.savepoints import archived_later, refuse_archived, saved
+from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import Instant, State
 
 
@@ -114,3 +118,38 @@ def _read(table: TableHandle, rollback: Instant) -> Iterator[tuple[str, dict[str
         record = decode(table.timeline.read(rollback))
         for time17 in record["commitsRollback"]:
             yield time17, record
+
+
+def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
+    """Return the plan that makes the commit `to` the newest again.
+
+    Raises InvalidConfig if it is, if its files were cleaned away, or if a later commit has a
+    savepoint; InvalidTable if one of its files is lost.
+    """
+    listing, root = table.timeline.listing, table.storage.root
+    undone = [i for i in listing.commits if i.requested_time > to.requested_time]
+    if not undone:
+        raise InvalidConfig(
+            f"{to.requested_time} is the newest commit of {root}: there is nothing to undo"
+        )
+    refuse_archived(table, undone[0].requested_time)
+    archived = archived_later(table, to.requested_time)
+    if archived is not None:
+        raise InvalidConfig(
+            f"commits of {root} after {to.requested_time} were archived beyond its savepoint "
+            f"({archived}), so it is not known what they changed: restore to a later commit"
+        )
+    later = [i.requested_time for i in saved(table) if i.requested_time > to.requested_time]
+    if later:
+        raise InvalidConfig(
+            f"commits of {root} that would be undone have savepoints ({', '.join(later)}): delete "
+            "those with Table.delete_savepoint first, or restore to the newest of them"
+        )
+    before = slices_as_of(table, to)
+    earlier = [i for i in listing.commits if i.requested_time <= to.requested_time]
+    for folder, name in lost_files(table, before, earlier):
+        raise InvalidTable(
+            f"{root}/{joined(folder, str(name))} is lost, and commit {to.requested_time} needs it: "
+            "restore it from a backup, or choose another commit"
+        )
+    return RestorePlan(to.requested_time, tuple(reversed(undone)))

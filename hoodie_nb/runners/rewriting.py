@@ -28,8 +28,7 @@ import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.prepared import Prepared, checkpoints_of, merged
-from hoodie_nb.commit.publishing import quarantined
+from hoodie_nb.commit.prepared import Prepared, checkpoints_of, merged, quarantined
 from hoodie_nb.commit.sealing import Sealed
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.runners.in_process import write_in_process

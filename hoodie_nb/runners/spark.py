@@ -40,7 +40,6 @@ from hoodie_nb.commit.prepared import Writing
 from hoodie_nb.errors import InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.run import DamagedRun
-from hoodie_nb.runners.placing import Taken
 from hoodie_nb.runners.spark_direct import written_directly
 from hoodie_nb.runners.spark_files import PATH, PLACE, PLACE_FIELDS, placed
 from hoodie_nb.runners.spark_tasks import (
@@ -55,6 +54,7 @@ from hoodie_nb.runners.spark_tasks import (
     seal_task,
     write_task,
 )
+from hoodie_nb.runners.taken import Taken
 from hoodie_nb.runners.task_errors import raise_translated
 from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile

@@ -19,8 +19,8 @@ import pyarrow as pa
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.batch import Commit, write_keyed
 from hoodie_nb.runners.interrupts import cancel_on_interrupt
-from hoodie_nb.runners.placing import Taken, TooLarge
 from hoodie_nb.runners.spark_files import BLOCK, PATH, placed, places
+from hoodie_nb.runners.taken import Taken, TooLarge
 from hoodie_nb.runners.task_errors import raise_translated
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.writer.bad_rows import BadRows, RefusedRows

@@ -54,7 +54,7 @@ def repair(
     table: TableHandle, events: EventLog, *, deduplicate: bool = False, accept_loss: bool = False
 ) -> None:
     """Recover the table and rewrite what is wrong."""
-    table.accepts_loss = accept_loss
+    table.fitness.accepts_loss = accept_loss
     table.forget_file_groups()
     try:
         coordinator = settled(table, events)
@@ -67,7 +67,7 @@ def repair(
         with coordinator.committing(intake) as work:
             work.statuses = list(_rewritten(work.plan, deduplicate, lost))
     finally:
-        table.accepts_loss = False
+        table.fitness.accepts_loss = False
 
 
 def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator[WriteStatus]:

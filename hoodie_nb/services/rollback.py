@@ -11,6 +11,7 @@ rollback instant (`table/rollback.py`), which deletes the completed file before 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hoodie_nb.commit.restoring import plan_restore
 from hoodie_nb.display import card, counted
 from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
@@ -20,7 +21,7 @@ from hoodie_nb.services.restore import mark_undone, refuse_unsettled
 from hoodie_nb.table.commits import CLUSTER
 from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.restore_plan import ACTION as RESTORE
-from hoodie_nb.table.restore_plan import files_of, plan_restore
+from hoodie_nb.table.restore_plan import files_of
 from hoodie_nb.table.rollback import planned_rollbacks, undo
 from hoodie_nb.table.savepoints import commit_as_of, saved
 from hoodie_nb.table.storage import size_of

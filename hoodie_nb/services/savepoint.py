@@ -4,7 +4,7 @@ from hoodie_nb.commit import savepoints as actions
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import parse_time
+from hoodie_nb.table.moments import parse_time
 from hoodie_nb.table.savepoints import Savepoint, read_savepoint
 
 

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.machine import threads
 from hoodie_nb.table.base_file import read_rows, stored_schema
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, SEQNO
 from hoodie_nb.table.span import SlicePair, Span
 from hoodie_nb.table.storage import Storage
@@ -48,7 +48,7 @@ _VERSION = (COMMIT_TIME, SEQNO, *_KEY)
 Numbers = npt.NDArray[np.int64]
 
 
-def changes(table: TableHandle, since: object = None, until: object = None) -> pa.Table:
+def changes(table: ReadHandle, since: object = None, until: object = None) -> pa.Table:
     """Return the changes after `since` up to `until` as one Arrow table (no defined order).
 
     `since=None` is the start: every row, as an insert. A write without rows returns None, too.
@@ -56,7 +56,7 @@ def changes(table: TableHandle, since: object = None, until: object = None) -> p
     return until_true(lambda: _changes(table, since, until))
 
 
-def _changes(table: TableHandle, since: object, until: object) -> pa.Table:
+def _changes(table: ReadHandle, since: object, until: object) -> pa.Table:
     partitions, schema = changed_slices(table, since, until)
 
     def read(pairs: Sequence[SlicePair]) -> pa.Table:
@@ -68,7 +68,7 @@ def _changes(table: TableHandle, since: object, until: object) -> pa.Table:
 
 
 def changed_slices(
-    table: TableHandle, since: object, until: object
+    table: ReadHandle, since: object, until: object
 ) -> tuple[list[list[SlicePair]], pa.Schema]:
     """Return the slices to compare, partition by partition, and the columns of the changes.
 
@@ -89,7 +89,7 @@ def paths(pair: SlicePair) -> tuple[str | None, str | None]:
     return before, after
 
 
-def changes_schema(table: TableHandle) -> pa.Schema:
+def changes_schema(table: ReadHandle) -> pa.Schema:
     """Return the columns of a snapshot and `_change`."""
     stored = stored_schema(table.schema)
     if CHANGE in stored.names:

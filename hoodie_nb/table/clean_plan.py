@@ -35,26 +35,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from hoodie_nb.config import CLEAN_POLICIES, WriteOptions
-from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import (
     BaseFileName,
     Commits,
-    FileGroups,
     Group,
     base_files_at,
     table_folders,
 )
+from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.outdated import HOUR_COMMITS, Mark
 from hoodie_nb.table.storage import joined, size_of
 from hoodie_nb.table.timeline import Instant, Listing
 
-if TYPE_CHECKING:
-    from hoodie_nb.table.handle import TableHandle
-
 COMMITS_POLICY, HOURS_POLICY, VERSIONS_POLICY = CLEAN_POLICIES
-COMMITS, HOUR_COMMITS, _HOUR_SHARE = 10, 100, 2
+COMMITS, _HOUR_SHARE = 10, 2
 _HOUR_MS = 3_600_000
 _NEVER = "9"  # later than any instant
 
@@ -85,34 +81,6 @@ class Retention:
     def versions(self) -> int:
         """Return how many slices of a group are kept whatever their time; 0 if time decides."""
         return self.number if self.policy == VERSIONS_POLICY else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Outdated:
-    """What a commit has made old: the bytes of the files that it replaced, in which partitions."""
-
-    instant_time: str
-    size_bytes: int
-    partitions: frozenset[str]
-
-    @classmethod
-    def of(cls, time17: str, statuses: Sequence[WriteStatus], before: FileGroups) -> Outdated:
-        """Return it for a commit, from the view of the file groups before it."""
-        old = (before.partition(s.partition_path).get(s.file_id) for s in statuses)
-        size = sum(piece.size_bytes for piece in old if piece is not None)
-        return cls(time17, size, frozenset(s.partition_path for s in statuses))
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How far an earlier plan has looked: later ones start with the commits from `upto` on.
-
-    If one of the savepoints is gone since, all partitions must be looked at again.
-    """
-
-    versions: int
-    upto: str
-    savepoints: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,19 +20,17 @@ from typing import Any
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema
-from hoodie_nb.table.clean_plan import CleanPlan, Mark
+from hoodie_nb.table.clean_plan import CleanPlan
 from hoodie_nb.table.file_groups import BaseFileName, Commits, FileGroups
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.outdated import Mark
 from hoodie_nb.table.partitions import Partitions
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.storage import META, Storage, java_path, joined
-from hoodie_nb.table.timeline import Instant, Listing, State
+from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.table.views import KEEP_MORE
 
 _PLAN, _RESULT = load_schema("HoodieCleanerPlan"), load_schema("HoodieCleanMetadata")
 _SAVEPOINTS = "savepointed_timestamps"
-KEEP_MORE = (
-    "to keep more, raise hoodie.clean.commits.retained, or set hoodie.clean.hours.retained and "
-    "hoodie.clean.policy=KEEP_LATEST_BY_HOURS"
-)
 
 
 def encode_plan(plan: CleanPlan, storage: Storage) -> bytes:
@@ -94,7 +92,7 @@ def _extra(plan: CleanPlan) -> dict[str, str]:
     return {_SAVEPOINTS: ",".join(sorted(plan.mark.savepoints))} if plan.mark.savepoints else {}
 
 
-def read_plan(table: TableHandle, instant: Instant) -> CleanPlan | None:
+def read_plan(table: ReadHandle, instant: Instant) -> CleanPlan | None:
     """Return the plan of a pending clean; None if its file is empty: it deletes nothing.
 
     Raises InvalidTable if it cannot be completed here.
@@ -141,16 +139,11 @@ def _savepoints(raw: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(filter(None, text.split(",")))
 
 
-def _completed(table: TableHandle) -> list[Instant]:
+def _completed(table: ReadHandle) -> list[Instant]:
     return table.timeline.listing.completed("clean")
 
 
-def cleans(listing: Listing) -> list[str]:
-    """Return the times of all cleans of a listing, in any state."""
-    return [i.requested_time for i in listing.instants if i.action == "clean"]
-
-
-def _result(table: TableHandle, instant: Instant) -> Mapping[str, Any]:
+def _result(table: ReadHandle, instant: Instant) -> Mapping[str, Any]:
     """Return what a completed clean has done; nothing if its file is empty, as for Hudi."""
     content = table.timeline.read(instant)
     try:
@@ -168,7 +161,7 @@ def _result(table: TableHandle, instant: Instant) -> Mapping[str, Any]:
         ) from None
 
 
-def last_mark(table: TableHandle) -> Mark | None:
+def last_mark(table: ReadHandle) -> Mark | None:
     """Return how far the newest completed clean has looked; None if a plan must look everywhere."""
     result: Mapping[str, Any] = {}
     with contextlib.suppress(InvalidTable):  # then it must
@@ -183,7 +176,7 @@ def last_mark(table: TableHandle) -> Mark | None:
 
 
 def refuse_cleaned(
-    table: TableHandle, found: FileGroups, time17: str, partitions: Collection[str] | None
+    table: ReadHandle, found: FileGroups, time17: str, partitions: Collection[str] | None
 ) -> None:
     """Raise InvalidConfig if a file of the snapshot as of a time was cleaned away.
 
@@ -227,12 +220,12 @@ def _is_gone(now: FileGroups, folder: str, file_id: str) -> bool:
     return file_id not in now.partition(folder) and (folder, file_id) not in now.replaced
 
 
-def _was_cleaned(table: TableHandle) -> bool:
+def _was_cleaned(table: ReadHandle) -> bool:
     """Whether there is, or was archived, a clean; also if it is not known."""
     return any(_completed(table)) or table.timeline.archive.cleaned()
 
 
-def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
+def _removed(table: ReadHandle, after: str) -> Iterator[tuple[str, str]]:
     """Yield partition path and name of what cleans have deleted since, or may be deleting."""
     for instant in (i for i in table.timeline.listing.pending if i.action == "clean"):
         plan = read_plan(table, instant)
@@ -244,19 +237,19 @@ def _removed(table: TableHandle, after: str) -> Iterator[tuple[str, str]]:
                 yield from ((folder, PurePosixPath(path).name) for path in sorted(paths))
 
 
-def cleaned_files(table: TableHandle) -> tuple[set[str], str]:
+def cleaned_files(table: ReadHandle) -> tuple[set[str], str]:
     """Return the paths that cleans have deleted or are about to, and the earliest readable time."""
     removed = {joined(folder, name) for folder, name in _removed(table, "")}
     unknown = table.timeline.archived() and _was_cleaned(table)
     return removed, earliest_time(table) if unknown else ""
 
 
-def earliest_hint(table: TableHandle) -> str:
+def earliest_hint(table: ReadHandle) -> str:
     """Return a text that names the earliest time that can be read, and the options."""
     return f"the earliest time that can be read is {earliest_time(table)}; {KEEP_MORE}"
 
 
-def earliest_time(table: TableHandle) -> str:
+def earliest_time(table: ReadHandle) -> str:
     """Return the first commit whose files all cleans have kept; empty without commits."""
     listing = table.timeline.listing
     times, first = listing.commit_times or ("",), table.timeline.start(listing)

@@ -33,9 +33,9 @@ from hoodie_nb.machine import threads
 from hoodie_nb.table.base_file import iterate_rows, open_base_file
 from hoodie_nb.table.calendars import in_hybrid_calendar
 from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.keys import partition_values
 from hoodie_nb.table.read import snapshot_as_of
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.storage import is_remote
 from hoodie_nb.table.views import reading, until_true
 
@@ -43,7 +43,7 @@ _VERIFIED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 _DISK, _FORMAT = LocalFileSystem(), ds.ParquetFileFormat(default_fragment_scan_options=_VERIFIED)
 
 
-def dataset(table: TableHandle, as_of: object = None) -> ds.FileSystemDataset:
+def dataset(table: ReadHandle, as_of: object = None) -> ds.FileSystemDataset:
     """Return the snapshot as of a moment (None: now); InvalidConfig on an object store."""
     root = table.storage.root
     if is_remote(root):
@@ -54,7 +54,7 @@ def dataset(table: TableHandle, as_of: object = None) -> ds.FileSystemDataset:
     return until_true(lambda: _opened(table, as_of))
 
 
-def _opened(table: TableHandle, as_of: object) -> ds.FileSystemDataset:
+def _opened(table: ReadHandle, as_of: object) -> ds.FileSystemDataset:
     found, schema = snapshot_as_of(table, as_of)
 
     def fragment(piece: FileSlice) -> ds.ParquetFileFragment:

@@ -24,11 +24,11 @@ from hoodie_nb.table.clean_records import cleaned_files, read_plan
 from hoodie_nb.table.file_groups import Group, base_files_at
 from hoodie_nb.table.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
 from hoodie_nb.table.folder_findings import InCommit, folder_findings, named_files
-from hoodie_nb.table.foreign import is_overwrite
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.key_range import KeyRange
 from hoodie_nb.table.lost import ACCEPT, vanished
 from hoodie_nb.table.metadata_table import FOLDER
+from hoodie_nb.table.other_engines import is_overwrite
 from hoodie_nb.table.record_findings import record_findings
 from hoodie_nb.table.restore_plan import read_plan as read_restore
 from hoodie_nb.table.rollback import being_undone, read_rollback, was_rolled_back

@@ -24,7 +24,6 @@ from typing import BinaryIO, TypeVar
 from urllib.parse import unquote, urlparse
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table import property_file
 from hoodie_nb.table.beneath import (
     Place,
     create_new,
@@ -36,7 +35,7 @@ from hoodie_nb.table.beneath import (
     same_content,
 )
 from hoodie_nb.table.fences import check_fence
-from hoodie_nb.table.storage import META, SCRATCH, Entry
+from hoodie_nb.table.storage import META, PROPERTIES, SCRATCH, Entry
 
 T = TypeVar("T")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -116,7 +115,7 @@ class LocalStorage:
     def outer_table(self) -> str | None:
         """Return the folder of a table in which this one is, with links resolved."""
         above = map(str, Path(self._real).parents)
-        return next((f for f in above if os.path.isfile(f"{f}/{property_file.PATH}")), None)
+        return next((f for f in above if os.path.isfile(f"{f}/{PROPERTIES}")), None)
 
     @contextmanager
     def _parent(self, path: str, *, make: bool = False) -> Iterator[Place]:

@@ -32,7 +32,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import (
@@ -43,12 +42,10 @@ from hoodie_nb.table.file_groups import (
     base_files_at,
     table_folders,
 )
-from hoodie_nb.table.publish import marked_files
+from hoodie_nb.table.markers import marked_files
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.storage import OURS, joined, read_bytes
 from hoodie_nb.table.timeline import COMMITS, ArchivedMeanwhile, Instant, Listing, Timeline
-
-if TYPE_CHECKING:
-    from hoodie_nb.table.handle import TableHandle
 
 _TABLES = 16
 _RECORDS = tuple(f"{OURS}/{name}" for name in ("progress", "prepared", "index"))
@@ -104,7 +101,7 @@ _writing = threading.Lock()  # several writer threads look for lost files
 
 
 def lost_files(
-    table: TableHandle, groups: FileGroups, commits: Iterable[Instant], where: str | None = None
+    table: ReadHandle, groups: FileGroups, commits: Iterable[Instant], where: str | None = None
 ) -> list[tuple[str, BaseFileName]]:
     """Return folder and name of the base files that `commits` wrote and `groups` does not have.
 
@@ -156,7 +153,7 @@ def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]], groups: Fi
 # --- completed files of the timeline --------------------------------------------------------------
 
 
-def traces(table: TableHandle, times: Collection[str]) -> dict[str, str]:
+def traces(table: ReadHandle, times: Collection[str]) -> dict[str, str]:
     """Return the commit or record that shows that an instant was completed, for each that was."""
     found: dict[str, str] = {}
     for time17, what in itertools.chain(_in_commits(table, times), _in_records(table, times)):
@@ -164,7 +161,7 @@ def traces(table: TableHandle, times: Collection[str]) -> dict[str, str]:
     return found
 
 
-def refuse_vanished(table: TableHandle, pending: Instant) -> None:
+def refuse_vanished(table: ReadHandle, pending: Instant) -> None:
     """Raise InvalidTable if a pending commit was completed: it must not be rolled back."""
     objection = vanished(table, pending) if pending.action in COMMITS else None
     if objection:
@@ -172,7 +169,7 @@ def refuse_vanished(table: TableHandle, pending: Instant) -> None:
         raise InvalidTable(f"{what}; a rollback would delete its rows permanently. {fix}")
 
 
-def vanished(table: TableHandle, pending: Instant) -> tuple[str, str] | None:
+def vanished(table: ReadHandle, pending: Instant) -> tuple[str, str] | None:
     """Return the problem and the fix if a pending instant was completed; else None."""
     time17 = pending.requested_time
     found = traces(table, [time17]).get(time17) or next(_in_partitions(table, time17), None)
@@ -189,7 +186,7 @@ def vanished(table: TableHandle, pending: Instant) -> tuple[str, str] | None:
     )
 
 
-def refuse_archived_later(table: TableHandle, strays: Sequence[tuple[str, str]]) -> None:
+def refuse_archived_later(table: ReadHandle, strays: Sequence[tuple[str, str]]) -> None:
     """Raise InvalidTable if files of archived commits do not count, as the timeline's start is old.
 
     `strays` are paths and instants of files of no commit that are newer than the start.
@@ -213,12 +210,12 @@ def refuse_archived_later(table: TableHandle, strays: Sequence[tuple[str, str]])
         )
 
 
-def listed_now(table: TableHandle) -> Listing:
+def listed_now(table: ReadHandle) -> Listing:
     """Return the timeline as it is now; the one that a write goes by stays as it is."""
     return Timeline(table.storage, table.clock, table.timeline.layout).refresh()
 
 
-def _in_commits(table: TableHandle, times: Collection[str]) -> Iterator[tuple[str, str]]:
+def _in_commits(table: ReadHandle, times: Collection[str]) -> Iterator[tuple[str, str]]:
     oldest = min(times, default="9")
     for newer in table.timeline.completed_commits():
         if newer.requested_time > oldest:
@@ -231,7 +228,7 @@ def _in_commits(table: TableHandle, times: Collection[str]) -> Iterator[tuple[st
                     yield time17, f"commit {newer.requested_time} names it"
 
 
-def _in_records(table: TableHandle, times: Collection[str]) -> Iterator[tuple[str, str]]:
+def _in_records(table: ReadHandle, times: Collection[str]) -> Iterator[tuple[str, str]]:
     for folder in _RECORDS:
         for entry in table.storage.list_folder(folder):
             path = f"{folder}/{entry.name}"
@@ -243,7 +240,7 @@ def _in_records(table: TableHandle, times: Collection[str]) -> Iterator[tuple[st
                 yield from ((t, f"{path} names it") for t in named if f'"{t}"'.encode() in content)
 
 
-def _in_partitions(table: TableHandle, time17: str) -> Iterator[str]:
+def _in_partitions(table: ReadHandle, time17: str) -> Iterator[str]:
     marked = {*marked_files(table.storage, time17)}
     for folder in table_folders(table.storage, Commits.of(table.timeline)):
         for path, name in folder.base_files():

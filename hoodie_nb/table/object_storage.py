@@ -30,7 +30,6 @@ import obstore
 from obstore import exceptions as of
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table import property_file
 from hoodie_nb.table.fences import check_fence
 from hoodie_nb.table.local_copies import local_copies
 from hoodie_nb.table.object_file import ObjectFile
@@ -48,7 +47,7 @@ from hoodie_nb.table.object_requests import (
     server_of,
     versioned,
 )
-from hoodie_nb.table.storage import META, Entry
+from hoodie_nb.table.storage import META, PROPERTIES, Entry
 
 _TRIES, _CHANGES, _PART_BYTES = 4, 10, 8 << 20
 _MARK = "hoodienbwriter"
@@ -138,7 +137,7 @@ class ObjectStorage:
         """Return the address of a table in which this one is; what may not be read is none."""
         outer = self.root.rpartition("/")[0]
         while outer.count("/") > 2:  # the bucket itself is no table
-            head = partial(obstore.head, client_of(outer, self._options), property_file.PATH)
+            head = partial(obstore.head, client_of(outer, self._options), PROPERTIES)
             with suppress(FileNotFoundError, InvalidTable):
                 repeated(head, outer, _TRIES, self._server)
                 return outer

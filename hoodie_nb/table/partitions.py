@@ -10,10 +10,14 @@ On a case-insensitive file system two names can be one folder, so all partitions
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
 
+from hoodie_nb.clock import instant_ms
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.commits import CLUSTER, CommitMetadata
 from hoodie_nb.table.file_groups import (
+    PARTITION_METADATA,
     Commits,
     FileGroups,
     FileSlice,
@@ -26,7 +30,7 @@ from hoodie_nb.table.file_groups import (
 from hoodie_nb.table.keys import ignores_case
 from hoodie_nb.table.on_demand import OnDemand
 from hoodie_nb.table.split import refuse_split_timeline
-from hoodie_nb.table.storage import Storage, is_remote
+from hoodie_nb.table.storage import Storage, is_remote, joined
 from hoodie_nb.table.timeline import Instant, Timeline
 from hoodie_nb.table.walk import Choice
 
@@ -189,3 +193,24 @@ def _replaced(
             moves = commit.operation.lower() == CLUSTER
             found |= dict.fromkeys(commit.replaced_groups, moves)
     return frozenset(found), frozenset(group for group, moves in found.items() if moves)
+
+
+def mark_partition(storage: Storage, folder: str, instant_time: str) -> bool:
+    """Write the partition's metadata file: without it Java reads none of its rows.
+
+    Returns whether it was missing.
+    """
+    path = joined(folder, PARTITION_METADATA)
+    if storage.entry(path):
+        return False
+    storage.make_folder(folder)
+    depth = len(PurePosixPath(folder).parts)
+    moment = datetime.fromtimestamp(instant_ms(instant_time) / 1000, UTC)
+    text = (
+        f"#partition metadata\n#{moment:%a %b %d %H:%M:%S} UTC {moment:%Y}\n"
+        f"commitTime={instant_time}\npartitionDepth={depth}\n"
+    )
+    storage.put(path, text.encode(), new=True)
+    for parent in PurePosixPath(folder).parents:
+        storage.sync_folder("" if str(parent) == "." else str(parent))
+    return True

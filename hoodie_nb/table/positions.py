@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.table.archived import Archive
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import parse_time
+from hoodie_nb.table.moments import parse_time
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.restore_plan import restores, undone_by
 from hoodie_nb.table.savepoints import ACTION as SAVEPOINT
 from hoodie_nb.table.storage import is_remote
@@ -46,7 +46,7 @@ class _Undoing(NamedTuple):
     until: str
 
 
-def position_of(table: TableHandle, moment: object, option: str = "since") -> str:
+def position_of(table: ReadHandle, moment: object, option: str = "since") -> str:
     """Return the 17 digits of a moment up to which a reader has read the table.
 
     Raises InvalidConfig if what it has read is no state of the table any more, or may be none.
@@ -78,9 +78,7 @@ def is_in_table(
     return time17 in known or (time17 < start and not (archive and archive.lacks(time17)))
 
 
-def _on_timeline(
-    table: TableHandle, time17: str, there: Collection[str] = ()
-) -> Iterator[_Undoing]:
+def _on_timeline(table: ReadHandle, time17: str, there: Collection[str] = ()) -> Iterator[_Undoing]:
     """Yield what undid commits, or will, after a position; commits that are still `there` aside."""
     for action in restores(table):
         done = action.state is State.COMPLETED
@@ -92,7 +90,7 @@ def _on_timeline(
             yield _Undoing(name, undone_by(table, action) - {*there}, until)
 
 
-def _end(table: TableHandle, action: Instant, *, named: bool) -> str:
+def _end(table: ReadHandle, action: Instant, *, named: bool) -> str:
     """Return until when readers may have seen what a completed action has undone.
 
     A position that names a commit is not in between. Layout 1 does not record the time: that of the
@@ -104,7 +102,7 @@ def _end(table: TableHandle, action: Instant, *, named: bool) -> str:
     return f"{until[:14]}9999" if is_remote(table.storage.root) else until  # the second's end
 
 
-def _archive_of(table: TableHandle, time17: str) -> Archive | None:
+def _archive_of(table: ReadHandle, time17: str) -> Archive | None:
     """Return the archive, if there is one and the position is not older than the timeline."""
     timeline = table.timeline
     start = timeline.start(timeline.listing)
@@ -116,7 +114,7 @@ def _in_archive(archive: Archive | None, time17: str) -> Iterator[_Undoing]:
         yield _Undoing(f"rollback {at}, which is archived, has undone it", commits, at)
 
 
-def _refuse_undone(table: TableHandle, time17: str, option: str, found: Iterable[_Undoing]) -> None:
+def _refuse_undone(table: ReadHandle, time17: str, option: str, found: Iterable[_Undoing]) -> None:
     for name, commits, until in found:
         before = sorted(t for t in commits if _whole(t) <= time17 < until)
         if before:
@@ -126,7 +124,7 @@ def _refuse_undone(table: TableHandle, time17: str, option: str, found: Iterable
             )
 
 
-def _refuse_unknown(table: TableHandle, time17: str, option: str, archive: Archive | None) -> None:
+def _refuse_unknown(table: ReadHandle, time17: str, option: str, archive: Archive | None) -> None:
     """Raise InvalidConfig if a position names an instant that the table does not have."""
     timeline = table.timeline
     other = (*COMMITS, SAVEPOINT)  # a savepoint has the time of its commit
@@ -141,7 +139,7 @@ def _refuse_unknown(table: TableHandle, time17: str, option: str, archive: Archi
         )
 
 
-def _refuse_running(table: TableHandle, time17: str, option: str) -> None:
+def _refuse_running(table: ReadHandle, time17: str, option: str) -> None:
     """Raise InvalidConfig if a commit was being written then: it is earlier, but was not visible.
 
     Layout 1 does not record when a commit completed.

@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Set
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.storage import META, Storage, read_bytes
+from hoodie_nb.table.storage import PROPERTIES, Storage, read_bytes
 
-PATH = f"{META}/hoodie.properties"
+PATH = PROPERTIES
 BACKUP = f"{PATH}.backup"
 
 

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.checksums import StoredFile
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.storage import OURS, Storage
 
 FOLDER = f"{OURS}/quarantine"
@@ -75,7 +75,7 @@ def count_rows(storage: Storage, files: Iterable[StoredFile]) -> int:
     return rows
 
 
-def refused_rows(table: TableHandle) -> pa.Table:
+def refused_rows(table: ReadHandle) -> pa.Table:
     """Return all refused rows, oldest first, with the time of their commit as `commit`.
 
     Raises InvalidTable if a file cannot be read, also if its commit was undone (see `steadily`).

@@ -11,11 +11,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time
 
 import pyarrow as pa
 
-from hoodie_nb.clock import instant_ms, instant_time
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.machine import threads
 from hoodie_nb.table.avro_file import decode
@@ -23,10 +21,10 @@ from hoodie_nb.table.base_file import iterate_rows, open_base_file, stored_schem
 from hoodie_nb.table.clean_records import refuse_cleaned
 from hoodie_nb.table.file_groups import Commits, FileGroups, FileSlice, table_folders
 from hoodie_nb.table.filters import RowFilter
-from hoodie_nb.table.handle import TableHandle
 from hoodie_nb.table.keys import partition_values, paths_have_values
+from hoodie_nb.table.moments import parse_time
 from hoodie_nb.table.partitions import Partitions
-from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.rules import PATH as RULES
 from hoodie_nb.table.schema import META_COLUMNS
 from hoodie_nb.table.timeline import Instant, State
@@ -36,36 +34,8 @@ from hoodie_nb.table.walk import Choice
 _BATCH_ROWS = 65_536
 
 
-def parse_time(moment: object, config: TableConfig) -> str:
-    """Return the 17 digits, in the zone of the table's timeline, of a moment.
-
-    Digits and the time of a commit or instant are those of the timeline already. ISO text, a date
-    (its start) or a datetime without a zone is local time.
-    """
-    moment = getattr(moment, "requested_time", moment)
-    try:
-        if isinstance(moment, str) and moment.isdigit():
-            return instant_time(instant_ms(moment))
-        when = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-        if isinstance(when, datetime) and str(when) != "NaT":  # pandas: not a time, but a datetime
-            whole = datetime.combine(when.date(), when.timetz())  # pandas: naive is UTC there
-            return _digits(whole, config)
-        if isinstance(when, date) and not isinstance(when, datetime):
-            return _digits(datetime.combine(when, time()), config)
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidConfig(
-        f"{moment!r} is not a time: give 17 digits, ISO text, a date, a datetime or a commit"
-    )
-
-
-def _digits(when: datetime, config: TableConfig) -> str:
-    there = when.astimezone(None if config.local_time else UTC)
-    return f"{there.year:04}{there:%m%d%H%M%S}{there.microsecond // 1000:03}"
-
-
 def slices_as_of(
-    table: TableHandle, as_of: object = None, partitions: Sequence[str] | None = None
+    table: ReadHandle, as_of: object = None, partitions: Sequence[str] | None = None
 ) -> FileGroups:
     """Return the slices of the snapshot as of a moment (None: now), of all or some partitions.
 
@@ -79,7 +49,7 @@ def slices_as_of(
 
 
 def snapshot_as_of(
-    table: TableHandle,
+    table: ReadHandle,
     as_of: object = None,
     partitions: Sequence[str] | None = None,
     filters: object = None,
@@ -101,7 +71,7 @@ def snapshot_as_of(
 
 
 def _asked(
-    table: TableHandle, as_of: object, partitions: Sequence[str] | None
+    table: ReadHandle, as_of: object, partitions: Sequence[str] | None
 ) -> tuple[str | None, list[str] | None]:
     """Return the time and the paths that a reader asks for (None: now, all)."""
     time17 = None if as_of is None else parse_time(as_of, table.config)
@@ -109,7 +79,7 @@ def _asked(
 
 
 def _listed(
-    table: TableHandle, time17: str | None, paths: list[str] | None, keep: Choice | None = None
+    table: ReadHandle, time17: str | None, paths: list[str] | None, keep: Choice | None = None
 ) -> FileGroups:
     """Return the slices as of a time.
 
@@ -129,7 +99,7 @@ def _listed(
     return found
 
 
-def _target(table: TableHandle, restore: Instant) -> str | None:
+def _target(table: ReadHandle, restore: Instant) -> str | None:
     """Return the newest commit that a pending restore leaves; None if its plan is damaged."""
     with contextlib.suppress(ValueError, LookupError, TypeError):
         plan = decode(table.timeline.read(replace(restore, state=State.REQUESTED)))
@@ -152,7 +122,7 @@ def _paths(partitions: Sequence[str] | None) -> list[str] | None:
     return paths
 
 
-def _refuse_unknown(table: TableHandle, paths: Sequence[str]) -> None:
+def _refuse_unknown(table: ReadHandle, paths: Sequence[str]) -> None:
     if paths:
         commits = Commits.of(table.timeline)
         known = sorted(f.path for f in table_folders(table.storage, commits) if f.is_partition)
@@ -172,7 +142,7 @@ class Scan:
     `again` makes the same scan of the snapshot of a later moment.
     """
 
-    table: TableHandle
+    table: ReadHandle
     slices: Sequence[FileSlice]
     schema: pa.Schema
     again: Callable[[], "Scan"]
@@ -181,7 +151,7 @@ class Scan:
     @classmethod
     def of(
         cls,
-        table: TableHandle,
+        table: ReadHandle,
         columns: Sequence[str] | None = None,
         *,
         filters: object = None,
@@ -249,7 +219,7 @@ class Scan:
         yield from others
 
 
-def _folders_kept(table: TableHandle, filters: object, schema: pa.Schema) -> Choice | None:
+def _folders_kept(table: ReadHandle, filters: object, schema: pa.Schema) -> Choice | None:
     """Return the choice of folders that may have rows that a filter keeps; None if all may.
 
     The paths of a table that this library has not written may be made in another way.
@@ -273,7 +243,7 @@ def file_rows(path: str, schema: pa.Schema, kept: RowFilter | None = None) -> It
 
 
 def to_arrow(
-    table: TableHandle, columns: Iterable[str] | None = None, **options: object
+    table: ReadHandle, columns: Iterable[str] | None = None, **options: object
 ) -> pa.Table:
     """Return the snapshot as one Arrow table; see `Scan.of` for the options."""
     names = columns if columns is None or isinstance(columns, str) else [*columns]

@@ -12,15 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema, notes_of
 from hoodie_nb.table.file_groups import Commits, table_folders
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.lost import lost_files
-from hoodie_nb.table.read import slices_as_of
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.rollback import info_of, named_instant, undone_by_rollback
-from hoodie_nb.table.savepoints import archived_later, refuse_archived, saved
-from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State
 
 _PLAN, _RESULT = load_schema("HoodieRestorePlan"), load_schema("HoodieRestoreMetadata")
@@ -40,42 +36,7 @@ class RestorePlan:
         return [instant.requested_time for instant in self.undone]
 
 
-def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
-    """Return the plan that makes the commit `to` the newest again.
-
-    Raises InvalidConfig if it is, if its files were cleaned away, or if a later commit has a
-    savepoint; InvalidTable if one of its files is lost.
-    """
-    listing, root = table.timeline.listing, table.storage.root
-    undone = [i for i in listing.commits if i.requested_time > to.requested_time]
-    if not undone:
-        raise InvalidConfig(
-            f"{to.requested_time} is the newest commit of {root}: there is nothing to undo"
-        )
-    refuse_archived(table, undone[0].requested_time)
-    archived = archived_later(table, to.requested_time)
-    if archived is not None:
-        raise InvalidConfig(
-            f"commits of {root} after {to.requested_time} were archived beyond its savepoint "
-            f"({archived}), so it is not known what they changed: restore to a later commit"
-        )
-    later = [i.requested_time for i in saved(table) if i.requested_time > to.requested_time]
-    if later:
-        raise InvalidConfig(
-            f"commits of {root} that would be undone have savepoints ({', '.join(later)}): delete "
-            "those with Table.delete_savepoint first, or restore to the newest of them"
-        )
-    before = slices_as_of(table, to)
-    earlier = [i for i in listing.commits if i.requested_time <= to.requested_time]
-    for folder, name in lost_files(table, before, earlier):
-        raise InvalidTable(
-            f"{root}/{joined(folder, str(name))} is lost, and commit {to.requested_time} needs it: "
-            "restore it from a backup, or choose another commit"
-        )
-    return RestorePlan(to.requested_time, tuple(reversed(undone)))
-
-
-def files_of(table: TableHandle, times: list[str]) -> dict[str, list[str]]:
+def files_of(table: ReadHandle, times: list[str]) -> dict[str, list[str]]:
     """Return the base files of each of these instants, also those that no commit names.
 
     Paths are from the table's root. One that remained would be visible after an archiving.
@@ -112,7 +73,7 @@ def encode_result(
     return encode(_RESULT, content)
 
 
-def read_plan(table: TableHandle, restore: Instant) -> RestorePlan:
+def read_plan(table: ReadHandle, restore: Instant) -> RestorePlan:
     """Return the plan of a restore; InvalidTable if it cannot be completed here."""
     requested = Instant(restore.requested_time, ACTION)
     path = f"{table.storage.root}/{table.timeline.path(requested)}"
@@ -136,12 +97,12 @@ def read_plan(table: TableHandle, restore: Instant) -> RestorePlan:
 # --- what was undone ------------------------------------------------------------------------------
 
 
-def restores(table: TableHandle) -> list[Instant]:
+def restores(table: ReadHandle) -> list[Instant]:
     """Return the restores and rollbacks on the timeline, oldest first."""
     return [i for i in table.timeline.listing.instants if i.action in (ACTION, "rollback")]
 
 
-def undone_by(table: TableHandle, restore: Instant) -> frozenset[str]:
+def undone_by(table: ReadHandle, restore: Instant) -> frozenset[str]:
     """Return the times of the completed commits that were undone, or will be.
 
     Not that of a commit that had failed: nobody has read it. InvalidTable if it is not known.
@@ -153,14 +114,14 @@ def undone_by(table: TableHandle, restore: Instant) -> frozenset[str]:
     return known[at]
 
 
-def notes_by(table: TableHandle, restore: Instant) -> Mapping[str, str]:
+def notes_by(table: ReadHandle, restore: Instant) -> Mapping[str, str]:
     """Return the notes in the plan of a restore or rollback; none if it cannot be read."""
     plan, timeline = Instant(restore.requested_time, restore.action), table.timeline
     there = timeline.layout.file_name(plan) in timeline.listing.names
     return notes_of(timeline.read(plan)) if there else {}
 
 
-def _undone(table: TableHandle, restore: Instant) -> frozenset[str]:
+def _undone(table: ReadHandle, restore: Instant) -> frozenset[str]:
     try:
         return frozenset(read_plan(table, restore).times)
     except (InvalidTable, ConcurrentWriter):

@@ -26,8 +26,10 @@ from hoodie_nb import failpoints
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema, notes_of
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.publish import is_data_file, marked_files, marker_folder, sweep
+from hoodie_nb.table.markers import is_data_file, marked_files, marker_folder
+from hoodie_nb.table.publish import sweep
 from hoodie_nb.table.quarantine import withdraw_refused
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.storage import java_path, joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
 
@@ -118,16 +120,16 @@ def finish_rollbacks(table: TableHandle) -> list[Instant]:
     return undone
 
 
-def planned_rollbacks(table: TableHandle) -> list[RollbackPlan]:
+def planned_rollbacks(table: ReadHandle) -> list[RollbackPlan]:
     """Return the plans of all pending rollbacks; raise if one cannot be completed."""
     return [read_rollback(table, rollback) for rollback in _pending(table)]
 
 
-def _pending(table: TableHandle) -> list[Instant]:
+def _pending(table: ReadHandle) -> list[Instant]:
     return [instant for instant in table.timeline.pending() if instant.action == "rollback"]
 
 
-def undone_by_rollback(table: TableHandle, rollback: Instant) -> frozenset[str]:
+def undone_by_rollback(table: ReadHandle, rollback: Instant) -> frozenset[str]:
     """Return the commits that a rollback undid, or will, unless they certainly had not completed.
 
     If neither plan nor result can be read, InvalidTable is raised.
@@ -143,7 +145,7 @@ def undone_by_rollback(table: TableHandle, rollback: Instant) -> frozenset[str]:
     )
 
 
-def being_undone(table: TableHandle) -> set[str]:
+def being_undone(table: ReadHandle) -> set[str]:
     """Return the commits that pending rollbacks undo; those that cannot be read are left out."""
     found = set[str]()
     for rollback in _pending(table):
@@ -169,7 +171,7 @@ def _undone(content: bytes) -> frozenset[str]:
     return frozenset([str(undone["commitTime"])])
 
 
-def was_rolled_back(table: TableHandle, requested_time: str) -> bool:
+def was_rolled_back(table: ReadHandle, requested_time: str) -> bool:
     """Whether a readable completed rollback on the timeline names an instant."""
     for done in table.timeline.listing.completed("rollback"):
         with suppress(Exception):  # a damaged record may have any shape
@@ -256,7 +258,7 @@ def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict
     }
 
 
-def read_rollback(table: TableHandle, rollback: Instant) -> RollbackPlan:
+def read_rollback(table: ReadHandle, rollback: Instant) -> RollbackPlan:
     """Return the plan of a pending rollback; InvalidTable if it cannot be completed here."""
     plan = _read_plan(table, rollback)
     if _has_completed(table.timeline, plan.instant):
@@ -278,7 +280,7 @@ def read_rollback(table: TableHandle, rollback: Instant) -> RollbackPlan:
     return plan
 
 
-def named_instant(table: TableHandle, named: Mapping[str, Any], by: Instant) -> Instant:
+def named_instant(table: ReadHandle, named: Mapping[str, Any], by: Instant) -> Instant:
     """Return the instant that a plan undoes; ConcurrentWriter for another engine's clustering.
 
     Raises ValueError if it is none.
@@ -294,7 +296,7 @@ def named_instant(table: TableHandle, named: Mapping[str, Any], by: Instant) -> 
     return instant
 
 
-def _read_plan(table: TableHandle, rollback: Instant) -> RollbackPlan:
+def _read_plan(table: ReadHandle, rollback: Instant) -> RollbackPlan:
     requested = Instant(rollback.requested_time, "rollback")
     try:
         content = table.timeline.read(requested)

@@ -15,7 +15,7 @@ from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode, encode, load_schema
 from hoodie_nb.table.file_groups import Commits, FileGroups, table_folders
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import parse_time
+from hoodie_nb.table.moments import parse_time
 from hoodie_nb.table.timeline import Instant
 
 _RECORD = load_schema("HoodieSavepointMetadata")

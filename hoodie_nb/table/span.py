@@ -18,10 +18,11 @@ from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.table.avro_file import decode
 from hoodie_nb.table.clean_records import earliest_hint
 from hoodie_nb.table.file_groups import FileGroups, FileSlice, Group, base_files_at
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.table.moments import parse_time
 from hoodie_nb.table.partitions import Partitions
 from hoodie_nb.table.positions import position_of
-from hoodie_nb.table.read import parse_time, slices_as_of
+from hoodie_nb.table.read import slices_as_of
+from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.restore_plan import restores, undone_by
 from hoodie_nb.table.storage import joined
 from hoodie_nb.table.timeline import COMMITS, Instant, State, Timeline
@@ -63,12 +64,12 @@ class _Writes:
 class Span:
     """The commits after `first` (empty: from the start) up to `last`, in 17 digits."""
 
-    table: TableHandle
+    table: ReadHandle
     first: str
     last: str
 
     @classmethod
-    def of(cls, table: TableHandle, since: object, until: object) -> "Span":
+    def of(cls, table: ReadHandle, since: object, until: object) -> "Span":
         """Return the span between a position (None: the start) and a moment (None: now)."""
         first = "" if since is None else position_of(table, since)
         done = [i.requested_time for i in table.timeline.completed_commits()]
@@ -190,7 +191,7 @@ def _time(piece: FileSlice | None) -> str:
     return "" if piece is None else piece.instant_time
 
 
-def settled_commits(table: TableHandle) -> list[str]:
+def settled_commits(table: ReadHandle) -> list[str]:
     """Return the times of the commits that no open one precedes, oldest first.
 
     Who has read up to one of them misses nothing that completes later. Those that a pending restore

@@ -13,16 +13,19 @@ one: `SlowStorage` adds the delays of an object store, `FrailStorage` fails.
 
 import errno
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")  # of object stores
+T = TypeVar("T")
 META = ".hoodie"
+PROPERTIES = f"{META}/hoodie.properties"
 OURS = ".hoodie/.hoodie_nb"
 STAGED = f"{OURS}/staged"
 SCRATCH = f"{OURS}/tmp"
@@ -178,3 +181,16 @@ def create_empty(storage: Storage, path: str) -> None:
     storage.make_folder(path.rpartition("/")[0])
     with suppress(FileExistsError):
         storage.open_new(path).close()
+
+
+def each(storage: Storage, act: Callable[[T], object], items: Iterable[T]) -> None:
+    """Call `act` with each item; on an object store, where each call waits, with several at once.
+
+    The first error is raised when the calls that were begun have ended.
+    """
+    if not is_remote(storage.root):
+        for item in items:
+            act(item)
+        return
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(act, items))

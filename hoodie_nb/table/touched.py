@@ -17,25 +17,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.table.file_groups import FileGroups, FileSlice
+from hoodie_nb.table.fitness import Fitness
 from hoodie_nb.table.lost import listed_now, lost_files, lost_message, refuse_archived_later
 from hoodie_nb.table.on_demand import OnDemand
-from hoodie_nb.table.partitions import Partitions
-from hoodie_nb.table.publish import mark_partition
-
-if TYPE_CHECKING:
-    from hoodie_nb.table.handle import TableHandle
-    from hoodie_nb.table.timeline import Instant
+from hoodie_nb.table.partitions import Partitions, mark_partition
+from hoodie_nb.table.read_handle import ReadHandle
+from hoodie_nb.table.timeline import Instant
 
 
 class TouchedPartitions:
     """The checks of one listing of a table; each partition is checked once."""
 
-    def __init__(self, table: TableHandle, partitions: Partitions) -> None:
-        self._table, self._partitions = table, partitions
+    def __init__(self, table: ReadHandle, partitions: Partitions, fitness: Fitness) -> None:
+        self._table, self.partitions, self._fitness = table, partitions, fitness
         self._lock, self._done, self._all_done = threading.RLock(), set[str](), False
 
     def view(self, groups: FileGroups, commits: Sequence[Instant]) -> FileGroups:
@@ -75,10 +72,10 @@ class TouchedPartitions:
         If another engine has committed or undone a commit since the view, files look wrong in it:
         the write is done again on a new view, which is checked.
         """
-        table, seen = self._table, self._partitions.seen(None if path is None else [path])
+        table, seen = self._table, self.partitions.seen(None if path is None else [path])
         if path is None or path not in groups.slices:
-            table.refuse_unfit(groups, whole=True)
-        if not table.accepts_loss:
+            self._fitness.refuse_unfit(table, groups, whole=True)
+        if not self._fitness.accepts_loss:
             root = table.storage.root
             lost = lost_files(table, groups, commits, path)
             if lost:
@@ -94,8 +91,8 @@ class TouchedPartitions:
     def restore(self) -> None:
         """Write the metadata files that were missing in partitions listed so far."""
         with self._lock:
-            unmarked = self._partitions.unmarked
+            unmarked = self.partitions.unmarked
             for folder, oldest in sorted(unmarked.items()):
                 if mark_partition(self._table.storage, folder, oldest):
-                    self._table.emit("partition_metadata_restored", partition=folder)
+                    self._fitness.emit("partition_metadata_restored", partition=folder)
                 del unmarked[folder]

@@ -17,14 +17,17 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
-from hoodie_nb.table.clean_records import KEEP_MORE, cleans
 from hoodie_nb.table.file_groups import base_files_at
-from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.table.read_handle import ReadHandle, open_to_read
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.table.timeline import ArchivedMeanwhile, Listing
 
 _ATTEMPTS, _DELETING = 10, ("clean", "rollback", "restore")
 T = TypeVar("T")
+KEEP_MORE = (
+    "to keep more, raise hoodie.clean.commits.retained, or set hoodie.clean.hours.retained and "
+    "hoodie.clean.policy=KEEP_LATEST_BY_HOURS"
+)
 
 
 class UndoneMeanwhile(ConcurrentWriter):
@@ -32,7 +35,7 @@ class UndoneMeanwhile(ConcurrentWriter):
 
 
 def steadily(
-    table: TableHandle,
+    table: ReadHandle,
     look: Callable[[], T],
     counted: Callable[[T], Collection[str]] | None = None,
     *,
@@ -69,7 +72,7 @@ def steadily(
 
 
 def _objection(
-    table: TableHandle, seen: Listing, times: Collection[str], *, whole: bool
+    table: ReadHandle, seen: Listing, times: Collection[str], *, whole: bool
 ) -> HoodieError | None:
     """Return why a view of a listing, with these commits, is over; None if it is not."""
     root, now = table.storage.root, table.timeline.look()
@@ -79,14 +82,19 @@ def _objection(
             f"commits of {root} were undone (the last one is {undone}) in each of {_ATTEMPTS} "
             "attempts to read it: read again when the rollback or restore has ended"
         )
-    if whole and cleans(seen) != cleans(now):
+    if whole and _cleans(seen) != _cleans(now):
         return InvalidTable(
             f"{root} was cleaned {_ATTEMPTS} times while it was listed: {KEEP_MORE}"
         )
     return None
 
 
-def is_overtaken(table: TableHandle, seen: Listing) -> bool:
+def _cleans(listing: Listing) -> list[str]:
+    """Return the times of all cleans of a listing, in any state."""
+    return [i.requested_time for i in listing.instants if i.action == "clean"]
+
+
+def is_overtaken(table: ReadHandle, seen: Listing) -> bool:
     """Whether files that were there at a listing may be gone: by a clean, a rollback or a restore.
 
     Or instants: they may have been archived.
@@ -96,14 +104,14 @@ def is_overtaken(table: TableHandle, seen: Listing) -> bool:
     return not seen.names <= now.names or not begun.isdisjoint(_DELETING)
 
 
-def _undone(table: TableHandle, times: Collection[str], now: Listing) -> str | None:
+def _undone(table: ReadHandle, times: Collection[str], now: Listing) -> str | None:
     """Return the newest of these commits that was undone, by a listing; None if none was."""
     gone = {*times} - {*now.commit_times}
     start = table.timeline.start(now) if gone else ""
     return max((t for t in gone if t >= start or not _is_archived(table, t)), default=None)
 
 
-def _is_archived(table: TableHandle, time17: str) -> bool:
+def _is_archived(table: ReadHandle, time17: str) -> bool:
     """Whether a commit that has left the timeline is archived; not if the archive is damaged."""
     with contextlib.suppress(InvalidTable):
         return not table.timeline.archive.lacks(time17)
@@ -121,7 +129,7 @@ def reading(storage: Storage, *paths: str) -> Iterator[None]:
     except Exception as error:
         undone = None
         with contextlib.suppress(OSError, HoodieError):
-            table = open_table(storage)
+            table = open_to_read(storage)
             times = {name.instant_time for _, _, name in base_files_at(paths)}
             undone = _undone(table, times, table.timeline.listing)
         if undone is None:

@@ -48,7 +48,7 @@ from hoodie_nb.runners.settling import IN_PROCESS, settle
 from hoodie_nb.table import properties, read
 from hoodie_nb.table.fsck import fsck
 from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.publish import MARKERS
+from hoodie_nb.table.markers import MARKERS
 from hoodie_nb.table.storage import SCRATCH, STAGED
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape

@@ -25,7 +25,7 @@ from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
 from hoodie_nb.table.archive_plan import ArchivePlan
 from hoodie_nb.table.avro_file import encode
 from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.publish import marked_files
+from hoodie_nb.table.markers import marked_files
 from hoodie_nb.table.rollback import _METADATA, RollbackPlan, _encoded, _metadata, roll_back
 from hoodie_nb.writer.intake import Intake
 from hoodie_nb.writer.pipelines import Shape

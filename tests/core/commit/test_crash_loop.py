@@ -36,7 +36,7 @@ from hoodie_nb.commit.prepared import FOLDER
 from hoodie_nb.errors import CommitFailed, WriteFailed
 from hoodie_nb.table import read
 from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.publish import MARKERS
+from hoodie_nb.table.markers import MARKERS
 
 NUMBERS = (0, 1, 2, 3)  # the first commit, a mixed one, one that changes nothing, a delete
 

@@ -50,7 +50,7 @@ from hoodie_nb.table import rollback as rollback_module
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.publish import marker_folder
+from hoodie_nb.table.markers import marker_folder
 from hoodie_nb.table.rollback import roll_back
 from hoodie_nb.table.storage import create_empty, read_bytes
 from hoodie_nb.table.timeline import Instant, State

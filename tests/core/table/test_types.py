@@ -19,7 +19,7 @@ from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.table import properties
 from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.read import parse_time
+from hoodie_nb.table.moments import parse_time
 
 NAIVE = dt.datetime(2026, 3, 29, 2, 30)
 KINDS = {"naive": pa.timestamp("us"), "a moment": pa.timestamp("us", "UTC")}
