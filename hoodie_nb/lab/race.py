@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
-    from hoodie_nb.lab.compare import Compare
 
 SIMULATED = Link(latency_s=0.02, bytes_per_s=2_000_000)
 _KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
@@ -96,7 +95,7 @@ class Generated:
 class RaceResult:
     """The result: `frame` has one row per run (units are in the column names).
 
-    `events` are those of the last run of each pipeline.
+    `events` are those of the last run of each pipeline: `hn.Compare` shows two side by side.
     """
 
     frame: pd.DataFrame
@@ -107,12 +106,6 @@ class RaceResult:
         """Return the median of every measurement by pipeline, in the RFC's order."""
         found = self.frame.drop(columns="repeat").groupby("pipeline", sort=False).median()
         return found.loc[[name for name in PIPELINES if name in found.index]]
-
-    def compare(self, left: str, right: str) -> Compare:
-        """Return the last runs of two pipelines side by side, on the same time axis."""
-        from hoodie_nb.lab.compare import Compare
-
-        return Compare(self.events[left], self.events[right])
 
     def __repr__(self) -> str:
         return f"Race on {self.storage} storage, medians:\n{self.medians()}"

@@ -18,7 +18,7 @@ def test_the_pipelines_end_with_the_same_rows(spark):
     assert list(frame.index) == ["current", "step1", "step2", "step3"]
     assert frame["rows"].nunique() == 1 and (frame["duplicates"] == 0).all()
     assert frame["serial_s"].gt(0).to_dict() == {name: name == "current" for name in frame.index}
-    view = result.compare("current", "step3")
+    view = hn.Compare(result.events["current"], result.events["step3"])
     assert repr(view) == "<Compare current: 4,000 rows, stopped | step3: 4,000 rows, stopped>"
     figure = result.figure()
     assert "fastest here (local storage" in figure.get_suptitle()
