@@ -41,6 +41,7 @@ SPARK = (
     "runners.watched_query",
     "runners.micro_batches",
     "runners.placing",
+    "runners.taken",
     "runners.spark*",
     "spark_format.source",
     "spark_format.sink",

@@ -6,7 +6,6 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import Emit
 from hoodie_nb.table import foreign
 from hoodie_nb.table.file_groups import Commits, FileGroups, base_files, table_folders
-from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.read_handle import ReadHandle
 from hoodie_nb.table.storage import META, joined
 from hoodie_nb.table.timeline import Timeline
@@ -18,16 +17,18 @@ class Fitness:
     def __init__(self) -> None:
         self.emit: Emit = lambda *_, **__: None
         self.accepts_loss = False
-        self._known: TableConfig | None = None
-        self._levels_known = False
+        self._fits = self._levels_fit = False
+
+    def forget(self) -> None:
+        """Look at the table again before the next write: its properties have changed."""
+        self._fits = self._levels_fit = False
 
     def refuse_unfit(self, table: ReadHandle, groups: FileGroups, *, whole: bool) -> None:
         """Raise InvalidTable for another engine's layout: of some partitions, or the whole table.
 
-        A table that fits is not looked at again, unless its properties have changed.
+        A table that fits is not looked at again.
         """
-        same = self._known == table.config
-        if same and (self._levels_known or not whole):
+        if self._fits and (self._levels_fit or not whole):
             return
         why = foreign.objection(table.storage, table.config, groups)
         if whole:
@@ -38,8 +39,8 @@ class Fitness:
             )
         if not groups.instants:
             _refuse_uncommitted(table)
-        fits = next(groups.unordered(), None) is not None
-        self._known, self._levels_known = table.config if fits else None, whole and fits
+        self._fits = next(groups.unordered(), None) is not None
+        self._levels_fit = whole and self._fits
 
 
 def _refuse_uncommitted(table: ReadHandle) -> None:

@@ -49,6 +49,13 @@ class TableHandle(ReadHandle):
         self._swept: Listing | None = None
         self._whole: frozenset[str] | None = None
 
+    def reload(self) -> None:
+        """Read the properties again, as a reader does; if they have changed, so may the table."""
+        before = self.config
+        super().reload()
+        if self.config != before:
+            self.fitness.forget()
+
     def reload_to_write(self) -> None:
         """Read the properties again, which Java may have left half changed, and the options."""
         property_file.restore(self.storage)
