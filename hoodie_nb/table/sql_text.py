@@ -212,8 +212,11 @@ class _Reader:
                 return _cast(side, given, to)
             case exp.Coalesce():
                 given = [node.this, *node.expressions]
-                known = self._known(given, kind)
-                return pc.coalesce(*(_with_scale(self.read(side, known), known) for side in given))
+                kinds = [*map(self._kind, given)]
+                known = next((k for k in kinds if k != _UNKNOWN), kind)
+                return pc.coalesce(
+                    *(_with_scale(s, known) for s in self._alike(given, kinds, kind))
+                )
             case exp.Div():
                 sides = self._operands(
                     node, _DOUBLE, _is.is_integer, _is.is_floating, _is.is_decimal
@@ -248,21 +251,24 @@ class _Reader:
         if type(node) not in _COMPUTED and node.find(exp.Column) is None:
             raise _NotSupported(f"{node.sql('spark')[:100]} compares two constants")
         kinds = [self._kind(side) for side in (one, other)]
-        known = self._known((one, other), _UNKNOWN)
-        sides = [self.read(side, known) for side in (one, other)]
+        sides = self._alike((one, other), kinds, _UNKNOWN)
         if not any(map(pa.types.is_floating, kinds)):
             return sides
         mixed = [pa.types.is_floating(k) or pa.types.is_integer(k) for k in kinds]
         return [s.cast(_DOUBLE) if m else s for s, m in zip(sides, mixed, strict=True)]
 
-    def _known(self, nodes: Sequence[Any], kind: pa.DataType) -> pa.DataType:
-        """Return the type that a null among the nodes has: of a column, `kind`, of a constant."""
-        kinds = [*map(self._kind, nodes), kind]
-        found = next((each for each in kinds if each != _UNKNOWN), None)
-        if found is None:
-            types = (self.type_of(self.read(node)) for node in nodes)
-            found = next((each for each in types if each != _UNKNOWN), _UNKNOWN)
-        return found
+    def _alike(
+        self, nodes: Sequence[Any], kinds: Sequence[pa.DataType], kind: pa.DataType
+    ) -> list[pc.Expression]:
+        """Return nodes, of which a null has the type of a column, else `kind`, else of another."""
+        known = next((each for each in (*kinds, kind) if each != _UNKNOWN), _UNKNOWN)
+        sides = [self.read(node, known) for node in nodes]
+        if known != _UNKNOWN:
+            return sides
+        types = [self.type_of(side) for side in sides]
+        found = next((each for each in types if each != _UNKNOWN), _UNKNOWN)
+        pairs = zip(nodes, sides, types, strict=True)
+        return [self.read(n, found) if t == _UNKNOWN != found else side for n, side, t in pairs]
 
     def _check(self, node: Any) -> None:  # noqa: ANN401
         given = {name for name, value in node.args.items() if value not in (None, False, [])}
