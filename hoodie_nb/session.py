@@ -55,6 +55,7 @@ from hoodie_nb import machine
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.java import cache_folder, find_java, java_home
 from hoodie_nb.runners.lost_jvm import forget_jvm, jvm_is_gone
+from hoodie_nb.runners.spark_versions import CHECKPOINT_FILES, hide_pandas_warning
 
 _LEAST_MB, _MOST_MB = 1 << 10, 8 << 10  # of the JVM's heap, unless it is given
 _KEPT_LOGS = 10
@@ -75,8 +76,7 @@ _CONF = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
-    "checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -226,6 +226,7 @@ def _submitted(cores: int | None, memory: str | None, wishes: Mapping[str, str])
 
 
 def _start(conf: SparkConf, gateway: JavaGateway) -> SparkSession:
+    hide_pandas_warning()
     logging.getLogger().addFilter(_is_news)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

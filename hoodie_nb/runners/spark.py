@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import AccumulatorParam
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from hoodie_nb.commit.prepared import Writing
 from hoodie_nb.errors import InvalidInput
@@ -55,6 +54,7 @@ from hoodie_nb.runners.spark_tasks import (
     seal_task,
     write_task,
 )
+from hoodie_nb.runners.spark_versions import schema_in_arrow, sent_to_tasks
 from hoodie_nb.runners.task_errors import raise_translated
 from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile
@@ -91,7 +91,7 @@ class _SizeParam(AccumulatorParam[tuple[int, int]]):
 def arrow_schema(batch: DataFrame) -> pa.Schema:
     """Return the Arrow schema of a DataFrame's columns, or raise InvalidInput for a type."""
     try:
-        return to_arrow_schema(batch.schema, timezone="UTC")
+        return schema_in_arrow(batch.schema)
     except PySparkException as error:
         raise InvalidInput(f"the data has a column that cannot be written: {error}") from None
 
@@ -247,7 +247,7 @@ def _assigned_then_written(keyed: DataFrame, plan: WritePlan, channel: Channel) 
     schema = from_arrow_schema(assigned_schema(plan), True)
     assigned = ordered.mapInArrow(partial(assign_task, plan, channel), schema)
     task = partial(write_task, plan, channel)
-    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, OUTPUT)
+    return sent_to_tasks(assigned, plan.tasks, TASK).mapInArrow(task, OUTPUT)
 
 
 def _written_by_partition(keyed: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
