@@ -55,7 +55,7 @@ from hoodie_nb import machine
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.java import cache_folder, find_java, java_home
 from hoodie_nb.runners.lost_jvm import forget_jvm, jvm_is_gone
-from hoodie_nb.runners.spark_versions import CHECKPOINT_FILES, hide_pandas_warning
+from hoodie_nb.runners.spark_versions import hide_pandas_warning
 
 _LEAST_MB, _MOST_MB = 1 << 10, 8 << 10  # of the JVM's heap, unless it is given
 _KEPT_LOGS = 10
@@ -76,7 +76,8 @@ _CONF = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
+    "checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import AccumulatorParam
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from hoodie_nb.commit.prepared import Writing
@@ -54,7 +55,7 @@ from hoodie_nb.runners.spark_tasks import (
     seal_task,
     write_task,
 )
-from hoodie_nb.runners.spark_versions import schema_in_arrow, sent_to_tasks
+from hoodie_nb.runners.spark_versions import schema_in_arrow
 from hoodie_nb.runners.task_errors import raise_translated
 from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile
@@ -247,7 +248,7 @@ def _assigned_then_written(keyed: DataFrame, plan: WritePlan, channel: Channel) 
     schema = from_arrow_schema(assigned_schema(plan), True)
     assigned = ordered.mapInArrow(partial(assign_task, plan, channel), schema)
     task = partial(write_task, plan, channel)
-    return sent_to_tasks(assigned, plan.tasks, TASK).mapInArrow(task, OUTPUT)
+    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, OUTPUT)
 
 
 def _written_by_partition(keyed: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:

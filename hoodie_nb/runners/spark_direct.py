@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from hoodie_nb.runners.operators import assign_routed, route, write
 from hoodie_nb.runners.spark_files import PLACE
@@ -37,7 +38,6 @@ from hoodie_nb.runners.spark_tasks import (
     pieces_of,
     this_attempt,
 )
-from hoodie_nb.runners.spark_versions import sent_to_tasks
 from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.buffer import read_run, run_options, save_local_run
 from hoodie_nb.writer.columns import SEQ
@@ -59,7 +59,7 @@ def written_directly(
     """Return the output of the pipeline `direct` for a batch: statuses and events."""
     route_task = partial(_route_task, plan, files, channel)
     blobs = batch.mapInArrow(route_task, f"{_TASK} int, {_BLOB} binary")
-    shuffled = sent_to_tasks(blobs, plan.tasks, _TASK)
+    shuffled = blobs.repartitionById(plan.tasks, F.col(_TASK))
     return shuffled.mapInArrow(partial(_write_task, plan, channel), OUTPUT)
 
 

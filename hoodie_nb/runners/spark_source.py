@@ -70,7 +70,7 @@ class SnapshotReader(spark_api.DataSourceReader):
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the rows of some files."""
-        paths = partition.value or ()  # Spark makes a task without files, too
+        paths = getattr(partition, "value", None) or ()  # Spark makes a task without files
         return rows_of_files(self._storage, paths, self._columns)
 
 
@@ -88,7 +88,7 @@ class _Changes:
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the changes of one partition of the table."""
-        pairs: Sequence[Files] = partition.value or ()
+        pairs: Sequence[Files] = getattr(partition, "value", None) or ()
         groups = (group_changes(self._storage, *pair, self._whole) for pair in pairs)
         found = net_changes(groups, self._whole)
         rows = found.select(self._columns.names).cast(self._columns)
@@ -139,7 +139,7 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
     def latestOffset(
         self, start: Mapping[str, str] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, str]:
-        """Return the newest commit that no open one precedes; Spark 4.0 and 4.1 give no `start`."""
+        """Return the newest commit that no open one precedes; Spark 4.1 gives no `start`."""
         reached = self._reached if start is None else start["instant"]
         self._check(reached)
         return {"instant": max(reached, self._newest(self._end))}

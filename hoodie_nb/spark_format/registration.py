@@ -20,7 +20,6 @@ def register(spark: SparkSession) -> None:
     The options are in `hoodie_nb.spark_format.source`, docs/reading.md and docs/spark-options.md.
     A local session runs the format in this Python, also if PYSPARK_PYTHON is not set.
     """
-    from hoodie_nb.runners.spark_versions import register_source
     from hoodie_nb.session import require_classic
     from hoodie_nb.spark_format.source import HudiSource
 
@@ -31,6 +30,6 @@ def register(spark: SparkSession) -> None:
     if not named and str(context.master).startswith("local"):
         context.pythonExec = sys.executable  # Spark's default is the python3 of the PATH
     try:
-        register_source(spark, HudiSource)
+        spark.dataSource.register(HudiSource)
     finally:
         context.pythonExec = chosen

@@ -30,6 +30,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import datasource as spark_api
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.admission import intake_of
@@ -40,7 +41,6 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.checkpoint_folder import CheckpointFolder, checkpoint_folder
 from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.runners.spark_versions import StreamArrowWriter
 from hoodie_nb.spark_format.hudi_options import SinkOptions
 from hoodie_nb.spark_format.sink import (
     WAIT,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from hoodie_nb.table.handle import TableHandle
 
 
-class StreamSink(StreamArrowWriter):
+class StreamSink(spark_api.DataSourceStreamArrowWriter):
     """One micro-batch; Spark makes another one of the same query to commit it."""
 
     def __init__(self, table: TableHandle, given: pa.Schema, options: SinkOptions) -> None:
