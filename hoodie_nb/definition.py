@@ -156,9 +156,8 @@ def arrow_schema_of(schema: Columns | StructType | str) -> pa.Schema:
     if isinstance(schema, Mapping):
         return _of_types(schema)
     from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
-
-    from hoodie_nb.runners.spark_versions import schema_in_arrow
 
     given = _of_ddl(schema) if isinstance(schema, str) else schema
     if not isinstance(given, StructType):
@@ -167,7 +166,7 @@ def arrow_schema_of(schema: Columns | StructType | str) -> pa.Schema:
             f"schema is a {kind}: give a pyarrow.Schema, a dict of types, a StructType or DDL text"
         )
     try:
-        return schema_in_arrow(given)
+        return to_arrow_schema(given, timezone="UTC")
     except PySparkException as error:
         raise InvalidInput(f"the schema has a column that cannot be stored: {error}") from None
 

@@ -12,6 +12,7 @@
 | Ctrl-C interrupts Python only | pyspark's own handler cancels all jobs: the query would die |
 | errors and Ctrl-C in a call are only raised | pyspark and py4j would also print their stacks |
 | a lost new connection is opened again | after Ctrl-C py4j may close that of the next call, too |
+| pyspark's warning about pandas 3 is hidden | it is printed wherever a frame comes or goes |
 | checkpoints renamed by `FileSystem` | Spark's default starts processes for each checkpoint file |
 | a partition per core | fewer tasks than Spark's 200, for a local machine |
 | C2 compiles only what runs ten times as often as by default | starting with C2 as it comes costs \
@@ -55,7 +56,6 @@ from hoodie_nb import machine
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.java import cache_folder, find_java, java_home
 from hoodie_nb.runners.lost_jvm import forget_jvm, jvm_is_gone
-from hoodie_nb.runners.spark_versions import hide_pandas_warning
 
 _LEAST_MB, _MOST_MB = 1 << 10, 8 << 10  # of the JVM's heap, unless it is given
 _KEPT_LOGS = 10
@@ -88,6 +88,7 @@ _CONNECT = (
 )
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it, and has started the JVM
 _FOR_LAPTOPS = ("spark.driver.", "spark.ui.enabled", "spark.sql.adaptive.")
+_OF_PANDAS_3 = "PySpark does not yet fully support pandas"  # what is used here, it does
 _log: Path | None = None
 
 
@@ -227,7 +228,7 @@ def _submitted(cores: int | None, memory: str | None, wishes: Mapping[str, str])
 
 
 def _start(conf: SparkConf, gateway: JavaGateway) -> SparkSession:
-    hide_pandas_warning()
+    warnings.filterwarnings("ignore", _OF_PANDAS_3, FutureWarning)
     logging.getLogger().addFilter(_is_news)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

@@ -34,7 +34,7 @@ import pyarrow as pa
 from pyspark import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from hoodie_nb.commit.prepared import Writing
 from hoodie_nb.errors import InvalidInput
@@ -55,7 +55,6 @@ from hoodie_nb.runners.spark_tasks import (
     seal_task,
     write_task,
 )
-from hoodie_nb.runners.spark_versions import schema_in_arrow
 from hoodie_nb.runners.task_errors import raise_translated
 from hoodie_nb.runners.task_events import Receiver
 from hoodie_nb.table.checksums import StoredFile
@@ -92,7 +91,7 @@ class _SizeParam(AccumulatorParam[tuple[int, int]]):
 def arrow_schema(batch: DataFrame) -> pa.Schema:
     """Return the Arrow schema of a DataFrame's columns, or raise InvalidInput for a type."""
     try:
-        return schema_in_arrow(batch.schema)
+        return to_arrow_schema(batch.schema, timezone="UTC")
     except PySparkException as error:
         raise InvalidInput(f"the data has a column that cannot be written: {error}") from None
 

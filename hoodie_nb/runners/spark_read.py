@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _AS_WRITTEN = {  # whatever the session says: all rows, as they were written, or an error
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
-    "ignoredPathSegmentRegex": "(?!)",  # which files are left out, from Spark 4.3 on: none
+    "ignoredPathSegmentRegex": "(?!)",  # of Spark 4.3, by which files are left out: none
     "recursiveFileLookup": "true",
     # of files without Spark's version, such as those of Java's upserts; others say what they have
     "datetimeRebaseMode": "CORRECTED",

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import datasource as spark_api
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from hoodie_nb.errors import HoodieError, InvalidConfig
 from hoodie_nb.runners.spark_read import BATCH_ROWS, Batches, rows_of_files
-from hoodie_nb.runners.spark_versions import SupportsTriggerAvailableNow
 from hoodie_nb.table.addresses import Address, storage_at
 from hoodie_nb.table.changes import (
     changed_slices,
@@ -70,7 +70,7 @@ class SnapshotReader(spark_api.DataSourceReader):
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the rows of some files."""
-        paths = getattr(partition, "value", None) or ()  # Spark makes a task without files
+        paths = partition.value or ()  # Spark makes a task without files, too
         return rows_of_files(self._storage, paths, self._columns)
 
 
@@ -88,7 +88,7 @@ class _Changes:
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the changes of one partition of the table."""
-        pairs: Sequence[Files] = getattr(partition, "value", None) or ()
+        pairs: Sequence[Files] = partition.value or ()
         groups = (group_changes(self._storage, *pair, self._whole) for pair in pairs)
         found = net_changes(groups, self._whole)
         rows = found.select(self._columns.names).cast(self._columns)
@@ -114,7 +114,6 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
         super().__init__(place, columns)
         self._starting = starting
         self._end: str | None = None
-        self._reached = ""
 
     def initialOffset(self) -> dict[str, str]:
         """Return the newest commit up to `starting`; "" is the start of the table."""
@@ -136,13 +135,10 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
             )
         return {"instant": max(before, default="")}
 
-    def latestOffset(
-        self, start: Mapping[str, str] | None = None, limit: ReadLimit | None = None
-    ) -> dict[str, str]:
-        """Return the newest commit that no open one precedes; Spark 4.1 gives no `start`."""
-        reached = self._reached if start is None else start["instant"]
-        self._check(reached)
-        return {"instant": max(reached, self._newest(self._end))}
+    def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> dict[str, str]:
+        """Return the newest commit that no open one precedes."""
+        self._check(start["instant"])
+        return {"instant": max(start["instant"], self._newest(self._end))}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read up to the current newest commit."""
@@ -158,7 +154,6 @@ class ChangeStream(_Changes, spark_api.DataSourceStreamReader, SupportsTriggerAv
     ) -> Sequence[spark_api.InputPartition]:
         """Return the files that changed after `start` up to `end`, by partition of the table."""
         first, last = start["instant"], end["instant"]
-        self._reached = last
         if first == last:
             return []
         self._check(first, last)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource as spark_api
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from hoodie_nb import failpoints
 from hoodie_nb.commit.coordinator import WriteCoordinator
@@ -36,7 +37,6 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidInput, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.runners.spark_tasks import keyed_pieces, this_attempt
-from hoodie_nb.runners.spark_versions import schema_in_arrow
 from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.spark_format.hudi_options import SinkOptions
 from hoodie_nb.spark_format.staged_runs import stage_runs, verify_runs, write_runs
@@ -153,7 +153,7 @@ def arrow_columns(schema: StructType) -> pa.Schema:
     without nulls says nothing about later batches.
     """
     try:
-        given = schema_in_arrow(schema)
+        given = to_arrow_schema(schema, timezone="UTC")
     except PySparkException as error:
         raise InvalidInput(f"the data has a column that cannot be written: {error}") from None
     return pa.schema([f.with_nullable(True) for f in given if f.name not in META_COLUMNS])

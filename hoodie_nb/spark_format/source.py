@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import datasource as spark_api
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.runners.spark_source import ChangesReader, ChangeStream, SnapshotReader
-from hoodie_nb.runners.spark_versions import schema_in_arrow
 from hoodie_nb.spark_format.hudi_options import NO_CATALOG, SinkOptions, parse
 from hoodie_nb.spark_format.sink import BatchSink, arrow_columns, opened
 from hoodie_nb.spark_format.stream_sink import StreamSink
@@ -123,7 +122,7 @@ class HudiSource(spark_api.DataSource):
         other = [name for name in schema.names if name not in known]
         if other:
             raise InvalidConfig(f"columns {other} are not in the table; it has {sorted(known)}")
-        return schema_in_arrow(schema)
+        return to_arrow_schema(schema, timezone="UTC")
 
 
 def _opened_or_created(options: SinkOptions, given: pa.Schema) -> TableHandle:
