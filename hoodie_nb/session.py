@@ -88,7 +88,7 @@ _CONNECT = (
 )
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it, and has started the JVM
 _FOR_LAPTOPS = ("spark.driver.", "spark.ui.enabled", "spark.sql.adaptive.")
-_OF_PANDAS_3 = "PySpark does not yet fully support pandas"  # what is used here, it does
+_OF_PANDAS_3 = "PySpark does not yet fully support pandas"  # whatever is used of it
 _log: Path | None = None
 
 
