@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,21 @@ def test_the_workspace_opens_the_tour():
     assert workspace["data"][opened]["data"]["path"] == "notebooks/00-tour.ipynb"
     for name in ("Makefile", "binder/postBuild"):
         assert "workspaces import binder/jupyterlab-workspace.json" in (ROOT / name).read_text()
+
+
+def test_jupyterlab_does_not_ask_about_its_news(tmp_path):
+    """The question would cover the widgets; JupyterLab's server takes the settings as valid."""
+    server = pytest.importorskip("jupyterlab_server.settings_utils")
+    shutil.copy(ROOT / "binder" / "overrides.json", tmp_path)
+    schemas = str(Path(sys.prefix, "share", "jupyter", "lab", "schemas"))
+    name = "@jupyterlab/apputils-extension:notification"
+    found, warnings = server.get_settings(str(tmp_path), schemas, str(tmp_path), schema_name=name)
+    assert not warnings
+    asks = found["schema"]["properties"]["fetchNews"]
+    assert asks["default"] == "false" and any(way["const"] == "false" for way in asks["oneOf"])
+    for script in ("Makefile", "binder/postBuild"):
+        text = (ROOT / script).read_text()
+        assert re.search(r"cp binder/overrides.json \S*settings", text), script
 
 
 def test_binder_builds_from_its_own_folder():
