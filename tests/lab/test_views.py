@@ -160,7 +160,7 @@ def test_the_measured_rate_is_near_the_one_asked_for():
 def test_an_index_view_shows_recorded_events():
     """Recorded lookups are drawn without a job."""
     view = IndexView(recorded())
-    assert view.summary == "IndexView bloom: state 0, no 3,100, read 900, in vain 0"
+    assert view.summary == "IndexView bloom: state 0, ruled out 3,100, read 900, false positive 0"
     assert set(view._repr_mimebundle_()) == {"text/plain", "image/png", VIEW}
 
 
