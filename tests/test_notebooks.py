@@ -68,6 +68,18 @@ def test_it_stores_pictures_instead_of_widgets(notebook):
             assert "image/png" in data, shown
 
 
+def test_its_solutions_move_no_picture_above_them(notebook):
+    """Run All also runs the folded solutions, which show what they move in their own output."""
+    shown = set()
+    for cell in code(notebook):
+        source = "".join(cell["source"])
+        named = re.findall(r"^(\w+) = hn\.(?:Replay|FileGroups|BloomView|Knob)\(", source, re.M)
+        if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+            moved = re.findall(r"\b(\w+)\.(?:go|step|back|ask|turn|play|refresh)\(", source)
+            assert not shown & {*moved} and not shown & {*named}
+        shown |= {*named}
+
+
 def test_its_pictures_are_small(notebook):
     """At least one picture, a diagram or a table is shown; a PNG has at most 200 KB."""
     pictures = [
