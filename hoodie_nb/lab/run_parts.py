@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -257,7 +256,6 @@ _NOTES = {
     "settling_postponed": "The next checkpoint cleans up after {instant}",
 }
 _ROUTINE = ("batch_started", "job_started")
-_OPEN = ("requested", "inflight", "prepared")
 _STORY = 9
 
 
@@ -270,13 +268,13 @@ class Note:
     text: str
 
 
-def noted(event: Event, instants: Iterable[InstantState] = ()) -> Note | None:
+def noted(event: Event, instants: dict[str, InstantState]) -> Note | None:
     """Return the note of an event, None if it has none; a stop names the instant it leaves open."""
     if event.kind not in _NOTES:
         return None
     text = _NOTES[event.kind].format_map(defaultdict(lambda: "?", event.values))
-    for left in instants if event.kind == "job_stopped" else ():
-        if left.state in _OPEN:
+    for left in instants.values() if event.kind == "job_stopped" else ():
+        if left.state in ("requested", "inflight", "prepared"):
             text += f"; instant {left.time} is still {left.state}: the next start settles it"
             return Note(event.at_ms, f"left_{left.state}", text)
     return Note(event.at_ms, event.kind, text)

@@ -121,7 +121,7 @@ class RunState:
         self.now_ms = max(self.now_ms, event.at_ms)
         if self.status == "starting":
             self.status = "running"
-        note = noted(event, self.instants.values())
+        note = noted(event, self.instants)
         if note is not None:
             self._note(note, event)
         if event.kind in ("operator_ran", "file_written", "buffer_flushed"):
