@@ -349,7 +349,10 @@ def test_make_works_in_a_folder_whose_path_has_a_blank(tmp_path):
     python.chmod(0o700)
     clone = python.parents[2]
     shutil.copy(ROOT / "Makefile", clone)
+    shutil.copytree(ROOT / "binder", clone / "binder")
     for name in ("pyproject.toml", "constraints.txt", ".venv/.notebooks"):
         (clone / name).touch()
     shown = subprocess.run(["make", "lab"], cwd=clone, capture_output=True, text=True)
     assert f"\nJUPYTERLAB_WORKSPACES_DIR={clone}/.venv/workspaces\n" in shown.stdout, shown.stderr
+    settings = clone / ".venv" / "share" / "jupyter" / "lab" / "settings"
+    assert "fetchNews" in (settings / "overrides.json").read_text()
