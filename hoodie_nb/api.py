@@ -276,13 +276,14 @@ class Table(TableReads, TableMaintenance):
         with self._writing(wait), self._handle.timeline.listed_once():
             return add_columns(self._handle, self.events, given)
 
-    def merge(self, rows: Data) -> MergeInto:
-        """Start a merge of rows, whose clauses say what becomes of matching and other rows.
+    def merge(self, source: Data, *, on: str | Sequence[str] | None = None) -> MergeInto:
+        """Start a merge of a source, whose clauses say what becomes of matching and other rows.
 
-        `rows`: what `upsert` writes in this process, with any further columns; held in memory. Rows
-        match by record key (and partition, unless keys are global); a key may occur once.
+        `source`: what `upsert` writes in this process, with any further columns; held in memory.
+        Rows match by record key (and partition, unless keys are global), which `on` may repeat; a
+        key may occur once in the source.
         """
-        return MergeInto(self._handle, rows, self.events)
+        return MergeInto(self._handle, source, on, self.events)
 
     def _change(self, where: object, values: Mapping[str, Any] | None, wait: Wait) -> Commit | None:
         handle = self._handle

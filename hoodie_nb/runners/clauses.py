@@ -1,7 +1,7 @@
 """The clauses of updates, deletes and merges: which rows they are for, and the new values.
 
-A merge has two sides, whose columns are `source.x` and `target.x`. Where only one side has a column
-(or only one side is there), its name alone is enough. An update has the columns of the table.
+A merge has two sides, whose columns are `source.x` and `target.x`. For rows of one side only the
+name alone is enough. An update or delete by condition has the columns of the table, as they are.
 
 *Source:* the clauses of MERGE in Spark SQL and delta-rs.
 """
@@ -32,7 +32,6 @@ Sides = Mapping[
 def columns_of(**sides: pa.Schema) -> pa.Schema:
     """Return the columns of the sides with the side's name, of a single one also without."""
     found = [(side, field) for side, schema in sides.items() for field in schema]
-    found.sort(key=lambda each: each[1].name in META_COLUMNS)  # in errors those come last
     plain = [f for _, f in found if len(sides) == 1 and f.name not in META_COLUMNS]
     return pa.schema([*(f.with_name(f"{side}.{f.name}") for side, f in found), *plain])
 
@@ -41,7 +40,8 @@ def _place(name: str, kind: str) -> tuple[str, str]:
     """Return the side and the name there of a column that a clause of this kind names."""
     side, _, column = name.partition(".")
     own = "source" if kind == "not_matched" else "target"
-    return (side, column) if column and side in ("source", "target") else (own, name)
+    sided = kind != "any" and column and side in ("source", "target")
+    return (side, column) if sided else (own, name)
 
 
 def _taken(names: Sequence[str], kind: str, sides: Sides) -> pa.Table:
@@ -55,11 +55,12 @@ def _taken(names: Sequence[str], kind: str, sides: Sides) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class NewValues:
-    """The values that a clause sets: expressions, SQL, or constants."""
+    """The values that a clause sets: expressions, SQL, or constants; `whole`: of all columns."""
 
     expressions: Mapping[str, pc.Expression]
     schema: pa.Schema
     over: pa.Schema
+    whole: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any], intake: Intake, over: pa.Schema) -> "NewValues":
@@ -109,13 +110,12 @@ class NewValues:
 class Clause:
     """What is done with rows of one `kind`; without values they are deleted.
 
-    `moves`: the new row is the whole row of the source, also in another partition (global keys).
+    The kinds are those of a merge, and "any": rows of the table, whatever the source has.
     """
 
     kind: str
     condition: RowFilter
     values: NewValues | None
-    moves: bool = False
 
     @property
     def needs(self) -> set[str]:
@@ -139,7 +139,8 @@ def whole_rows(intake: Intake, source: pa.Schema) -> NewValues:
         )
     fixed = {*intake.config.record_key, *intake.config.partition_by}
     given = {n: pc.field(f"source.{n}") for n in intake.schema.names if n not in fixed}
-    return NewValues(given, intake.schema, columns_of(source=source))
+    over = pa.schema([field.with_name(f"source.{field.name}") for field in source])
+    return NewValues(given, intake.schema, over, whole=True)
 
 
 def chosen(rows: pa.Table, at: Numbers) -> pa.Table:

@@ -3,7 +3,8 @@
 *Work flow*, under the table's lock: the columns of the conditions (and the keys, if rows of a
 source are compared with them) are read, file by file; each file that has rows to change is
 rewritten as a whole, a few at a time, in one commit. New rows of a merge are then added to small
-files or new ones. If nothing changes there is no instant.
+files or new ones, as in a second checkpoint of the instant: onto the rewritten files, whose earlier
+version is not published. If nothing changes there is no instant.
 
 *Semantics*: as in SQL, a row for which the condition is null does not match. A row is changed where
 it is stored, without the index and the merge rule. So it changes whatever its ordering value is,
@@ -31,19 +32,19 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.prepared import one_per_file
+from hoodie_nb.errors import InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.machine import threads
 from hoodie_nb.runners.batch import Commit, completed
 from hoodie_nb.runners.clauses import Clause, NewValues, Numbers, chosen
-from hoodie_nb.runners.in_process import write_pieces
+from hoodie_nb.runners.in_process import keyed_in_order, write_pieces
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.table.base_file import iterate_rows, open_base_file, read_footer, stored_schema
 from hoodie_nb.table.commits import WriteStatus
 from hoodie_nb.table.file_groups import FileGroups, FileSlice
 from hoodie_nb.table.filters import RowFilter
 from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.key_range import inside
 from hoodie_nb.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, SEQNO
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.columns import with_column
@@ -52,11 +53,10 @@ from hoodie_nb.writer.merge import MergeCounts
 from hoodie_nb.writer.merge_rule import Mask, runs_of
 from hoodie_nb.writer.plan import TaskAttempt, WritePlan
 from hoodie_nb.writer.rewrite import rewrite
-from hoodie_nb.writer.sorting import in_order
 from hoodie_nb.writer.taking import parts_of
 
 _NO_ROWS = pa.schema([(RECORD_KEY, pa.string()), (PARTITION_PATH, pa.string())]).empty_table()
-_PIECE_ROWS = 131_072
+_PIECE_ROWS, _ALL_FILES = 131_072, ("not_matched_by_source", "any")
 
 
 def change_rows(
@@ -73,13 +73,12 @@ def change_rows(
     stored = stored_schema(intake.schema)
     condition = RowFilter.of(where, stored)
     new = None if values is None else NewValues.of(values, intake, stored)
-    clause = Clause("not_matched_by_source", condition, new)
-    return apply(coordinator, Changes(intake, [clause]))
+    return apply(coordinator, Changes(intake, [Clause("any", condition, new)]))
 
 
 def apply(coordinator: WriteCoordinator, changes: "Changes") -> Commit | None:
     """Rewrite the files with rows to change and add new rows, in one commit; None for neither."""
-    table, intake = coordinator.table, changes.intake
+    table = coordinator.table
     with ThreadPoolExecutor(threads(table.options.max_file_bytes)) as pool:
         pieces = changes.pieces(table.groups_to_write())
         hits = pool.map(partial(changes.concern, table.storage), pieces)
@@ -87,23 +86,21 @@ def apply(coordinator: WriteCoordinator, changes: "Changes") -> Commit | None:
         new = changes.new_rows()
         if not found and not new.num_rows:
             return None
-        with coordinator.committing(intake) as work:
+        with coordinator.committing(changes.intake) as work:
             rewritten = partial(changes.rewritten, work.plan)
             work.statuses = list(pool.map(rewritten, found, range(len(found))))
-            new = pa.concat_tables([new, *changes.moved_rows()])
             if new.num_rows:
                 work.statuses = _with_rows(work.plan, work.statuses, new, coordinator.events)
     return completed(table, work.instant)
 
 
 def _with_rows(
-    plan: WritePlan, written: Sequence[WriteStatus], rows: pa.Table, events: EventLog
+    plan: WritePlan, written: Sequence[WriteStatus], keyed: pa.Table, events: EventLog
 ) -> list[WriteStatus]:
     """Add new rows to the table that an instant's files make, and return all its statuses."""
-    intake = replace(plan.intake, operation="insert")  # no other row has their keys
     groups = plan.groups.with_commit(plan.instant_time, written, staged=True)
+    intake = replace(plan.intake, operation="insert")  # no other row has their keys
     plan = replace(plan, intake=intake, groups=groups, ordinal=plan.ordinal + 1)
-    keyed = in_order(intake.keyed(rows, pa.array(np.arange(rows.num_rows))))
     return one_per_file([*written, *write_pieces(parts_of(keyed, _PIECE_ROWS), plan, events)])
 
 
@@ -118,19 +115,17 @@ class Changes:
     intake: Intake
     clauses: Sequence[Clause]
     source: pa.Table = field(default_factory=lambda: _NO_ROWS)
-    moved: list[tuple[Clause, Numbers]] = field(default_factory=list)
     spans: Mapping[str, tuple[int, int]] = field(init=False)
     seen: Mask = field(init=False)
-    placed: Mask = field(init=False)
 
     def __post_init__(self) -> None:
         paths = self.source.column(PARTITION_PATH).combine_chunks()
         self.spans = {paths[a].as_py(): (a, b) for a, b in runs_of(paths)}
-        self.seen, self.placed = (np.zeros(len(paths), dtype=bool) for _ in range(2))
+        self.seen = np.zeros(len(paths), dtype=bool)
 
     def pieces(self, groups: FileGroups) -> list[FileSlice]:
         """Return the slices that may have rows to change, or keys of the source."""
-        if self._of("not_matched_by_source") or self.intake.config.global_keys:
+        if self._of(*_ALL_FILES) or self.intake.config.global_keys:
             return list(groups)
         slices = (groups.partition(path) for path in self.spans)
         return [piece for found in slices for _, piece in sorted(found.items())]
@@ -139,7 +134,7 @@ class Changes:
         """Whether a file has rows to change; notes which rows of the source it has."""
         path, found = storage.fetch(piece.path, piece.size_bytes), False
         file, needs = open_base_file(path), {n for clause in self.clauses for n in clause.needs}
-        if not self._of("not_matched_by_source") and not self._may_match(file, piece):
+        if not self._of(*_ALL_FILES) and not self._may_match(file, piece):
             return False
         if self.source.num_rows or not needs:  # a constant needs no column
             needs.add(RECORD_KEY)
@@ -147,21 +142,19 @@ class Changes:
         for rows in iterate_rows(file, columns, path):
             numbers = self._matches(piece, rows)
             self.seen[numbers[numbers >= 0]] = True
-            found = found or any(True for _ in self._changed(rows, numbers))
+            for clause, at in self._changed(rows, numbers):
+                found = True
+                self._check_partition(clause, piece, numbers[at])
+            if found and not self.source.num_rows:
+                break
         return found
 
     def new_rows(self) -> pa.Table:
-        """Return the rows to insert: those of keys that the table does not have."""
+        """Return the rows to insert, keyed and sorted: those of keys that the table lacks."""
         found = self._chosen("not_matched", ~self.seen, np.arange(len(self.seen)))
         parts = [self._inserted(clause, numbers) for clause, numbers in found]
-        return pa.concat_tables([self.intake.schema.empty_table(), *parts])
-
-    def moved_rows(self) -> Iterator[pa.Table]:
-        """Yield the rows that have left another partition, after all files are rewritten."""
-        for clause, numbers in self.moved:
-            new = np.unique(numbers[~self.placed[numbers]])
-            self.placed[new] = True
-            yield self._inserted(clause, new)
+        rows = pa.concat_tables([self.intake.schema.empty_table(), *parts])
+        return keyed_in_order(rows, self.intake)
 
     def rewritten(self, plan: WritePlan, piece: FileSlice, number: int) -> WriteStatus:
         """Return the status of a file's rewrite, the `number`-th of the instant."""
@@ -172,17 +165,15 @@ class Changes:
             order, kept, parts = np.arange(rows.num_rows), np.ones(rows.num_rows, bool), [rows]
             numbers = self._matches(piece, rows)
             for clause, at in self._changed(rows, numbers):
-                gone = self._leaving(clause, piece, numbers[at])
-                kept[at[gone]], at = False, at[~gone]
-                counts.deletes += int(gone.sum())
-                if clause.values is not None and len(at):
-                    order[at] = sum(part.num_rows for part in parts) + np.arange(len(at))
-                    sides = {"target": (rows, at), "source": (self.source, numbers[at])}
-                    new = clause.values.onto(chosen(rows, at), clause.kind, sides)
-                    parts.append(
-                        _stamped(new.cast(rows.schema), plan.instant_time, number, counts.updates)
-                    )
-                    counts.updates += len(at)
+                if clause.values is None:
+                    kept[at] = False
+                    counts.deletes += len(at)
+                    continue
+                order[at] = sum(part.num_rows for part in parts) + np.arange(len(at))
+                sides = {"target": (rows, at), "source": (self.source, numbers[at])}
+                new = clause.values.onto(chosen(rows, at), clause.kind, sides).cast(rows.schema)
+                parts.append(_stamped(new, plan.instant_time, number, counts.updates))
+                counts.updates += len(at)
             if kept.all() and len(parts) == 1:
                 return rows
             return pa.concat_tables(parts).take(pa.array(order[kept]))
@@ -193,6 +184,7 @@ class Changes:
         """Yield each clause with the positions of the rows that it changes."""
         yield from self._chosen("matched", numbers >= 0, numbers, rows)
         yield from self._chosen("not_matched_by_source", numbers < 0, numbers, rows)
+        yield from self._chosen("any", numbers < 0, numbers, rows)
 
     def _chosen(
         self, kind: str, left: Mask, numbers: Numbers, rows: pa.Table = _NO_ROWS
@@ -219,15 +211,17 @@ class Changes:
         rows = pa.Table.from_arrays(columns, schema=schema)
         return clause.values.onto(rows, clause.kind, {"source": (self.source, numbers)})
 
-    def _leaving(self, clause: Clause, piece: FileSlice, numbers: Numbers) -> Mask:
-        """Return which rows a clause takes out of a file: deleted ones, and those that move."""
-        gone = np.full(len(numbers), clause.values is None)
-        if clause.moves:
-            paths = self.source.column(PARTITION_PATH).take(pa.array(numbers))
-            gone = pc.not_equal(paths, piece.partition_path).to_numpy()
-            self.placed[numbers[~gone]] = True
-            self.moved.append((clause, numbers[gone]))
-        return gone
+    def _check_partition(self, clause: Clause, piece: FileSlice, numbers: Numbers) -> None:
+        """Raise InvalidInput if a whole row of the source would stay in another partition."""
+        if clause.values is None or not clause.values.whole:
+            return
+        paths = self.source.column(PARTITION_PATH).take(pa.array(numbers))
+        for at in numbers[pc.not_equal(paths, piece.partition_path).to_numpy()]:
+            raise InvalidInput(
+                f"when_matched_update: the row of key {self.source.column(RECORD_KEY)[at]} is in "
+                f"another partition ({piece.partition_path}) than in the source: name the columns "
+                "to set, or use upsert, which moves rows; nothing was written"
+            )
 
     def _keys(self, partition: str) -> tuple[int, pa.Array]:
         """Return the keys of the source that may be in a partition, and the row of the first."""
@@ -246,15 +240,12 @@ class Changes:
         return np.where(numbers < 0, -1, numbers + begin)
 
     def _may_match(self, file: pq.ParquetFile, piece: FileSlice) -> bool:
-        """Whether key range and bloom filter of a file admit a key of the source."""
-        (_, keys), footer = self._keys(piece.partition_path), read_footer(file)
-        if footer.min_key is not None and footer.max_key is not None:
-            keys = keys.filter(pa.array(inside(keys, footer.min_key, footer.max_key)))
-        bloom = footer.bloom() if len(keys) else None
-        return bool(len(keys) if bloom is None else bloom.might_contain(keys).any())
+        """Whether a file's bloom filter admits a key of the source."""
+        (_, keys), bloom = self._keys(piece.partition_path), read_footer(file).bloom()
+        return bool(len(keys)) and (bloom is None or bool(bloom.might_contain(keys).any()))
 
-    def _of(self, kind: str) -> list[Clause]:
-        return [clause for clause in self.clauses if clause.kind == kind]
+    def _of(self, *kinds: str) -> list[Clause]:
+        return [clause for clause in self.clauses if clause.kind in kinds]
 
 
 def _stamped(rows: pa.Table, instant_time: str, task: int, first: int) -> pa.Table:

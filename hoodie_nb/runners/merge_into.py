@@ -3,12 +3,12 @@
 *Semantics*: rows belong together if they have one record key and partition (only the key, if keys
 are global). Of the clauses for a row the first one is used whose condition is true; without one the
 row stays as it is. A clause states the new row: ordering values and the merge rule decide nothing,
-as in an update by condition. With global keys, an update without `set` moves the row to the
-partition of the source's row, as an upsert does.
+as in an update by condition. With global keys, an update without `set` is refused for a row that is
+in another partition in the source: an update moves no row.
 
 | clause | for | names without a prefix | set=None |
 | --- | --- | --- | --- |
-| when_matched_update, when_matched_delete | rows on both sides | columns of one side only | all |
+| when_matched_update, when_matched_delete | rows on both sides | none | all |
 | when_not_matched_insert | rows of the source only | the source's | all |
 | when_not_matched_by_source_update, …_delete | rows of the table only | the table's | |
 
@@ -18,7 +18,7 @@ partition of the source's row, as an upsert does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,13 +53,23 @@ class MergeInto:
     `source.x` and `target.x`; values may also be constants that are no text.
     """
 
-    def __init__(self, handle: TableHandle, data: object, events: EventLog) -> None:
+    def __init__(
+        self, handle: TableHandle, data: object, on: str | Sequence[str] | None, events: EventLog
+    ) -> None:
         if hasattr(data, "sparkSession"):
             raise InvalidConfig(
                 "merge: the source is held in memory, and cannot be a Spark DataFrame: collect it, "
-                "as in table.merge(df.toPandas())"
+                "as in table.merge(df.toPandas()), or use table.upsert(df)"
             )
         handle.reload()
+        config = handle.config
+        names, keys = {on} if isinstance(on, str) else {*(on or ())}, {*config.record_key}
+        both = {*keys, *config.partition_by}
+        if on is not None and names != both and not (config.global_keys and names == keys):
+            raise InvalidConfig(
+                f"merge: on={on!r} is not supported: rows of this table match by {sorted(both)}; "
+                "leave `on` out"
+            )
         self._handle, self._events = handle, events
         self._clauses: list[tuple[str, str, object, Set]] = []
         self._rows = arrow_rows(data, handle.schema, check_stored_names)
@@ -168,5 +178,4 @@ def _clause(
             new = whole_rows(intake, source)
     except (InvalidConfig, InvalidInput) as error:
         raise type(error)(f"when_{kind}_{action}: {error}") from None
-    moves = intake.config.global_keys and kind == "matched" and new is not None and values is None
-    return Clause(kind, condition, new, moves)
+    return Clause(kind, condition, new)

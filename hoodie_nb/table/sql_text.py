@@ -276,11 +276,9 @@ class _Reader:
         if known is None or not given <= known | {"_type"}:
             raise _NotSupported(f"{node.sql('spark')[:100]} is not supported in text")
         if isinstance(node, exp.Column) and self._kind(node) == _UNKNOWN:
-            name = node.sql("spark")
-            sides = [n for n in self._schema.names if n.endswith(f".{node.parts[0].name}")]
-            if sides:
-                raise _NotSupported(f"{name} could be of either side: write {' or '.join(sides)}")
-            raise _NotSupported(f"there is no column {name}; the columns are {self._schema.names}")
+            raise _NotSupported(
+                f"there is no column {node.sql('spark')}; the columns are {self._schema.names}"
+            )
 
     def _kind(self, node: Any) -> pa.DataType:  # noqa: ANN401
         """Return the type of a column, field or function; null if the node is none of them."""
