@@ -154,7 +154,7 @@ class Changes:
         found = self._chosen("not_matched", ~self.seen, np.arange(len(self.seen)))
         parts = [self._inserted(clause, numbers) for clause, numbers in found]
         rows = pa.concat_tables([self.intake.schema.empty_table(), *parts])
-        return keyed_in_order(rows, self.intake)
+        return keyed_in_order(rows, self.intake) if parts else rows
 
     def rewritten(self, plan: WritePlan, piece: FileSlice, number: int) -> WriteStatus:
         """Return the status of a file's rewrite, the `number`-th of the instant."""

@@ -143,7 +143,7 @@ def test_any_merge_equals_duckdbs(
     source: list[Row],
     parts: list[Clause],
 ) -> None:
-    """Rows, counts and the absence of an instant are those of MERGE, with small files or without."""
+    """Rows and counts are those of MERGE, with small files or without; no change, no instant."""
     options = {"hoodie.parquet.small.file.limit": small}
     table = table_of(new_folder(), target, options=options)
     before, instants = found(table), len(table.timeline())
@@ -294,7 +294,7 @@ def test_columns_called_source_and_names_in_other_case(tmp_path: Path) -> None:
 
 
 def test_a_global_key_matches_in_any_partition(tmp_path: Path) -> None:
-    """Columns of the stored row are set where it is; a whole row of another partition is refused."""
+    """Columns are set where the row is; a whole row of another partition is refused."""
     table = table_of(tmp_path, [row("a", 1), row("b", 1)], global_index=True)
     source = [{**row("a", 5), "p": "z"}, {**row("n", 6), "p": "z"}]
     with pytest.raises(InvalidInput, match=r"key a .*use upsert"):
