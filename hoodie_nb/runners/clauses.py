@@ -24,9 +24,7 @@ from hoodie_nb.writer.objects import from_objects
 from hoodie_nb.writer.taking import take_rows
 
 Numbers = npt.NDArray[np.int64]
-Sides = Mapping[
-    str, tuple[pa.Table, Numbers]
-]  # "source", "target": rows, and which belong together
+Sides = Mapping[str, tuple[pa.Table, Numbers]]  # "source", "target": a table, and rows of it
 
 
 def columns_of(**sides: pa.Schema) -> pa.Schema:

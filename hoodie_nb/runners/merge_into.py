@@ -62,14 +62,10 @@ class MergeInto:
                 "as in table.merge(df.toPandas()), or use table.upsert(df)"
             )
         handle.reload()
-        config = handle.config
-        names, keys = {on} if isinstance(on, str) else {*(on or ())}, {*config.record_key}
-        both = {*keys, *config.partition_by}
-        if on is not None and names != both and not (config.global_keys and names == keys):
-            raise InvalidConfig(
-                f"merge: on={on!r} is not supported: rows of this table match by {sorted(both)}; "
-                "leave `on` out"
-            )
+        keys = [*handle.config.record_key]
+        both = keys if handle.config.global_keys else [*keys, *handle.config.partition_by]
+        if on is not None and {*([on] if isinstance(on, str) else on)} != {*both}:
+            raise InvalidConfig(f"merge: on={on!r}: rows of this table match by {both}")
         self._handle, self._events = handle, events
         self._clauses: list[tuple[str, str, object, Set]] = []
         self._rows = arrow_rows(data, handle.schema, check_stored_names)
@@ -112,8 +108,7 @@ class MergeInto:
         """
         if not self._clauses:
             raise InvalidConfig(
-                "merge: there is no clause: add at least one, as in table.merge(rows)"
-                ".when_matched_update().when_not_matched_insert().execute()"
+                "merge: there is no clause: add one, such as when_not_matched_insert()"
             )
         handle = self._handle
         waiting = 0.0 if wait is None else seconds(wait, "wait")
@@ -121,7 +116,6 @@ class MergeInto:
             handle.reload()
             coordinator = settled(handle, self._events)
             intake = Intake(handle.config, handle.schema)
-            intake.check(handle.schema)
             source = _source(self._rows, intake)
             given = [c for c in self._clauses if source.num_rows or c[0] == "not_matched_by_source"]
             clauses = [_clause(intake, source.schema, *each) for each in given]
@@ -144,20 +138,16 @@ def _source(rows: pa.Table, intake: Intake) -> pa.Table:
     intake.check_names(rows.select(own).schema)
     keyed = intake.keyed(rows.select(own), pa.array(np.arange(rows.num_rows)))
     keyed = keyed.select([RECORD_KEY, PARTITION_PATH, *own])
-    for name in rows.column_names:
-        if name not in own:
-            keyed = keyed.append_column(name, plain(rows.column(name)))
+    for name in rows.drop_columns(own).column_names:
+        keyed = keyed.append_column(name, plain(rows.column(name)))
     alone = intake.config.global_keys  # the key identifies a row
     found = sort_rows(keyed, [RECORD_KEY] if alone else [PARTITION_PATH, RECORD_KEY])
     paths, keys = (found.column(n).combine_chunks() for n in (PARTITION_PATH, RECORD_KEY))
     again = np.flatnonzero(~(first_of_run(keys) if alone else first_of_run(paths, keys)))
     if len(again):
-        at = int(again[0])
-        where = "" if alone or not intake.config.partition_by else f" of partition {paths[at]}"
         raise InvalidInput(
-            f"merge: two rows of the source have the key {keys[at].as_py()!r}{where} "
-            f"({len(again)} rows too many): a row of the table can only become one of them. Keep "
-            "one row per key"
+            f"merge: two rows of the source have the key {keys[again[0]].as_py()!r}; keep one of "
+            f"them ({len(again)} rows too many): a row of the table can only become one"
         )
     return found
 
