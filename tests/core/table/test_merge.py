@@ -45,7 +45,8 @@ def table_of(path: Path, rows: list[Row], version: int = 6, **how: Any) -> Table
 def found(table: Table) -> list[Row]:
     """Return the rows by key, after comparing them with what hudi-rs reads."""
     rows = table.to_arrow(meta=False)
-    assert hudi_rows(table.path) == without_meta(rows)
+    if len(table.timeline()):
+        assert hudi_rows(table.path) == without_meta(rows)
     assert table.fsck() == []
     return sorted(rows.to_pylist(), key=lambda each: each["id"])
 
