@@ -6,6 +6,7 @@
 | functions | UPPER, LOWER, COALESCE, CAST(... AS ...), `a || b` |
 | values | numbers, texts, TRUE, FALSE, NULL, DATE '...', TIMESTAMP '...' |
 | columns | by name, also in backticks, and fields of structs: place.city |
+| in a merge | source.x and target.x, and fields of structs: source.place.city |
 
 A text takes the type of the column that it is compared with: `'2013-01-02'` is a date for a column
 of dates. Numbers are exact: 0.1 is a decimal, unless it meets a column of floats. The meaning is
@@ -113,11 +114,16 @@ def condition(text: str, schema: pa.Schema) -> pc.Expression:
         ) from None
 
 
-def value_for(column: str, text: str, schema: pa.Schema) -> pc.Expression:
-    """Return a value in SQL, for a column of the schema; InvalidConfig if it is none for it."""
+def value_for(
+    column: str, text: str, schema: pa.Schema, over: pa.Schema | None = None
+) -> pc.Expression:
+    """Return a value in SQL, for a column of the schema; InvalidConfig if it is none for it.
+
+    `over` are the columns that it may name, if they are others.
+    """
     kind = schema.field(column).type
     try:
-        reader = _Reader(schema)
+        reader = _Reader(schema if over is None else over)
         found = reader.parsed(text, kind)
         given = reader.type_of(found)
         if _is.is_floating(kind) and (_is.is_floating(given) or _is.is_decimal(given)):
@@ -181,7 +187,7 @@ class _Reader:
             case exp.Not():
                 return ~self.read(node.this)
             case exp.Column():
-                return pc.field(*(part.name for part in node.parts))
+                return pc.field(*self._path(node))
             case exp.Is() if isinstance(node.expression, exp.Null):
                 return self.read(node.this).is_null()
             case exp.Neg() if not isinstance(node.this, exp.Literal):
@@ -289,10 +295,16 @@ class _Reader:
         if not isinstance(node, exp.Column):
             return _UNKNOWN
         found = pa.struct(list(self._schema))
-        for part in node.parts:
-            known = pa.types.is_struct(found) and found.get_field_index(part.name) >= 0
-            found = found.field(part.name).type if known else _UNKNOWN
+        for name in self._path(node):
+            known = pa.types.is_struct(found) and found.get_field_index(name) >= 0
+            found = found.field(name).type if known else _UNKNOWN
         return found
+
+    def _path(self, node: Any) -> list[str]:  # noqa: ANN401
+        """Return a column and the fields in it; a merge has columns called `source.x`."""
+        first, *inner = (part.name for part in node.parts)
+        sided = inner and f"{first}.{inner[0]}" in self._schema.names
+        return [f"{first}.{inner[0]}", *inner[1:]] if sided else [first, *inner]
 
 
 def _any_of(conditions: Sequence[pc.Expression]) -> pc.Expression:
