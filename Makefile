@@ -66,6 +66,8 @@ lab: .venv/.notebooks ## open the tour in JupyterLab, with its table of contents
 	@export JUPYTERLAB_WORKSPACES_DIR="$(CURDIR)/.venv/workspaces"; \
 	test -d .venv/workspaces || \
 	  $(PY) -m jupyter lab workspaces import binder/jupyterlab-workspace.json >/dev/null; \
+	mkdir -p .venv/share/jupyter/lab/settings && \
+	  cp binder/overrides.json .venv/share/jupyter/lab/settings; \
 	$(PY) -m jupyter lab $(ARGS)
 
 bench: .venv/.bench ## upserts, ours and others: a table, results.json, a picture (ARGS="--rounds 1")

@@ -23,6 +23,7 @@ from hoodie_nb.maintenance import TableMaintenance
 from hoodie_nb.reads import TableReads
 from hoodie_nb.runners.batch import Commit, completed, write_arrow
 from hoodie_nb.runners.conditional import change_rows
+from hoodie_nb.runners.merge_into import MergeInto
 from hoodie_nb.runners.settling import settled
 from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.services.columns import add_columns
@@ -274,6 +275,15 @@ class Table(TableReads, TableMaintenance):
         given = arrow_schema_of(columns)
         with self._writing(wait), self._handle.timeline.listed_once():
             return add_columns(self._handle, self.events, given)
+
+    def merge(self, source: Data, *, on: str | Sequence[str] | None = None) -> MergeInto:
+        """Start a merge of a source, whose clauses say what becomes of matching and other rows.
+
+        `source`: what `upsert` writes in this process, with any further columns; held in memory.
+        Rows match by record key (and partition, unless keys are global), which `on` may repeat; a
+        key may occur once in the source.
+        """
+        return MergeInto(self._handle, source, on, self.events)
 
     def _change(self, where: object, values: Mapping[str, Any] | None, wait: Wait) -> Commit | None:
         handle = self._handle

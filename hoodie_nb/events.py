@@ -18,7 +18,8 @@ they came from the source) |
 | `backlog_applied` (with `commit_interval="background"`) | freshness (age of its oldest \
 checkpoint, in seconds), seconds |
 | `checkpoint_timed_out` | batch, seconds (its limit) |
-| `fault_injected` (by the lab) | fault |
+| `fault_injected`, `fault_fired` (by the lab; fired: one that waited) | fault; injected: waits \
+(whether it strikes later) |
 | `instant_requested`, `instant_inflight`, `instant_abandoned` (nothing was written) | instant |
 | `instant_prepared` | instant, checkpoint (its number within the instant, from 0) |
 | `instant_committed` | instant, checkpoints, files, rows (in the files), inserts, updates, \

@@ -12,6 +12,7 @@
 | Ctrl-C interrupts Python only | pyspark's own handler cancels all jobs: the query would die |
 | errors and Ctrl-C in a call are only raised | pyspark and py4j would also print their stacks |
 | a lost new connection is opened again | after Ctrl-C py4j may close that of the next call, too |
+| pyspark's warning about pandas 3 is hidden | it is printed wherever a frame comes or goes |
 | checkpoints renamed by `FileSystem` | Spark's default starts processes for each checkpoint file |
 | a partition per core | fewer tasks than Spark's 200, for a local machine |
 | C2 compiles only what runs ten times as often as by default | starting with C2 as it comes costs \
@@ -87,6 +88,7 @@ _CONNECT = (
 )
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it, and has started the JVM
 _FOR_LAPTOPS = ("spark.driver.", "spark.ui.enabled", "spark.sql.adaptive.")
+_OF_PANDAS_3 = "PySpark does not yet fully support pandas"  # whatever is used of it
 _log: Path | None = None
 
 
@@ -226,6 +228,7 @@ def _submitted(cores: int | None, memory: str | None, wishes: Mapping[str, str])
 
 
 def _start(conf: SparkConf, gateway: JavaGateway) -> SparkSession:
+    warnings.filterwarnings("ignore", _OF_PANDAS_3, FutureWarning)
     logging.getLogger().addFilter(_is_news)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

@@ -33,6 +33,7 @@ ELSEWHERE = (  # texts that advise another argument, option or program, or nothi
     "is not one of a write: what defines a table",
     "repair={} is none of True",
     "mean the same, but differ",
+    "merge: the source is held in memory",
     "there is no table at {}: to create one",
     "={}: give names of columns",
     "Get a new session from hn.spark()",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,18 @@ def test_it_stores_pictures_instead_of_widgets(notebook):
             assert "image/png" in data, shown
 
 
+def test_its_solutions_move_no_picture_above_them(notebook):
+    """Run All also runs the folded solutions, which show what they move in their own output."""
+    shown = set()
+    for cell in code(notebook):
+        source = "".join(cell["source"])
+        named = re.findall(r"^(\w+) = hn\.(?:Replay|FileGroups|BloomView|Knob)\(", source, re.M)
+        if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+            moved = re.findall(r"\b(\w+)\.(?:go|step|back|ask|turn|play|refresh)\(", source)
+            assert not shown & {*moved} and not shown & {*named}
+        shown |= {*named}
+
+
 def test_its_pictures_are_small(notebook):
     """At least one picture, a diagram or a table is shown; a PNG has at most 200 KB."""
     pictures = [
@@ -95,6 +108,20 @@ def test_the_workspace_opens_the_tour():
     assert workspace["data"][opened]["data"]["path"] == "notebooks/00-tour.ipynb"
     for name in ("Makefile", "binder/postBuild"):
         assert "workspaces import binder/jupyterlab-workspace.json" in (ROOT / name).read_text()
+
+
+def test_jupyterlab_does_not_ask_about_its_news(tmp_path):
+    """The question would cover the widgets; JupyterLab's server takes the settings as valid."""
+    server = pytest.importorskip("jupyterlab_server.settings_utils")
+    shutil.copy(ROOT / "binder" / "overrides.json", tmp_path)
+    schemas = str(Path(sys.prefix, "share", "jupyter", "lab", "schemas"))
+    name = "@jupyterlab/apputils-extension:notification"
+    found, _ = server.get_settings(str(tmp_path), schemas, str(tmp_path), schema_name=name)
+    asks = found["schema"]["properties"]["fetchNews"]
+    assert asks["default"] == "false" and any(way["const"] == "false" for way in asks["oneOf"])
+    for script in ("Makefile", "binder/postBuild"):
+        text = (ROOT / script).read_text()
+        assert re.search(r"cp binder/overrides.json \S*settings", text), script
 
 
 def test_binder_builds_from_its_own_folder():

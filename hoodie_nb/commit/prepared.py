@@ -224,8 +224,13 @@ def checkpoints_of(records: Iterable[Prepared]) -> list[Checkpoint]:
 
 def merged(records: Iterable[Prepared]) -> list[WriteStatus]:
     """Return one status per base file: the group's last, with the counts of all checkpoints."""
+    return one_per_file(status for record in records for status in record.statuses)
+
+
+def one_per_file(statuses: Iterable[WriteStatus]) -> list[WriteStatus]:
+    """Return the last status of each file group that has a file, with the counts of all."""
     last: dict[tuple[str, str], WriteStatus] = {}
-    for status in (s for record in records for s in record.statuses if s.file_name):
+    for status in (s for s in statuses if s.file_name):
         key = (status.partition_path, status.file_id)
         before = last.get(key)
         if before is not None:

@@ -124,7 +124,7 @@ def _knobs() -> dict[str, W.Widget]:
         step = {} if isinstance(value, int) else {"step": 0.05}
         return kind(value, min=low, max=high, description=label, **step)
 
-    indexes = {"its own": "", "bloom+state": "bloom+state", "bloom": "bloom", "state": "state"}
+    indexes = {"the default": "", "bloom+state": "bloom+state", "bloom": "bloom", "state": "state"}
     knobs = {
         "pipeline": W.Dropdown(options=list(PIPELINES), value="step3", description="pipeline"),
         "index": W.Dropdown(options=indexes, value="", description="index"),

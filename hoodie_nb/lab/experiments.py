@@ -216,7 +216,7 @@ def disk_error(where: str) -> list[Run]:
     return _struck(where, error, "the disk is full, once")
 
 
-_SPAN = "{checkpoints} checkpoints in {commits} commit, {rows} rows"
+_SPAN = "checkpoints in the one commit: {checkpoints}; {rows} rows"
 
 
 @_experiment("lost in a row", {str(lost): lost for lost in range(6)}, _SPAN, "recovery")

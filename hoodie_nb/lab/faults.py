@@ -19,21 +19,23 @@ _AT_ONCE: dict[str, Callable[[Job], None]] = {"kill": Job.kill, "time_out_checkp
 
 @dataclass(frozen=True, slots=True)
 class _Once:
-    """The pending faults of one job; each fires once."""
+    """The pending faults of one job; each fires once, and says so."""
 
+    emit: Callable[..., object]
     waiting: list[str] = field(default_factory=list)
 
     def __call__(self, fault: str) -> bool:
         if fault not in self.waiting:
             return False
         self.waiting.remove(fault)
+        self.emit("fault_fired", fault=fault)
         return True
 
 
 def _waiting(job: Job) -> list[str]:
     checkpointing = job.checkpointing
     if not isinstance(checkpointing.fault_fires, _Once):
-        checkpointing.fault_fires = _Once()
+        checkpointing.fault_fires = _Once(job.events.emit)
     return checkpointing.fault_fires.waiting
 
 
@@ -54,8 +56,8 @@ def inject(job: Job, name: str) -> None:
     """
     if name not in _FAULTS:
         raise InvalidConfig(f"fault {name!r} is unknown: choose from {', '.join(_FAULTS)}")
-    job.events.emit("fault_injected", fault=name)
     at_once = _AT_ONCE.get(name)
+    job.events.emit("fault_injected", fault=name, waits=at_once is None)
     if at_once is None:
         _waiting(job).append(name)
     else:

@@ -40,7 +40,7 @@ class Replay(Frame):
         self.state, self._taken = RunState(self._pipeline), 0
         wide = {"width": "420px"}
         top = max(1, self.duration_ms)
-        self._play = W.Play(max=top, step=_TICK_MS, interval=_TICK_MS)
+        self._play = W.Play(value=top, max=top, step=_TICK_MS, interval=_TICK_MS)
         self._slider = W.IntSlider(max=top, step=1, readout=False, layout=wide)
         self._speed = W.Dropdown(
             options={"1/4 x": 25, "1 x": 100, "4 x": 400}, value=100, layout={"width": "80px"}
@@ -89,7 +89,7 @@ class Replay(Frame):
 
     def go(self, ms: int) -> None:
         """Show the run as of so many milliseconds after the first event."""
-        ms = max(0, min(int(ms), self.duration_ms))
+        ms = self._play.value = max(0, min(int(ms), self.duration_ms))  # else the page has its own
         if ms == self._slider.value:
             self._move(ms)
         else:

@@ -237,6 +237,7 @@ class Lookups:
 
 _NOTES = {
     "fault_injected": "Fault: {fault}",
+    "fault_fired": "The fault strikes now: {fault}",
     "job_started": "The query starts",
     "job_restarted": "The query is restarted: {why}",
     "job_stopped": "The job has stopped",
@@ -267,19 +268,27 @@ class Note:
     text: str
 
 
-def noted(event: Event) -> Note | None:
-    """Return the note of an event, None if it has none."""
+def noted(event: Event, instants: dict[str, InstantState]) -> Note | None:
+    """Return the note of an event, None if it has none; a stop names the instant it leaves open."""
     if event.kind not in _NOTES:
         return None
-    values = defaultdict(lambda: "?", event.values)
-    return Note(event.at_ms, event.kind, _NOTES[event.kind].format_map(values))
+    text = _NOTES[event.kind].format_map(defaultdict(lambda: "?", event.values))
+    for left in instants.values() if event.kind == "job_stopped" else ():
+        if left.state in ("requested", "inflight", "prepared"):
+            text += f"; instant {left.time} is still {left.state}: the next start settles it"
+            return Note(event.at_ms, f"left_{left.state}", text)
+    return Note(event.at_ms, event.kind, text)
 
 
 @dataclass(slots=True)
 class Story:
-    """A fault and the first notes after it, without routine; `more` counts the later ones."""
+    """A fault and the first notes after it, without routine; `more` counts the later ones.
+
+    `waits` is the name of a fault that has not fired yet; it has no notes.
+    """
 
     fault: Note
+    waits: str = ""
     after: list[Note] = field(default_factory=list)
     more: int = 0
 
@@ -296,4 +305,5 @@ class Story:
     def outcome(self) -> str:
         """Return what came of the fault, in a few words."""
         kinds = dict.fromkeys(note.kind.removeprefix("instant_") for note in self.after)
-        return ", ".join(kinds).replace("_", " ") or "nothing yet"
+        kinds.pop("fault_fired", None)
+        return ", ".join(kinds).replace("_", " ") or ("waits" if self.waits else "nothing yet")

@@ -121,21 +121,27 @@ class RunState:
         self.now_ms = max(self.now_ms, event.at_ms)
         if self.status == "starting":
             self.status = "running"
-        note = noted(event)
+        note = noted(event, self.instants)
         if note is not None:
-            self._note(note)
+            self._note(note, event)
         if event.kind in ("operator_ran", "file_written", "buffer_flushed"):
             self.spans.append(Span.of(event))
         _REDUCERS.get(event.kind, _nothing)(self, event)
 
-    def _note(self, note: Note) -> None:
-        """Keep the newest notes, and each fault with what came of it."""
+    def _note(self, note: Note, event: Event) -> None:
+        """Keep the newest notes, and each fault with what came of it since it fired."""
         self.notes.append(note)
         del self.notes[:-_KEPT]
+        fault = str(event.values.get("fault"))
         if note.kind == "fault_injected":
-            self.stories.append(Story(note))
-        elif self.stories:
-            self.stories[-1].add(note)
+            self.stories.append(Story(note, fault if event.values.get("waits") else ""))
+            return
+        if note.kind == "fault_fired":
+            for story in [story for story in self.stories if story.waits == fault][:1]:
+                self.stories.append(self.stories.pop(self.stories.index(story)))  # the newest now
+                story.waits = ""
+        for story in [story for story in self.stories if not story.waits][-1:]:
+            story.add(note)
 
     # --- the job --------------------------------------------------------------------------------
 

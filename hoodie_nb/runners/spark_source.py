@@ -79,19 +79,29 @@ class _Changes:
 
     def __init__(self, place: Address, columns: pa.Schema) -> None:
         self._storage, self._columns = storage_at(place), columns
-        self._whole = changes_schema(open_table(self._storage))
+        changes_schema(open_table(self._storage))  # refuses a table that has a column `_change`
 
     def _tasks(self, since: str | None, until: str | None) -> list[spark_api.InputPartition]:
         table = open_table(self._storage)
-        found, _ = changed_slices(table, since, until)
-        return [spark_api.InputPartition([paths(pair) for pair in pairs]) for pairs in found]
+        found, whole = changed_slices(table, since, until)
+        tasks = ([paths(pair) for pair in pairs] for pairs in found)
+        return [spark_api.InputPartition((files, whole)) for files in tasks]
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the changes of one partition of the table."""
-        pairs: Sequence[Files] = partition.value or ()
-        groups = (group_changes(self._storage, *pair, self._whole) for pair in pairs)
-        found = net_changes(groups, self._whole)
-        rows = found.select(self._columns.names).cast(self._columns)
+        if not partition.value:  # Spark makes a task without files, too
+            return
+        pairs: Sequence[Files]
+        pairs, whole = partition.value  # the columns of now: a file may have wider types
+        groups = (group_changes(self._storage, *pair, whole) for pair in pairs)
+        rows = net_changes(groups, whole).select(self._columns.names)
+        try:
+            rows = rows.cast(self._columns)
+        except pa.ArrowException as error:
+            raise InvalidConfig(
+                f"columns of {self._storage.root} have become wider ({error}): start the query "
+                "again, which then has the new types"
+            ) from None
         yield from rows.to_batches(BATCH_ROWS)
 
 

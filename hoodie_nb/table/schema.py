@@ -242,10 +242,15 @@ def inner_types(given: pa.DataType, kind: pa.DataType) -> Pairs | None:
 
 
 def _rounds(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether the types are equal except for numbers that became floats."""
+    """Whether no values but numbers that become floats can be changed by an unchecked cast."""
     inner = inner_types(given, kind)
     if inner is not None:
         return all(_rounds(*both) for both in inner)
+    if pa.types.is_decimal(given) and pa.types.is_decimal(kind):
+        digits = kind.precision - kind.scale
+        return kind.scale >= given.scale and digits >= given.precision - given.scale
+    if pa.types.is_integer(given) and kind == pa.string():
+        return True
     return given == kind or (given in _NUMBERS and kind in _NUMBERS and _follows(given, kind))
 
 

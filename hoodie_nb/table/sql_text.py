@@ -6,6 +6,7 @@
 | functions | UPPER, LOWER, COALESCE, CAST(... AS ...), `a || b` |
 | values | numbers, texts, TRUE, FALSE, NULL, DATE '...', TIMESTAMP '...' |
 | columns | by name, also in backticks, and fields of structs: place.city |
+| in a merge | source.x and target.x, and fields of structs: source.place.city |
 
 A text takes the type of the column that it is compared with: `'2013-01-02'` is a date for a column
 of dates. Numbers are exact: 0.1 is a decimal, unless it meets a column of floats. The meaning is
@@ -113,11 +114,16 @@ def condition(text: str, schema: pa.Schema) -> pc.Expression:
         ) from None
 
 
-def value_for(column: str, text: str, schema: pa.Schema) -> pc.Expression:
-    """Return a value in SQL, for a column of the schema; InvalidConfig if it is none for it."""
+def value_for(
+    column: str, text: str, schema: pa.Schema, over: pa.Schema | None = None
+) -> pc.Expression:
+    """Return a value in SQL, for a column of the schema; InvalidConfig if it is none for it.
+
+    `over` are the columns that it may name, if they are others.
+    """
     kind = schema.field(column).type
     try:
-        reader = _Reader(schema)
+        reader = _Reader(schema if over is None else over)
         found = reader.parsed(text, kind)
         given = reader.type_of(found)
         if _is.is_floating(kind) and (_is.is_floating(given) or _is.is_decimal(given)):
@@ -181,7 +187,7 @@ class _Reader:
             case exp.Not():
                 return ~self.read(node.this)
             case exp.Column():
-                return pc.field(*(part.name for part in node.parts))
+                return pc.field(*self._path(node))
             case exp.Is() if isinstance(node.expression, exp.Null):
                 return self.read(node.this).is_null()
             case exp.Neg() if not isinstance(node.this, exp.Literal):
@@ -212,8 +218,11 @@ class _Reader:
                 return _cast(side, given, to)
             case exp.Coalesce():
                 given = [node.this, *node.expressions]
-                known = self._known(given, kind)
-                return pc.coalesce(*(_with_scale(self.read(side, known), known) for side in given))
+                kinds = [*map(self._kind, given)]
+                known = next((k for k in kinds if k != _UNKNOWN), kind)
+                return pc.coalesce(
+                    *(_with_scale(s, known) for s in self._alike(given, kinds, kind))
+                )
             case exp.Div():
                 sides = self._operands(
                     node, _DOUBLE, _is.is_integer, _is.is_floating, _is.is_decimal
@@ -248,21 +257,24 @@ class _Reader:
         if type(node) not in _COMPUTED and node.find(exp.Column) is None:
             raise _NotSupported(f"{node.sql('spark')[:100]} compares two constants")
         kinds = [self._kind(side) for side in (one, other)]
-        known = self._known((one, other), _UNKNOWN)
-        sides = [self.read(side, known) for side in (one, other)]
+        sides = self._alike((one, other), kinds, _UNKNOWN)
         if not any(map(pa.types.is_floating, kinds)):
             return sides
         mixed = [pa.types.is_floating(k) or pa.types.is_integer(k) for k in kinds]
         return [s.cast(_DOUBLE) if m else s for s, m in zip(sides, mixed, strict=True)]
 
-    def _known(self, nodes: Sequence[Any], kind: pa.DataType) -> pa.DataType:
-        """Return the type that a null among the nodes has: of a column, `kind`, of a constant."""
-        kinds = [*map(self._kind, nodes), kind]
-        found = next((each for each in kinds if each != _UNKNOWN), None)
-        if found is None:
-            types = (self.type_of(self.read(node)) for node in nodes)
-            found = next((each for each in types if each != _UNKNOWN), _UNKNOWN)
-        return found
+    def _alike(
+        self, nodes: Sequence[Any], kinds: Sequence[pa.DataType], kind: pa.DataType
+    ) -> list[pc.Expression]:
+        """Return nodes, of which a null has the type of a column, else `kind`, else of another."""
+        known = next((each for each in (*kinds, kind) if each != _UNKNOWN), _UNKNOWN)
+        sides = [self.read(node, known) for node in nodes]
+        if known != _UNKNOWN:
+            return sides
+        types = [self.type_of(side) for side in sides]
+        found = next((each for each in types if each != _UNKNOWN), _UNKNOWN)
+        pairs = zip(nodes, sides, types, strict=True)
+        return [self.read(n, found) if t == _UNKNOWN != found else side for n, side, t in pairs]
 
     def _check(self, node: Any) -> None:  # noqa: ANN401
         given = {name for name, value in node.args.items() if value not in (None, False, [])}
@@ -283,10 +295,16 @@ class _Reader:
         if not isinstance(node, exp.Column):
             return _UNKNOWN
         found = pa.struct(list(self._schema))
-        for part in node.parts:
-            known = pa.types.is_struct(found) and found.get_field_index(part.name) >= 0
-            found = found.field(part.name).type if known else _UNKNOWN
+        for name in self._path(node):
+            known = pa.types.is_struct(found) and found.get_field_index(name) >= 0
+            found = found.field(name).type if known else _UNKNOWN
         return found
+
+    def _path(self, node: Any) -> list[str]:  # noqa: ANN401
+        """Return a column and the fields in it; a merge has columns called `source.x`."""
+        first, *inner = (part.name for part in node.parts)
+        sided = inner and f"{first}.{inner[0]}" in self._schema.names
+        return [f"{first}.{inner[0]}", *inner[1:]] if sided else [first, *inner]
 
 
 def _any_of(conditions: Sequence[pc.Expression]) -> pc.Expression:

@@ -170,6 +170,10 @@ def test_a_replay_starts_at_the_end():
     """A notebook saves the whole run of a replay."""
     replay = Replay(recorded())
     assert replay.state.committed == 3
+    assert replay._play.value == replay.duration_ms  # the page sets the slider to it
+    replay.go(0)
+    assert (replay._play.value, replay._slider.value) == (0, 0)
+    replay.go(replay.duration_ms)
     assert set(replay._repr_mimebundle_()) == {"text/plain", "image/png", VIEW}
 
 

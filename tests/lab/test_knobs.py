@@ -116,7 +116,9 @@ def test_an_error_of_the_disk_costs_a_commit_nothing(moment):
 @pytest.mark.parametrize("lost", ["0", "3"])
 def test_an_instant_spans_the_checkpoints_whose_notifications_are_lost(lost):
     """With n notifications lost in a row, one commit has n + 1 checkpoints."""
-    [found] = hn.Knob("lost_notification", lost).result.to_dict("records")
+    knob = hn.Knob("lost_notification", lost)
+    [found] = knob.result.to_dict("records")
+    assert f"checkpoints in the one commit: {int(lost) + 1}; " in " ".join(shown(knob))
     assert (found["commits"], found["checkpoints"]) == (1, int(lost) + 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pyarrow as pa
@@ -159,7 +160,7 @@ def test_the_measured_rate_is_near_the_one_asked_for():
 def test_an_index_view_shows_recorded_events():
     """Recorded lookups are drawn without a job."""
     view = IndexView(recorded())
-    assert view.summary == "IndexView bloom: state 0, no 3,100, read 900, in vain 0"
+    assert view.summary == "IndexView bloom: state 0, ruled out 3,100, read 900, false positive 0"
     assert set(view._repr_mimebundle_()) == {"text/plain", "image/png", VIEW}
 
 
@@ -236,6 +237,57 @@ def test_the_panel_remembers_every_fault():
     assert FaultPanel(events).summary.startswith(
         "FaultPanel: kill_writer: rolled back, job restarted"
     )
+
+
+def texts(svg):
+    """Return the texts of a picture."""
+    return [e.text for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("text")]
+
+
+def test_an_effect_belongs_to_the_fault_that_caused_it():
+    """A fault that waits for its moment gets nothing of what an earlier one has caused."""
+    waits, names = {"waits": True}, ("crash_after_files", "lose_success")
+    injected = [x for f in names for x in ("fault_injected", {"fault": f} | waits)]
+    events = make_events(
+        *injected,
+        *("fault_fired", {"fault": "crash_after_files"}, "job_restarted", {"why": "WriteFailed"}),
+        *("instant_rolled_back", {"instant": "1"}),
+    )
+    state = RunState.of(events)
+    assert [story.outcome for story in state.stories] == ["waits", "job restarted, rolled back"]
+    shown = texts(recovery(state))
+    assert "Fault: crash_after_files" in shown and "Instant 1 is rolled back" in shown
+    assert "Fault: lose_success: waits" in shown
+    fired = make_events("fault_fired", {"fault": "lose_success"}, "instant_committed", {})
+    state.take(fired)
+    assert [story.outcome for story in state.stories] == ["job restarted, rolled back", "committed"]
+    RunState.of(fired)  # its injection may be missing
+
+
+def test_a_fault_that_fires_says_so():
+    """A job's log has the moment at which a fault strikes, once."""
+    job = Faulty()
+    job.checkpointing = SimpleNamespace(fault_fires=None)
+    hn.faults.inject(job, "kill_writer")
+    assert hn.faults.pending(job) == ["kill_writer"]
+    asked = [job.checkpointing.fault_fires(name) for name in ("kill", "kill_writer", "kill_writer")]
+    assert asked == [False, True, False] and hn.faults.pending(job) == []
+    assert [event.kind for event in job.events.records()] == ["fault_injected", "fault_fired"]
+
+
+@pytest.mark.parametrize(
+    ("state", "ended"),
+    [("inflight", "; instant 1 is still inflight: the next start settles it"), ("committed", "")],
+)
+def test_a_stop_that_leaves_an_instant_open_is_not_shown_as_a_success(state, ended):
+    """After a kill the instant is still inflight, which the panel names and shows in grey."""
+    events = make_events(
+        *("instant_inflight", {"instant": "1"}, f"instant_{state}", {"instant": "1"}),
+        *("fault_injected", {"fault": "kill"}, "job_stopped", {}),
+    )
+    svg = recovery(RunState.of(events))
+    assert f"The job has stopped{ended}" in texts(svg)
+    assert ('fill="#2a9d5c"' in svg) == (not ended)
 
 
 # --- Compare -------------------------------------------------------------------------------------

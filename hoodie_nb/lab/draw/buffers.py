@@ -50,7 +50,8 @@ def _buckets(buffered: BuffersState) -> list[str]:
     caption = svg.counted(len(shown), "bucket") + (f", {_MOST} shown" if more > 0 else "")
     parts = [
         svg.line(_RIGHT, 94, HALF - 10, 94),
-        svg.note(_RIGHT, 113, f"{caption}; n▲ flushes, □ file"),
+        svg.note(_RIGHT, 113, caption),
+        svg.note(_RIGHT, 12, "frame: its file, number: its flushes"),
     ]
     shown = shown[:_MOST]
     most = max((max(b.bytes, b.written) for b in shown), default=0) or 1
@@ -65,7 +66,8 @@ def _buckets(buffered: BuffersState) -> list[str]:
 def _bucket(bucket: BucketState, x: float, step: float, most: float, colour: str) -> list[str]:
     caption = (
         f"{bucket.partition or 'no partition'} / {bucket.file_id}: {svg.size_of(bucket.bytes)} "
-        f"buffered, {bucket.flushes} flushes, file of {svg.size_of(bucket.written)}"
+        f"buffered, {svg.counted(bucket.flushes, 'flush', 'es')}, "
+        f"file of {svg.size_of(bucket.written)}"
     )
     full, high = 58 * bucket.bytes / most, 58 * bucket.written / most
     parts = [svg.bar(x + 2, 94 - full, step - 4, full, fill=colour, title=caption)]

@@ -1,9 +1,9 @@
 """Index lookups: how the keys of each checkpoint were found, from cheap to expensive.
 
-state      the state knew the key: no file is read
-no         key range or bloom filter of every file exclude the key: it is new
-read       the filter said maybe, and the file's key column had it
-in vain    the filter said maybe, and the file did not have it
+state           the state knew the key: no file is read
+ruled out       key range or bloom filter of every file exclude the key: it is new
+read            the filter said maybe, and the file's key column had it
+false positive  the filter said maybe, and the file did not have it
 """
 
 from hoodie_nb.lab.draw import svg
@@ -12,7 +12,8 @@ from hoodie_nb.lab.run_parts import Lookups
 from hoodie_nb.lab.run_state import RunState
 
 NARROW, TALL = 328, 190
-SHARES = (("state", svg.GREEN), ("no", svg.BLUE), ("read", svg.AMBER), ("in vain", svg.RED))
+_ANSWERS = ("state", "ruled out", "read", "false positive")
+SHARES = tuple(zip(_ANSWERS, (svg.GREEN, svg.BLUE, svg.AMBER, svg.RED), strict=True))
 _SHOWN = 20
 
 
@@ -23,12 +24,8 @@ def shares(lookups: Lookups, index: str = "") -> dict[str, float]:
     vain = min(lookups.count("false_positives"), maybe)
     found = max(0.0, min(maybe - vain, keys - hits))
     vain = max(0.0, min(vain, keys - hits - found))
-    return {
-        "state": hits,
-        "no": max(0.0, keys - hits - found - vain),
-        "read": found,
-        "in vain": vain,
-    }
+    ruled_out = max(0.0, keys - hits - found - vain)
+    return dict(zip(_ANSWERS, (hits, ruled_out, found, vain), strict=True))
 
 
 def totals(state: RunState) -> dict[str, float]:

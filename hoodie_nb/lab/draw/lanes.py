@@ -59,7 +59,7 @@ def _span(span: Span, y: float, begin: float, scale: float) -> list[str]:
     if span.kind == "buffer_flushed":
         return [svg.bar(x, y + 2, wide, 2, fill=svg.AMBER, title=f"flush, {title}")]
     named = f"{span.operator}, {title}"
-    parts = [svg.bar(x, y - 8, wide, 9, fill=colour, fill_opacity=0.25, title=named)]
+    parts = [svg.bar(x, y - 8, wide, 9, fill=colour, fill_opacity=0.5, title=named)]
     if span.blocked_ms:
         long = span.blocked_ms * scale
         parts.append(svg.bar(x + wide - long, y - 10, long, 2, fill=svg.RED))

@@ -51,7 +51,7 @@ def _earlier(state: RunState) -> list[str]:
     """Return a line for each of the faults before the last one, the newest first."""
     earlier, top = state.stories[-2::-1], 34 + 18 * _LINES
     more = f", the newest {_EARLIER} of {len(earlier)}" if len(earlier) > _EARLIER else ""
-    parts = [svg.note(1, top, f"Earlier faults{more}")] if earlier else []
+    parts = [svg.note(1, top, f"Other faults{more}")] if earlier else []
     for line, story in enumerate(earlier[:_EARLIER], 1):
         text = f"{story.fault.text}: {story.outcome}"
         parts.append(svg.mark("cross", 66, top + 18 * line - 4, fill=svg.GREY, size=5))

@@ -10,7 +10,10 @@ import pytest
 from archives import FEW, active, archived
 from tables import hudi_rows, rows_by, schema_of, without_meta
 
-from hoodie_nb import Table
+from hoodie_nb import InvalidConfig, Table
+from hoodie_nb.runners.spark_source import ChangeStream
+from hoodie_nb.table.changes import changes_schema
+from hoodie_nb.table.handle import open_table
 
 OLD = schema_of()
 NEW = OLD.append(pa.field("w", pa.string()))
@@ -129,3 +132,31 @@ def test_the_completed_file_of_added_columns_is_missed(tmp_path: Path) -> None:
     assert commit is not None
     Path(table.path, ".hoodie", f"{commit.requested_time}.commit").unlink()
     assert any(commit.requested_time in str(finding) for finding in table.fsck())
+
+
+@VERSIONS
+@pytest.mark.parametrize("unfit", [0.5, "many"])
+def test_a_stream_of_changes_keeps_its_types(
+    tmp_path: Path, version: int, unfit: float | str
+) -> None:
+    """Rows of files with wider types have those of its start; a value that does not fit says so."""
+    table = made(tmp_path, version)
+    columns = changes_schema(open_table(table.path))
+    stream = ChangeStream(table.path, columns, "earliest")
+
+    def read(start: str) -> tuple[str, list[Any]]:
+        end = stream.latestOffset({"instant": start}, None)
+        parts = stream.partitions({"instant": start}, end)
+        batches = [batch for part in parts for batch in stream.read(part)]
+        assert all(batch.schema.equals(columns) for batch in batches)
+        return end["instant"], [value for batch in batches for value in batch["v"].to_pylist()]
+
+    first, found = read("")
+    assert found == [1]
+    table.add_columns({"v": pa.scalar(unfit).type})
+    table.upsert([row(2) | {"v": type(unfit)(2)}])
+    second, found = read(first)
+    assert found == [2]
+    table.upsert([row(3) | {"v": unfit}])
+    with pytest.raises(InvalidConfig, match="start the query again"):
+        read(second)

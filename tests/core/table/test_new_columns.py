@@ -136,6 +136,19 @@ WIDER: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
     (SMALL, {"a": 1}, LARGE, {"a": 1, "b": None}),
     (pa.list_(SMALL), [{"a": 1}], pa.list_(LARGE), [{"a": 1, "b": None}]),
     (pa.map_(TEXT, pa.int32()), [("k", 1)], pa.map_(TEXT, pa.int64()), [("k", 1)]),
+    # an integer that is rounded, beside a change that is not
+    (
+        pa.struct([("a", pa.decimal128(4, 2)), ("n", pa.int64())]),
+        {"a": Decimal("1.10"), "n": 2**53 + 1},
+        pa.struct([("a", pa.decimal128(20, 4)), ("n", DOUBLE)]),
+        {"a": Decimal("1.1000"), "n": 2.0**53},
+    ),
+    (
+        pa.struct([("a", pa.int32()), ("n", pa.int64())]),
+        {"a": -5, "n": 2**53 + 1},
+        pa.struct([("a", TEXT), ("n", DOUBLE)]),
+        {"a": "-5", "n": 2.0**53},
+    ),
 ]
 
 

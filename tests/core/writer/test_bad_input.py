@@ -190,14 +190,17 @@ FRAMES: dict[str, tuple[pd.DataFrame, list[str]]] = {
         ["'n'", "row 1", "a value without a text of type int"],
     ),
     "half a character in strings": (
-        data().to_pandas().assign(id=pd.array(["a", "a\ud800"], dtype="string")),
+        data().to_pandas().assign(id=pd.array(["a", "a\ud800"], dtype=pd.StringDtype("python"))),
         ["'id'", "row 1", r"'a\ud800'", "UTF-8"],
     ),
     "half a character in categories": (
-        data().to_pandas().assign(id=pd.Categorical(["a", "a\ud800"])),
+        data().to_pandas().assign(id=pd.Categorical(pd.Series(["a", "a\ud800"], dtype=object))),
         ["'id'", "row 1", r"'a\ud800'", "UTF-8"],
     ),
-    "half a character": (data().to_pandas().assign(id=["a\ud800"] * 2), ["'id'", "UTF-8"]),
+    "half a character": (
+        data().to_pandas().assign(id=pd.Series(["a\ud800"] * 2, dtype=object)),
+        ["'id'", "UTF-8"],
+    ),
     "sparse": (
         data().to_pandas().assign(n=pd.arrays.SparseArray([1, 2])),
         ["'n'", "Sparse", "cast"],
