@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hoodie_nb.clock import seconds
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.definition import Columns, arrow_schema_of, check_global, check_supported, defined
 from hoodie_nb.display import card
@@ -25,7 +26,6 @@ from hoodie_nb.runners.batch import Commit, completed, write_arrow
 from hoodie_nb.runners.conditional import change_rows
 from hoodie_nb.runners.merge_into import MergeInto
 from hoodie_nb.runners.settling import settled
-from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.services.columns import add_columns
 from hoodie_nb.table.addresses import storage_at
 from hoodie_nb.table.commits import OVERWRITES

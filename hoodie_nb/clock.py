@@ -1,8 +1,11 @@
-"""Time as an interface: the system clock, and one that a test moves by hand."""
+"""Time as an interface: the system clock, one that a test moves by hand, durations as text."""
 
+import re
 import time
 from datetime import UTC, datetime
 from typing import Protocol
+
+from hoodie_nb.errors import InvalidConfig
 
 
 class Clock(Protocol):
@@ -74,3 +77,24 @@ class Age:
         self._elapsed += max(0, now_ms - self._seen)
         self._seen = now_ms
         return self._elapsed
+
+
+_UNITS = {
+    0.001: ("ms", "millisecond", "milliseconds"),
+    1.0: ("", "s", "sec", "second", "seconds"),
+    60.0: ("m", "min", "minute", "minutes"),
+    3600.0: ("h", "hour", "hours"),
+}
+_SECONDS = {name: size for size, names in _UNITS.items() for name in names}
+
+
+def seconds(value: float | str, name: str = "duration") -> float:
+    """Return seconds of `20`, `"20 seconds"` or `"500 ms"`.
+
+    >>> seconds("2 minutes")
+    120.0
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(value).lower())
+    if match is None or match[2] not in _SECONDS:
+        raise InvalidConfig(f"{name}={value!r} is not a duration: write 20 or '20 seconds'")
+    return float(match[1]) * _SECONDS[match[2]]

@@ -29,13 +29,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hoodie_nb.clock import seconds
 from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.config import parse_bytes
 from hoodie_nb.definition import check_supported
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.runners.checkpoint_folder import checkpoint_folder
 from hoodie_nb.runners.settings import StreamSettings
-from hoodie_nb.runners.triggers import seconds, trigger_options
+from hoodie_nb.runners.triggers import trigger_options
 from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.writer.global_keys import refuse_global

@@ -106,7 +106,8 @@ class SealedRecords:
             storage, rules, FOLDER, _NAME.fullmatch, Sealed.parse, once=True
         )
         self.refresh = self._records.refresh
-        self.applied = self._undone = -1
+        self.applied = -1
+        self._undone = -1
 
     def all(self) -> list[Sealed]:
         """Return the sealed checkpoints by arrival, or raise InvalidTable if one is lost."""

@@ -178,7 +178,8 @@ def cost_of(load: Workload, store: Store) -> Cost:
     cpu = {name: CPU_S[name] * count for name, count in features(load).items()}
     alone = cpu["commit"] + cpu["earlier_commit"]
     rewritten = files * load.rows_per_file * load.row_bytes
-    sealed = load.batch_rows * load.commit_interval * load.row_bytes * (load.commit_interval > 1)
+    seals = load.commit_interval > 1
+    sealed = load.batch_rows * load.commit_interval * load.row_bytes if seals else 0
     share = ceil(files / load.writers) / files  # of the work: that of the writer with most files
     once, by_writer, by_coordinator = (sum(p[n] for p in _COMMIT.values()) for n in (0, 1, 2))
     by_writer += 2 + ceil(load.parts / _PARTS_AT_ONCE) if load.parts > 1 else 0

@@ -59,9 +59,10 @@ def _shipped(name: str) -> Path:
 
 def _read(path: Path) -> tuple[dict[str, Any], list[Event]]:
     try:
-        first, *rest = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
-        return dict(first), [Event(str(k), int(at_ms), dict(values)) for k, at_ms, values in rest]
-    except (OSError, EOFError, ValueError, TypeError) as error:
+        lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+        events = [Event(str(k), int(at_ms), dict(values)) for k, at_ms, values in lines[1:]]
+        return dict(lines[0]), events
+    except (OSError, EOFError, ValueError, TypeError, IndexError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise InvalidInput(f"{path} is not a recording of a job's events: {error}") from error

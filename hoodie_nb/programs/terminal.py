@@ -113,8 +113,8 @@ class Progress:
 
 def _delivered(records: Sequence[Event], ends: Sequence[int]) -> int:
     """Return the events of all batches up to the newest ended one, earlier runs included."""
-    kinds = ("batch_ended", "batch_skipped", "batch_started")
-    done = (r.values["batch"] - (r.kind == "batch_started") for r in records if r.kind in kinds)
+    before = {"batch_ended": 0, "batch_skipped": 0, "batch_started": 1}
+    done = (r.values["batch"] - before[r.kind] for r in records if r.kind in before)
     newest = max(done, default=-1)
     return ends[min(newest, len(ends) - 1)] if newest >= 0 and ends else 0
 

@@ -12,12 +12,13 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display
+from hoodie_nb.clock import seconds
 from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.interrupts import stop_on_interrupt
 from hoodie_nb.runners.tally import JobProgress
-from hoodie_nb.runners.triggers import POLL_S, seconds
+from hoodie_nb.runners.triggers import POLL_S
 from hoodie_nb.runners.watched_query import WatchedQuery
 
 if TYPE_CHECKING:

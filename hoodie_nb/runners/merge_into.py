@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hoodie_nb.clock import seconds
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
@@ -32,7 +33,6 @@ from hoodie_nb.runners.batch import Commit
 from hoodie_nb.runners.clauses import Clause, NewValues, columns_of, whole_rows
 from hoodie_nb.runners.conditional import Changes, apply
 from hoodie_nb.runners.settling import settled
-from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.table.base_file import stored_schema
 from hoodie_nb.table.filters import RowFilter
 from hoodie_nb.table.handle import TableHandle

@@ -222,7 +222,8 @@ def _keyed(
 ) -> DataFrame:
     """Return a batch as keyed rows, numbered in order of arrival."""
     rows = placed(batch, files)
-    schema = pa.schema([*plan.intake.keyed_schema, *PLACE_FIELDS * (PATH in rows.columns)])
+    places = PLACE_FIELDS if PATH in rows.columns else ()
+    schema = pa.schema([*plan.intake.keyed_schema, *places])
     return rows.mapInArrow(partial(key_task, plan, files, size), from_arrow_schema(schema, True))
 
 

@@ -139,10 +139,10 @@ class Receiver:
                     self._take(bound.recv(_LIMIT_BYTES + 1), self._run)
 
     def _take(self, datagram: bytes, run: _Run) -> None:
-        token, *texts = datagram.split(b"\n")
+        lines = datagram.split(b"\n")
         open_run = run.token and not self._closed.is_set() and len(datagram) <= _LIMIT_BYTES
-        if open_run and hmac.compare_digest(token, run.token):
-            for text in texts:
+        if open_run and hmac.compare_digest(lines[0], run.token):
+            for text in lines[1:]:
                 self._add(text, run)
 
     def close(self) -> None:

@@ -1,32 +1,12 @@
-"""Parsing of durations and triggers."""
+"""Triggers: when a stream takes its next micro-batch."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from hoodie_nb.clock import seconds
 from hoodie_nb.errors import InvalidConfig
 
 POLL_S = 0.05  # interval of polling while waiting
-
-_UNITS = {
-    0.001: ("ms", "millisecond", "milliseconds"),
-    1.0: ("", "s", "sec", "second", "seconds"),
-    60.0: ("m", "min", "minute", "minutes"),
-    3600.0: ("h", "hour", "hours"),
-}
-_SECONDS = {name: size for size, names in _UNITS.items() for name in names}
-
-
-def seconds(value: float | str, name: str = "duration") -> float:
-    """Return seconds of `20`, `"20 seconds"` or `"500 ms"`.
-
-    >>> seconds("2 minutes")
-    120.0
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(value).lower())
-    if match is None or match[2] not in _SECONDS:
-        raise InvalidConfig(f"{name}={value!r} is not a duration: write 20 or '20 seconds'")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def trigger_options(trigger: str | Mapping[str, Any]) -> dict[str, Any]:

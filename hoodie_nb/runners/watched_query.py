@@ -157,7 +157,8 @@ class WatchedQuery:
             failures, done = 0, self._last_batch
             while True:
                 self._watch_query()
-                failures, done = failures * (done == self._last_batch) + 1, self._last_batch
+                failures = failures + 1 if done == self._last_batch else 1
+                done = self._last_batch
                 if not self._restartable() or failures > self.settings.max_restarts:
                     break
                 self._emit_end("job_restarted")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from hoodie_nb.clock import seconds
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.table.commits import OVERWRITES
 from hoodie_nb.table.merge_modes import MODES
 from hoodie_nb.table.properties import KEYGEN, TableConfig

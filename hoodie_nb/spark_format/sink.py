@@ -30,6 +30,7 @@ from pyspark.sql import datasource as spark_api
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from hoodie_nb import failpoints
+from hoodie_nb.clock import seconds
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.lock import writing
 from hoodie_nb.commit.row_folders import new_row_folder
@@ -37,7 +38,6 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidInput, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.runners.settling import settle
 from hoodie_nb.runners.spark_tasks import keyed_pieces, this_attempt
-from hoodie_nb.runners.triggers import seconds
 from hoodie_nb.spark_format.hudi_options import SinkOptions
 from hoodie_nb.spark_format.staged_runs import stage_runs, verify_runs, write_runs
 from hoodie_nb.table.checksums import StoredFile

@@ -143,7 +143,7 @@ class BloomFilter:
         _require(1 <= hashes <= _MAX_HASHES and bits > 0, f"of {hashes} hashes, {bits} bits")
         if code == SIMPLE:
             return cls(bits, hashes, 0, _parsed_rows(data, 0, 1, bits))
-        *_, entries, in_last_row, count = _COUNTS.unpack_from(data)
+        entries, in_last_row, count = _COUNTS.unpack_from(data)[-3:]
         sane = entries > 0 and count > 0 and in_last_row >= 0
         _require(sane, f"of {count} rows for {entries} keys each, {in_last_row} in the last")
         rows = _parsed_rows(data, _COUNTS.size, count, bits)

@@ -124,7 +124,7 @@ class RowFilter:
 
         Text that is not encoded may have slashes: then it continues in the folders below.
         """
-        *above, _ = paths[0].split("/") if paths else [""]
+        above = paths[0].split("/")[:-1] if paths else []
         known = list[pc.Expression]()
         for name, part in zip(config.partition_by, above, strict=False):
             value = partition_value(part, config, schema.field(name))

@@ -56,7 +56,8 @@ def _other_index(storage: Storage, groups: FileGroups) -> str | None:
 def other_levels(config: TableConfig, paths: Iterable[str]) -> str | None:
     """Return why one of the partition paths is none of this table's; None if all may be."""
     for path in paths:
-        if len(path.split("/")) * bool(path) != config.levels:
+        levels = len(path.split("/")) if path else 0
+        if levels != config.levels:
             columns = ", ".join(config.partition_by) or "none"
             return (
                 f"has partition {path!r}, whose levels do not match the partition columns {columns}"

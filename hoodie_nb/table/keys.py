@@ -37,6 +37,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidInput, InvalidTable
 from hoodie_nb.table.properties import TableConfig
 from hoodie_nb.table.storage import META, Storage
@@ -157,7 +158,8 @@ def _partition_part(column: pa.ChunkedArray, name: str, config: TableConfig) -> 
         given = _one_array(column)
         text, none = config.times.texts(given)
         why = f"{_PATH}is not a time from year 1 to 9999"
-        why += f" in the format {config.times.given}" * bool(config.times.given)
+        if config.times.given:
+            why += f" in the format {config.times.given}"
         _refuse(given, none, name, why)
     encoded = text.dictionary_encode()
     values = encoded.dictionary.to_pylist()
@@ -242,7 +244,7 @@ def _refuse(
         first = pc.unique(values.filter(bad)).to_pylist()[:5]
         shown = ", ".join(repr(value)[:80] for value in first)
         error = InvalidInput(
-            f"column {column!r} {why} in {count} row{'s' * (count > 1)}, e.g. {shown}: "
+            f"column {column!r} {why} in {counted(count, 'row')}, e.g. {shown}: "
             "fix or filter these rows; none of the batch was written"
         )
         error.refusal = Refusal(bad, column, why if whys is None else whys)

@@ -175,13 +175,14 @@ def vanished(table: ReadHandle, pending: Instant) -> tuple[str, str] | None:
     found = traces(table, [time17]).get(time17) or next(_in_partitions(table, time17), None)
     if found is None:
         return None
-    folder, since = table.timeline.layout.folder, "_*" * (table.timeline.layout.number == 2)
-    done = f"{table.storage.root}/{folder}/{time17}{since}.{pending.action}"
+    layout = table.timeline.layout
+    completion = "_*" if layout.number == 2 else ""
+    done = f"{table.storage.root}/{layout.folder}/{time17}{completion}.{pending.action}"
     return (
         f"instant {pending} was completed ({found}), but {done} is missing: it was lost, or "
         "it was deleted to remove the commit",
         "Restore it from a backup. If the commit was removed on purpose, move the other files "
-        f"{folder}/{time17}.* and its base files *_{time17}.parquet out of the table, too: this "
+        f"{layout.folder}/{time17}.* and its base files *_{time17}.parquet out of the table, too: this "
         "gives its rows up, except those that newer commits have written again",
     )
 

@@ -64,7 +64,8 @@ class Partitions:
         listing = timeline.listing
         refuse_split_timeline(storage, timeline.layout)
         self._storage, self._timeline, self._as_of = storage, timeline, as_of
-        self._commits = commits = Commits.of(timeline, listing)
+        commits = Commits.of(timeline, listing)
+        self._commits = commits
         visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
         self._times = tuple(sorted(visible))
         self._replaced, self._moved = _replaced(timeline, listing.commits, visible)

@@ -27,7 +27,7 @@ def failures(attempt: Callable[[int, int], object], rows: int) -> dict[int, str]
 
 def _failing(attempt: Callable[[int, int], object], rows: int) -> Iterator[tuple[int, str]]:
     """Yield the rows that fail, in order, with the reason."""
-    todo = [(0, rows)] * bool(rows)
+    todo = [(0, rows)] if rows else []
     while todo:
         begin, end = todo.pop()
         try:

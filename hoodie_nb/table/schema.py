@@ -98,7 +98,7 @@ def _not_null(field: pa.Field, path: str) -> list[str]:
     if pa.types.is_map(kind):
         inside = [kind.item_field]
     nested = [name for f in inside for name in _not_null(f, f"{path}.{f.name}")]
-    return [*([path] * (not field.nullable)), *nested]
+    return nested if field.nullable else [path, *nested]
 
 
 def _check_fields(fields: Iterable[pa.Field], inside: str) -> None:

@@ -302,9 +302,9 @@ class _Reader:
 
     def _path(self, node: Any) -> list[str]:  # noqa: ANN401
         """Return a column and the fields in it; a merge has columns called `source.x`."""
-        first, *inner = (part.name for part in node.parts)
-        sided = inner and f"{first}.{inner[0]}" in self._schema.names
-        return [f"{first}.{inner[0]}", *inner[1:]] if sided else [first, *inner]
+        path = [part.name for part in node.parts]
+        sided = ".".join(path[:2])
+        return [sided, *path[2:]] if sided in self._schema.names else path
 
 
 def _any_of(conditions: Sequence[pc.Expression]) -> pc.Expression:

@@ -104,7 +104,8 @@ def mark(shape: str, x: float, y: float, /, *, fill: str, size: float = 6, title
     s = size
     if shape in ("ring", "disc"):
         filled = {"fill": fill} if shape == "disc" else {"fill": "none", "stroke": fill}
-        return tag("circle", title, cx=x, cy=y, r=s - (shape == "ring"), **filled, stroke_width=2)
+        r = s - 1 if shape == "ring" else s
+        return tag("circle", title, cx=x, cy=y, r=r, **filled, stroke_width=2)
     ends: Sequence[tuple[float, float]]
     if shape == "triangle":
         ends = [(x - s, y + s * 0.8), (x + s, y + s * 0.8), (x, y - s)]
