@@ -66,7 +66,8 @@ class Checkpointing(Admission):
         given: pa.Schema | None = None,
     ) -> None:
         super().__init__(coordinator, intake, given)
-        self._shape, self._rewriter = shape, rewriter
+        self.shape = shape
+        self._rewriter = rewriter
         self._commit_on, self._interval, self._age = commit_on, interval, Age()
         self._lost: set[int] = set()
         self.let_finish: Callable[[], None] | None = None  # waits for what applies in background
@@ -189,14 +190,14 @@ class Checkpointing(Admission):
                 return
             if not self.held_open():
                 self.commit_prepared()
-            self.check_state(checkpoint.query_id, self._shape)
+            self.check_state(checkpoint.query_id, self.shape)
             self._events.emit("batch_started", batch=checkpoint.batch_id)
             if not has_rows():
                 self._coordinator.record_empty(checkpoint)
                 yield None
                 return
             records = [] if self._commit_on == "write" else self._coordinator.open_records()
-            shape = replace(self._shape, tasks=tasks or self._shape.tasks)
+            shape = replace(self.shape, tasks=tasks or self.shape.tasks)
             with self._coordinator.writing(self.intake, shape, checkpoint, records) as work:
                 yield work
                 self._crash("crash_after_files")

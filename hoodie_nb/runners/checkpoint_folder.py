@@ -85,12 +85,13 @@ class CheckpointFolder:
             return Path(self.path, "offsets", str(batch_id)).read_bytes()
         return None
 
-    def checkpoint(self, query_id: str, batch_id: int) -> Checkpoint:
+    def checkpoint(self, query_id: str | None, batch_id: int) -> Checkpoint:
         """Return the identity of a batch that Spark is running."""
         fingerprint = self.fingerprint(batch_id)
-        if fingerprint is None:
+        if fingerprint is None or query_id is None:
+            name = "metadata" if query_id is None else f"offsets/{batch_id}"
             raise InvalidTable(
-                f"{self.path}/offsets/{batch_id} is missing while its batch runs: the checkpoint "
+                f"{self.path}/{name} is missing while its batch runs: the checkpoint "
                 "folder was moved or deleted while the query ran; stop the query and start it again"
             )
         return Checkpoint(query_id, batch_id, fingerprint)

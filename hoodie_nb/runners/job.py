@@ -13,35 +13,51 @@ from typing import TYPE_CHECKING, Any
 
 from hoodie_nb import display
 from hoodie_nb.clock import seconds
+from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.events import EventLog
+from hoodie_nb.events import EventLog, log_events
 from hoodie_nb.runners.interrupts import stop_on_interrupt
-from hoodie_nb.runners.tally import JobProgress
+from hoodie_nb.runners.settings import StreamSettings
+from hoodie_nb.runners.tally import JobProgress, Tally
 from hoodie_nb.runners.triggers import POLL_S
 from hoodie_nb.runners.watched_query import WatchedQuery
+from hoodie_nb.table.handle import TableHandle
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-class Job(WatchedQuery):
+class Job:
     """A running stream into a table. `await job`, or `job.wait()` in a script.
 
     `with hn.write_stream(...) as job:` stops the job at the end of the block.
     """
 
-    _view: display.View | None = None
+    def __init__(self, stream: DataFrame, table: TableHandle, settings: StreamSettings) -> None:
+        self.settings = settings
+        self.events = EventLog()  # the newest events of this job
+        self._tally = Tally()
+        self.events.listen(self._tally)
+        log_events(self.events, table.config.name)
+        self._view: display.View | None = None
+        self._watched = WatchedQuery(stream, table, settings, self.events)
 
     @property
-    def events(self) -> EventLog:
-        """Return the newest events of this job."""
-        return self._events
+    def query(self) -> StreamingQuery:
+        """Return Spark's query; a restart makes another one."""
+        return self._watched.query.started
+
+    @property
+    def checkpointing(self) -> Checkpointing:
+        """Return the protocol of its checkpoints."""
+        return self._watched.batches.checkpointing
 
     @property
     def active(self) -> bool:
         """Whether the job is still running."""
-        return not self._ended.is_set()
+        return not self._watched.ended.is_set()
 
     @property
     def status(self) -> str:
@@ -50,7 +66,7 @@ class Job(WatchedQuery):
         batch = "no batch yet" if now.batch < 0 else f"batch {now.batch}"
         aside = f", {now.refused_rows:,} in quarantine" if now.refused_rows else ""
         done = f"{counted(now.commits, 'commit')}, {counted(now.rows, 'row')} written{aside}"
-        placed = self._batches.placing.where
+        placed = self._watched.batches.placing.where
         where = f" on the {placed}" if placed else ""
         return f"{now.state}: {done}, {batch}, pipeline {self.settings.pipeline}{where}"
 
@@ -59,8 +75,8 @@ class Job(WatchedQuery):
         """Return what the job has done so far, for a program that watches it."""
         tally = self._tally
         return JobProgress(
-            state="running" if self.active else "failed" if self._error else "stopped",
-            batch=self._last_batch,
+            state="running" if self.active else "failed" if self._watched.error else "stopped",
+            batch=self._watched.last.number,
             commits=tally.commits,
             last_commit=tally.last_commit,
             rows=tally.rows,
@@ -72,7 +88,10 @@ class Job(WatchedQuery):
         )
 
     def _freshness_s(self) -> float:
-        oldest, now = self._batches.oldest_ms, self._batches.coordinator.table.clock.now_ms()
+        oldest, now = (
+            self._watched.batches.oldest_ms,
+            self._watched.batches.coordinator.table.clock.now_ms(),
+        )
         return 0.0 if oldest is None else max(0.0, (now - oldest) / 1000)
 
     def __repr__(self) -> str:
@@ -100,7 +119,7 @@ class Job(WatchedQuery):
         """
         until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
         with stop_on_interrupt(self.stop):
-            while not self._ended.wait(POLL_S):
+            while not self._watched.ended.wait(POLL_S):
                 if until is not None and time.monotonic() > until:
                     return False
         self._raise()
@@ -130,7 +149,7 @@ class Job(WatchedQuery):
         with stop_on_interrupt(self.stop):
             while not self._processed(self.query):
                 continue  # it was restarted
-        self._complete()
+        self._watched.complete()
 
     def _processed(self, query: StreamingQuery) -> bool:
         """Whether a run of the query processed all input; if it failed, wait for the outcome."""
@@ -138,7 +157,7 @@ class Job(WatchedQuery):
             query.processAllAvailable()
             return True
         except Exception:
-            while not self._ended.wait(POLL_S):
+            while not self._watched.ended.wait(POLL_S):
                 if self.query is not query:
                     return False
             self._raise()
@@ -150,34 +169,33 @@ class Job(WatchedQuery):
         The job waits for listeners and for writes of the table, so inside one of them this only
         requests the stop: the job ends later.
         """
-        self._stopping.set()
+        self._watched.stopping.set()
         if not self._is_awaited:
-            self._ended.wait()
+            self._watched.ended.wait()
             self._raise()
 
     def time_out(self) -> None:
         """Cancel the Spark job of the running or next checkpoint, as its timeout does."""
-        self._events.emit("checkpoint_timed_out", batch=self._last_batch + 1, seconds=0)
-        self._batches.cancel()
-        context = self._stream.sparkSession.sparkContext
-        context._jsc.sc().cancelJobGroupAndFutureJobs(str(self.query.runId))
+        self.events.emit("checkpoint_timed_out", batch=self._watched.last.number + 1, seconds=0)
+        self._watched.batches.cancel()
+        self._watched.query.cancel_jobs_and_next()
 
     def kill(self) -> None:
         """End like a crash: in the middle of a batch, without cleanup or commit."""
-        self._killed.set()
-        self._stopping.set()
-        for coordinator in self._batches.coordinators:
+        self._watched.killed.set()
+        self._watched.stopping.set()
+        for coordinator in self._watched.batches.coordinators:
             coordinator.dead = True
-        self._batches.cancel()
+        self._watched.batches.cancel()
         if not self._is_awaited:
-            self._stop_query()
-            self._ended.wait()
+            self._watched.query.stop()
+            self._watched.ended.wait()
 
     @property
     def _is_awaited(self) -> bool:
         """Whether the job may wait for this thread, which then cannot wait for the job."""
-        return self._events.in_listener or self._hold.in_write
+        return self.events.in_listener or self._watched.hold.in_write
 
     def _raise(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self._watched.error is not None:
+            raise self._watched.error

@@ -42,7 +42,7 @@ from hoodie_nb.table.handle import TableHandle, open_table
 from hoodie_nb.table.timeline import Instant
 from hoodie_nb.writer.bad_rows import BadRows
 from hoodie_nb.writer.kept_files import KeptFiles
-from hoodie_nb.writer.pipelines import Shape, pipeline_named
+from hoodie_nb.writer.pipelines import Pipeline, Shape, pipeline_named
 from hoodie_nb.writer.plan import SealPlan
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class MicroBatches:
         events: EventLog,
         live: Receiver,
     ) -> None:
-        self._table, self._settings, self._events, self._live = table, settings, events, live
+        self._settings = settings
+        self._live = live
         self._cancelled = threading.Event()
         self._kept = KeptFiles(min(2 * table.options.task_max_bytes, KEPT_BYTES))
         self._hold: JobHold | None = None
@@ -70,34 +71,46 @@ class MicroBatches:
         self.folder = CheckpointFolder(settings.checkpoint)
         self.coordinator = WriteCoordinator(table, events)
         self.coordinators = [self.coordinator]
-        self._quarantines = settings.on_bad_record == "quarantine"
+        self._is_cheap = is_row_by_row(stream)
+        pipeline = pipeline_named(settings.pipeline)
+        self.placing = Placing(
+            settings.placement, pipeline, table.options.task_max_bytes, events.emit
+        )
+        self.checkpointing = self._protocol(stream, pipeline)
+
+    def _protocol(self, stream: DataFrame, pipeline: Pipeline) -> Checkpointing:
+        settings = self._settings
         intake = intake_of(
             self.coordinator,
             settings.operation,
             self.folder.query_id(),
-            quarantines=self._quarantines,
+            quarantines=self._sets_aside,
         )
         given = arrow_schema(stream)
         intake.check(given)
-        self._pipeline, limit = pipeline_named(settings.pipeline), table.options.task_max_bytes
-        self._is_cheap = is_row_by_row(stream)
-        self.placing = Placing(settings.placement, self._pipeline, limit, events.emit)
-        shape = Shape(
-            self._pipeline,
-            settings.index,
-            settings.write_tasks or stream.sparkSession.sparkContext.defaultParallelism,
-            self.folder.path,
-        )
-        self.tasks = shape.tasks
-        self.checkpointing = Checkpointing(
+        tasks = settings.write_tasks or stream.sparkSession.sparkContext.defaultParallelism
+        return Checkpointing(
             self.coordinator,
             intake,
-            shape,
+            Shape(pipeline, settings.index, tasks, self.folder.path),
             IN_PROCESS,
             commit_on=settings.commit_on,
             interval=settings.interval,
             given=given,
         )
+
+    @property
+    def _table(self) -> TableHandle:
+        return self.coordinator.table
+
+    @property
+    def _sets_aside(self) -> bool:
+        return self._settings.on_bad_record == "quarantine"
+
+    @property
+    def tasks(self) -> int:
+        """Return the number of tasks that write a batch on executors."""
+        return self.checkpointing.shape.tasks
 
     def background(self, hold: JobHold) -> Checkpointing:
         """Return the protocol for a second thread, which applies what this one has sealed.
@@ -108,7 +121,10 @@ class MicroBatches:
         drops = self._table.drops_metadata_table
         table = open_table(self._table.storage, drops_metadata_table=drops)
         table.options = self._table.options
-        coordinator, intake = WriteCoordinator(table, self._events), self.checkpointing.intake
+        coordinator, intake = (
+            WriteCoordinator(table, self.coordinator.events),
+            self.checkpointing.intake,
+        )
         self.coordinators.append(coordinator)
         rewriter = Background(hold.paused, self._kept)
         return Checkpointing(coordinator, intake, Shape(), rewriter)
@@ -123,10 +139,10 @@ class MicroBatches:
         settle(self.coordinator, sealing=sealing, last=self.folder.last())
         self.oldest_ms = self.checkpointing.oldest_ms()
 
-    def run(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
+    def run(self, batch: DataFrame, batch_id: int) -> None:
         """Run one micro-batch as a checkpoint; skip it if it is already in the table."""
         context = batch.sparkSession.sparkContext
-        query_id = context.getLocalProperty("sql.streaming.queryId") or query_id
+        query_id = context.getLocalProperty("sql.streaming.queryId") or self.folder.query_id()
         checkpoint = self.folder.checkpoint(query_id, batch_id)
         began = time.perf_counter()
         held = self.checkpointing.contains(checkpoint)
@@ -141,7 +157,7 @@ class MicroBatches:
             return
         taken = self.placing.remember()
         failpoints.hit("stream.batch.post")
-        self._events.emit(
+        self.coordinator.events.emit(
             "batch_ended",
             batch=batch_id,
             instant=instant.requested_time if instant else None,
@@ -160,7 +176,7 @@ class MicroBatches:
         limit = self._settings.checkpoint_timeout_s
 
         def cancel() -> None:
-            self._events.emit("checkpoint_timed_out", batch=batch_id, seconds=limit)
+            self.coordinator.events.emit("checkpoint_timed_out", batch=batch_id, seconds=limit)
             self.cancel()
             cancel_jobs()
 
@@ -227,12 +243,14 @@ class MicroBatches:
 
         One that would have to be computed twice is only asked for rows if the last one had none.
         """
-        if self._pipeline.serial_instant:  # its task opens the instant, at the first row
+        if (
+            self.checkpointing.shape.pipeline.serial_instant
+        ):  # its task opens the instant, at the first row
             return True
         return not (self.placing.last_was_empty or self._is_cheap) or has_rows(batch)
 
     def _bad_rows(self) -> BadRows | None:
-        return BadRows() if self._quarantines else None
+        return BadRows() if self._sets_aside else None
 
     def _written_here(
         self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
@@ -250,7 +268,9 @@ class MicroBatches:
                 self._go_on(self.checkpointing.fault_fires("kill_writer"))
                 rows, kept = keyed.pop(), self._kept
                 work.quarantined = saved(bad, work.plan)
-                work.statuses = write_in_process(rows, work.plan, self._events, kept, arrived=True)
+                work.statuses = write_in_process(
+                    rows, work.plan, self.coordinator.events, kept, arrived=True
+                )
                 taken.note_written(work.statuses)
                 self._go_on()
         return None if work is None else work.instant

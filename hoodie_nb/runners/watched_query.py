@@ -24,8 +24,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
 
 from hoodie_nb.commit.lock import JobHold
 from hoodie_nb.errors import (
@@ -36,170 +35,144 @@ from hoodie_nb.errors import (
     InvalidTable,
     WriteFailed,
 )
-from hoodie_nb.events import EventLog, log_events
+from hoodie_nb.events import EventLog
 from hoodie_nb.runners.background import BackgroundCommits
 from hoodie_nb.runners.lost_jvm import JVM_IS_GONE, jvm_is_gone
 from hoodie_nb.runners.micro_batches import MicroBatches
 from hoodie_nb.runners.settings import StreamSettings
-from hoodie_nb.runners.spark import receiver, stop_started
-from hoodie_nb.runners.spark_files import sources_of, with_places
-from hoodie_nb.runners.tally import Tally
-from hoodie_nb.runners.task_errors import first_cause
+from hoodie_nb.runners.spark import receiver
+from hoodie_nb.runners.spark_query import SparkQuery
 from hoodie_nb.runners.triggers import POLL_S
 from hoodie_nb.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class _Stopping(Exception):
     """Raised at the start of a batch that must not run; handled by the job only."""
 
 
+class _LastBatch:
+    """The newest micro-batch that was written, and a signal that there is a newer one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ended = threading.Event()
+        self.running = threading.Lock()  # held while a batch is written
+        self._ended_at = 0.0  # monotonic seconds
+
+    def end(self, number: int) -> None:
+        """Note that a batch was written."""
+        self.number = number
+        self._ended_at = time.monotonic()
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether it ended a moment ago, so that Spark's record of it is likely to come soon."""
+        return time.monotonic() < self._ended_at + 5 * POLL_S
+
+
 class WatchedQuery:
     """A streaming query into a table, and the thread that commits what its batches prepared."""
 
-    _background: BackgroundCommits | None = None  # with commit_interval="background"
-
-    def __init__(self, stream: DataFrame, table: TableHandle, settings: StreamSettings) -> None:
+    def __init__(
+        self, stream: DataFrame, table: TableHandle, settings: StreamSettings, events: EventLog
+    ) -> None:
         self.settings = settings
-        self.query: StreamingQuery
-        self._stream, self._events = stream, EventLog()
-        self._tally = Tally()
-        self._events.listen(self._tally)
-        log_events(self._events, table.config.name)
-        self._live = receiver(stream, self._events)
+        self.events = events
+        self.live = receiver(stream, events)
         with contextlib.ExitStack() as undo:
-            undo.callback(self._live.close)
-            self._begin(table, undo)
+            undo.callback(self.live.close)
+            self._begin(stream, table, undo)
             undo.pop_all()
 
-    def _begin(self, table: TableHandle, undo: contextlib.ExitStack) -> None:
-        settings, stream = self.settings, self._stream
-        self._batches = MicroBatches(stream, table, settings, self._events, self._live)
-        self.checkpointing, self._folder = self._batches.checkpointing, self._batches.folder
-        self._stopping, self._killed, self._ended = (threading.Event() for _ in range(3))
-        self._written, self._written_at = threading.Event(), 0.0  # the last batch's end
-        self._in_batch = threading.Lock()
-        done = self._folder.last()  # sealed checkpoints do not wait for another batch
-        self._last_batch = -1 if done is None else done.batch_id
-        self._error: BaseException | None = None
-        self._hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
-        undo.callback(self._hold.release)
+    def _begin(self, stream: DataFrame, table: TableHandle, undo: contextlib.ExitStack) -> None:
+        settings = self.settings
+        self.batches = MicroBatches(stream, table, settings, self.events, self.live)
+        self.stopping = threading.Event()
+        self.killed = threading.Event()
+        self.ended = threading.Event()
+        done = self.batches.folder.last()  # sealed checkpoints do not wait for another batch
+        self.last = _LastBatch(-1 if done is None else done.batch_id)
+        self.error: BaseException | None = None
+        self.hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
+        undo.callback(self.hold.release)
+        self._background: BackgroundCommits | None = None
         if settings.interval is not None and settings.interval.background:
-            most, events = settings.max_restarts, self._events
-            self._background = BackgroundCommits(self._batches, self._hold, events, most)
-        self._refuse_shared_folder()
+            most = settings.max_restarts
+            self._background = BackgroundCommits(self.batches, self.hold, self.events, most)
+        self.query = SparkQuery(stream, self.batches.folder, settings)
+        self.query.refuse_shared_folder()
         self._settle()
         undo.push(self._abandon)
         self._start()
         threading.Thread(target=self._watch, name="hoodie-job", daemon=True).start()
 
-    def _refuse_shared_folder(self) -> None:
-        """Raise ConcurrentWriter if a running query uses the checkpoint folder: Spark stops it."""
-        query_id = self._folder.query_id()
-        if any(query.id == query_id for query in self._stream.sparkSession.streams.active):
-            raise ConcurrentWriter(
-                f"the checkpoint folder {self._folder.path} is used by a running query (id "
-                f"{query_id}): stop that one first, or choose another folder for this stream"
-            )
-
     def _settle(self) -> None:
-        with self._hold.writing():
-            self._hold.wait_until_unused()
-            self._batches.settle()
+        with self.hold.writing():
+            self.hold.wait_until_unused()
+            self.batches.settle()
 
     def _start(self) -> None:
-        self._folder.clear_torn_start()
-        self._folder.sources = sources_of(self._stream)
-        stream = with_places(self._stream, ahead=self._folder.listed_ahead())
-        place = f"file://{self._folder.path}"  # else it is a path of fs.defaultFS
-        writer = stream.writeStream.outputMode(self.settings.output_mode)
-        writer = writer.option("checkpointLocation", place)
-        writer = writer.foreachBatch(self._on_batch).trigger(**self.settings.trigger)
-        try:
-            self.query = writer.start()
-        except Py4JJavaError as error:
-            raise InvalidConfig(
-                f"Spark cannot start a stream with the checkpoint folder {self._folder.path}: "
-                f"{first_cause(str(error))}. Let this user read and write all of it, or choose "
-                "another folder"
-            ) from None
-        except AnalysisException as error:
-            mode, cause = self.settings.output_mode, first_cause(str(error))
-            hint = " (an aggregation may need output_mode='update')" if mode == "append" else ""
-            raise InvalidConfig(
-                f"Spark cannot run this stream in {mode} mode{hint}: {cause}"
-            ) from None
-        self._events.emit(
+        self.query.start(self._on_batch)
+        self.events.emit(
             "job_started",
-            query=str(self.query.id),
+            query=str(self.query.started.id),
             pipeline=self.settings.pipeline,
             index=self.settings.index,
-            tasks=self._batches.tasks,
+            tasks=self.batches.tasks,
         )
 
     def _abandon(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop the query of an interrupted start, even if the JVM had not answered yet."""
-        self._stopping.set()  # from now on none of its batches starts
-        if hasattr(self, "query"):
-            self._stop_query()
-        elif kind is not None and not issubclass(kind, Exception):
-            with contextlib.suppress(Exception):
-                stop_started(self._stream, self._folder.query_id, within_s=3)
+        self.stopping.set()  # from now on none of its batches starts
+        self.query.abandon(kind)
 
     # --- the thread that watches Spark ----------------------------------------------------------
 
     def _watch(self) -> None:
         """Pass on success notifications, restart a failed query, end the job with its query."""
         try:
-            failures, done = 0, self._last_batch
+            failures, done = 0, self.last.number
             while True:
                 self._watch_query()
-                failures = failures + 1 if done == self._last_batch else 1
-                done = self._last_batch
+                failures = failures + 1 if done == self.last.number else 1
+                done = self.last.number
                 if not self._restartable() or failures > self.settings.max_restarts:
                     break
                 self._emit_end("job_restarted")
-                if self._stopping.wait(0.25 * 2**failures):
+                if self.stopping.wait(0.25 * 2**failures):
                     break
                 self._restart()
-            self._error = self._error or self._failed_outside()
-            if not self._killed.is_set():
-                self._complete()
+            if not self.stopping.is_set():
+                self.error = self.error or self.query.failure()
+            if not self.killed.is_set():
+                self.complete()
         except BaseException as error:
-            self._error = self._error or error
-        suspect, lost = (Py4JError, OSError, WriteFailed), isinstance(self._error, Py4JError)
-        if isinstance(self._error, suspect) and jvm_is_gone(within_s=1 if lost else 0):
-            self._error = WriteFailed(JVM_IS_GONE)
-        self._stop_query()  # without its watcher nothing would be committed
-        self._live.close()
-        self._batches.close()
-        self._hold.release()
+            self.error = self.error or error
+        suspect, lost = (Py4JError, OSError, WriteFailed), isinstance(self.error, Py4JError)
+        if isinstance(self.error, suspect) and jvm_is_gone(within_s=1 if lost else 0):
+            self.error = WriteFailed(JVM_IS_GONE)
+        self.query.stop()  # without its watcher nothing would be committed
+        self.live.close()
+        self.batches.close()
+        self.hold.release()
         try:  # first: the job's display is up to date when `wait` returns
-            self._emit_end("job_failed" if self._error else "job_stopped")
+            self._emit_end("job_failed" if self.error else "job_stopped")
         finally:
-            self._ended.set()
-
-    def _failed_outside(self) -> WriteFailed | None:
-        """Return the error of a query that failed outside the writer, None if it did not fail."""
-        failure = None if self._stopping.is_set() else self.query.exception()
-        if failure is None:
-            return None
-        line = str(failure).splitlines()[0][:300]
-        return WriteFailed(f"the streaming query failed outside the writer: {line}")
+            self.ended.set()
 
     def _emit_end(self, kind: str) -> None:
-        error = self._error
+        error = self.error
         named = {"error": type(error).__name__} if error else {}
-        self._events.emit(kind, why=str(error or ""), **named)
+        self.events.emit(kind, why=str(error or ""), **named)
 
     def _restart(self) -> None:
         """Start the query again; after a crash, first recover as the next process would."""
-        self._error = None
-        if self._batches.coordinator.dead:
-            for coordinator in self._batches.coordinators:
+        self.error = None
+        if self.batches.coordinator.dead:
+            for coordinator in self.batches.coordinators:
                 coordinator.dead = False
             self._settle()
         self._start()
@@ -207,81 +180,74 @@ class WatchedQuery:
     def _watch_query(self) -> None:
         """Wait for the query's end; meanwhile each `commits/N` on disk is N's notification."""
         noticed = -1
-        while self.query.isActive:
-            if self._stopping.is_set():
+        while self.query.active:
+            if self.stopping.is_set():
                 self._end_query()
                 continue
-            last = self._last_batch
+            last = self.last.number
             timed = self.settings.interval is not None and self.settings.interval.duration_ms
             if self._background is not None:
-                if self._background.due and self._folder.completed(last):
+                if self._background.due and self.batches.folder.completed(last):
                     self._background.apply()
-            elif (last > noticed or timed) and self._folder.completed(last):
+            elif (last > noticed or timed) and self.batches.folder.completed(last):
                 noticed = last
-                with self._hold.writing():
-                    if last == self._last_batch:
+                with self.hold.writing():
+                    if last == self.last.number:
                         self._notify(last)
-            self._pause(self._last_batch > noticed)
+            self._pause(self.last.number > noticed)
 
     def _pause(self, awaits: bool) -> None:
         """Wait for a short time; `awaits` a notification, which is likely soon after the batch."""
-        soon = awaits and time.monotonic() < self._written_at + 5 * POLL_S
-        if self._written.wait(POLL_S / 20 if soon else POLL_S):
-            self._written.clear()
+        soon = awaits and self.last.is_recent
+        if self.last.ended.wait(POLL_S / 20 if soon else POLL_S):
+            self.last.ended.clear()
 
     def _end_query(self) -> None:
         """End a query that should stop, between two batches unless it is killed."""
-        if not self._killed.is_set():
-            with self._in_batch:
-                last = self._last_batch
+        if not self.killed.is_set():
+            with self.last.running:
+                last = self.last.number
             until = time.monotonic() + 5  # a replay would be skipped, so do not wait longer
-            while self.query.isActive and last >= 0 and not self._folder.completed(last):
-                if self._killed.is_set() or time.monotonic() > until:
+            while self.query.active and last >= 0 and not self.batches.folder.completed(last):
+                if self.killed.is_set() or time.monotonic() > until:
                     break
                 time.sleep(POLL_S / 5)
-        self._stop_query()
-
-    def _stop_query(self) -> None:
-        with contextlib.suppress(Exception):  # a query that ended by _Stopping raises here
-            self.query.stop()
+        self.query.stop()
 
     def _notify(self, batch_id: int) -> None:
         try:
-            self.checkpointing.notify(batch_id)
+            self.batches.checkpointing.notify(batch_id)
             if self.settings.interval is not None:
-                self._batches.oldest_ms = self.checkpointing.oldest_ms()
+                self.batches.oldest_ms = self.batches.checkpointing.oldest_ms()
         except HoodieError as error:  # it stays prepared: the next checkpoint or start completes it
-            self._events.emit("commit_failed", why=str(error))
+            self.events.emit("commit_failed", why=str(error))
 
-    def _complete(self) -> None:
+    def complete(self) -> None:
         """Commit everything that is prepared or sealed."""
-        with self._hold.writing():
-            self._hold.wait_until_unused()
-            self.checkpointing.complete()
+        with self.hold.writing():
+            self.hold.wait_until_unused()
+            self.batches.checkpointing.complete()
             if self.settings.interval is not None:
-                self._batches.oldest_ms = self.checkpointing.oldest_ms()
+                self.batches.oldest_ms = self.batches.checkpointing.oldest_ms()
 
     def _restartable(self) -> bool:
         """Whether the query failed in a way that a rerun of the batch can fix."""
         wrong = (InvalidInput, InvalidTable, InvalidConfig, ConcurrentWriter)
-        asked = self._stopping.is_set() or self._killed.is_set()
-        return self._error is not None and not asked and not isinstance(self._error, wrong)
+        asked = self.stopping.is_set() or self.killed.is_set()
+        return self.error is not None and not asked and not isinstance(self.error, wrong)
 
     # --- one checkpoint -----------------------------------------------------------------------
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            if self._stopping.is_set():
+            if self.stopping.is_set():
                 raise _Stopping
-            limit = self._batches.limit(batch_id, self._cancel_jobs)
-            with self._in_batch, self._hold.writing(), limit:
-                self._batches.run(batch, batch_id, str(self.query.id))
-                self._last_batch, self._written_at = batch_id, time.monotonic()
-            self._written.set()
+            limit = self.batches.limit(batch_id, self.query.cancel_jobs)
+            with self.last.running, self.hold.writing(), limit:
+                self.batches.run(batch, batch_id)
+                self.last.end(batch_id)
+            self.last.ended.set()
         except BaseException as error:
-            if not isinstance(error, _Stopping) and not self._killed.is_set():
-                self._error = self._error or error  # a dying watcher interrupts the batch
+            if not isinstance(error, _Stopping) and not self.killed.is_set():
+                self.error = self.error or error  # a dying watcher interrupts the batch
             raise RuntimeError(f"{type(error).__name__}: {error}"[:200]) from None
-
-    def _cancel_jobs(self) -> None:
-        self._stream.sparkSession.sparkContext.cancelJobGroup(str(self.query.runId))

@@ -182,8 +182,8 @@ def vanished(table: ReadHandle, pending: Instant) -> tuple[str, str] | None:
         f"instant {pending} was completed ({found}), but {done} is missing: it was lost, or "
         "it was deleted to remove the commit",
         "Restore it from a backup. If the commit was removed on purpose, move the other files "
-        f"{layout.folder}/{time17}.* and its base files *_{time17}.parquet out of the table, too: this "
-        "gives its rows up, except those that newer commits have written again",
+        f"{layout.folder}/{time17}.* and its base files *_{time17}.parquet out of the table, too: "
+        "this gives its rows up, except those that newer commits have written again",
     )
 
 

@@ -73,7 +73,7 @@ def test_an_error_in_a_with_block_stops_the_job_and_is_raised(spark, tmp_path):
     stream = stream.withColumn("v", F.lit(1).cast("bigint"))
     job = hn.write_stream(stream, table, checkpoint=tmp_path / "ck2", max_restarts=0)
     with pytest.raises(KeyError, match="mine"), job:
-        job._ended.wait(60)
+        job._watched.ended.wait(60)
         raise KeyError("mine")
     assert job.status.startswith("failed")
 

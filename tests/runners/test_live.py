@@ -156,7 +156,7 @@ def stream_of_one_batch(spark, folder, *, live=True):
 
     job = hn.write_stream(stream, table, checkpoint=str(folder / "ck"), **TINY, **ON_TASKS)
     if not live:
-        job._live.close()
+        job._watched.live.close()
     job.events.listen(listen)
     job.wait(300)
     same_as_board(table, 10)

@@ -154,11 +154,11 @@ def test_a_job_whose_watcher_dies_stops_its_query(spark, tmp_path, interrupted):
     def dies():
         if threading.current_thread().name == "hoodie-job":
             if interrupted:
-                wait_until(lambda job: job._in_batch.locked())
+                wait_until(lambda job: job._watched.last.running.locked())
             raise MemoryError("the watcher is made to die")
 
     def fails():
-        wait_until(lambda job: job._error)
+        wait_until(lambda job: job._watched.error)
         raise OSError("the batch was interrupted")
 
     failpoints.call("coord.commit.pre", dies)

@@ -267,7 +267,7 @@ def test_the_background_of_a_stream_drops_the_metadata_table_too(tmp_path: Path)
     handle, events = open_table(table.path, drops_metadata_table=True), EventLog()
     batches = object.__new__(MicroBatches)
     coordinator = WriteCoordinator(handle, events)
-    batches._table, batches._events, batches.coordinators = handle, events, [coordinator]
+    batches.coordinator, batches.coordinators = coordinator, [coordinator]
     batches._kept = KeptFiles()
     intake = Intake(handle.config, handle.schema)
     batches.checkpointing = Checkpointing(coordinator, intake, Shape(), IN_PROCESS)
