@@ -158,7 +158,7 @@ class KeysToIndex:
     def __init__(self, plan: WritePlan, partition: str, old: FileSlice | None) -> None:
         self._plan, self._partition = plan, partition
         self._hashes: list[Hashes] = []
-        self._listens = plan.index == "bloom+state"
+        self._listens = plan.shape.index == "bloom+state"
         state = manifest_of(plan).partition(partition) if self._listens and old else None
         known = state.loaded(old) if state is not None and old is not None else None
         self.complete = known is None or known.dead > _DEAD_SHARE * known.entries

@@ -137,8 +137,8 @@ def add_instant(plan: WritePlan, instant_time: str) -> None:
 
     It may be rolled back: then no checkpoint names it.
     """
-    if plan.index == "state":
-        storage = _storage_of(plan.state_folder)
+    if plan.shape.index == "state":
+        storage = _storage_of(plan.shape.state_folder)
         times = {*_instants(storage), instant_time}
         _put(storage, _INSTANTS, "\n".join(sorted(times)).encode())
 

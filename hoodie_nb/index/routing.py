@@ -27,7 +27,7 @@ class KeyRouter:
     def __init__(self, plan: WritePlan, index: Index) -> None:
         self._plan, self._index = plan, index
         self._inserts = plan.intake.adds
-        self._tasks_of = balanced_tasks(plan.groups, plan.tasks)
+        self._tasks_of = balanced_tasks(plan.groups, plan.shape.tasks)
 
     def route(self, keyed: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         """Yield (task, rows) for keyed rows; the rows have a column with the file id, or null."""
@@ -45,8 +45,8 @@ class KeyRouter:
         by_task = np.argsort(together, kind="stable")
         taken = take_rows(keyed, pa.array(np.concatenate(rows)[by_task]))
         ids = pa.concat_arrays(ids).take(pa.array(by_task))
-        ends = np.searchsorted(together[by_task], np.arange(self._plan.tasks + 1))
-        for task in range(self._plan.tasks):
+        ends = np.searchsorted(together[by_task], np.arange(self._plan.shape.tasks + 1))
+        for task in range(self._plan.shape.tasks):
             count = ends[task + 1] - ends[task]
             if count:
                 own = ids.slice(ends[task], count).dictionary_encode()
@@ -76,7 +76,7 @@ class KeyRouter:
         )
 
     def _by_hash(self, keys: pa.Array) -> Indices:
-        return (hash64(keys) % np.uint64(self._plan.tasks)).astype(np.int64)
+        return (hash64(keys) % np.uint64(self._plan.shape.tasks)).astype(np.int64)
 
     def _by_file_group(self, partition: str, ids: pa.Array) -> Indices:
         encoded = ids.dictionary_encode()

@@ -51,11 +51,11 @@ def _written(
     emit = events.emit
 
     def stage(rows: pa.Table, sent_by: str, task: Task) -> list[Any]:
-        return _stage(rows, sent_by, plan.tasks, network, task)
+        return _stage(rows, sent_by, plan.shape.tasks, network, task)
 
-    if plan.pipeline.serial_instant:
+    if plan.shape.pipeline.serial_instant:
         plan = _with_serial_instant(plan, keyed, network, events)
-    if plan.pipeline.shuffle == "partition":
+    if plan.shape.pipeline.shuffle == "partition":
         return stage(
             keyed,
             PARTITION_PATH,

@@ -97,7 +97,7 @@ def route(
 def _end_lookups(waiting: Waiting, plan: WritePlan, index: Index) -> None:
     if waiting.rows:
         counts = asdict(index.counts)
-        waiting.emit("index_looked_up", task=waiting.task, index=plan.index, **counts)
+        waiting.emit("index_looked_up", task=waiting.task, index=plan.shape.index, **counts)
         waiting.end()
 
 
@@ -117,9 +117,9 @@ def assign_routed(
 
 def index_of(plan: WritePlan, *, strict: bool = False) -> Index:
     """Return the index of one task."""
-    if plan.index == "state":
-        return StateIndex(plan.state_folder, plan.groups.replaced, plan.groups.moved)
-    return BloomIndex(plan) if plan.index == "bloom" else BloomStateIndex(plan, strict=strict)
+    if plan.shape.index == "state":
+        return StateIndex(plan.shape.state_folder, plan.groups.replaced, plan.groups.moved)
+    return BloomIndex(plan) if plan.shape.index == "bloom" else BloomStateIndex(plan, strict=strict)
 
 
 def write(
@@ -139,14 +139,14 @@ def write(
         blocked = time.perf_counter() - waiting.ended_at
         waiting.end(
             blocked_seconds=round(blocked, 6),
-            peak_bytes=writer.peak_bytes,
-            spilled_bytes=writer.spilled_bytes,
+            peak_bytes=writer.buffer.peak_bytes,
+            spilled_bytes=writer.buffer.spilled_bytes,
         )
 
 
 def _flushing(plan: WritePlan) -> WritePlan:
     """Return the plan with limits that never flush, for pipelines that buffer to the end."""
-    if plan.pipeline.mini_batches:
+    if plan.shape.pipeline.mini_batches:
         return plan
     never = replace(plan.options, batch_bytes=NO_LIMIT, task_max_bytes=NO_LIMIT)
     return replace(plan, options=never)

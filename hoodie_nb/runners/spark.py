@@ -229,10 +229,10 @@ def _keyed(
 
 def _stages(batch: DataFrame, plan: WritePlan, files: Sequence[str], channel: Channel) -> DataFrame:
     """Return the output of the plan's pipeline for a batch: statuses and events."""
-    if plan.pipeline.routed:
+    if plan.shape.pipeline.routed:
         return written_directly(placed(batch, files), plan, files, channel)
     keyed = _keyed(batch, plan, files, channel.size)
-    by_file = plan.pipeline.shuffle == "file id"
+    by_file = plan.shape.pipeline.shuffle == "file id"
     return (_assigned_then_written if by_file else _written_by_partition)(keyed, plan, channel)
 
 
@@ -244,17 +244,17 @@ def _in_order(keyed: DataFrame) -> DataFrame:
 
 def _assigned_then_written(keyed: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
     """STEP2 and STEP3: shuffle by record key to the assigners, by file id to the writers."""
-    ordered = _in_order(keyed.repartition(plan.tasks, *_BY_KEY))
+    ordered = _in_order(keyed.repartition(plan.shape.tasks, *_BY_KEY))
     schema = from_arrow_schema(assigned_schema(plan), True)
     assigned = ordered.mapInArrow(partial(assign_task, plan, channel), schema)
     task = partial(write_task, plan, channel)
-    return assigned.repartitionById(plan.tasks, F.col(TASK)).mapInArrow(task, OUTPUT)
+    return assigned.repartitionById(plan.shape.tasks, F.col(TASK)).mapInArrow(task, OUTPUT)
 
 
 def _written_by_partition(keyed: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
     """Before STEP2: shuffle by partition path to tasks that index, assign and write."""
-    if plan.pipeline.serial_instant:
+    if plan.shape.pipeline.serial_instant:
         schema = keyed.schema.add(INSTANT, "string")
         keyed = keyed.repartition(1).mapInArrow(partial(instant_task, plan, channel), schema)
-    ordered = _in_order(keyed.repartition(plan.tasks, PARTITION_PATH))
+    ordered = _in_order(keyed.repartition(plan.shape.tasks, PARTITION_PATH))
     return ordered.mapInArrow(partial(process_task, plan, channel), OUTPUT)

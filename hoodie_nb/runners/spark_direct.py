@@ -59,7 +59,7 @@ def written_directly(
     """Return the output of the pipeline `direct` for a batch: statuses and events."""
     route_task = partial(_route_task, plan, files, channel)
     blobs = batch.mapInArrow(route_task, f"{_TASK} int, {_BLOB} binary")
-    shuffled = blobs.repartitionById(plan.tasks, F.col(_TASK))
+    shuffled = blobs.repartitionById(plan.shape.tasks, F.col(_TASK))
     return shuffled.mapInArrow(partial(_write_task, plan, channel), OUTPUT)
 
 

@@ -126,7 +126,7 @@ def process_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches
     first = next(pieces, None)
     if first is None:
         return
-    if plan.pipeline.serial_instant:
+    if plan.shape.pipeline.serial_instant:
         plan = with_instant(plan, first.column(INSTANT)[0].as_py())
     keyed = _sorted_pieces(itertools.chain([first], pieces), plan.intake)
     yield from output.of(assign_and_write(plan, keyed, this_attempt(), output.emit))

@@ -180,6 +180,42 @@ def read_rows(path: str, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *pieces])
 
 
+class _KeySummary:
+    """The bloom filter and the range of a file's record keys; see `BaseFileWriter`."""
+
+    def __init__(self, fpp: float, expected_rows: int | None, inherited: Inherited | None) -> None:
+        self._fpp = fpp
+        self._late: list[pa.Array] | None = [] if expected_rows is None else None
+        self._bloom = _sized(expected_rows or 0, fpp)
+        old = inherited.bloom if inherited is not None else None
+        self.keeps_bloom = False
+        if old is not None and _still_fits(old, self._bloom):
+            self.keeps_bloom = True
+            self._bloom = old
+        self.range = inherited.range if inherited is not None else None
+        self._keeps_range = self.range is not None
+
+    def add(self, keys: pa.ChunkedArray, new_keys: pa.Array | None) -> None:
+        """Add the keys of rows; `new_keys` are those that may not be in what was inherited."""
+        fresh = keys if new_keys is None or not self.keeps_bloom else new_keys
+        if self._late is not None:
+            self._late += keys.chunks
+        elif len(fresh):
+            self._bloom.add(fresh)
+        ranged = new_keys if self._keeps_range and new_keys is not None else keys
+        if len(ranged):
+            found = KeyRange.of(ranged)
+            self.range = found if self.range is None or found is None else self.range | found
+
+    def bloom(self, rows: int) -> BloomFilter:
+        """Return the filter of a file with that many rows, when all keys are added."""
+        if self._late is not None:
+            self._bloom = _sized(rows, self._fpp)
+            self._bloom.add(pa.chunked_array(self._late, pa.string()))
+            self._late = None
+        return self._bloom
+
+
 class BaseFileWriter:
     """Writes one base file from pieces of rows that already have their meta columns.
 
@@ -203,15 +239,10 @@ class BaseFileWriter:
     ) -> None:
         self._schema = stored_schema(schema)
         self._avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
-        self._sink, self._codec, self._name = sink, codec, name
-        self._fpp, self._late_keys = bloom_fpp, expected_rows is None
-        self._keys: list[pa.Array] = []
-        bloom = _sized(expected_rows or 0, bloom_fpp)
-        old = inherited.bloom if inherited is not None else None
-        self.keeps_bloom = old is not None and _still_fits(old, bloom)
-        self.bloom = old if old is not None and self.keeps_bloom else bloom
-        self.range = inherited.range if inherited is not None else None
-        self._keeps_range = self.range is not None
+        self._sink = sink
+        self._codec = codec
+        self._name = name
+        self.keys = _KeySummary(bloom_fpp, expected_rows, inherited)
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._writer: pq.ParquetWriter | None = None
@@ -221,16 +252,7 @@ class BaseFileWriter:
         """Add rows; `new_keys` are those that may not be in the inherited bloom (None: all)."""
         if rows.num_rows == 0:
             return
-        keys = rows.column(RECORD_KEY)
-        fresh = keys if new_keys is None or not self.keeps_bloom else new_keys
-        if self._late_keys:
-            self._keys += keys.chunks
-        elif len(fresh):
-            self.bloom.add(fresh)
-        ranged = new_keys if self._keeps_range and new_keys is not None else keys
-        if len(ranged):
-            found = KeyRange.of(ranged)
-            self.range = found if self.range is None or found is None else self.range | found
+        self.keys.add(rows.column(RECORD_KEY), new_keys)
         self.rows += rows.num_rows
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
@@ -265,18 +287,16 @@ class BaseFileWriter:
         """Write the pending rows and the footer, and make them durable; the sink stays open."""
         self.write_group()
         assert self._writer is not None
-        if self._late_keys:
-            self.bloom = _sized(self.rows, self._fpp)
-            self.bloom.add(pa.chunked_array(self._keys, pa.string()))
+        bloom = self.keys.bloom(self.rows)
         entries = {
-            BLOOM: self.bloom.to_text(),
-            BLOOM_TYPE: self.bloom.type_code,
+            BLOOM: bloom.to_text(),
+            BLOOM_TYPE: bloom.type_code,
             "parquet.avro.schema": self._avro,
             "writer.model.name": "avro",
             NAME: self._name,
             VERSION: WRITTEN_AS,
         }
-        ends = self.range.in_both_orders if self.range is not None else None
+        ends = self.keys.range.in_both_orders if self.keys.range is not None else None
         if ends is not None:
             entries[MIN_KEY], entries[MAX_KEY] = ends
         self._writer.add_key_value_metadata(entries)

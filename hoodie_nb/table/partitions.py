@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from hoodie_nb.clock import instant_ms
 from hoodie_nb.errors import InvalidTable
@@ -31,7 +32,7 @@ from hoodie_nb.table.keys import ignores_case
 from hoodie_nb.table.on_demand import OnDemand
 from hoodie_nb.table.split import refuse_split_timeline
 from hoodie_nb.table.storage import Storage, is_remote, joined
-from hoodie_nb.table.timeline import Instant, Timeline
+from hoodie_nb.table.timeline import Timeline
 from hoodie_nb.table.walk import Choice
 
 
@@ -66,9 +67,7 @@ class Partitions:
         self._storage, self._timeline, self._as_of = storage, timeline, as_of
         commits = Commits.of(timeline, listing)
         self._commits = commits
-        visible = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
-        self._times = tuple(sorted(visible))
-        self._replaced, self._moved = _replaced(timeline, listing.commits, visible)
+        self._visible = _Visible.of(timeline, commits, as_of)
         self.unmarked = dict[str, str]()
         self._known, self._paths = dict[str, Partition](), list[str]()
         self._lock = threading.RLock()
@@ -95,7 +94,7 @@ class Partitions:
         return {path: self._find(path) for path in paths}
 
     def _groups(self, slices: Mapping[str, Mapping[str, FileSlice]]) -> FileGroups:
-        return FileGroups(slices, self._times, self._replaced, self._moved)
+        return FileGroups(slices, *self._visible)
 
     def _find(self, path: str) -> Partition:
         with self._lock:
@@ -135,7 +134,7 @@ class Partitions:
         kept = {
             file_id: newest[0] if len(newest) == 1 else self._named(newest)
             for file_id, newest in found.items()
-            if (folder.path, file_id) not in self._replaced
+            if (folder.path, file_id) not in self._visible.replaced
         }
         if kept and not folder.marked:
             self.unmarked[folder.path] = min(piece.instant_time for piece in kept.values())
@@ -183,17 +182,25 @@ def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, li
     return latest
 
 
-def _replaced(
-    timeline: Timeline, commits: Iterable[Instant], visible: Collection[str]
-) -> tuple[Groups, Groups]:
-    """Return the file groups that visible commits replaced, and those that they only moved."""
-    found = dict[Group, bool]()
-    for done in commits:
-        if done.action == "replacecommit" and done.requested_time in visible:
-            commit = CommitMetadata.parse(timeline.read(done), timeline.path(done))
-            moves = commit.operation.lower() == CLUSTER
-            found |= dict.fromkeys(commit.replaced_groups, moves)
-    return frozenset(found), frozenset(group for group, moves in found.items() if moves)
+class _Visible(NamedTuple):
+    """The commits that a reader sees, by time; the file groups replaced, and those only moved."""
+
+    times: tuple[str, ...]
+    replaced: Groups
+    moved: Groups
+
+    @classmethod
+    def of(cls, timeline: Timeline, commits: Commits, as_of: str | None) -> "_Visible":
+        """Return those as of a moment (None: now)."""
+        times = {time17 for time17 in commits.completed if as_of is None or time17 <= as_of}
+        found = dict[Group, bool]()
+        for done in timeline.listing.commits:
+            if done.action == "replacecommit" and done.requested_time in times:
+                commit = CommitMetadata.parse(timeline.read(done), timeline.path(done))
+                moves = commit.operation.lower() == CLUSTER
+                found |= dict.fromkeys(commit.replaced_groups, moves)
+        moved = frozenset(group for group, moves in found.items() if moves)
+        return cls(tuple(sorted(times)), frozenset(found), moved)
 
 
 def mark_partition(storage: Storage, folder: str, instant_time: str) -> bool:

@@ -45,8 +45,8 @@ class BucketAssigner:
         self._record_bytes = plan.record_bytes or ASSUMED_BYTES
         self._open: dict[str, list[SmallFile]] = {}
         self._drawn = 0
-        routed = plan.pipeline.routed  # the task that draws a file id also writes the file
-        self._tasks_of = balanced_tasks(plan.groups, plan.tasks) if routed else {}
+        routed = plan.shape.pipeline.routed  # the task that draws a file id also writes the file
+        self._tasks_of = balanced_tasks(plan.groups, plan.shape.tasks) if routed else {}
 
     def take(self, partition: str, records: int) -> Iterator[tuple[str, int]]:
         """Yield (file id, rows) until `records` new rows are assigned."""
@@ -66,7 +66,7 @@ class BucketAssigner:
     def _small_files(self, partition: str) -> Iterator[SmallFile]:
         plan = self._plan
         slices = plan.groups.partition(partition).values()
-        if plan.pipeline.routed:
+        if plan.shape.pipeline.routed:
             mine = (s for s in slices if self._tasks_of[partition, s.file_id] == self._task)
             return small_files(mine, plan.options, self._record_bytes, 0, 1)
         return small_files(slices, plan.options, self._record_bytes, self._task, plan.id_tasks)
@@ -77,7 +77,7 @@ class BucketAssigner:
             name = f"{plan.instant_time}.{plan.ordinal}/{partition}/{self._task}/{self._drawn}"
             self._drawn += 1
             file_id = file_id_of(name)
-            if plan.pipeline.routed or task_of(file_id, plan.id_tasks) == self._task:
+            if plan.shape.pipeline.routed or task_of(file_id, plan.id_tasks) == self._task:
                 break
         self._emit("bucket_assigned", partition=partition, file_id=file_id, task=self._task)
         room = max(1, self._plan.options.max_file_bytes // self._record_bytes)

@@ -66,12 +66,12 @@ class BucketWriter:
         self._row, self._lock = plan.ordinal << 32, threading.Lock()
         self._serial = itertools.count()
         self._open_files: set[NewFile] = set()
-        self.peak_bytes = self.spilled_bytes = 0
+        self.buffer = WriteBuffer(plan, self._name, self._emit, self._append_new, threads)
         failpoints.hit("writer.start")
 
     def write(self, pieces: Iterable[pa.Table]) -> Iterator[WriteStatus]:
         """Yield the write status of each base file written for the rows in `pieces`."""
-        buffer = WriteBuffer(self._plan, self._name, self._emit, self._append_new, self._threads)
+        buffer = self.buffer
         try:
             for piece in pieces:
                 buffer.add(piece)
@@ -81,7 +81,6 @@ class BucketWriter:
             else:
                 yield from self._write_in_threads(buffer)
         finally:
-            self.peak_bytes, self.spilled_bytes = buffer.peak_bytes, buffer.spilled_bytes
             buffer.close()
             for new_file in self._open_files:
                 new_file.abandon()
@@ -266,7 +265,7 @@ class BucketWriter:
             writer.close()
         failpoints.hit("writer.data.post")
         if kept:
-            index = Inherited(writer.bloom, writer.range)
+            index = Inherited(writer.keys.bloom(writer.rows), writer.keys.range)
             self._kept.put(joined(partition, merge.file_name), kept, index, sink.crc)
         return sink.stored(staged), writer.rows
 

@@ -13,11 +13,12 @@ checkpoint: the winning row must not depend on when a buffer was flushed.
 *Source:* RFC-24 STEP3, StreamWriteFunction, `write.batch.size`, `write.task.max.size`.
 """
 
+import functools
 import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -53,28 +54,92 @@ class Bucket:
     flush: "Future[None] | None" = None  # the last one
 
 
+class _Flushes:
+    """Flushes in `threads` threads, oldest first, and the bytes of the rows that they hold."""
+
+    def __init__(self, threads: int) -> None:
+        self.count = 0
+        self.size_bytes = 0
+        self._threads = threads
+        self._waiting: list[tuple[Future[None], int]] = []
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def start(self, work: Callable[[], None], size_bytes: int) -> "Future[None]":
+        """Begin a flush of rows with these bytes."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="bucket-flush")
+        self.count += 1
+        self.size_bytes += size_bytes
+        flush = self._pool.submit(work)
+        self._waiting.append((flush, size_bytes))
+        return flush
+
+    def let_one_end(self) -> None:
+        """Wait for one of the newest if more than two a thread go on: their rows are in memory."""
+        newest = [flush for flush, _ in self._waiting[-2 * self._threads - 1 :]]
+        if len(newest) > 2 * self._threads:
+            wait(newest, return_when=FIRST_COMPLETED)
+
+    def end_oldest(self) -> None:
+        """Wait for the oldest; raises its error."""
+        flush, size_bytes = self._waiting.pop(0)
+        flush.result()
+        self.size_bytes -= size_bytes
+
+    def close(self) -> None:
+        """Stop the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+class _Level:
+    """The events that say how full a buffer is."""
+
+    def __init__(self, plan: WritePlan, emit: Emit) -> None:
+        self.pace = Pace()
+        self._limit = plan.options.task_max_bytes
+        self._emit = emit
+        self._last = dict[str, object]()
+
+    def show(self, size_bytes: int, buckets: Iterable[Bucket]) -> None:
+        """Emit the level if it has changed."""
+        held = (bucket for bucket in buckets if bucket.waiting_bytes)
+        largest = heapq.nlargest(_SHOWN_BUCKETS, held, key=lambda bucket: bucket.waiting_bytes)
+        level: dict[str, object] = {
+            "bytes": size_bytes,
+            "limit_bytes": self._limit if self._limit < NO_LIMIT else None,
+            "buckets": [[b.partition_path, b.file_id, b.waiting_bytes] for b in largest],
+        }
+        if level != self._last:
+            self._last = level
+            self._emit("buffer_level", **level)
+
+
 class WriteBuffer:
     """The buckets of one task, flushed by `threads` threads; close it to stop them."""
 
     def __init__(
         self, plan: WritePlan, name: str, emit: Emit, append_new: AppendNew, threads: int = 1
     ) -> None:
-        self._plan, self._name, self._emit, self._append_new = plan, name, emit, append_new
-        self._threads = threads
+        self._plan = plan
+        self._name = name
+        self._emit = emit
+        self._append_new = append_new
         self._buckets: dict[tuple[str, str], Bucket] = {}  # a copied folder repeats file ids
-        self._flushes: list[tuple[Future[None], int]] = []
-        self._flushing_bytes = 0
-        self._flushed = 0
-        self._pool: ThreadPoolExecutor | None = None
+        self._flushes = _Flushes(threads)
         self._lock = threading.Lock()
-        self._pace, self._last_level = Pace(), dict[str, object]()
-        self.peak_bytes = self.spilled_bytes = 0
+        self._level = _Level(plan, emit)
+        self.peak_bytes = 0
+        self.spilled_bytes = 0
 
     @property
     def buffered_bytes(self) -> int:
         """Return the bytes in memory, including rows being flushed."""
         waiting = sum(bucket.waiting_bytes for bucket in self._buckets.values())
-        return waiting + self._flushing_bytes
+        return waiting + self._flushes.size_bytes
 
     def add(self, rows: pa.Table) -> None:
         """Sort assigned rows into their buckets and flush buckets that are too large."""
@@ -100,21 +165,11 @@ class WriteBuffer:
         self.peak_bytes = max(self.peak_bytes, self.buffered_bytes)
         while self.buffered_bytes > self._plan.options.task_max_bytes:
             self._make_room()
-        self._emit_level(self._pace.due())
+        self._show(self._level.pace.due())
 
-    def _emit_level(self, due: bool) -> None:
+    def _show(self, due: bool) -> None:
         if due:
-            held = (b for b in self._buckets.values() if b.waiting_bytes)
-            largest = heapq.nlargest(_SHOWN_BUCKETS, held, key=lambda b: b.waiting_bytes)
-            limit = self._plan.options.task_max_bytes
-            level: dict[str, object] = {
-                "bytes": self.buffered_bytes,
-                "limit_bytes": limit if limit < NO_LIMIT else None,
-                "buckets": [[b.partition_path, b.file_id, b.waiting_bytes] for b in largest],
-            }
-            if level != self._last_level:
-                self._last_level = level
-                self._emit("buffer_level", **level)
+            self._level.show(self.buffered_bytes, self._buckets.values())
 
     def _append(self, name: tuple[str, str], rows: pa.Table) -> None:
         bucket = self._buckets.setdefault(name, Bucket(*name))
@@ -122,28 +177,24 @@ class WriteBuffer:
         bucket.waiting_bytes += rows.nbytes
         if bucket.waiting_bytes > self._plan.options.batch_bytes:
             self._flush(bucket)
-            newest = [flush for flush, _ in self._flushes[-2 * self._threads - 1 :]]
-            if len(newest) > 2 * self._threads:  # their rows are in memory
-                wait(newest, return_when=FIRST_COMPLETED)
+            self._flushes.let_one_end()
 
     def _make_room(self) -> None:
         if self._flushes:
-            self._await(*self._flushes.pop(0))
+            self._flushes.end_oldest()
         else:
             self._flush(max(self._buckets.values(), key=lambda b: b.waiting_bytes))
 
     def _flush(self, bucket: Bucket) -> None:
         """Spill the bucket's rows in the background; they count as buffered until then."""
         folder = self._plan.storage.local_folder(self._plan.staged)
-        path = f"{folder}/{self._name}-run{self._flushed}.arrow"
-        self._flushed += 1
-        rows, size = bucket.waiting, bucket.waiting_bytes
-        bucket.waiting, bucket.waiting_bytes = [], 0
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="bucket-flush")
-        self._flushing_bytes += size
-        bucket.flush = self._pool.submit(self._write_out, bucket, rows, path, bucket.flush)
-        self._flushes.append((bucket.flush, size))
+        path = f"{folder}/{self._name}-run{self._flushes.count}.arrow"
+        rows = bucket.waiting
+        size = bucket.waiting_bytes
+        bucket.waiting = []
+        bucket.waiting_bytes = 0
+        work = functools.partial(self._write_out, bucket, rows, path, bucket.flush)
+        bucket.flush = self._flushes.start(work, size)
 
     def _write_out(
         self, bucket: Bucket, rows: list[pa.Table], path: str, earlier: "Future[None] | None"
@@ -173,10 +224,6 @@ class WriteBuffer:
         bucket.runs.append(path)
         return written
 
-    def _await(self, flush: Future[None], size: int) -> None:
-        flush.result()
-        self._flushing_bytes -= size
-
     def fold(self, rows: pa.Table) -> pa.Table:
         """Return rows sorted by key: one per key, but all rows for the operation `insert`.
 
@@ -188,17 +235,16 @@ class WriteBuffer:
 
     def drain(self) -> Iterator[Bucket]:
         """Yield every bucket once, by file id, when all flushes have ended."""
-        self._emit_level(bool(self._buckets))
+        self._show(bool(self._buckets))
         while self._flushes:
-            self._await(*self._flushes.pop(0))
+            self._flushes.end_oldest()
         for name in sorted(self._buckets, key=lambda name: name[::-1]):
             yield self._buckets.pop(name)
-            self._emit_level(self._pace.due() or not self._buckets)
+            self._show(self._level.pace.due() or not self._buckets)
 
     def close(self) -> None:
         """Stop the flush threads."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._flushes.close()
 
 
 def save_local_run(run: pa.Table, path: str, piece_rows: int = RUN_ROWS) -> int:

@@ -125,7 +125,10 @@ def chosen_pipeline(name: str, index: str | None) -> Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a write runs: its pipeline, index and number of tasks."""
+    """How a write runs: its pipeline, index and number of tasks.
+
+    `index` is "bloom+state", "bloom", or "state", which is kept in `state_folder`.
+    """
 
     pipeline: Pipeline = PIPELINES["step3"]
     index: str = "bloom+state"

@@ -16,7 +16,7 @@ from hoodie_nb.table.instant import LAYOUT_1, Layout
 from hoodie_nb.table.storage import Storage
 from hoodie_nb.writer.bad_rows import Quarantine
 from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import PIPELINES, Pipeline
+from hoodie_nb.writer.pipelines import Shape
 
 _IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
 
@@ -26,9 +26,9 @@ class WritePlan:
     """One instant's write: table, schema, slices to merge with, number of tasks.
 
     `record_bytes` is the average size of a stored row, None if it is not known; `staged` is the
-    folder for this run's files, which only the driver creates and deletes. `index` is "bloom+state"
-    (using `manifest`), "bloom", or "state" (kept in `state_folder`); `ordinal` is the number of
-    earlier checkpoints of the instant; `quarantine`, where tasks put rows that they refuse.
+    folder for this run's files, which only the driver creates and deletes. The index "bloom+state"
+    uses `manifest`; `ordinal` is the number of earlier checkpoints of the instant; `quarantine`,
+    where tasks put rows that they refuse.
     """
 
     storage: Storage
@@ -38,10 +38,7 @@ class WritePlan:
     staged: str
     groups: FileGroups
     record_bytes: int | None
-    tasks: int = 1
-    pipeline: Pipeline = PIPELINES["step3"]
-    index: str = "bloom+state"
-    state_folder: str = ""
+    shape: Shape = Shape()  # noqa: RUF009 -- frozen
     manifest: str = ""
     ordinal: int = 0
     layout: Layout = LAYOUT_1
@@ -69,7 +66,7 @@ class WritePlan:
     @property
     def id_tasks(self) -> int:
         """Return the number of tasks that share file groups; 1 if shuffled by partition."""
-        return self.tasks if self.pipeline.shuffle == "file id" else 1
+        return self.shape.tasks if self.shape.pipeline.shuffle == "file id" else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.writer.assigner import FileIdAssigner
 from hoodie_nb.writer.columns import DELETE, FILE_ID, OP, SEQ
 from hoodie_nb.writer.index_port import Copies
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.writer.pipelines import PIPELINES, Shape
 from hoodie_nb.writer.plan import WritePlan, balanced_tasks
 from hoodie_nb.writer.taking import sort_rows
 
@@ -40,7 +40,7 @@ class CopiesIndex(DictIndex):
 
 def routed(tasks: int, operation: str = "upsert") -> WritePlan:
     """Return a plan of the pipeline `direct`."""
-    return replace(plan(SIZES, tasks=tasks, operation=operation), pipeline=PIPELINES["direct"])
+    return replace(plan(SIZES, operation=operation), shape=Shape(PIPELINES["direct"], tasks=tasks))
 
 
 def by_task(own: WritePlan, index: DictIndex, chunks: list[pa.Table]) -> dict[int, pa.Table]:

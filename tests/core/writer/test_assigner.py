@@ -30,6 +30,7 @@ from hoodie_nb.writer.assigner import BucketAssigner, FileIdAssigner
 from hoodie_nb.writer.columns import FILE_ID, TASK
 from hoodie_nb.writer.index_port import LookupCounts
 from hoodie_nb.writer.intake import Intake
+from hoodie_nb.writer.pipelines import Shape
 from hoodie_nb.writer.plan import WritePlan, task_of
 from hoodie_nb.writer.profile import average_record_bytes, small_files
 
@@ -75,7 +76,7 @@ def plan(sizes: Sizes | None = None, *, tasks: int = 1, operation: str = "upsert
         staged="",
         groups=FileGroups(slices),
         record_bytes=100,
-        tasks=tasks,
+        shape=Shape(tasks=tasks),
     )
 
 
