@@ -20,7 +20,7 @@ fewer bytes. There is no SQL by path for sources in Python (``select * from hood
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ from hoodie_nb.table.changes import (
 )
 from hoodie_nb.table.handle import open_table
 from hoodie_nb.table.positions import position_of
-from hoodie_nb.table.read import slices_as_of
+from hoodie_nb.table.read import snapshot_as_of
 from hoodie_nb.table.span import settled_commits
 
 if TYPE_CHECKING:
@@ -47,6 +47,34 @@ if TYPE_CHECKING:
 
 _TASK_BYTES = 16 << 20  # of base files
 Files = tuple[str | None, str | None]  # of a file group, before and after
+
+
+def _as_at_start(rows: Iterable[pa.RecordBatch], columns: pa.Schema, table: str) -> Batches:
+    """Yield rows with the columns of the start of a query: some types may be wider now."""
+    for batch in rows:
+        arrays = [
+            _narrowed(batch.column(field.name), field, table)
+            if field.name in batch.schema.names
+            else pa.nulls(len(batch), field.type)
+            for field in columns
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _narrowed(column: pa.Array, field: pa.Field, table: str) -> pa.Array:
+    text = pa.string()
+    try:
+        narrow = column.cast(field.type)
+        is_rounded = field.type == pa.float32() != column.type  # by Arrow, without an error
+        if not is_rounded or narrow.cast(text).equals(column.cast(text)):
+            return narrow
+        why = "it would be rounded"
+    except pa.ArrowException as error:
+        why = str(error)
+    raise InvalidConfig(
+        f"column {field.name!r} of {table} is {column.type} now and has values that are no "
+        f"{field.type} ({why}): load the table or start the query again"
+    )
 
 
 class SnapshotReader(spark_api.DataSourceReader):
@@ -57,21 +85,25 @@ class SnapshotReader(spark_api.DataSourceReader):
 
     def partitions(self) -> Sequence[spark_api.InputPartition]:
         """Return the files, in groups of some megabytes."""
-        table = open_table(self._storage)
+        found, stored = snapshot_as_of(open_table(self._storage), self._as_of)
         tasks: list[list[str]] = []
         room = 0
-        for piece in slices_as_of(table, self._as_of):
+        for piece in found:
             room -= piece.size_bytes
             if room < 0:
                 tasks.append([])
                 room = _TASK_BYTES - piece.size_bytes
             tasks[-1].append(piece.path)
-        return [spark_api.InputPartition(task) for task in tasks]
+        names = {*self._columns.names}
+        now = pa.schema([field for field in stored if field.name in names])
+        return [spark_api.InputPartition((task, now)) for task in tasks]
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the rows of some files."""
-        paths = partition.value or ()  # Spark makes a task without files, too
-        return rows_of_files(self._storage, paths, self._columns)
+        if not partition.value:  # Spark makes a task without files, too
+            return
+        rows = rows_of_files(self._storage, *partition.value)
+        yield from _as_at_start(rows, self._columns, self._storage.root)
 
 
 class _Changes:
@@ -94,15 +126,8 @@ class _Changes:
         pairs: Sequence[Files]
         pairs, whole = partition.value  # the columns of now: a file may have wider types
         groups = (group_changes(self._storage, *pair, whole) for pair in pairs)
-        rows = net_changes(groups, whole).select(self._columns.names)
-        try:
-            rows = rows.cast(self._columns)
-        except pa.ArrowException as error:
-            raise InvalidConfig(
-                f"columns of {self._storage.root} have become wider ({error}): start the query "
-                "again, which then has the new types"
-            ) from None
-        yield from rows.to_batches(BATCH_ROWS)
+        rows = net_changes(groups, whole).to_batches(BATCH_ROWS)
+        yield from _as_at_start(rows, self._columns, self._storage.root)
 
 
 class ChangesReader(_Changes, spark_api.DataSourceReader):

@@ -248,7 +248,7 @@ def _rounds(given: pa.DataType, kind: pa.DataType) -> bool:
         return all(_rounds(*both) for both in inner)
     if pa.types.is_decimal(given) and pa.types.is_decimal(kind):
         digits = kind.precision - kind.scale
-        return kind.scale >= given.scale and digits >= given.precision - given.scale
+        return bool(kind.scale >= given.scale and digits >= given.precision - given.scale)
     if pa.types.is_integer(given) and kind == pa.string():
         return True
     return given == kind or (given in _NUMBERS and kind in _NUMBERS and _follows(given, kind))

@@ -80,7 +80,7 @@ def fitted(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     if lost:
         raise InvalidTable(
             f"{where} has rows with columns {sorted({*lost})}, which another engine has dropped "
-            "from the table: add the columns again, or restore an earlier state of the table"
+            "from the table: let that engine add them again, or restore the table from a backup"
         )
     return conform(rows, schema, where)
 

@@ -130,7 +130,7 @@ def test_the_files_of_the_format_are_those_of_one_state(tmp_path, action) -> Non
     _, storage = overtaken(table, listing("b"), lambda: undo(hn.Table.open(table.path)))
     reader = SnapshotReader(storage, stored_schema(table.schema), None)
     (tasks,) = reader.partitions()
-    assert storage.fired and len(tasks.value) == 2 and newest not in str(tasks.value)
+    assert storage.fired and len(tasks.value[0]) == 2 and newest not in str(tasks.value[0])
     undo(table)
     with pytest.raises(ConcurrentWriter, match=r"commit \d+ of .* was undone while.* read again"):
         next(reader.read(tasks))

@@ -161,7 +161,7 @@ def test_queries_of_one_frame_do_not_mix(spark, source, table):
     assert frame.where("p = 'p1'").count() == 4
     assert frame.count() == frame.where("p = 'p1'").union(frame.where("p <> 'p1'")).count() == 12
     tasks = SnapshotReader(table.path, stored_schema(table.schema), None).partitions()
-    assert [len(task.value) for task in tasks] == [3]  # small files share a task
+    assert [len(task.value[0]) for task in tasks] == [3]  # small files share a task
 
 
 def test_a_view_is_queried_by_name(spark, source, table):

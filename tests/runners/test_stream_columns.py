@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from core.tables import Model, hudi_rows, without_meta
 from core.writes import commit_elsewhere
+from pyspark.sql import functions as F
 from spark_source import FolderSource
 
 import hoodie_nb as hn
@@ -57,6 +58,27 @@ def test_a_stream_follows_columns_that_another_engine_changes(spark, tmp_path, s
     assert without_meta(table.to_arrow()) == hudi_rows(Path(table.path)) == model.snapshot()
     assert {type(n) for n in table.to_arrow()["x"].to_pylist()} == {str, type(None)}
     assert table.fsck() == []
+
+
+def test_a_stream_whose_integers_became_text_starts_again_with_text(spark, tmp_path):
+    """It stops with an error; with a cast it goes on from its checkpoint, without a loss."""
+    table = hn.Table.create(tmp_path / "t", schema=OLD, record_key="id", ordering="ts")
+    source, ck = FolderSource(tmp_path / "source", OLD), str(tmp_path / "ck")
+    job = hn.write_stream(source.stream(spark), table, checkpoint=ck, trigger="0 seconds")
+    source.add(rows(OLD, 1, 10))
+    job.process_all_available()
+    table.add_columns({"n": pa.string()})
+    source.add(rows(OLD, 2, 20))
+    with pytest.raises(hn.HoodieError, match="cast it first"):
+        job.process_all_available()
+    text = source.stream(spark).withColumn("n", F.col("n").cast("string"))
+    job = hn.write_stream(text, table, checkpoint=ck, trigger="0 seconds")
+    job.process_all_available()
+    job.stop()
+    model = Model()
+    for given in (rows(OLD, 1, 10), rows(OLD, 2, 20)):
+        model.upsert({**row, "n": str(row["n"])} for row in given.to_pylist())
+    assert without_meta(table.to_arrow()) == hudi_rows(Path(table.path)) == model.snapshot()
 
 
 def test_a_new_stream_must_have_the_columns_that_the_table_has_now(spark, tmp_path):

@@ -259,9 +259,13 @@ def test_a_column_that_another_engine_has_dropped(life, cure: str, interval) -> 
     shutil.copytree(one.path, earlier)
     narrow = pa.schema([field for field in SCHEMA if field.name != "v"])
     upsert_elsewhere(one, narrow, {"id": "f", "part": "p", "ts": 1})
-    with pytest.raises(InvalidTable, match="add the columns again, or restore an earlier state"):
+    with pytest.raises(
+        InvalidTable, match="engine add them again, or restore the table from a backup"
+    ):
         one.start()
         one.job.checkpointing.complete()
+    with pytest.raises(InvalidTable, match="let that engine add them again"):  # this one cannot
+        table_of(one).add_columns({"v": SCHEMA.field("v").type})
     expected = MODEL if interval else {"a": (1, 1), "b": (1, 1)}
     if cure == "columns":
         upsert_elsewhere(one, SCHEMA, {"id": "g", "part": "p", "ts": 1, "v": 1})

@@ -11,7 +11,8 @@ from archives import FEW, active, archived
 from tables import hudi_rows, rows_by, schema_of, without_meta
 
 from hoodie_nb import InvalidConfig, Table
-from hoodie_nb.runners.spark_source import ChangeStream
+from hoodie_nb.runners.spark_source import ChangeStream, SnapshotReader
+from hoodie_nb.table.base_file import stored_schema
 from hoodie_nb.table.changes import changes_schema
 from hoodie_nb.table.handle import open_table
 
@@ -160,3 +161,36 @@ def test_a_stream_of_changes_keeps_its_types(
     table.upsert([row(3) | {"v": unfit}])
     with pytest.raises(InvalidConfig, match="start the query again"):
         read(second)
+
+
+@VERSIONS
+def test_a_loaded_snapshot_keeps_its_types(tmp_path: Path, version: int) -> None:
+    """A frame of before a change reads new files; for other values it must be loaded again."""
+    table = Table.create(
+        tmp_path / "t",
+        schema={"id": pa.string(), "v": pa.int32(), "f": pa.float32()},
+        record_key="id",
+        table_version=version,
+    )
+    table.upsert(pa.Table.from_pylist([{"id": "a", "v": 1, "f": 0.1}], table.schema))
+    old = stored_schema(table.schema)
+
+    def read(columns: pa.Schema) -> list[dict[str, Any]]:
+        reader = SnapshotReader(table.path, columns, None)
+        tasks = reader.partitions()
+        return [row for t in tasks for b in reader.read(t) for row in b.to_pylist()]
+
+    table.add_columns({"v": pa.float64(), "f": pa.float64(), "w": pa.string()})
+    table.upsert([{"id": "b", "v": 2.0, "f": 0.1, "w": "x"}])
+    narrow = pa.scalar(0.1, pa.float32()).as_py()
+    wanted = {"a": (1, narrow), "b": (2, narrow)}
+    assert {row["id"]: (row["v"], row["f"]) for row in read(old)} == wanted
+    wide = stored_schema(table.schema)
+    table.rollback()
+    table.rollback()
+    assert [(row["v"], row["w"]) for row in read(wide)] == [(1, None)]
+    table.add_columns({"v": pa.float64(), "f": pa.float64()})
+    for change in ({"v": 0.5, "f": 1.0}, {"v": 1.0, "f": 1 / 3}):
+        table.upsert([{"id": "c"} | change])
+        with pytest.raises(InvalidConfig, match="load the table or start the query again"):
+            read(old)

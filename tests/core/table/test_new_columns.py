@@ -269,6 +269,21 @@ def test_a_refused_or_empty_batch_leaves_the_columns(tmp_path: Path) -> None:
         table.upsert(FIRST, schema="other")
 
 
+def test_a_commit_without_files_adds_the_columns(tmp_path: Path) -> None:
+    """A batch whose rows are all in quarantine does, and an overwrite of the table without rows."""
+    table = made(tmp_path)
+    table.upsert(FIRST)
+    assert table.insert_overwrite(WIDE.empty_table(), schema="merge") is None
+    assert table.schema.equals(SCHEMA)
+    bad = pa.Table.from_pylist([{**NEW[0], "id": None}], WIDE)
+    commit = table.upsert(bad, schema="merge", on_bad_record="quarantine")
+    assert commit is not None and commit.files == 0 and table.schema.equals(WIDE)
+    assert rows_by(table, "id") == with_nulls(FIRST, "w")
+    wider = WIDE.append(pa.field("y", pa.int64()))
+    table.insert_overwrite(wider.empty_table(), scope="table", schema="merge")
+    assert table.schema.equals(wider) and table.to_arrow().num_rows == 0
+
+
 def test_other_columns_must_still_be_given(tmp_path: Path) -> None:
     """A batch that lacks a column of the table is refused: it would set values to null."""
     table = made(tmp_path)
