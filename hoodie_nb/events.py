@@ -19,7 +19,7 @@ they came from the source) |
 checkpoint, in seconds), seconds |
 | `checkpoint_timed_out` | batch, seconds (its limit) |
 | `fault_injected`, `fault_fired` (by the lab; fired: one that waited) | fault; injected: waits \
-(whether it strikes later) |
+(whether it fires later) |
 | `instant_requested`, `instant_inflight`, `instant_abandoned` (nothing was written) | instant |
 | `instant_prepared` | instant, checkpoint (its number within the instant, from 0) |
 | `instant_committed` | instant, checkpoints, files, rows (in the files), inserts, updates, \

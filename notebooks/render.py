@@ -44,9 +44,22 @@ def clean(notebook: nbformat.NotebookNode) -> None:
         cell.id = f"cell-{number:02d}"
         kept = ("tags", "slideshow", "jupyter")
         cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in kept})
+        if cell.cell_type == "code":
+            cell.outputs = joined(cell.outputs)
         for output in cell.get("outputs", []):
             output.get("metadata", {}).pop("execution", None)
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+
+
+def joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Join the parts of a printed text, which the kernel sends in one message or in several."""
+    found: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if found and output.output_type == "stream" and output.get("name") == found[-1].get("name"):
+            found[-1].text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def main(names: list[str]) -> None:

@@ -93,6 +93,7 @@ ELSEWHERE = (  # texts that advise another argument, option or program, or nothi
     "have the same name: rename or drop one",
     "is not a completed commit on the timeline",
     "is the newest commit of {}: there is nothing to undo",
+    "is still {}: the next start settles it",  # a line of the laboratory's fault panel
     "let the values differ in more than case",
     "list the files, delete nothing",
     "move old instants to the archive",

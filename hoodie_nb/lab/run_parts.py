@@ -237,7 +237,7 @@ class Lookups:
 
 _NOTES = {
     "fault_injected": "Fault: {fault}",
-    "fault_fired": "The fault strikes now: {fault}",
+    "fault_fired": "The fault fires: {fault}",
     "job_started": "The query starts",
     "job_restarted": "The query is restarted: {why}",
     "job_stopped": "The job has stopped",
@@ -276,7 +276,7 @@ def noted(event: Event, instants: dict[str, InstantState]) -> Note | None:
     for left in instants.values() if event.kind == "job_stopped" else ():
         if left.state in ("requested", "inflight", "prepared"):
             text += f"; instant {left.time} is still {left.state}: the next start settles it"
-            return Note(event.at_ms, f"left_{left.state}", text)
+            return Note(event.at_ms, "left_open", text)
     return Note(event.at_ms, event.kind, text)
 
 

@@ -265,7 +265,7 @@ def test_an_effect_belongs_to_the_fault_that_caused_it():
 
 
 def test_a_fault_that_fires_says_so():
-    """A job's log has the moment at which a fault strikes, once."""
+    """A job's log has the moment at which a fault fires, once."""
     job = Faulty()
     job.checkpointing = SimpleNamespace(fault_fires=None)
     hn.faults.inject(job, "kill_writer")
@@ -277,7 +277,11 @@ def test_a_fault_that_fires_says_so():
 
 @pytest.mark.parametrize(
     ("state", "ended"),
-    [("inflight", "; instant 1 is still inflight: the next start settles it"), ("committed", "")],
+    [
+        ("inflight", "; instant 1 is still inflight: the next start settles it"),
+        ("prepared", "; instant 1 is still prepared: the next start settles it"),
+        ("committed", ""),
+    ],
 )
 def test_a_stop_that_leaves_an_instant_open_is_not_shown_as_a_success(state, ended):
     """After a kill the instant is still inflight, which the panel names and shows in grey."""
@@ -285,8 +289,10 @@ def test_a_stop_that_leaves_an_instant_open_is_not_shown_as_a_success(state, end
         *("instant_inflight", {"instant": "1"}, f"instant_{state}", {"instant": "1"}),
         *("fault_injected", {"fault": "kill"}, "job_stopped", {}),
     )
-    svg = recovery(RunState.of(events))
+    run = RunState.of(events)
+    svg = recovery(run)
     assert f"The job has stopped{ended}" in texts(svg)
+    assert run.stories[-1].outcome == ("left open" if ended else "job stopped")
     assert ('fill="#2a9d5c"' in svg) == (not ended)
 
 

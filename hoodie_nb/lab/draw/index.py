@@ -12,9 +12,7 @@ from hoodie_nb.lab.run_parts import Lookups
 from hoodie_nb.lab.run_state import RunState
 
 NARROW, TALL = 328, 190
-_ANSWERS = ("state", "ruled out", "read", "false positive")
-SHARES = tuple(zip(_ANSWERS, (svg.GREEN, svg.BLUE, svg.AMBER, svg.RED), strict=True))
-_SHOWN = 20
+SHARES = {"state": svg.GREEN, "ruled out": svg.BLUE, "read": svg.AMBER, "false positive": svg.RED}
 
 
 def shares(lookups: Lookups, index: str = "") -> dict[str, float]:
@@ -24,14 +22,14 @@ def shares(lookups: Lookups, index: str = "") -> dict[str, float]:
     vain = min(lookups.count("false_positives"), maybe)
     found = max(0.0, min(maybe - vain, keys - hits))
     vain = max(0.0, min(vain, keys - hits - found))
-    ruled_out = max(0.0, keys - hits - found - vain)
-    return dict(zip(_ANSWERS, (hits, ruled_out, found, vain), strict=True))
+    counts = (hits, max(0.0, keys - hits - found - vain), found, vain)
+    return dict(zip(SHARES, counts, strict=True))
 
 
 def totals(state: RunState) -> dict[str, float]:
     """Return the shares over all stored checkpoints."""
     found = [shares(seen, state.index) for seen in state.lookups]
-    return {name: sum(each[name] for each in found) for name, _ in SHARES}
+    return {name: sum(each[name] for each in found) for name in SHARES}
 
 
 def lookups(state: RunState) -> str:
@@ -67,7 +65,7 @@ def _frame(state: RunState, width: int) -> list[str]:
     parts = [svg.heading(f"Index {state.index}".strip())]
     since = f"pure state since {state.pure_since}" if state.pure_since else ""
     parts.append(svg.note(width - 4, 12, since, fill=svg.GREEN, anchor="end"))
-    for place, (name, colour) in enumerate(SHARES):
+    for place, (name, colour) in enumerate(SHARES.items()):
         parts.append(svg.mark("square", 6 + 72 * place, 25, fill=colour, size=4))
         parts.append(svg.note(14 + 72 * place, 29, name))
     return parts
@@ -81,7 +79,7 @@ def _bars(state: RunState, width: int, newest: int, base: int, tall: int) -> lis
     for place, seen in enumerate(shown):
         y, found = float(base), shares(seen, state.index)
         bars = []
-        for name, colour in SHARES:
+        for name, colour in SHARES.items():
             high = tall * found[name] / most
             y -= high
             if high:
