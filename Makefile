@@ -11,8 +11,13 @@ SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 # one process more than there are cores: tests also wait, for disks, sockets and other processes
 PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
+# what a run took, by test function; `make test` begins it and `make rest` adds to it
+RECORDED = .venv/durations.json
+SUITE = $(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --record-durations $(RECORDED)
+NOTEBOOKS = $(SMALL) $(PY) -m pytest --nbmake --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2
+TWO = notebooks/01-quickstart.ipynb notebooks/03-coordinator.ipynb
 
-.PHONY: help demo test lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure strangers lowest constraints render clean
+.PHONY: help demo test rest test-all near durations lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure strangers lowest constraints render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -21,11 +26,25 @@ help: ## show this list
 demo: .venv/.demo ## stream a month of flights into a Hudi table and check it (ARGS="--days 3")
 	@$(PY) -m hoodie_nb demo $(ARGS)
 
-test: check ## check, then all quick tests and all notebooks
-	$(PY) -m pytest $(QUICK) -n $(PROCESSES) $(ARGS)
-	@if ls notebooks/*.ipynb >/dev/null 2>&1; then set -x; \
-	  $(SMALL) $(PY) -m pytest --nbmake notebooks \
-	    --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2; fi
+test: check ## check, then the quick suite: samples of all tests, all scenarios, two notebooks
+	@rm -f $(RECORDED)
+	$(SUITE) --suite quick $(ARGS)
+	$(NOTEBOOKS) $(TWO)
+
+rest: .venv/.test ## what `make test` leaves out, for the same commit
+	$(SUITE) --suite rest $(ARGS)
+	$(NOTEBOOKS) $(filter-out $(TWO), $(wildcard notebooks/*.ipynb))
+
+test-all: ## all tests but those with their own command, all notebooks
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory rest
+
+near: check ## the quick suite, and all tests of the folders that differ from main
+	$(SUITE) --suite near $(ARGS)
+
+durations: ## run `make test-all`, and save what each test took in tests/durations.json
+	@$(MAKE) --no-print-directory test-all
+	cp $(RECORDED) tests/durations.json
 
 check: .venv/.test ## lint, format and types
 	$(PY) -m ruff check .

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from s3_server import S3Server
+from suites import pytest_addoption, pytest_collection_modifyitems, pytest_configure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]  # hooks
 
 # Machines are shared and slow at times, so no deadline. The same examples in each run: a change
 # is judged by itself. HOODIE_NB_RANDOM=1 draws new ones.
