@@ -118,7 +118,7 @@ class MergeInto:
             intake = Intake(handle.config, handle.schema)
             source = _source(self._rows, intake)
             given = [c for c in self._clauses if source.num_rows or c[0] == "not_matched_by_source"]
-            clauses = [_clause(intake, source.schema, *each) for each in given]
+            clauses = [_clause(intake, source.schema, each) for each in given]
             return apply(coordinator, Changes(intake, clauses, source)) if clauses else None
 
 
@@ -152,10 +152,9 @@ def _source(rows: pa.Table, intake: Intake) -> pa.Table:
     return found
 
 
-def _clause(
-    intake: Intake, source: pa.Schema, kind: str, action: str, where: object, values: Set
-) -> Clause:
+def _clause(intake: Intake, source: pa.Schema, given: tuple[str, str, object, Set]) -> Clause:
     """Return a clause, checked, or raise InvalidConfig or InvalidInput naming it."""
+    kind, action, where, values = given
     source, target = source.remove(0).remove(0), stored_schema(intake.schema)
     sides = {"source": source, "target": target}
     sides.pop({"not_matched": "target", "not_matched_by_source": "source"}.get(kind, ""), None)

@@ -92,6 +92,15 @@ def side(more: st.SearchStrategy[Row]) -> st.SearchStrategy[list[Row]]:
     return st.lists(rows, max_size=8, unique_by=lambda each: each["id"])
 
 
+def reachable(parts: list[Clause]) -> list[Clause]:
+    """Leave out clauses after one of their kind without a condition: DuckDB refuses them."""
+    found = list[Clause]()
+    for part in parts:
+        if not any(kind == part[0] and not where for kind, _, where, _ in found):
+            found.append(part)
+    return found
+
+
 def in_duckdb(target: list[Row], source: list[Row], parts: list[Clause]) -> list[Row]:
     """Return the rows that DuckDB's MERGE makes."""
     with duckdb.connect() as db:
@@ -99,12 +108,12 @@ def in_duckdb(target: list[Row], source: list[Row], parts: list[Clause]) -> list
         db.register("source", pa.Table.from_pylist(source, GIVEN))
         db.execute("create table target as select * from old")
         text = "merge into target using source on target.id = source.id and target.p = source.p"
-        for kind, action, where, values in parts:
+        for kind, action, where, values in reachable(parts):
             text += f" when {kind.replace('_', ' ')}"
             text += f" and ({where})" if where else ""
             text += " then " + _in_sql(action, values)
         db.execute(text)
-        return db.execute("select * from target order by id").to_arrow_table().to_pylist()
+        return db.sql("select * from target order by id").to_arrow_table().to_pylist()
 
 
 def _in_sql(action: str, values: dict[str, str] | None) -> str:
@@ -217,7 +226,7 @@ def test_one_row_changes_all_copies_of_its_key(tmp_path: Path) -> None:
     table = table_of(tmp_path, [row("a", 1)])
     table.insert([row("a", 5)])
     table.merge([row("a", 1)]).when_matched_update(set={"v": "source.v + target.v"}).execute()
-    assert sorted(each["v"] for each in found(table)) == [2, 6]
+    assert sorted(table.to_arrow()["v"].to_pylist()) == [2, 6]
 
 
 @pytest.mark.parametrize(
