@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.files.bloom import BloomFilter
 
 KEYS = 60_000
 REPEATS = 7

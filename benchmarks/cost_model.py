@@ -3,7 +3,7 @@
 Reads `scaling.json`. The first and third size of each law are fitted by least squares of the
 relative error, with coefficients that are not negative; the second and fourth size are predicted.
 Prints both, with the ratio of prediction to measurement, and the coefficients, which
-`hoodie_nb/lab/cost_model.py` has as `CPU_S`.
+`hoodie_nb/lab/experiments/cost_model.py` has as `CPU_S`.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from statistics import median
 
 import numpy as np
 
-from hoodie_nb.lab.cost_model import CPU_S, Workload, features
+from hoodie_nb.lab.experiments.cost_model import CPU_S, Workload, features
 
 RESULTS = Path(__file__).with_name("scaling.json")
 ROUNDS = 4  # of upserts, until the one in the middle of those measured has been written

@@ -15,14 +15,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import hoodie_nb as hn
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import TaskAttempt
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order
-from hoodie_nb.runners.operators import assign, write
-from hoodie_nb.runners.task_events import Receiver, Sender, as_text
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import TaskAttempt
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order
+from hoodie_nb.local.operators import assign, write
+from hoodie_nb.on_spark.task_events import Receiver, Sender, as_text
 
 ROUNDS, PIECE_ROWS = 20, 10_000
 SIZES = {"32 MB": 32 << 20, "64 KB": 64 << 10}

@@ -17,24 +17,24 @@ import numpy as np
 import pyarrow as pa
 
 import hoodie_nb as hn
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.events import EventLog
+from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.index import manifest as manifests
 from hoodie_nb.index.file_keys import hash64
 from hoodie_nb.index.lookup import BloomStateIndex
 from hoodie_nb.index.manifest import RUNS, LoadedGroup, Manifest, PartitionState
 from hoodie_nb.index.run import Entries, Section, SectionView, write_run
 from hoodie_nb.index.upkeep import _Partition
-from hoodie_nb.runners.batch import write_arrow
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.table.file_groups import FileGroups, FileSlice
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.storage import STAGED
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.batch import write_arrow
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import STAGED
+from hoodie_nb.view.file_groups import FileGroups, FileSlice
 
 T = "20260101000000000"
 SCHEMA = pa.schema([("key", pa.string()), ("day", pa.string()), ("ts", pa.int64())])

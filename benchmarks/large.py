@@ -18,10 +18,10 @@ from statistics import median
 import pyarrow as pa
 
 import hoodie_nb as hn
-from hoodie_nb.table.archive_log import append, record_of
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.storage import META, Entry
-from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import META, Entry
+from hoodie_nb.timeline.archive_log import append, record_of
+from hoodie_nb.timeline.timeline import Instant, State
 
 PARTITIONS, GROUPS, ARCHIVED, ROWS, TIMES = 1000, 10, 10_000, 4, 7
 KEYS = {"record_key": "id", "partition_by": "part", "ordering": "ts"}

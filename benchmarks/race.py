@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 import hoodie_nb as hn
-from hoodie_nb.lab.race import Generated, race
-from hoodie_nb.lab.slow_storage import Link
+from hoodie_nb.lab.experiments.race import Generated, race
+from hoodie_nb.lab.stores.slow_storage import Link
 
 COLUMNS = ["records_per_s", "serial_share", "write_s", "blocked_s", "skew", "peak_buffer_mb"]
 COLUMNS += ["commit_s", "amplification", "rows", "duplicates"]

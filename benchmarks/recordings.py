@@ -3,7 +3,7 @@
 Each streams a month of flights, eight days per micro-batch, with small buffers to a simulated
 object store, so that flushes take visible time. `step3` also loses a success notification (its
 instant spans two checkpoints) and a writer (rolled back, run again). Without FOLDER the files are
-only measured; those of the package are in `hoodie_nb/lab/recorded`.
+only measured; those of the package are in `hoodie_nb/lab/run/recorded`.
 """
 
 import sys
@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import hoodie_nb as hn
+from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.clock import SystemClock
-from hoodie_nb.lab import recordings
-from hoodie_nb.lab.slow_storage import Link, SlowStorage
-from hoodie_nb.runners.job import Job
-from hoodie_nb.runners.settings import StreamSettings
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.lab.run import recordings
+from hoodie_nb.lab.stores.slow_storage import Link, SlowStorage
+from hoodie_nb.stream.job import Job
+from hoodie_nb.stream.settings import StreamSettings
 
 DAYS, PACE, TASKS = 31, 8, 2
 LINK = Link(latency_s=0.05, bytes_per_s=100_000)

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 import hoodie_nb as hn
 from hoodie_nb.clock import instant_ms, instant_time
-from hoodie_nb.table.commits import encode_commit
+from hoodie_nb.timeline.commits import encode_commit
 
 SCHEMA = pa.schema(
     [

@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 import hoodie_nb as hn
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.settling import IN_PROCESS
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.runs import save_run
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.rows.runs import save_run
 
 PARTITIONS, ROUNDS = 8, 7
 DAYS = [f"2024-01-{day:02d}" for day in range(1, PARTITIONS + 1)]

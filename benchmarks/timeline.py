@@ -14,7 +14,7 @@ from statistics import median
 import pyarrow as pa
 
 import hoodie_nb as hn
-from hoodie_nb.table.timeline import Timeline
+from hoodie_nb.timeline.timeline import Timeline
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 AT = (10, 100, 500, 2000, 5000)

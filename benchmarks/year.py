@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 
 import hoodie_nb as hn
 from hoodie_nb.events import Event
-from hoodie_nb.lab import flights
+from hoodie_nb.lab.experiments import flights
 from hoodie_nb.programs.demo import delivery_ends
 from hoodie_nb.programs.verify import differences, readers
-from hoodie_nb.runners.job import Job
+from hoodie_nb.stream.job import Job
 
 EMPTY_BATCHES = 30
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

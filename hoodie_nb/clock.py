@@ -68,12 +68,15 @@ class Age:
 
     def __init__(self) -> None:
         self._since: int | None = None
-        self._seen = self._elapsed = 0
+        self._seen = 0
+        self._elapsed = 0
 
     def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
         """Return the milliseconds since `since_ms` that have passed in this process."""
         if self._since != since_ms:
-            self._since, self._seen, self._elapsed = since_ms, min(since_ms, now_ms), 0
+            self._since = since_ms
+            self._seen = min(since_ms, now_ms)
+            self._elapsed = 0
         self._elapsed += max(0, now_ms - self._seen)
         self._seen = now_ms
         return self._elapsed

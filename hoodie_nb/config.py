@@ -17,7 +17,7 @@ not for columns that it does not shrink |
 | clean_policy | hoodie.clean.policy | KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS or \
 KEEP_LATEST_FILE_VERSIONS |
 | clean_commits | hoodie.clean.commits.retained | 10 commits, and those of the last hour within \
-bounds (see `table.clean_plan`); a number is exact. The one before can be read, too |
+bounds (see `actions.clean_plan`); a number is exact. The one before can be read, too |
 | clean_hours | hoodie.clean.hours.retained | 24 hours |
 | clean_versions | hoodie.clean.fileversions.retained | 3 files of each file group |
 | archive_automatic | hoodie.archive.automatic | true: archive old instants after commits |

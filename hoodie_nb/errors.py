@@ -24,7 +24,7 @@ class InvalidConfig(HoodieError):
 class InvalidInput(HoodieError):
     """Rows or columns cannot be stored; none of the batch was written.
 
-    `refusal` says which rows, if they were found one by one (see `table.keys`).
+    `refusal` says which rows, if they were found one by one (see `definition.keys`).
     """
 
     refusal: object = None

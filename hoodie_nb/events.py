@@ -36,7 +36,7 @@ first commit that is retained; None if versions count) |
 new_bytes, seconds |
 | `clean_postponed` (the next commit tries again) | why |
 | `table_restored` | instant, to (the newest commit now), commits (undone), files (deleted) |
-| `commit_undone` (by `table.rollback`) | instant, files (deleted) |
+| `commit_undone` (by `actions.rollback`) | instant, files (deleted) |
 | `savepoint_created`, `savepoint_deleted` | instant (of the commit); created: files (it keeps) |
 | `instants_archived` (after a commit, or by `table.archive`) | instants, start (the first commit \
 that stays), orphans (files of no commit that were deleted) |

@@ -41,7 +41,7 @@ def s3_server() -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Start Spark on two cores, with its folders in this process's temporary folder."""
-    from hoodie_nb.session import spark as make_session
+    from hoodie_nb.api.session import spark as make_session
 
     folder = tmp_path_factory.mktemp("spark")
     conf = {

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.storage.storage import Storage
 
 _REQUESTS = {  # of an object store; its folders are only part of the names
     "fetch": "GET",

@@ -42,9 +42,9 @@ from history.traits import Traits
 from index_truth import forget_caches
 
 from hoodie_nb import failpoints
-from hoodie_nb.commit.lock import writing
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.records.sealing import Interval
 
 LOST = ("base", "completed")  # files of the table itself, which can only be lost
 KINDS = (

@@ -9,19 +9,19 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from hoodie_nb.actions.publish import staged_folder
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.files.base_file import read_keys
 from hoodie_nb.index import lookup, manifest
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.file_keys import hash64
 from hoodie_nb.index.lookup import BloomStateIndex
 from hoodie_nb.index.manifest import manifest_of
-from hoodie_nb.table.base_file import read_keys
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.publish import staged_folder
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.intake.intake import Intake
 
 
 def plan_of(table: TableHandle) -> WritePlan:

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from hoodie_nb.events import Event
-from hoodie_nb.lab.race import Generated
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.handle import create_table
+from hoodie_nb.evidence.handle import create_table
+from hoodie_nb.lab.experiments.race import Generated
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
 
 INPUT = Generated(rows=4000, batches=4, partitions=3, skew=0.3, record_bytes=100)
 SMALL_BUFFER = {"write.batch.size": "16 KB", "write.task.max.size": "256 KB"}

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from hoodie_nb.lab.s3_server import BUCKET as BUCKET
-from hoodie_nb.lab.s3_server import SECRET as SECRET
-from hoodie_nb.lab.s3_server import S3Server, options_of
-from hoodie_nb.lab.s3_server import free_port as free_port
-from hoodie_nb.table.storage import Storage, joined
+from hoodie_nb.lab.stores.s3_server import BUCKET as BUCKET
+from hoodie_nb.lab.stores.s3_server import SECRET as SECRET
+from hoodie_nb.lab.stores.s3_server import S3Server, options_of
+from hoodie_nb.lab.stores.s3_server import free_port as free_port
+from hoodie_nb.storage.storage import Storage, joined
 
 
 def object_paths(storage: Storage) -> Iterator[str]:

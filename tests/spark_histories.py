@@ -53,14 +53,14 @@ from pyspark.sql import functions as F
 from spark_source import FolderSource
 
 import hoodie_nb as hn
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import writing
-from hoodie_nb.commit.progress import ProgressRecords
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.records.progress import ProgressRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,7 +28,7 @@ from run_matrix import explained, step
 from s3_server import S3Server
 
 from hoodie_nb import InvalidConfig, Table
-from hoodie_nb.table.filters import RowFilter
+from hoodie_nb.reading.filters import RowFilter
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PAGE = Path(__file__).parents[1] / "docs" / "reading.md"

@@ -8,9 +8,9 @@ import pytest
 from s3_server import SECRET, S3Server, free_port, options_of
 
 import hoodie_nb as hn
-from hoodie_nb.table.avro_file import decode
-from hoodie_nb.table.object_requests import client_of, repeated, server_of
-from hoodie_nb.table.storage import java_path, read_bytes
+from hoodie_nb.storage.object_requests import client_of, repeated, server_of
+from hoodie_nb.storage.storage import java_path, read_bytes
+from hoodie_nb.types.avro_file import decode
 
 SCHEMA = pa.schema({"id": pa.string(), "v": pa.int64()})
 

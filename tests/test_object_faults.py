@@ -15,9 +15,9 @@ from s3_server import SECRET, Proxy, S3Server, object_paths
 
 import hoodie_nb as hn
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.table import properties
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.object_storage import ObjectStorage
+from hoodie_nb.definition import properties
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.storage.object_storage import ObjectStorage
 
 Rows = list[dict[str, object]]
 FAULTS = ["503", "503 after", "before", "after", "reset", "reset after", "cut", "slow"]

@@ -16,8 +16,8 @@ from history.job import History
 from history.traits import Traits
 from s3_server import S3Server
 
-from hoodie_nb.table.addresses import Address
-from hoodie_nb.table.object_storage import ObjectStorage
+from hoodie_nb.storage.addresses import Address
+from hoodie_nb.storage.object_storage import ObjectStorage
 
 OTHERS = ("foreign_commit", "foreign_rollback", "archives", "new_columns", "bad_batch", "fork")
 WITHOUT = ("damage", "restore_seals", "long", *OTHERS)  # they change files on a disk

@@ -13,9 +13,9 @@ from test_object_faults import FAULTS, batch, check, crash_at, create, in_order,
 
 import hoodie_nb as hn
 from hoodie_nb.clock import SystemClock
-from hoodie_nb.table import properties
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.object_storage import ObjectStorage
+from hoodie_nb.definition import properties
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.storage.object_storage import ObjectStorage
 
 Fails = Callable[[int, str, str], str | None]
 

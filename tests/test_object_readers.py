@@ -10,7 +10,7 @@ from core.overtaken import listing, opening, overtaken
 from s3_server import Proxy, S3Server
 
 import hoodie_nb as hn
-from hoodie_nb.table.fsck import fsck
+from hoodie_nb.checks.fsck import fsck
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int64())])
 UNDO: dict[str, Callable[[hn.Table], object]] = {

@@ -15,7 +15,7 @@ from s3_server import S3Server
 import hoodie_nb as hn
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.archive_lsm import read_manifest
+from hoodie_nb.timeline.archive_lsm import read_manifest
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 SMALL = {

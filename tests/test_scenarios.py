@@ -18,10 +18,10 @@ import pytest
 from scenarios.verbs import World
 from scenarios.views import Views
 
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settle
-from hoodie_nb.table.fsck import fsck
+from hoodie_nb.local.settling import settle
 
 FOLDER = Path(__file__).parent / "scenarios"
 FILES = sorted(FOLDER.glob("*/*.txt"))

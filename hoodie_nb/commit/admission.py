@@ -12,17 +12,17 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
+from hoodie_nb.actions.rollback import being_undone
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.prepared import checkpoints_of
-from hoodie_nb.commit.progress import UNDONE, Checkpoint
+from hoodie_nb.definition.keys import ignores_case, refuse_colliding_folders
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.evidence.lost import refuse_vanished
+from hoodie_nb.evidence.other_engines import refuse_other_engines
 from hoodie_nb.index.job_keys import check_instants
-from hoodie_nb.table.keys import ignores_case, refuse_colliding_folders
-from hoodie_nb.table.lost import refuse_vanished
-from hoodie_nb.table.other_engines import refuse_other_engines
-from hoodie_nb.table.rollback import being_undone
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.records.prepared import checkpoints_of
+from hoodie_nb.records.progress import UNDONE, Checkpoint
 
 
 class Admission:
@@ -31,8 +31,12 @@ class Admission:
     def __init__(
         self, coordinator: WriteCoordinator, intake: Intake, given: pa.Schema | None
     ) -> None:
-        self._coordinator, self.intake, self._events = coordinator, intake, coordinator.events
-        self.table, self._sealed, self._given = coordinator.table, coordinator.sealed, given
+        self._coordinator = coordinator
+        self.intake = intake
+        self._events = coordinator.events
+        self.table = coordinator.table
+        self._sealed = coordinator.sealed
+        self._given = given
         self._noted: str | None = None
 
     def recover(self) -> None:
@@ -112,7 +116,8 @@ class Admission:
     def check_held(self, checkpoint: Checkpoint) -> None:
         """Raise InvalidTable if a successful checkpoint is not in the table."""
         if checkpoint.batch_id >= 0:
-            progress, durable = self._coordinator.progress, self.durable()
+            progress = self._coordinator.progress
+            durable = self.durable()
             try:
                 progress.check_position(checkpoint, *self._known(), durable=durable)
             except InvalidTable:
@@ -124,7 +129,8 @@ class Admission:
 
     def check_insert(self, checkpoint: Checkpoint) -> None:
         """Raise InvalidConfig if a new checkpoint could insert rows of a later one again."""
-        progress, durable = self._coordinator.progress, self.durable()
+        progress = self._coordinator.progress
+        durable = self.durable()
         progress.check_insert(checkpoint, *self._known(), durable=durable)
 
     def check_state(self, query_id: str, shape: Shape) -> None:

@@ -21,14 +21,14 @@ from dataclasses import replace
 from functools import partial
 
 from hoodie_nb import failpoints
+from hoodie_nb.actions.archive_plan import ArchivePlan, plan_archive
 from hoodie_nb.commit.cleaning import clean_after_commit
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import Emit
-from hoodie_nb.table.archive_log import LogArchive
-from hoodie_nb.table.archive_lsm import LsmArchive
-from hoodie_nb.table.archive_plan import ArchivePlan, plan_archive
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.instant import Contents, Instant
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.timeline.archive_log import LogArchive
+from hoodie_nb.timeline.archive_lsm import LsmArchive
+from hoodie_nb.timeline.instant import Contents, Instant
 
 
 def tidy_after_commit(table: TableHandle, prepared: Collection[str], emit: Emit) -> None:
@@ -55,7 +55,8 @@ def archive_after_commit(table: TableHandle, prepared: Collection[str], emit: Em
 
 
 def _archive_of(table: TableHandle) -> LogArchive | LsmArchive:
-    storage, layout = table.storage, table.timeline.layout
+    storage = table.storage
+    layout = table.timeline.layout
     if layout.number == 1:
         return LogArchive(storage, layout.archive, table.options.archive_batch)
     return LsmArchive(storage, layout.archive)
@@ -67,7 +68,8 @@ def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
         emit("archive_postponed", why=plan.why)
     if not plan.instants:
         return
-    timeline, storage = table.timeline, table.storage
+    timeline = table.timeline
+    storage = table.storage
     before = timeline.listing
     for path in plan.orphans:
         storage.remove(path)
@@ -92,6 +94,7 @@ def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
 
 def _contents(table: TableHandle, instant: Instant) -> Contents:
     """Return the files of an instant, with completion times, and what is in them."""
-    timeline, files = table.timeline, table.timeline.files(instant)
+    timeline = table.timeline
+    files = table.timeline.files(instant)
     done = (replace(file, completion_time=timeline.completion_time(file)) for file in files)
     return [(i, timeline.read(file)) for i, file in zip(done, files, strict=True)]

@@ -31,20 +31,20 @@ from dataclasses import replace
 import pyarrow as pa
 
 from hoodie_nb import failpoints
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.clock import Age
 from hoodie_nb.commit.admission import Admission
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.prepared import Prepared, Writing, archived, merged, verify
-from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.commit.rewriter import Rewriter
-from hoodie_nb.commit.sealing import FOLDER as SEALED
-from hoodie_nb.commit.sealing import Interval, Sealed
 from hoodie_nb.errors import InvalidTable, WriteFailed
-from hoodie_nb.table.checksums import LOST, StoredFile
-from hoodie_nb.table.storage import STAGED
-from hoodie_nb.table.timeline import Instant, State
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.records.prepared import Prepared, Writing, archived, merged, verify
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.records.sealing import FOLDER as SEALED
+from hoodie_nb.records.sealing import Interval, Sealed
+from hoodie_nb.storage.checksums import LOST, StoredFile
+from hoodie_nb.storage.storage import STAGED
+from hoodie_nb.timeline.timeline import Instant, State
 
 
 class Checkpointing(Admission):
@@ -68,7 +68,9 @@ class Checkpointing(Admission):
         super().__init__(coordinator, intake, given)
         self.shape = shape
         self._rewriter = rewriter
-        self._commit_on, self._interval, self._age = commit_on, interval, Age()
+        self._commit_on = commit_on
+        self._interval = interval
+        self._age = Age()
         self._lost: set[int] = set()
         self.let_finish: Callable[[], None] | None = None  # waits for what applies in background
         self.fault_fires: Callable[[str], bool] = lambda fault: False  # the lab replaces it
@@ -116,7 +118,8 @@ class Checkpointing(Admission):
         else:
             storage.sync_folder(folder)
         self._coordinator.notes.take_mark()  # a commit since the last recovery has changed it
-        now, paths = self.table.clock.now_ms(), sorted(partitions)
+        now = self.table.clock.now_ms()
+        paths = sorted(partitions)
         self._sealed.add(checkpoint, runs, now, partitions=paths, quarantined=quarantined)
         self._coordinator.progress.forget_undone([checkpoint])  # not before it is durable
         size = sum(run.size_bytes for run in runs)
@@ -126,7 +129,8 @@ class Checkpointing(Admission):
 
     def due(self) -> bool:
         """Whether the interval of the sealed checkpoints is over."""
-        records, interval = self._sealed.all(), self._interval
+        records = self._sealed.all()
+        interval = self._interval
         if not records or interval is None:
             return False
         size = sum(run.size_bytes for record in records for run in record.runs)
@@ -139,7 +143,8 @@ class Checkpointing(Admission):
 
     def _apply_sealed(self) -> Instant | None:
         """Apply all sealed checkpoints as one instant; runs stay if that fails."""
-        instant, last = None, max((s.arrival for s in self._unapplied()), default=-1)
+        instant = None
+        last = max((s.arrival for s in self._unapplied()), default=-1)
         while (records := self._unapplied()) and records[0].arrival <= last:
             if self.intake.rule.fills:  # one by one; empty ones go with the next one that has rows
                 first = next((n for n, r in enumerate(records) if r.runs), len(records) - 1)
@@ -253,7 +258,8 @@ class Checkpointing(Admission):
         self._lost.clear()
         with self.table.timeline.listed_once():
             self.take_over()
-            prepared, instant = self._coordinator.prepared.all(), None
+            prepared = self._coordinator.prepared.all()
+            instant = None
             for _, records in itertools.groupby(prepared, key=lambda record: record.instant_time):
                 instant = self._commit(list(records)) or instant
             return instant

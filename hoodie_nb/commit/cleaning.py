@@ -16,14 +16,14 @@ lost a file of a commit, nothing is deleted: an older file may have the only cop
 """
 
 from hoodie_nb import failpoints
+from hoodie_nb.actions.clean_plan import CleanPlan, Retention, plan_clean
+from hoodie_nb.actions.clean_records import encode_plan, encode_result, last_mark, read_plan
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import Emit
-from hoodie_nb.table.clean_plan import CleanPlan, Retention, plan_clean
-from hoodie_nb.table.clean_records import encode_plan, encode_result, last_mark, read_plan
-from hoodie_nb.table.file_groups import BaseFileName, FileGroups
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.storage import joined
-from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.storage.storage import joined
+from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.view.file_groups import BaseFileName, FileGroups
 
 
 def clean_after_commit(table: TableHandle, emit: Emit) -> None:
@@ -65,7 +65,8 @@ def finish_cleans(table: TableHandle, emit: Emit) -> None:
 
 
 def _finish(table: TableHandle, instant: Instant, plan: CleanPlan, emit: Emit) -> Instant:
-    storage, files = table.storage, _obsolete(table, plan)
+    storage = table.storage
+    files = _obsolete(table, plan)
     if instant.state is State.REQUESTED:
         instant = table.timeline.begin(instant)
     failpoints.hit("clean.inflight.post")

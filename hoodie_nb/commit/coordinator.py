@@ -20,9 +20,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from hoodie_nb import failpoints
+from hoodie_nb.actions.publish import staged_folder, staged_of, sweep
+from hoodie_nb.actions.quarantine import COUNT_KEY
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import WritePlan
+from hoodie_nb.buckets.profile import average_record_bytes
 from hoodie_nb.commit.archiving import tidy_after_commit
 from hoodie_nb.commit.overwriting import completed_file, groups_to_keep, replaced_groups
-from hoodie_nb.commit.prepared import (
+from hoodie_nb.commit.publishing import completed_by, emit_committed, not_published, publish
+from hoodie_nb.commit.recovery import Recovery
+from hoodie_nb.definition.keys import refuse_colliding_folders
+from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, InvalidTable, WriteFailed
+from hoodie_nb.index.job_keys import add_instant
+from hoodie_nb.index.manifest import newest_manifest
+from hoodie_nb.index.upkeep import learn
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.records.prepared import (
     Prepared,
     Writing,
     checkpoints_of,
@@ -33,22 +46,9 @@ from hoodie_nb.commit.prepared import (
     refuse_other_instants,
     verify,
 )
-from hoodie_nb.commit.progress import Checkpoint, quarantine_of
-from hoodie_nb.commit.publishing import completed_by, emit_committed, not_published, publish
-from hoodie_nb.commit.recovery import Recovery
-from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, InvalidTable, WriteFailed
-from hoodie_nb.index.job_keys import add_instant
-from hoodie_nb.index.manifest import newest_manifest
-from hoodie_nb.index.upkeep import learn
-from hoodie_nb.table.commits import WriteStatus, action_of
-from hoodie_nb.table.keys import refuse_colliding_folders
-from hoodie_nb.table.publish import staged_folder, staged_of, sweep
-from hoodie_nb.table.quarantine import COUNT_KEY
-from hoodie_nb.table.timeline import Instant, State
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import WritePlan
-from hoodie_nb.writer.profile import average_record_bytes
+from hoodie_nb.records.progress import Checkpoint, quarantine_of
+from hoodie_nb.timeline.commits import WriteStatus, action_of
+from hoodie_nb.timeline.timeline import Instant, State
 
 
 class WriteCoordinator(Recovery):
@@ -88,7 +88,8 @@ class WriteCoordinator(Recovery):
             table.storage.make_folder(staged)
         groups = groups_to_keep(table.groups_to_write(), intake.operation)
         if records:
-            open_time, earlier = records[0].instant_time, merged(records)
+            open_time = records[0].instant_time
+            earlier = merged(records)
             refuse_moved(records, groups.instants)
             verify(earlier, table.storage)
             groups = groups.with_commit(open_time, earlier, staged=True)
@@ -147,10 +148,12 @@ class WriteCoordinator(Recovery):
         keep_empty: bool,
     ) -> Prepared | None:
         """Return what was written; without a file the instant leaves the timeline again."""
-        plan, statuses = work.plan, work.statuses
+        plan = work.plan
+        statuses = work.statuses
         refuse_conflicts(statuses)
         refuse_other_instants(statuses, instant.requested_time if instant else "", self._nonce)
-        groups, paths = self.table.checked_groups, {s.partition_path for s in statuses}
+        groups = self.table.checked_groups
+        paths = {s.partition_path for s in statuses}
         refuse_colliding_folders(plan.storage, paths, groups.slices, plan.groups.slices)
         failpoints.hit("coord.statuses.pre")
         replaced = work.replaced or replaced_groups(
@@ -240,7 +243,8 @@ class WriteCoordinator(Recovery):
     def is_current(self, records: Sequence[Prepared]) -> bool:
         """Whether the instant is still inflight on the timeline that its files were built on."""
         listing = self.table.timeline.refresh()
-        commits, time17 = listing.commit_times, records[0].instant_time
+        commits = listing.commit_times
+        time17 = records[0].instant_time
         ours = [i.state for i in listing.pending if i.requested_time == time17]
         newest = max(commits, default="")  # a newer commit's slices would hide our files
         return commits == records[0].base and newest < time17 and ours == [State.INFLIGHT]
@@ -252,7 +256,9 @@ class WriteCoordinator(Recovery):
 
         `done`: the instant, if it is known to have completed but is no longer on the timeline.
         """
-        time17, last, began = records[0].instant_time, records[-1], time.perf_counter()
+        time17 = records[0].instant_time
+        last = records[-1]
+        began = time.perf_counter()
         statuses = merged(records)
         drop_torn(self.table, [time17])
         done = done or self.table.timeline.completed(time17)
@@ -275,7 +281,8 @@ class WriteCoordinator(Recovery):
         self, done: Instant, records: Sequence[Prepared], statuses: Sequence[WriteStatus]
     ) -> None:
         """Do the steps after the point of no return; `recover` and `complete` repeat them."""
-        time17, table = done.requested_time, self.table
+        time17 = done.requested_time
+        table = self.table
         same = records[0].base == table.cached_file_groups.instants
         if statuses and same and not records[-1].replaced:
             table.remember(time17, statuses)
@@ -283,7 +290,8 @@ class WriteCoordinator(Recovery):
             self.progress.record(completed_by(records), time17)
             failpoints.hit("coord.progress.post")
             times = self.prepared.chain(time17)
-            staged, emit = staged_of(table.storage, times), self.events.emit
+            staged = staged_of(table.storage, times)
+            emit = self.events.emit
             learn(table, time17, statuses, staged, emit)
             self.sealed.remove(checkpoints_of(records))
             failpoints.hit("coord.unseal.post")

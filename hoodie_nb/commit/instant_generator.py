@@ -10,11 +10,11 @@ each, the coordinator accepts only files of the first one.
 
 from dataclasses import replace
 
+from hoodie_nb.actions.publish import staged_folder
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.clock import SystemClock
-from hoodie_nb.table.publish import staged_folder
-from hoodie_nb.table.storage import STAGED, Storage
-from hoodie_nb.table.timeline import Instant, State, Timeline
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.storage.storage import STAGED, Storage
+from hoodie_nb.timeline.timeline import Instant, State, Timeline
 
 
 def own_commits(storage: Storage, timeline: Timeline, nonce: str) -> list[Instant]:

@@ -13,11 +13,11 @@ no plan that another engine could continue, and is rolled back like a commit.
 
 from collections.abc import Mapping, Sequence
 
-from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.errors import InvalidInput
-from hoodie_nb.table.commits import OVERWRITES, WriteStatus, action_of, encode_commit
-from hoodie_nb.table.file_groups import FileGroups
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.records.prepared import Prepared
+from hoodie_nb.timeline.commits import OVERWRITES, WriteStatus, action_of, encode_commit
+from hoodie_nb.view.file_groups import FileGroups
 
 
 def groups_to_keep(groups: FileGroups, operation: str) -> FileGroups:
@@ -55,5 +55,7 @@ def completed_file(
 ) -> bytes:
     """Return the completed file of an instant whose last record this is."""
     replaced = None if record.pending.action == "commit" else record.replaced
-    time17, operation, avro = record.instant_time, record.operation, table.timeline.layout.avro
+    time17 = record.instant_time
+    operation = record.operation
+    avro = table.timeline.layout.avro
     return encode_commit(time17, statuses, operation, notes, replaced=replaced, avro=avro)

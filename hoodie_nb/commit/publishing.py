@@ -7,16 +7,16 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from hoodie_nb.commit.prepared import Prepared, checkpoints_of, drop_torn, merged, quarantined
-from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.actions.publish import publish_commit
+from hoodie_nb.actions.quarantine import publish_refused
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError
 from hoodie_nb.events import EventLog
-from hoodie_nb.table.checksums import StoredFile
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.publish import publish_commit
-from hoodie_nb.table.quarantine import publish_refused
-from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.records.prepared import Prepared, checkpoints_of, drop_torn, merged, quarantined
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.storage.checksums import StoredFile
+from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.timeline.timeline import Instant, State
 
 _RETRIES = 3
 
@@ -99,7 +99,8 @@ def not_published(table: TableHandle, instant_time: str, error: OSError) -> Comm
 
 def _lost_meanwhile(table: TableHandle, instant: Instant) -> CommitFailed:
     """Return what is known of a completed file that was written while the lock was lost."""
-    listing, time17 = table.timeline.refresh(), instant.requested_time
+    listing = table.timeline.refresh()
+    time17 = instant.requested_time
     earlier = (
         Instant(time17, instant.action, state) for state in (State.REQUESTED, State.INFLIGHT)
     )

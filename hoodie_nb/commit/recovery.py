@@ -12,27 +12,27 @@ import uuid
 from collections.abc import Collection
 from dataclasses import replace
 
+from hoodie_nb.actions.publish import sweep_all
+from hoodie_nb.actions.restore_plan import notes_by, restores, undone_by
+from hoodie_nb.actions.rollback import finish_rollbacks, planned_rollbacks, roll_back
 from hoodie_nb.commit.cleaning import finish_cleans
 from hoodie_nb.commit.instant_generator import own_commits
-from hoodie_nb.commit.lock import in_use
-from hoodie_nb.commit.notes import CommitNotes
-from hoodie_nb.commit.prepared import Prepared, PreparedRecords, checkpoints_of, quarantined
-from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.commit.publishing import folder_of
 from hoodie_nb.commit.restoring import finish_restores
-from hoodie_nb.commit.row_folders import row_folders_in_use
 from hoodie_nb.commit.savepoints import drop_pending_savepoints
-from hoodie_nb.commit.sealing import SealedRecords
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.lost import refuse_vanished
-from hoodie_nb.table.other_engines import refuse_other_engines, refuse_unwritable
-from hoodie_nb.table.publish import sweep_all
-from hoodie_nb.table.restore_plan import notes_by, restores, undone_by
-from hoodie_nb.table.rollback import finish_rollbacks, planned_rollbacks, roll_back
-from hoodie_nb.table.storage import STAGED
-from hoodie_nb.table.timeline import COMMITS, Instant, State
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.evidence.lost import refuse_vanished
+from hoodie_nb.evidence.other_engines import refuse_other_engines, refuse_unwritable
+from hoodie_nb.lock.lock import in_use
+from hoodie_nb.records.notes import CommitNotes
+from hoodie_nb.records.prepared import Prepared, PreparedRecords, checkpoints_of, quarantined
+from hoodie_nb.records.progress import Checkpoint, ProgressRecords
+from hoodie_nb.records.row_folders import row_folders_in_use
+from hoodie_nb.records.sealing import SealedRecords
+from hoodie_nb.storage.storage import STAGED
+from hoodie_nb.timeline.timeline import COMMITS, Instant, State
 
 
 class Recovery:
@@ -46,7 +46,8 @@ class Recovery:
         self.events = events
         self._restored: set[str] = set()  # restores whose checkpoints are marked
         self._undone: set[str] = set()  # the commits that they have undone
-        self._nonce, self.begun = uuid.uuid4().hex[:12], ""
+        self._nonce = uuid.uuid4().hex[:12]
+        self.begun = ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
         self.dead = False  # simulates a dead process: no cleanup
         self.applies = ""  # the row folder, or the query, whose staged rows this write applies
@@ -85,7 +86,8 @@ class Recovery:
         """
         records = [r for r in self.open_records() if not r.from_seals]  # seals are enough
         if any(c.query_id == checkpoint.query_id for r in records for c in r.checkpoints):
-            last, ordinal = records[-1], records[-1].ordinal + 1
+            last = records[-1]
+            ordinal = records[-1].ordinal + 1
             empty = replace(last, statuses=(), quarantined=(), replaces=None)
             self.prepared.put(replace(empty, ordinal=ordinal, checkpoints=(checkpoint,)))
             self.events.emit("instant_prepared", instant=last.instant_time, checkpoint=ordinal)
@@ -167,7 +169,8 @@ class Recovery:
     def tidy_up(self) -> None:
         """Do what `recover` does once the records are caught up."""
         self.notes.drop_applied(self.prepared)
-        table, used = self.table, in_use(self.table.storage)
+        table = self.table
+        used = in_use(self.table.storage)
         kept = self.prepared.instant_times() | used
         self.sealed.drop_applied()
         sealed = {name for seal in self.sealed.all() for name in seal.folders}

@@ -6,7 +6,7 @@ before T → its files are deleted → T leaves the timeline → `R.restore` kee
 rollbacks leave the timeline.
 
 *Semantics*: readers see the commits vanish one by one: at each moment the table is as it was after
-one of its commits; where files of that one were cleaned, ours see the target (see `table.read`).
+one of its commits; where files of that one were cleaned, ours see the target (see `reading.read`).
 Cleans stay on the timeline; so do savepoints, since none is later than the target. The checkpoints
 of the commits are marked in the progress of their queries: a stream that continues after them is
 refused (see `progress`).
@@ -15,7 +15,7 @@ refused (see `progress`).
 completed by the next writer before anything else: a table that is half restored is never written.
 
 **Caveats**: a query that is reading the files that are deleted reads again, or fails (see
-`table.views`). Metadata files of partitions stay.
+`view.views`). Metadata files of partitions stay.
 
 *Source:* BaseRestoreActionExecutor, CopyOnWriteRollbackActionExecutor.
 """
@@ -25,14 +25,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hoodie_nb import failpoints
-from hoodie_nb.commit.sealing import marks_in
-from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.events import Emit
-from hoodie_nb.table.avro_file import decode
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.lost import lost_files
-from hoodie_nb.table.read import slices_as_of
-from hoodie_nb.table.restore_plan import (
+from hoodie_nb.actions.restore_plan import (
     ACTION,
     RestorePlan,
     encode_plan,
@@ -41,10 +34,17 @@ from hoodie_nb.table.restore_plan import (
     notes_by,
     read_plan,
 )
-from hoodie_nb.table.rollback import undo
-from hoodie_nb.table.savepoints import archived_later, refuse_archived, saved
-from hoodie_nb.table.storage import joined
-from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.actions.rollback import undo
+from hoodie_nb.actions.savepoints import archived_later, refuse_archived, saved
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.events import Emit
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.evidence.lost import lost_files
+from hoodie_nb.reading.read import slices_as_of
+from hoodie_nb.records.sealing import marks_in
+from hoodie_nb.storage.storage import joined
+from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.types.avro_file import decode
 
 
 def restore(table: TableHandle, plan: RestorePlan, emit: Emit, notes: Mapping[str, str]) -> Instant:
@@ -84,7 +84,8 @@ def _finish(table: TableHandle, instant: Instant, plan: RestorePlan, emit: Emit)
     if instant.state is State.REQUESTED:
         instant = timeline.begin(instant)
     failpoints.hit("restore.inflight.post")
-    files, notes = files_of(table, plan.times), marks_in(notes_by(table, instant))
+    files = files_of(table, plan.times)
+    notes = marks_in(notes_by(table, instant))
     for undone in plan.undone:
         undo(table, undone, files[undone.requested_time], notes)
         failpoints.hit("restore.commit.post")
@@ -126,7 +127,8 @@ def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
     Raises InvalidConfig if it is, if its files were cleaned away, or if a later commit has a
     savepoint; InvalidTable if one of its files is lost.
     """
-    listing, root = table.timeline.listing, table.storage.root
+    listing = table.timeline.listing
+    root = table.storage.root
     undone = [i for i in listing.commits if i.requested_time > to.requested_time]
     if not undone:
         raise InvalidConfig(

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.prepared import Prepared
-from hoodie_nb.commit.sealing import Sealed
-from hoodie_nb.writer.intake import Intake
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.records.prepared import Prepared
+from hoodie_nb.records.sealing import Sealed
 
 
 class Rewriter(Protocol):

@@ -8,12 +8,18 @@ deleting the files of the snapshot.
 """
 
 from hoodie_nb import failpoints
+from hoodie_nb.actions.savepoints import (
+    ACTION,
+    archived_later,
+    commit_as_of,
+    encode_savepoint,
+    saved,
+)
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import Emit
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import slices_as_of
-from hoodie_nb.table.savepoints import ACTION, archived_later, commit_as_of, encode_savepoint, saved
-from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.reading.read import slices_as_of
+from hoodie_nb.timeline.timeline import Instant, State
 
 
 def create_savepoint(

@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
-from hoodie_nb.table.bloom import BloomFilter
-from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.key_range import inside
-from hoodie_nb.writer.index_port import Copies, LookupCounts
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.buckets.index_port import Copies, LookupCounts
+from hoodie_nb.buckets.plan import WritePlan
+from hoodie_nb.files.base_file import open_base_file, read_footer, read_keys
+from hoodie_nb.files.bloom import BloomFilter
+from hoodie_nb.files.key_range import inside
+from hoodie_nb.view.file_groups import FileSlice
 
 V = TypeVar("V")
 Positions = npt.NDArray[np.int64]
@@ -50,7 +50,8 @@ class _Recent(Generic[V]):
     def get(self, key: str, read: Callable[[], V]) -> V:
         value = self._kept.get(key)
         if value is None:
-            value = self._kept[key] = read()
+            value = read()
+            self._kept[key] = value
         self._kept.move_to_end(key)
         while len(self._kept) > self._capacity:
             self._kept.popitem(last=False)
@@ -87,7 +88,8 @@ class BloomIndex:
 
     def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
         """Return other file groups with the keys, as (position of the key, file id)."""
-        rows, ids = [np.empty(0, np.int64)], list[str]()
+        rows = [np.empty(0, np.int64)]
+        ids = list[str]()
         for file_id, piece in sorted(self._plan.groups.partition(partition).items()):
             others = np.flatnonzero(pc.not_equal(file_ids, file_id).to_numpy(zero_copy_only=False))
             rows.append(others[self._in_file(piece, keys.take(pa.array(others)))])

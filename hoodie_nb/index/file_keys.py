@@ -34,20 +34,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hoodie_nb.buckets.plan import WritePlan
+from hoodie_nb.files.base_file import read_keys
+from hoodie_nb.files.bloom import key_bytes
 from hoodie_nb.index.manifest import manifest_of
 from hoodie_nb.index.run import Entries, Hashes, Section, SectionView, write_run
-from hoodie_nb.table.base_file import read_keys
-from hoodie_nb.table.bloom import key_bytes
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.storage import Storage, create_empty, read_bytes
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.storage.storage import Storage, create_empty, read_bytes
+from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.view.file_groups import FileSlice
 
 MASK = 0xFFFF_FFFF_FFFF_FFFF
 _M: Final = np.uint64(0xC6A4A7935BD1E995)
 _BLOCK_KEYS: Final = 32_768  # a block fits into the processor's cache
 _TAILS: Final = np.array([(1 << 8 * n) - 1 for n in range(8)], dtype=np.uint64)
-_FOLDER, _NOTE, _DAMAGED = "loaded", ".json", ".damaged"
+_FOLDER = "loaded"
+_NOTE = ".json"
+_DAMAGED = ".damaged"
 _OPEN = "0" * 17  # files of an open instant may still be replaced before it completes
 _DEAD_SHARE = 0.25
 
@@ -56,7 +58,8 @@ def hash64(keys: pa.Array | pa.ChunkedArray) -> Hashes:
     """Return the hash of each key (strings, none null)."""
     data, starts, lengths = key_bytes(keys)
     if len(starts):  # keys of one partition may be a small part of a large piece
-        data, starts = data[starts[0] : starts[-1] + lengths[-1]], starts - starts[0]
+        data = data[starts[0] : starts[-1] + lengths[-1]]
+        starts = starts - starts[0]
     hashes = np.empty(len(starts), dtype=np.uint64)
     padded = np.concatenate([data, np.zeros(8, dtype=np.uint8)])
     words = np.ndarray((len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
@@ -69,7 +72,8 @@ def hash64(keys: pa.Array | pa.ChunkedArray) -> Hashes:
 
 def _hashed(words: Hashes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Hashes:
     """Hash many keys at once; their words are read at any byte position."""
-    whole, left = lengths >> 3, lengths & 7
+    whole = lengths >> 3
+    left = lengths & 7
     h = lengths.astype(np.uint64) * _M
     rows = np.arange(len(starts))
     for word in range(int(whole.max(initial=0))):
@@ -156,7 +160,8 @@ class KeysToIndex:
     """The keys that the writer of one base file reports."""
 
     def __init__(self, plan: WritePlan, partition: str, old: FileSlice | None) -> None:
-        self._plan, self._partition = plan, partition
+        self._plan = plan
+        self._partition = partition
         self._hashes: list[Hashes] = []
         self._listens = plan.shape.index == "bloom+state"
         state = manifest_of(plan).partition(partition) if self._listens and old else None
@@ -177,7 +182,8 @@ class KeysToIndex:
             return None
         hashes = np.concatenate([np.empty(0, np.uint64), *self._hashes])
         entries = Entries.of(self._partition, file_id, hashes)
-        plan, path = self._plan, f"{staged}-keys"
+        plan = self._plan
+        path = f"{staged}-keys"
         try:
             section = write_run(plan.storage, path, plan.instant_time, [entries])[0]
         except OSError:  # the file counts as not loaded

@@ -27,15 +27,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hoodie_nb.buckets.index_port import Copies, LookupCounts
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.columns import FILE_ID
-from hoodie_nb.writer.index_port import Copies, LookupCounts
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.rows.columns import FILE_ID
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 FOLDER = "hoodie_nb_state"
-_MAGIC, _LIST, _INSTANTS = b"HNBSTATE", ".runs", "instants"
+_MAGIC = b"HNBSTATE"
+_LIST = ".runs"
+_INSTANTS = "instants"
 _REMEDY = (
     "would be written again as new rows: restore the checkpoint folder from a backup, or start the "
     "job with index='bloom+state', which reads the table"
@@ -56,7 +58,8 @@ class StateIndex:
     def __init__(
         self, folder: str, replaced: Collection[Group] = (), moved: Collection[Group] = ()
     ) -> None:
-        self._replaced, self._moved = replaced, moved
+        self._replaced = replaced
+        self._moved = moved
         self._storage = _storage_of(folder)
         self._names = [n for n in self._files() if n.endswith(".arrow")]
         self._check_lists()
@@ -112,7 +115,8 @@ class StateIndex:
         """Save the recorded keys as one new run, all or nothing."""
         if not self._noted:
             return
-        sink, path = pa.BufferOutputStream(), f"{name}.arrow"
+        sink = pa.BufferOutputStream()
+        path = f"{name}.arrow"
         with pa.ipc.new_file(sink, _SCHEMA) as writer:
             writer.write_table(pa.concat_tables(self._noted))
         mine = [n for n in self._names if _list_of(n) == _list_of(path)]

@@ -30,13 +30,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hoodie_nb.buckets.index_port import Copies, Index, LookupCounts
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.file_keys import hash64, load, note_damage
 from hoodie_nb.index.manifest import PartitionState, manifest_of
 from hoodie_nb.index.run import DamagedRun, Hashes, Positions, Section, SectionView
-from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.writer.index_port import Copies, Index, LookupCounts
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.view.file_groups import FileSlice
 
 
 @lru_cache(maxsize=256)
@@ -107,7 +107,8 @@ class _Known:
         one[hash_numbers] = groups
         chosen[rows] = one[which]
         ambiguous = np.bincount(hash_numbers, minlength=len(distinct)) > 1
-        shared, pairs = ambiguous[which], ambiguous[hash_numbers]
+        shared = ambiguous[which]
+        pairs = ambiguous[hash_numbers]
         return chosen, _Shared(rows[shared], which[shared], hash_numbers[pairs], groups[pairs])
 
     def _distinct_pairs(self, hashes: Hashes) -> tuple[Positions, Positions]:
@@ -118,7 +119,8 @@ class _Known:
 
     def find(self, hashes: Hashes) -> tuple[Positions, Positions]:
         """Return each match as (position among `hashes`, position among the file ids)."""
-        rows, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        rows = [np.empty(0, np.int64)]
+        groups = [np.empty(0, np.int64)]
         for view, numbers in self.views:
             at, theirs = view.find(hashes)
             ours = numbers[theirs]
@@ -134,7 +136,9 @@ class BloomStateIndex:
     """
 
     def __init__(self, plan: WritePlan, *, strict: bool = False) -> None:
-        self._plan, self._bloom, self._strict = plan, BloomIndex(plan), strict
+        self._plan = plan
+        self._bloom = BloomIndex(plan)
+        self._strict = strict
         self._views: dict[str, SectionView] = {}
         self._manifest = manifest_of(plan)
         self._known: dict[str, _Known] = {}
@@ -145,13 +149,15 @@ class BloomStateIndex:
         slices = self._plan.groups.partition(partition)
         if partition not in self._known:
             self._known[partition] = self._open(partition, slices)
-        known, hashes = self._known[partition], hash64(keys)
+        known = self._known[partition]
+        hashes = hash64(keys)
         groups, shared = known.choose(hashes)
         self.counts.keys += len(keys)
         self.counts.state_hits += int((groups >= 0).sum())
         groups[shared.rows] = -1
         for group, rows in shared.by_group():  # the first that has the key, as in the bloom index
-            rows, piece = rows[groups[rows] < 0], slices[known.file_ids[group]]
+            rows = rows[groups[rows] < 0]
+            piece = slices[known.file_ids[group]]
             groups[rows[self._bloom.contains(piece, keys.take(pa.array(rows)))]] = group
         for number, file_id in enumerate(known.file_ids):
             if file_id in known.unloaded:
@@ -161,7 +167,8 @@ class BloomStateIndex:
 
     def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
         """Return other file groups with the keys, as (position of the key, file id)."""
-        known, slices = self._known[partition], self._plan.groups.partition(partition)
+        known = self._known[partition]
+        slices = self._plan.groups.partition(partition)
         found = [known.find(hash64(keys))]
         for number, file_id in enumerate(known.file_ids):
             if file_id in known.unloaded:
@@ -170,9 +177,11 @@ class BloomStateIndex:
         at, groups = (np.concatenate(parts) for parts in zip(*found, strict=True))
         own = pc.index_in(file_ids, value_set=pa.array(known.file_ids, pa.string()))
         others = groups != own.fill_null(-1).to_numpy()[at]
-        rows, ids = [np.empty(0, np.int64)], list[str]()
+        rows = [np.empty(0, np.int64)]
+        ids = list[str]()
         for group in np.unique(groups[others]).tolist():
-            maybe, file_id = np.unique(at[others & (groups == group)]), known.file_ids[group]
+            maybe = np.unique(at[others & (groups == group)])
+            file_id = known.file_ids[group]
             inside = self._bloom.contains(slices[file_id], keys.take(pa.array(maybe)))
             rows.append(maybe[inside])
             ids += [file_id] * len(rows[-1])
@@ -252,8 +261,10 @@ class RecentIndex:
     """
 
     def __init__(self, inner: Index) -> None:
-        self._inner, self.counts = inner, inner.counts
-        self.copies, self.save = inner.copies, inner.save
+        self._inner = inner
+        self.counts = inner.counts
+        self.copies = inner.copies
+        self.save = inner.save
         self._placed: dict[str, list[tuple[pa.Array, pa.Array]]] = {}
 
     def locate(self, partition: str, keys: pa.Array) -> pa.Array:

@@ -28,11 +28,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.index.run import Section
-from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.storage import OURS, Storage, read_bytes
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.storage.storage import OURS, Storage, read_bytes
+from hoodie_nb.view.file_groups import FileSlice
 
 FOLDER = f"{OURS}/index"
 RUNS = f"{FOLDER}/runs"
@@ -141,7 +141,8 @@ class _Part:
     def line(self, name: bytes) -> bytes:
         """Return the line of a partition, whose name is given in JSON; empty if it has none."""
         at = self.content.find(b"\t" + name + b"\t")
-        begin, end = self.content.rfind(b"\n", 0, max(at, 0)) + 1, self.content.find(b"\n", at)
+        begin = self.content.rfind(b"\n", 0, max(at, 0)) + 1
+        end = self.content.find(b"\n", at)
         return b"" if at < 0 else self.content[begin : end if end >= 0 else None]
 
 
@@ -151,7 +152,8 @@ class Manifest:
     def __init__(
         self, instant: str = "", totals: Totals = _NOTHING, parts: tuple[_Part, ...] = ()
     ) -> None:
-        self.instant, self.totals = instant, totals
+        self.instant = instant
+        self.totals = totals
         self._parts = parts  # newest first
         self._changed: dict[bytes, bytes] = {}
         self._read: dict[str, PartitionState | None] = {}  # writers look it up once per file
@@ -214,10 +216,12 @@ class Manifest:
 
     def save(self, storage: Storage) -> None:
         """Write the manifest atomically; it is not synced, since a torn one is ignored."""
-        below, lines = self._parts, self._changed
+        below = self._parts
+        lines = self._changed
         later = sum(len(part.content) for part in below[:-1]) + sum(map(len, lines.values()))
         if not below or len(below) >= PARTS or later > len(below[-1].content):
-            below, lines = (), self.current
+            below = ()
+            lines = self.current
         names = [part.name for part in below]
         head = json.dumps({"instant": self.instant, "totals": astuple(self.totals), "below": names})
         content = b"\n".join((_line(_KIND, head), *lines.values(), b""))

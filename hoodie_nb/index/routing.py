@@ -13,19 +13,20 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from hoodie_nb.buckets.index_port import Copies, Index, LookupCounts
+from hoodie_nb.buckets.plan import WritePlan, balanced_tasks
 from hoodie_nb.index.file_keys import hash64
-from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.columns import FILE_ID, is_delete
-from hoodie_nb.writer.index_port import Copies, Index, LookupCounts
-from hoodie_nb.writer.plan import WritePlan, balanced_tasks
-from hoodie_nb.writer.taking import Indices, take_rows
+from hoodie_nb.rows.columns import FILE_ID, is_delete
+from hoodie_nb.rows.taking import Indices, take_rows
+from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 
 class KeyRouter:
     """One task's router: keyed rows in any order, out by task, with their file ids."""
 
     def __init__(self, plan: WritePlan, index: Index) -> None:
-        self._plan, self._index = plan, index
+        self._plan = plan
+        self._index = index
         self._inserts = plan.intake.adds
         self._tasks_of = balanced_tasks(plan.groups, plan.shape.tasks)
 
@@ -35,7 +36,8 @@ class KeyRouter:
         codes = names.indices.to_numpy()
         order = np.argsort(codes, kind="stable")
         begins = np.searchsorted(codes[order], np.arange(len(names.dictionary) + 1))
-        keys, deletes = keyed.column(RECORD_KEY).combine_chunks(), is_delete(keyed)
+        keys = keyed.column(RECORD_KEY).combine_chunks()
+        deletes = is_delete(keyed)
         found = [
             self._routed(name, keys, order[begins[n] : begins[n + 1]], deletes)
             for n, name in enumerate(names.dictionary.to_pylist())

@@ -32,7 +32,7 @@ import pyarrow as pa
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.storage.storage import Storage
 
 HEAD = b"HNBRUN01"
 _HEAD_BYTES = 32
@@ -83,13 +83,15 @@ class Entries:
         """Return the union of several entries, limited to the file groups that count in each."""
         file_ids = sorted({i for part in parts for i in part.file_ids})
         number = {file_id: n for n, file_id in enumerate(file_ids)}
-        hashes, groups = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
+        hashes = [np.empty(0, np.uint64)]
+        groups = [np.empty(0, np.uint32)]
         for part, valid in zip(parts, counts, strict=True):
             numbers = np.array([number[i] for i in part.file_ids], dtype=np.uint32)
             kept = np.array([i in valid for i in part.file_ids], dtype=bool)[part.groups]
             hashes.append(part.hashes[kept])
             groups.append(numbers[part.groups[kept]])
-        together, theirs = np.concatenate(hashes), np.concatenate(groups)
+        together = np.concatenate(hashes)
+        theirs = np.concatenate(groups)
         order = np.argsort(together, kind="stable")  # fast, since the parts are sorted
         return cls(parts[0].partition, file_ids, *_distinct(together[order], theirs[order]))
 
@@ -128,13 +130,15 @@ def write_run(
 
     It is not synced: if a power failure tears it, its checksum fails.
     """
-    found, offset = [], _HEAD_BYTES
+    found = []
+    offset = _HEAD_BYTES
     with storage.open_new(path) as sink:
         sink.write(HEAD + instant.encode().ljust(_HEAD_BYTES - len(HEAD)))
         for part in entries:
             body = part.encoded()
             sink.write(body)
-            crc, count = crc32(body), len(part.hashes)
+            crc = crc32(body)
+            count = len(part.hashes)
             found.append(Section(path, instant, offset, len(body), crc, count))
             offset += len(body)
     return found
@@ -156,8 +160,10 @@ class SectionView:
         try:
             size = int.from_bytes(body[:8], "little")
             meta = json.loads(bytes(body[8 : 8 + size]))
-            self.partition, self.file_ids = str(meta["partition"]), list(meta["groups"])
-            count, bits = int(meta["count"]), int(meta["bits"])
+            self.partition = str(meta["partition"])
+            self.file_ids = list(meta["groups"])
+            count = int(meta["count"])
+            bits = int(meta["bits"])
             if bits != _bits(count):
                 raise ValueError(f"{count} hashes do not match {bits} bits")
             at = 8 + -(-size // 8) * 8
@@ -169,7 +175,8 @@ class SectionView:
             self._filter = np.frombuffer(body, np.uint8, 1 << bits + _FINER - 3, at)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise DamagedRun(f"{path}: {error}") from None
-        self._bits, self.instant = bits, section.instant
+        self._bits = bits
+        self.instant = section.instant
 
     def entries(self) -> Entries:
         """Return the section's entries; the arrays stay in the mapped file."""
@@ -197,7 +204,8 @@ class SectionView:
             at = at + 1
             inside = np.flatnonzero(at < len(self.hashes))
             again = inside[self.hashes[at[inside]] == hashes[rows[inside]]]
-            rows, at = rows[again], at[again]
+            rows = rows[again]
+            at = at[again]
             found.append((rows, self.groups[at]))
         return np.concatenate([r for r, _ in found]), np.concatenate([g for _, g in found])
 
@@ -220,14 +228,19 @@ class SectionView:
         at = self._directory[prefixes].astype(np.int64)
         end = self._directory[prefixes + 1].astype(np.int64)
         rows = np.flatnonzero(at < end)
-        at, end, wanted = at[rows], end[rows], hashes[rows]
+        at = at[rows]
+        end = end[rows]
+        wanted = hashes[rows]
         matched: list[tuple[Positions, Positions]] = []
         for _ in range(_STEPS):
             here = self.hashes[at]
             equal = here == wanted
             matched.append((rows[equal], at[equal]))
             on = np.flatnonzero((here < wanted) & (at + 1 < end))
-            rows, at, end, wanted = rows[on], at[on] + 1, end[on], wanted[on]
+            rows = rows[on]
+            at = at[on] + 1
+            end = end[on]
+            wanted = wanted[on]
             if not len(rows):
                 break
         else:

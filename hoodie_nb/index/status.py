@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.index.file_keys import read_hashes
 from hoodie_nb.index.manifest import (
     FOLDER,
@@ -21,9 +22,8 @@ from hoodie_nb.index.manifest import (
 )
 from hoodie_nb.index.run import Entries, write_run
 from hoodie_nb.index.upkeep import MERGED_ENTRIES, tidy
-from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.storage.storage import Storage
+from hoodie_nb.view.file_groups import FileSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ def index_status(table: TableHandle) -> IndexStatus:
 
 def rebuild_index(table: TableHandle) -> IndexStatus:
     """Read the key column of every file and rebuild the state, as a single run."""
-    storage, groups = table.storage, table.file_groups()
+    storage = table.storage
+    groups = table.file_groups()
     if not groups.instants:
         return index_status(table)
     instant = groups.instants[-1]
@@ -111,7 +112,8 @@ def rebuild_index(table: TableHandle) -> IndexStatus:
         pure = len(together) == len(groups.partition(name))
         states[name] = PartitionState(instant, together, (*before.sections, section), pure)
     Manifest().with_states(instant, states).save(storage)
-    newest, names = manifest_name(instant), manifest_names(storage)
+    newest = manifest_name(instant)
+    names = manifest_names(storage)
     for name in names:
         if name > newest:  # of instants that were rolled back
             storage.remove(f"{FOLDER}/{name}")

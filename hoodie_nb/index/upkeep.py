@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field
 
 from hoodie_nb import failpoints
 from hoodie_nb.events import Emit
+from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.index.file_keys import loaded, read_hashes, reported_keys
 from hoodie_nb.index.manifest import (
     FOLDER,
@@ -35,10 +36,9 @@ from hoodie_nb.index.manifest import (
     read_manifest,
 )
 from hoodie_nb.index.run import DamagedRun, Entries, Section, SectionView, write_run
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.file_groups import FileSlice
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.storage import STAGED, Storage
+from hoodie_nb.storage.storage import STAGED, Storage
+from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.view.file_groups import FileSlice
 
 FANOUT = 8
 MERGED_ENTRIES = 4_000_000  # a larger section is not merged again: bounds a commit's work
@@ -64,15 +64,18 @@ class _Partition:
 
     def add_written(self, status: WriteStatus) -> None:
         """Add the keys of a file that the instant wrote."""
-        entries, file_id = reported_keys(self.storage, status), status.file_id
-        piece, known = self.slices.get(file_id), self.old.groups.get(file_id)
+        entries = reported_keys(self.storage, status)
+        file_id = status.file_id
+        piece = self.slices.get(file_id)
+        known = self.old.groups.get(file_id)
         if entries is None or piece is None or piece.instant_time != self.instant:
             return
         count = len(entries.hashes)
         if status.keys_complete:
             self.groups[file_id] = LoadedGroup(self.instant, self.instant, count)
         elif known is not None and known.instant == status.previous_commit:
-            total, dead = known.entries + count, known.dead + status.deletes
+            total = known.entries + count
+            dead = known.dead + status.deletes
             self.groups[file_id] = LoadedGroup(self.instant, known.since, total, dead)
         else:
             return
@@ -95,7 +98,8 @@ class _Partition:
         """Return the entries to write: the new ones, merged with old sections of similar size."""
         state = PartitionState("", self.groups)
         kept = [s for s in self.old.sections if self._counts(state, s)]
-        count, parts = sum(len(e.hashes) for e in self.new), list(self.new)
+        count = sum(len(e.hashes) for e in self.new)
+        parts = list(self.new)
         counts: list[set[str]] = [set(e.file_ids) for e in self.new]
         while count:
             alike = [s for s in kept if _size_class(s.count) == _size_class(count)]
@@ -148,7 +152,8 @@ def learn(
     failpoints.hit("coord.index.post")
     if saved is not None:
         manifest, unloaded = saved
-        totals, partitions = manifest.totals, len(manifest.current)
+        totals = manifest.totals
+        partitions = len(manifest.current)
         emit(
             "index_saved",
             instant=instant,
@@ -164,7 +169,8 @@ def _learned(
     table: TableHandle, instant: str, statuses: Sequence[WriteStatus], staged: Iterable[str]
 ) -> tuple[Manifest, int] | None:
     """Return the new manifest, and how many files of the touched partitions it does not cover."""
-    storage, groups = table.storage, table.file_groups()
+    storage = table.storage
+    groups = table.file_groups()
     names = manifest_names(storage)
     manifest = read_manifest(storage, names[-1]) if names else Manifest()
     if manifest.instant >= instant or not any(status.keys for status in statuses):
@@ -195,12 +201,15 @@ def _save(
     storage: Storage, manifest: Manifest, parts: Mapping[str, _Partition], max_bytes: int
 ) -> Manifest:
     """Write the run and the manifest."""
-    instant, entries = next(iter(parts.values())).instant, {}
+    instant = next(iter(parts.values())).instant
+    entries = {}
     for name, part in parts.items():
         try:
             merged = part.merged()
         except DamagedRun:  # detected late: the partition starts from empty at its next use
-            part.groups, part.sections, merged = {}, [], None
+            part.groups = {}
+            part.sections = []
+            merged = None
         if merged is not None and len(merged.hashes):
             entries[name] = merged
     storage.make_folder(RUNS)

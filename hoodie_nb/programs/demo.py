@@ -33,20 +33,20 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from pyarrow import parquet
 
-from hoodie_nb.api import Table
-from hoodie_nb.commit.lock import writing
+from hoodie_nb.api.streams import write_stream
+from hoodie_nb.api.tables import Table
 from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.extras import install_extra
-from hoodie_nb.lab import delivery, flights
+from hoodie_nb.lab.experiments import delivery, flights
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.programs.terminal import Progress, Screen, StopRequest
 from hoodie_nb.programs.verify import verify
-from hoodie_nb.streams import write_stream
-from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.storage.local_storage import LocalStorage
 
 if TYPE_CHECKING:
-    from hoodie_nb.runners.job import Job
+    from hoodie_nb.stream.job import Job
 
 
 _FRAME_S = 0.2
@@ -102,7 +102,7 @@ def run(settings: DemoSettings, out: TextIO | None = None) -> int:
 def _streamed_and_checked(
     settings: DemoSettings, screen: Screen, stop: StopRequest, began: float
 ) -> int:
-    from hoodie_nb.session import spark as make_session
+    from hoodie_nb.api.session import spark as make_session
 
     checkpoint, board, source = settings.folders
     screen.say(f"Streaming {settings.days} days of New York's departures into {board}")
@@ -149,7 +149,8 @@ def _print_summary(
 ) -> None:
     """Print what was done, how long it took and where the table is."""
     commits = events.records("instant_committed")
-    history, slices = table.history(), table.file_groups()
+    history = table.history()
+    slices = table.file_groups()
     archived = len(table._handle.timeline.archive.commits()[0])
     if commits:
         first = f"first commit after {commits[0].at_ms / 1000 - began:.1f} s"

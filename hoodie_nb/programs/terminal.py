@@ -43,7 +43,8 @@ class StopRequest:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
-        again, self.signal = self.signal, number
+        again = self.signal
+        self.signal = number
         if again or not self.patient:
             raise KeyboardInterrupt
 
@@ -155,7 +156,8 @@ class Screen:
         """Show the progress at `now` (seconds); less often if the output is not a terminal."""
         if line == self._shown or (not self._live and now - self._shown_at < self._every_s):
             return
-        self._shown, self._shown_at = line, now
+        self._shown = line
+        self._shown_at = now
         width = shutil.get_terminal_size().columns - 1
         self._out.write(f"\r\x1b[K{line[:width]}" if self._live else line + "\n")
         self._out.flush()

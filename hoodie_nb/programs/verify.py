@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from hoodie_nb.api import Table
+from hoodie_nb.api.tables import Table
 from hoodie_nb.display import counted
-from hoodie_nb.lab import flights
+from hoodie_nb.lab.experiments import flights
 from hoodie_nb.programs.terminal import Screen
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def read_with_hudi_rs(path: str) -> pa.Table:
 
 def verify(table: Table, spark: SparkSession, days: int, screen: Screen) -> bool:
     """Compare each reader with the board; return whether all are equal and fsck is clean."""
-    wanted, good = flights.board(days=days), True
+    wanted = flights.board(days=days)
+    good = True
     for name, read in readers(table, spark).items():
         rows, wrong = _compared(read, wanted)
         verdict = "differ from the board:" if wrong else "equal the board, row for row"
@@ -78,10 +79,12 @@ def differences(found: pa.Table, wanted: pd.DataFrame) -> list[str]:
     absent = [name for name in flights.SCHEMA.names if name not in found.column_names]
     if absent:
         return [f"columns {', '.join(absent)} are missing"]
-    ours, board = _in_order(found), _in_order(pa.Table.from_pandas(wanted, flights.SCHEMA))
+    ours = _in_order(found)
+    board = _in_order(pa.Table.from_pandas(wanted, flights.SCHEMA))
     if ours.equals(board):
         return []
-    there, here = _by_id(board), _by_id(ours)
+    there = _by_id(board)
+    here = _by_id(ours)
     doubled = {key: rows for key, rows in here.items() if len(rows) > 1}
     changed = {k: _change(here[k][0], there[k][0]) for k in here.keys() & there.keys()}
     kinds = {

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from hoodie_nb.actions.archive_plan import plan_archive
 from hoodie_nb.commit.archiving import archive as execute
 from hoodie_nb.display import card, counted
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settled
-from hoodie_nb.table.archive_plan import plan_archive
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.local.settling import settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ changed since the last clean, or at everything if that is not known or a savepoi
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hoodie_nb.actions.clean_plan import Retention, plan_clean
+from hoodie_nb.actions.clean_records import last_mark
 from hoodie_nb.commit.cleaning import clean as execute
 from hoodie_nb.display import card, counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settled
-from hoodie_nb.table.clean_plan import Retention, plan_clean
-from hoodie_nb.table.clean_records import last_mark
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.local.settling import settled
 
 
 @dataclass(frozen=True, slots=True)

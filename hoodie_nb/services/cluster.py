@@ -1,7 +1,7 @@
 """Clustering of small files: merge the small base files of each partition into larger ones.
 
 *Work flow*, under the table's lock: recover the table and commit what is prepared or sealed; plan
-(`table/cluster_plan.py`); write the new files, two at a time; one replacecommit with them, which
+(`actions/cluster_plan.py`); write the new files, two at a time; one replacecommit with them, which
 names the file groups that they replace. Without files to merge there is no instant.
 
 *Semantics*: the rows do not change. They keep their commit times and sequence numbers, as with
@@ -23,21 +23,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hoodie_nb.actions.cluster_plan import SmallFiles, plan_clustering
+from hoodie_nb.buckets.plan import TaskAttempt, WritePlan, file_id_of
+from hoodie_nb.buckets.rewrite import write_group
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import card, counted
 from hoodie_nb.events import Emit, EventLog
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.files.base_file import open_base_file
 from hoodie_nb.index.file_keys import KeysToIndex
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.joining import joined_rows
+from hoodie_nb.local.settling import settled
 from hoodie_nb.machine import threads
-from hoodie_nb.runners.settling import settled
-from hoodie_nb.table.base_file import open_base_file
-from hoodie_nb.table.cluster_plan import SmallFiles, plan_clustering
-from hoodie_nb.table.commits import CLUSTER, WriteStatus
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import slices_as_of
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.joining import joined_rows
-from hoodie_nb.writer.plan import TaskAttempt, WritePlan, file_id_of
-from hoodie_nb.writer.rewrite import write_group
+from hoodie_nb.reading.read import slices_as_of
+from hoodie_nb.timeline.commits import CLUSTER, WriteStatus
 
 _SHOWN = 50
 
@@ -142,7 +142,8 @@ def _execute(
     coordinator: WriteCoordinator, events: EventLog, plan: Sequence[SmallFiles], planned: Clustered
 ) -> str | None:
     """Write and commit the new files; return the time of the instant."""
-    began, table = time.perf_counter(), coordinator.table
+    began = time.perf_counter()
+    table = coordinator.table
     facts = {"files": planned.files, "bytes": planned.size_bytes, "new_files": planned.new_files}
     events.emit("clustering_planned", **facts)
     intake = Intake(table.config, table.schema, CLUSTER)
@@ -172,7 +173,8 @@ def _merged(plan: WritePlan, emit: Emit, small: SmallFiles, number: int) -> Writ
     count = sum(open_base_file(path).metadata.num_rows for path in paths)
     file_id = file_id_of(f"{plan.instant_time}/{partition}/clustered/{number}")
     rows = joined_rows(plan, small.pieces, f"clustered{number}")
-    keys, attempt = KeysToIndex(plan, partition, None), TaskAttempt(task=number)
+    keys = KeysToIndex(plan, partition, None)
+    attempt = TaskAttempt(task=number)
     group = (partition, file_id)
     status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
     assert status.rows == count  # the old files are going to be deleted

@@ -16,13 +16,13 @@ is never archived. If the commit is undone (`rollback`, `restore`), the schema i
 
 import pyarrow as pa
 
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.definition.new_columns import with_added
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.batch import Commit, completed
-from hoodie_nb.runners.settling import settled
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.new_columns import with_added
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.batch import Commit, completed
+from hoodie_nb.local.settling import settled
 
 OPERATION = "alter_schema"
 

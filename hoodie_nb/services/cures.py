@@ -17,17 +17,17 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from hoodie_nb.actions.orphans import elsewhere
+from hoodie_nb.actions.rollback import was_rolled_back
+from hoodie_nb.checks.findings import REPAIRS, Finding
+from hoodie_nb.checks.folder_findings import folder_findings, named_files
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import InvalidConfig, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settled
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.local.settling import settled
 from hoodie_nb.services.repair import repair
-from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.findings import REPAIRS, Finding
-from hoodie_nb.table.folder_findings import folder_findings, named_files
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.orphans import elsewhere
-from hoodie_nb.table.rollback import was_rolled_back
+from hoodie_nb.view.file_groups import BaseFileName
 
 ASKED = ("deduplicate", "accept_loss")
 

@@ -22,28 +22,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hoodie_nb.buckets.merge import MergeCounts
+from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
+from hoodie_nb.buckets.rewrite import rewrite
+from hoodie_nb.checks.archived_files import lost_groups
+from hoodie_nb.checks.fsck import index_objection
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settled
-from hoodie_nb.table.archived_files import lost_groups
-from hoodie_nb.table.base_file import (
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.evidence.lost import lost_files
+from hoodie_nb.files.base_file import (
     open_base_file,
     read_footer,
     read_keys,
     read_rows,
     stored_schema,
 )
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.file_groups import FileSlice, Group
-from hoodie_nb.table.fsck import index_objection
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.lost import lost_files
-from hoodie_nb.table.schema import COMMIT_TIME, RECORD_KEY
-from hoodie_nb.writer.columns import SEQ
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.merge import MergeCounts
-from hoodie_nb.writer.merge_rule import WholeRow
-from hoodie_nb.writer.plan import TaskAttempt, WritePlan
-from hoodie_nb.writer.rewrite import rewrite
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.settling import settled
+from hoodie_nb.rows.columns import SEQ
+from hoodie_nb.rows.merge_rule import WholeRow
+from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.types.schema import COMMIT_TIME, RECORD_KEY
+from hoodie_nb.view.file_groups import FileSlice, Group
 
 Rows = npt.NDArray[np.int64]
 _NONE: Rows = np.empty(0, np.int64)
@@ -78,7 +78,8 @@ def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator
         keys = {piece.path: read_keys(plan.storage.fetch(piece.path)) for piece in pieces}
         losers = _losers(plan, pieces, keys) if deduplicate else {}
         for piece in pieces:
-            group, gone = (piece.partition_path, piece.file_id), losers.get(piece.path, _NONE)
+            group = (piece.partition_path, piece.file_id)
+            gone = losers.get(piece.path, _NONE)
             footer = read_footer(open_base_file(plan.storage.fetch(piece.path)))
             if len(gone) or group in lost or index_objection(footer, keys[piece.path]):
                 yield _rewrite(plan, piece, number, gone)
@@ -120,7 +121,8 @@ def _versions(plan: WritePlan, piece: FileSlice) -> pa.Table:
 
 def _rewrite(plan: WritePlan, piece: FileSlice, number: int, lost: Rows) -> WriteStatus:
     """Rewrite a file without the rows at the positions `lost`, with a new footer index."""
-    position, counts = 0, MergeCounts(deletes=len(lost))
+    position = 0
+    counts = MergeCounts(deletes=len(lost))
 
     def kept(rows: pa.Table) -> pa.Table:
         nonlocal position

@@ -4,19 +4,19 @@ from dataclasses import astuple, dataclass, fields
 
 import pandas as pd
 
+from hoodie_nb.actions.restore_plan import RestorePlan, files_of
+from hoodie_nb.actions.savepoints import commit_as_of
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.restoring import plan_restore
 from hoodie_nb.commit.restoring import restore as execute
 from hoodie_nb.display import card, counted
 from hoodie_nb.errors import HoodieError, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.batch import Commit
-from hoodie_nb.runners.settling import settled
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.restore_plan import RestorePlan, files_of
-from hoodie_nb.table.savepoints import commit_as_of
-from hoodie_nb.table.storage import size_of
-from hoodie_nb.table.timeline import Instant
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.local.batch import Commit
+from hoodie_nb.local.settling import settled
+from hoodie_nb.storage.storage import size_of
+from hoodie_nb.timeline.timeline import Instant
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Rolling back by hand: undo the newest commit, or show what that deletes.
 
 *Work flow*, under the table's lock: recover the table and commit what is prepared; plan; one
-rollback instant (`table/rollback.py`), which deletes the completed file before the commit's files.
+rollback instant (`actions/rollback.py`): it deletes the completed file before the commit's files.
 
 *Fault tolerance*: a pending rollback is completed by the next writer, of this library or Java.
 
@@ -11,21 +11,21 @@ rollback instant (`table/rollback.py`), which deletes the completed file before 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hoodie_nb.actions.restore_plan import ACTION as RESTORE
+from hoodie_nb.actions.restore_plan import files_of
+from hoodie_nb.actions.rollback import planned_rollbacks, undo
+from hoodie_nb.actions.savepoints import commit_as_of, saved
 from hoodie_nb.commit.restoring import plan_restore
 from hoodie_nb.display import card, counted
 from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.batch import Commit
-from hoodie_nb.runners.settling import settled
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.local.batch import Commit
+from hoodie_nb.local.settling import settled
 from hoodie_nb.services.restore import mark_undone, refuse_unsettled
-from hoodie_nb.table.commits import CLUSTER
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.restore_plan import ACTION as RESTORE
-from hoodie_nb.table.restore_plan import files_of
-from hoodie_nb.table.rollback import planned_rollbacks, undo
-from hoodie_nb.table.savepoints import commit_as_of, saved
-from hoodie_nb.table.storage import size_of
-from hoodie_nb.table.timeline import Instant
+from hoodie_nb.storage.storage import size_of
+from hoodie_nb.timeline.commits import CLUSTER
+from hoodie_nb.timeline.timeline import Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,8 @@ def _undone(
 
 def _refuse(table: TableHandle, wanted: Instant) -> None:
     """Raise InvalidConfig if a commit cannot be undone alone; InvalidTable if files are lost."""
-    root, time17 = table.storage.root, wanted.requested_time
+    root = table.storage.root
+    time17 = wanted.requested_time
     commits = table.timeline.listing.commits
     if all(commit.requested_time != time17 for commit in commits):
         raise InvalidConfig(f"{time17} is not a completed commit of {root} any more")

@@ -1,11 +1,11 @@
 """Savepoints by hand: keep the snapshot as of a commit, or stop keeping it."""
 
+from hoodie_nb.actions.savepoints import Savepoint, read_savepoint
 from hoodie_nb.commit import savepoints as actions
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settled
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.moments import parse_time
-from hoodie_nb.table.savepoints import Savepoint, read_savepoint
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.local.settling import settled
+from hoodie_nb.view.moments import parse_time
 
 
 def create(

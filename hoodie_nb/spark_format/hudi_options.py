@@ -13,11 +13,11 @@ from typing import Any
 
 from hoodie_nb.clock import seconds
 from hoodie_nb.config import WriteOptions
+from hoodie_nb.definition.properties import KEYGEN, TableConfig
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.commits import OVERWRITES
-from hoodie_nb.table.merge_modes import MODES
-from hoodie_nb.table.properties import KEYGEN, TableConfig
-from hoodie_nb.table.storage import is_remote
+from hoodie_nb.storage.storage import is_remote
+from hoodie_nb.timeline.commits import OVERWRITES
+from hoodie_nb.types.merge_modes import MODES
 
 _WRITE = "hoodie.datasource.write."
 OPERATION = f"{_WRITE}operation"
@@ -258,7 +258,8 @@ def parse(
             f"Spark gave no path: write with save(path) or start(path). {NO_CATALOG}"
         )
     definition = dict[str, tuple[str, object]]()
-    options, store = dict[str, str](), dict[str, str]()
+    options = dict[str, str]()
+    store = dict[str, str]()
     known = {f.metadata["name"] for f in fields(WriteOptions)}
     for name, value in named.items():
         if name in ARGUMENTS:

@@ -20,7 +20,7 @@ def register(spark: SparkSession) -> None:
     The options are in `hoodie_nb.spark_format.source`, docs/reading.md and docs/spark-options.md.
     A local session runs the format in this Python, also if PYSPARK_PYTHON is not set.
     """
-    from hoodie_nb.session import require_classic
+    from hoodie_nb.api.session import require_classic
     from hoodie_nb.spark_format.source import HudiSource
 
     require_classic(spark)

@@ -30,24 +30,24 @@ from pyspark.sql import datasource as spark_api
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from hoodie_nb import failpoints
+from hoodie_nb.buckets.plan import SealPlan
 from hoodie_nb.clock import seconds
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import writing
-from hoodie_nb.commit.row_folders import new_row_folder
+from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settle
-from hoodie_nb.runners.spark_tasks import keyed_pieces, this_attempt
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.settling import settle
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.on_spark.tasks import keyed_pieces, this_attempt
+from hoodie_nb.records.row_folders import new_row_folder
 from hoodie_nb.spark_format.hudi_options import SinkOptions
 from hoodie_nb.spark_format.staged_runs import stage_runs, verify_runs, write_runs
-from hoodie_nb.table.checksums import StoredFile
-from hoodie_nb.table.commits import OVERWRITES
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.schema import META_COLUMNS
-from hoodie_nb.table.storage import Storage
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.plan import SealPlan
+from hoodie_nb.storage.checksums import StoredFile
+from hoodie_nb.storage.storage import Storage
+from hoodie_nb.timeline.commits import OVERWRITES
+from hoodie_nb.types.schema import META_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -68,9 +68,10 @@ class BatchSink(spark_api.DataSourceArrowWriter):
     """One `df.write`: planned in one process, run in the tasks, committed in another process."""
 
     def __init__(self, table: TableHandle, given: pa.Schema, options: SinkOptions) -> None:
-        from hoodie_nb.definition import check_global
+        from hoodie_nb.api.definition import check_global
 
-        self._options, self._columns = options, given.names
+        self._options = options
+        self._columns = given.names
         intake = Intake(table.config, table.schema, options.operation)
         intake.check(given)
         check_global(table, options.operation)
@@ -93,9 +94,10 @@ class BatchSink(spark_api.DataSourceArrowWriter):
                 self._apply(messages)
 
     def _apply(self, messages: Messages) -> None:
-        from hoodie_nb.definition import check_global
+        from hoodie_nb.api.definition import check_global
 
-        runs, events = runs_of(messages), EventLog()
+        runs = runs_of(messages)
+        events = EventLog()
         patient = replace(self._options, wait=self._options.wait or WAIT)
         with locked(self._plan.storage, patient):  # all rows are staged by now
             table = opened(self._plan.storage, self._options)
@@ -126,7 +128,8 @@ def staged(
 ) -> StagedRows:
     """Stage the rows of one task, and report them."""
     rows = (batch.select(columns) for batch in batches)
-    keyed, token = keyed_pieces(rows, plan, (), None), this_attempt().token
+    keyed = keyed_pieces(rows, plan, (), None)
+    token = this_attempt().token
     runs = stage_runs(plan, keyed, token, limit_bytes)
     failpoints.hit("spark.rows.post")
     return StagedRows(tuple(runs), keys_of(plan.intake.config))

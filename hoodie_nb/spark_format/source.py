@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | `path` | all | the table's folder; `load`, `save` and `start` set it |
 | `as_of` | a read | the snapshot as of a moment |
-| `since`, `until` | a read | the changes between two moments, with `_change`, as `table.changes` |
+| `since`, `until` | a read | the changes between two moments, with `_change` |
 | `starting` | a stream | `"earliest"`: all rows first, as inserts; `"latest"`; or a moment |
 | `hoodie...` | a write | Hudi's own: see `hudi_options` and docs/spark-options.md |
 | `wait` | a write | how long to wait for another process that writes the table |
@@ -23,26 +23,28 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark_api
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from hoodie_nb.commit.lock import writing
+from hoodie_nb.definition import property_file
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.runners.spark_source import ChangesReader, ChangeStream, SnapshotReader
+from hoodie_nb.evidence.handle import TableHandle, create_table, open_table
+from hoodie_nb.files.base_file import stored_schema
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.on_spark.sources import ChangesReader, ChangeStream, SnapshotReader
+from hoodie_nb.reading.changes import changes_schema
 from hoodie_nb.spark_format.hudi_options import NO_CATALOG, SinkOptions, parse
 from hoodie_nb.spark_format.sink import BatchSink, arrow_columns, opened
 from hoodie_nb.spark_format.stream_sink import StreamSink
-from hoodie_nb.table import property_file
-from hoodie_nb.table.addresses import storage_at
-from hoodie_nb.table.base_file import stored_schema
-from hoodie_nb.table.changes import changes_schema
-from hoodie_nb.table.handle import TableHandle, create_table, open_table
-from hoodie_nb.table.schema import IS_DELETED
-from hoodie_nb.table.storage import Storage, is_remote
-from hoodie_nb.writer.intake import Intake
+from hoodie_nb.storage.addresses import storage_at
+from hoodie_nb.storage.storage import Storage, is_remote
+from hoodie_nb.types.schema import IS_DELETED
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "hoodie_nb"
-_READ, _CHANGES, _STREAM = {"as_of"}, {"since", "until"}, {"starting"}
+_READ = {"as_of"}
+_CHANGES = {"since", "until"}
+_STREAM = {"starting"}
 _OWN = {"path"} | _READ | _CHANGES | _STREAM
 _OF_CATALOGS = {"owner", "provider"}
 
@@ -78,7 +80,8 @@ class HudiSource(spark_api.DataSource):
             raise InvalidConfig("option `starting` is for spark.readStream; a read has `since`")
         columns = self._columns(schema)
         if "since" in self.options:
-            since, until = self.options["since"], self.options.get("until")
+            since = self.options["since"]
+            until = self.options.get("until")
             return ChangesReader(self._storage(), columns, since, until)
         return SnapshotReader(self._storage(), columns, self.options.get("as_of"))
 
@@ -106,7 +109,8 @@ class HudiSource(spark_api.DataSource):
 
     def _store_options(self) -> dict[str, str]:
         """Return the options that are not ours, for the store's client, which knows all of its."""
-        path, given = self.options.get("path", ""), {k.lower(): v for k, v in self.options.items()}
+        path = self.options.get("path", "")
+        given = {k.lower(): v for k, v in self.options.items()}
         on_store = is_remote(path) and not path.startswith("file:")
         return {name: value for name, value in given.items() if on_store and name not in _OWN}
 
@@ -139,7 +143,7 @@ def _opened_or_created(options: SinkOptions, given: pa.Schema) -> TableHandle:
 
 def _create(storage: Storage, options: SinkOptions, given: pa.Schema) -> None:
     """Create the table once its definition agrees with all options, and the columns with it."""
-    from hoodie_nb.definition import defined
+    from hoodie_nb.api.definition import defined
 
     plain = pa.schema([field for field in given if field.name != IS_DELETED])
     config = defined(options.path, schema=plain, **options.arguments())

@@ -21,20 +21,20 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from hoodie_nb.buckets.buffer import read_run, run_options
+from hoodie_nb.buckets.plan import SealPlan, WritePlan
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import write_in_process, write_pieces
-from hoodie_nb.table.checksums import StoredFile
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.table.storage import Storage
-from hoodie_nb.writer.buffer import read_run, run_options
-from hoodie_nb.writer.columns import SEQ
-from hoodie_nb.writer.folding import merge_runs
-from hoodie_nb.writer.plan import SealPlan, WritePlan
-from hoodie_nb.writer.runs import fitted, save_rows
-from hoodie_nb.writer.sorting import in_order
-from hoodie_nb.writer.taking import sort_rows
+from hoodie_nb.local.in_process import write_in_process, write_pieces
+from hoodie_nb.rows.columns import SEQ
+from hoodie_nb.rows.folding import merge_runs
+from hoodie_nb.rows.runs import fitted, save_rows
+from hoodie_nb.rows.sorting import in_order
+from hoodie_nb.rows.taking import sort_rows
+from hoodie_nb.storage.checksums import StoredFile
+from hoodie_nb.storage.storage import Storage
+from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 _PIECE_ROWS = 8_192  # the commit has a piece of each run in memory,
 _AT_ONCE = 32  # of so many runs
@@ -48,7 +48,9 @@ def stage_runs(
     plan: SealPlan, keyed: Iterable[pa.Table], token: str, limit_bytes: int
 ) -> list[StoredFile]:
     """Save the keyed rows of one task as sorted runs, each of about `limit_bytes` in memory."""
-    runs, held, held_bytes = list[StoredFile](), list[pa.Table](), 0
+    runs = list[StoredFile]()
+    held = list[pa.Table]()
+    held_bytes = 0
     plan.storage.make_folder(plan.folder)
 
     def save() -> None:
@@ -87,7 +89,8 @@ def write_runs(runs: Sequence[StoredFile], plan: WritePlan, events: EventLog) ->
 
 def _merged(runs: Sequence[StoredFile], plan: WritePlan) -> Iterator[pa.Table]:
     """Yield the rows of all runs by partition, key and arrival, in the table's columns."""
-    storage, schema = plan.storage, plan.intake.keyed_schema
+    storage = plan.storage
+    schema = plan.intake.keyed_schema
     paths = [storage.fetch(run.path) for run in runs]
     with tempfile.TemporaryDirectory(prefix="hoodie_nb_runs_") as folder:
         names = (Path(folder, f"{number}.arrow") for number in itertools.count())

@@ -33,14 +33,16 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark_api
 
 from hoodie_nb import failpoints
+from hoodie_nb.buckets.global_keys import refuse_global
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import SealPlan
 from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.row_folders import new_row_folder, remove_row_folders
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.checkpoint_folder import CheckpointFolder, checkpoint_folder
-from hoodie_nb.runners.settling import IN_PROCESS, settle
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.records.row_folders import new_row_folder, remove_row_folders
 from hoodie_nb.spark_format.hudi_options import SinkOptions
 from hoodie_nb.spark_format.sink import (
     WAIT,
@@ -53,19 +55,18 @@ from hoodie_nb.spark_format.sink import (
     staged,
 )
 from hoodie_nb.spark_format.staged_runs import verify_runs, write_runs
-from hoodie_nb.writer.global_keys import refuse_global
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import SealPlan
+from hoodie_nb.stream.checkpoint_folder import CheckpointFolder, checkpoint_folder
 
 if TYPE_CHECKING:
-    from hoodie_nb.table.handle import TableHandle
+    from hoodie_nb.evidence.handle import TableHandle
 
 
 class StreamSink(spark_api.DataSourceStreamArrowWriter):
     """One micro-batch; Spark makes another one of the same query to commit it."""
 
     def __init__(self, table: TableHandle, given: pa.Schema, options: SinkOptions) -> None:
-        self._options, self._given = replace(options, wait=options.wait or WAIT), given
+        self._options = replace(options, wait=options.wait or WAIT)
+        self._given = given
         self._storage = table.storage
         self._folder = CheckpointFolder(
             checkpoint_folder(options.checkpoint or "", table.storage.root)
@@ -105,7 +106,8 @@ class StreamSink(spark_api.DataSourceStreamArrowWriter):
         return coordinator
 
     def _run(self, messages: Messages, batch_id: int) -> None:
-        runs, events = runs_of(messages), EventLog()
+        runs = runs_of(messages)
+        events = EventLog()
         checkpoint = self._folder.checkpoint(self._query_id, batch_id)
         previous = self._folder.fingerprint(batch_id - 1)
         table = opened(self._storage, self._options)

@@ -139,7 +139,7 @@ def test_a_notebook_runs_from_start_to_end(page, address, root, pictures, name):
 
 TABLE = """
 import hoodie_nb as hn
-from hoodie_nb.lab.race import Generated
+from hoodie_nb.lab.experiments.race import Generated
 made = Generated(rows=6000, batches=3, partitions=5, skew=0.4)
 table = hn.Table.create("made", schema=made.config.schema, record_key="id", partition_by="part",
                         ordering="ts", if_exists="replace")

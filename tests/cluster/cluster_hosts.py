@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyspark
 from s3_server import free_port
 
-from hoodie_nb.java import find_java, java_home
+from hoodie_nb.api.java import find_java, java_home
 
 EXAMPLE = "examples/cluster_stream.py"
 HOME, ROOT = Path(pyspark.__file__).parent, Path(__file__).parents[2]

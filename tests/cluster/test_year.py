@@ -24,7 +24,7 @@ from s3_server import Proxy
 from year_stream import FILES, events_of
 
 import hoodie_nb as hn
-from hoodie_nb.lab import flights
+from hoodie_nb.lab.experiments import flights
 from hoodie_nb.programs.verify import differences
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

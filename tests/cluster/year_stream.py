@@ -19,7 +19,7 @@ from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import hoodie_nb as hn
-from hoodie_nb.lab import flights
+from hoodie_nb.lab.experiments import flights
 
 FILES = 8  # for each micro-batch
 CLIENT = ("aws_access_key_id", "aws_secret_access_key", "aws_region", "aws_endpoint")

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from tables import timeline_names
 
 from hoodie_nb import failpoints
-from hoodie_nb.table.archive_log import append, record_of
-from hoodie_nb.table.instant import Instant, State
-from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.timeline.archive_log import append, record_of
+from hoodie_nb.timeline.instant import Instant, State
 
 MIN, MAX = "hoodie.keep.min.commits", "hoodie.keep.max.commits"
 FEW = {"hoodie.clean.commits.retained": 1, MIN: 2, MAX: 3}

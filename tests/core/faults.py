@@ -28,9 +28,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from hoodie_nb.table.beneath import Place
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.storage import SCRATCH, Entry
+from hoodie_nb.storage.beneath import Place
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import SCRATCH, Entry
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 from core.faults import Fault, FaultyStorage
 
-from hoodie_nb.commit.lock_file import PATH
-from hoodie_nb.table.object_storage import ObjectStorage
+from hoodie_nb.lock.lock_file import PATH
+from hoodie_nb.storage.object_storage import ObjectStorage
 
 
 class FaultyObjects(FaultyStorage):

@@ -12,9 +12,9 @@ from core.replay import settled
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.avro_file import encode, load_schema
-from hoodie_nb.table.schema import FILE_NAME, PARTITION_PATH, RECORD_KEY
-from hoodie_nb.table.timeline import State
+from hoodie_nb.timeline.timeline import State
+from hoodie_nb.types.avro_file import encode, load_schema
+from hoodie_nb.types.schema import FILE_NAME, PARTITION_PATH, RECORD_KEY
 
 Row = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The life of a writer process: open the table, recover, run every batch that is not in it yet.
 
-The same steps as `runners/job.py` takes for its micro-batches, without Spark. The workload has
+The same steps as `stream/job.py` takes for its micro-batches, without Spark. The workload has
 updates, deletes, a late update, new partitions, a batch that changes nothing and one that rewrites
 all; `MODELS[n]` is the table after `n` batches.
 """
@@ -36,22 +36,23 @@ from tables import (
 )
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.prepared import FOLDER
-from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.definition import properties
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table import properties, read
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.markers import MARKERS
-from hoodie_nb.table.storage import SCRATCH, STAGED
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.reading import read
+from hoodie_nb.records.prepared import FOLDER
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.storage.storage import SCRATCH, STAGED
+from hoodie_nb.view.markers import MARKERS
 
 QUERY = "query-1"
 SCHEMA = schema_of()

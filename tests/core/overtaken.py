@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hoodie_nb import Table
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.storage.storage import Storage
 
 LOOKS = ("list_folder", "file_names", "entry", "fetch")
 

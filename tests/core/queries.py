@@ -21,23 +21,23 @@ from faults import Crash, FaultyStorage
 from tables import schema_of
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.buckets.kept_files import KeptFiles
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import SealPlan
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import JobHold
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.definition import properties
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
-from hoodie_nb.runners.in_process import keyed_in_order, seal_in_process, write_in_process
-from hoodie_nb.runners.rewriting import Background
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table import properties
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.storage import Storage
-from hoodie_nb.writer.kept_files import KeptFiles
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import SealPlan
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.local.in_process import keyed_in_order, seal_in_process, write_in_process
+from hoodie_nb.local.rewriting import Background
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.lock.lock import JobHold
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.storage.storage import Storage
+from hoodie_nb.stream.checkpoint_folder import CheckpointFolder
 
 INTERVALS = {
     "three": Interval(checkpoints=3),

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from hoodie_nb.table.changes import changes
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import to_arrow
-from hoodie_nb.table.schema import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.reading.changes import changes
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.types.schema import FILE_NAME, PARTITION_PATH, RECORD_KEY
 
 Row = dict[str, Any]
 

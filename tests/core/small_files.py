@@ -8,7 +8,7 @@ from typing import Any
 from tables import Model, hudi_rows, hudi_table, schema_of, upgrade, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.table.schema import FILE_NAME
+from hoodie_nb.types.schema import FILE_NAME
 
 NO_FILLING = {"hoodie.parquet.small.file.limit": 0}
 Row = dict[str, Any]

@@ -20,8 +20,8 @@ import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
 from hoodie_nb import Table
-from hoodie_nb.table.avro_file import encode, load_schema
-from hoodie_nb.table.schema import META_COLUMNS
+from hoodie_nb.types.avro_file import encode, load_schema
+from hoodie_nb.types.schema import META_COLUMNS
 
 Row = Mapping[str, Any]
 LOCK = ".hoodie/.hoodie_nb/lock"

@@ -20,7 +20,7 @@ from new_process import run_code
 import hoodie_nb as hn
 from hoodie_nb.__main__ import main
 from hoodie_nb.extras import install, install_extra
-from hoodie_nb.runners.triggers import trigger_options
+from hoodie_nb.stream.triggers import trigger_options
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -124,7 +124,7 @@ def test_the_command_for_an_extra_names_this_clone(extra: str) -> None:
 
 def test_every_public_name_has_help_and_types() -> None:
     """Each name of `hn`, each method and property of a table and a job is described and typed."""
-    from hoodie_nb.runners.job import Job
+    from hoodie_nb.stream.job import Job
 
     members = [(name, getattr(hn, name)) for name in hn.__all__]
     for kind in (hn.Table, Job, hn.events.EventLog):

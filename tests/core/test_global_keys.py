@@ -15,17 +15,17 @@ from tables import hudi_rows, schema_of, without_meta
 from writes import commit_elsewhere, run_checkpoint, write_and_commit
 
 from hoodie_nb import InvalidConfig, InvalidInput, InvalidTable, Table
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.events import EventLog
+from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.index import file_keys
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.runners.settling import IN_PROCESS
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS
+from hoodie_nb.records.progress import Checkpoint
 
 Row = dict[str, Any]
 SETTINGS = {"schema": schema_of(), "record_key": "id", "partition_by": "p", "ordering": "ts"}

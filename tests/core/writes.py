@@ -9,18 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.prepared import Prepared
-from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.timeline import Instant
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.records.prepared import Prepared
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.timeline.timeline import Instant
 
 Write = Callable[[WritePlan], Sequence[WriteStatus]]
 

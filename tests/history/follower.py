@@ -7,10 +7,10 @@ from collections import Counter
 from core.replay import listed, replayed
 
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.changes import changes
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import to_arrow
-from hoodie_nb.table.schema import FILE_NAME
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.reading.changes import changes
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.types.schema import FILE_NAME
 
 _REASONS = ("has undone", "was undone", "were archived", "can be read is", "has not completed")
 

@@ -20,16 +20,16 @@ from history.traits import Traits
 from index_truth import index_gaps
 
 from hoodie_nb import failpoints
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.definition import properties
 from hoodie_nb.errors import HoodieError, InvalidConfig
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table import properties
-from hoodie_nb.table.addresses import Address
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import TableHandle, create_table
-from hoodie_nb.table.read import to_arrow
+from hoodie_nb.evidence.handle import TableHandle, create_table
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.storage.addresses import Address
 
 OURS = ".hoodie/.hoodie_nb"
 WORK = ("staged", "prepared", "sealed")  # empty when a table is at rest

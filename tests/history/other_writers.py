@@ -16,19 +16,19 @@ from history.model import DELETED, identity
 from history.rows import SCHEMA, crafted, table_of
 
 from hoodie_nb import failpoints
+from hoodie_nb.actions.archive_plan import ArchivePlan
+from hoodie_nb.actions.rollback import _METADATA, RollbackPlan, _encoded, _metadata, roll_back
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.archiving import archive
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.table.archive_plan import ArchivePlan
-from hoodie_nb.table.avro_file import encode
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.markers import marked_files
-from hoodie_nb.table.rollback import _METADATA, RollbackPlan, _encoded, _metadata, roll_back
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.types.avro_file import encode
+from hoodie_nb.view.markers import marked_files
 
 
 @contextlib.contextmanager

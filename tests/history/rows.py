@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from history.model import DELETED
 
-from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.definition.properties import TableConfig
 
 SCHEMA = pa.schema(
     [

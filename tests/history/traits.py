@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.records.sealing import Interval
 
 KEYS = ("plain", "composite", "unicode", "plain", "composite", "unicode", "plain")
 SIZES = (  # every file is full; files take a few more rows; one file takes all

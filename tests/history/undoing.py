@@ -20,14 +20,14 @@ from history.job import History
 from history.model import VisibleRow, order, visible
 
 from hoodie_nb import failpoints
-from hoodie_nb.commit.progress import ProgressRecords
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settled
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.local.settling import settled
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.progress import ProgressRecords
 from hoodie_nb.services.restore import restore
 from hoodie_nb.services.rollback import rollback
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.read import to_arrow
 
 _REFUSED = ("can be read is", "archived", "nothing to undo", "no completed commit", "only merged")
 _POINTS = [n for n in failpoints.NAMES if n.startswith(("restore.", "rollback."))]

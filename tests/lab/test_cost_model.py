@@ -14,14 +14,21 @@ import pytest
 from s3_server import Proxy
 
 import hoodie_nb as hn
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.buckets.pipelines import Shape, pipeline_named
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
-from hoodie_nb.lab.cost_model import CPU_S, Store, Workload, cost_of, cost_table, requests_of
-from hoodie_nb.lab.slow_storage import Link
-from hoodie_nb.lab.task_threads import write_in_threads
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.writer.pipelines import Shape, pipeline_named
+from hoodie_nb.lab.experiments.cost_model import (
+    CPU_S,
+    Store,
+    Workload,
+    cost_of,
+    cost_table,
+    requests_of,
+)
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.lab.rfc.task_threads import write_in_threads
+from hoodie_nb.lab.stores.slow_storage import Link
+from hoodie_nb.records.sealing import Interval
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.append(str(BENCHMARKS))

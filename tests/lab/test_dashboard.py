@@ -13,9 +13,9 @@ from runs import local_job, make_events, recorded
 import hoodie_nb as hn
 from hoodie_nb import display
 from hoodie_nb.events import EventLog
-from hoodie_nb.lab.dashboard import Dashboard
-from hoodie_nb.lab.follower import Follower
-from hoodie_nb.lab.replay import Replay
+from hoodie_nb.lab.run.follower import Follower
+from hoodie_nb.lab.widgets.dashboard import Dashboard
+from hoodie_nb.lab.widgets.replay import Replay
 
 STATES = ("running", "running", "stopped")
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -140,7 +140,7 @@ def test_values_without_a_widget_keep_their_text(capsys, monkeypatch):
 NOTEBOOK = """
 from types import SimpleNamespace
 from hoodie_nb.events import EventLog
-from hoodie_nb.lab.dashboard import Dashboard
+from hoodie_nb.lab.widgets.dashboard import Dashboard
 job = SimpleNamespace(events=EventLog())
 job.events.emit("job_started", pipeline="step2", tasks=1)
 Dashboard(job)

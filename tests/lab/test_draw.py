@@ -12,12 +12,12 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from runs import long_run, make_events, recorded
 
-from hoodie_nb.lab import recordings
+from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, lanes, progress, recovery
 from hoodie_nb.lab.draw.still import png
 from hoodie_nb.lab.draw.svg import RED, STATES, mark, picture, text
-from hoodie_nb.lab.run_state import RunState
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.lab.run import recordings
+from hoodie_nb.lab.run.run_state import RunState
 
 DRAWN = {
     "head": progress.head,

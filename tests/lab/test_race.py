@@ -3,9 +3,9 @@
 import pytest
 
 import hoodie_nb as hn
-from hoodie_nb.lab.race import Generated, race
-from hoodie_nb.lab.slow_storage import Link
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.buckets.pipelines import PIPELINES
+from hoodie_nb.lab.experiments.race import Generated, race
+from hoodie_nb.lab.stores.slow_storage import Link
 
 SMALL = Generated(rows=4000, batches=2, partitions=3, record_bytes=40)
 

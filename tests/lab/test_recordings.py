@@ -11,9 +11,9 @@ import pytest
 
 import hoodie_nb as hn
 from hoodie_nb import events as events_module
+from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.events import Event
-from hoodie_nb.lab import recordings
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.lab.run import recordings
 
 FOLDER = Path(recordings.__file__).with_name("recorded")
 
@@ -90,7 +90,7 @@ def test_the_recording_of_step3_spans_and_recovers():
 
 def test_recordings_are_in_the_package():
     """Nothing in pyproject.toml or .gitignore excludes them from the wheel."""
-    root = FOLDER.parents[2]
+    root = FOLDER.parents[3]
     wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert wheel["targets"]["wheel"] == {"packages": ["hoodie_nb", "pyspark_hoodie_nb"]}
     ignored = (root / ".gitignore").read_text().split()

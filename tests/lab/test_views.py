@@ -11,20 +11,20 @@ import pytest
 from runs import local_job, make_events, recorded
 
 import hoodie_nb as hn
+from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.events import EventLog
-from hoodie_nb.lab import recordings
-from hoodie_nb.lab.bloom_view import BloomView, bits_of, rates
-from hoodie_nb.lab.compare import Compare
-from hoodie_nb.lab.controls import Controls
+from hoodie_nb.files.bloom import BloomFilter
 from hoodie_nb.lab.draw.file_groups import GroupFacts, file_groups
 from hoodie_nb.lab.draw.recovery import recovery
 from hoodie_nb.lab.draw.timeline import InstantFacts, timeline
-from hoodie_nb.lab.job_views import FaultPanel, IndexView
-from hoodie_nb.lab.run_state import RunState
-from hoodie_nb.lab.tables import FileGroups, Timeline
-from hoodie_nb.runners.batch import Commit
-from hoodie_nb.table.bloom import BloomFilter
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.lab.run import recordings
+from hoodie_nb.lab.run.run_state import RunState
+from hoodie_nb.lab.widgets.bloom_view import BloomView, bits_of, rates
+from hoodie_nb.lab.widgets.compare import Compare
+from hoodie_nb.lab.widgets.controls import Controls
+from hoodie_nb.lab.widgets.job_views import FaultPanel, IndexView
+from hoodie_nb.lab.widgets.tables import FileGroups, Timeline
+from hoodie_nb.local.batch import Commit
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 

@@ -24,10 +24,10 @@ from matrix.shape import Shape
 from matrix.values import value
 
 from hoodie_nb import Table
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import InvalidConfig, InvalidInput
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.schema import META_COLUMNS
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.types.schema import META_COLUMNS
 
 Cells = dict[str, Any]
 NAIVE = pa.timestamp("us")  # hudi-rs has no such type

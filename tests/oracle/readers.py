@@ -9,7 +9,7 @@ import pyarrow as pa
 from core.replay import settled
 
 from hoodie_nb import Table
-from hoodie_nb.table.schema import META_COLUMNS
+from hoodie_nb.types.schema import META_COLUMNS
 
 from .client import Judge
 from .tables import Model

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hoodie_nb import Table
-from hoodie_nb.table.storage import STAGED
+from hoodie_nb.storage.storage import STAGED
 
 from .client import BLOOM, TIDY, Judge
 from .crashes import die_at, files_of, java_dies, pending

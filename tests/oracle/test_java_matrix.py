@@ -20,7 +20,7 @@ from matrix.operations import upsert
 from run_matrix import explained, step
 
 from hoodie_nb import Table
-from hoodie_nb.table.schema import META_COLUMNS
+from hoodie_nb.types.schema import META_COLUMNS
 
 from .client import AS_STORED, BLOOM, JavaError, Judge
 

@@ -10,10 +10,10 @@ import pytest
 
 from hoodie_nb import Table, flights
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.events import EventLog
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.intake import Intake
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.records.prepared import Prepared
 
 from .client import BLOOM, Judge
 from .readers import Cells, cells, check, java, ours, rust

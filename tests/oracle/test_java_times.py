@@ -13,7 +13,7 @@ import pytest
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.time_partitions import PREFIX
+from hoodie_nb.types.time_partitions import PREFIX
 
 from .client import BLOOM, Judge
 

@@ -14,7 +14,7 @@ import pytest
 import hoodie_nb as hn
 from hoodie_nb.__main__ import main, parser
 from hoodie_nb.events import Event, EventLog
-from hoodie_nb.lab import flights
+from hoodie_nb.lab.experiments import flights
 from hoodie_nb.programs import verify
 from hoodie_nb.programs.demo import DemoSettings, _print_summary, delivery_ends, prepare
 from hoodie_nb.programs.terminal import Progress, Screen, StopRequest

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import hoodie_nb as hn
-from hoodie_nb.lab import flights
+from hoodie_nb.lab.experiments import flights
 from hoodie_nb.programs.verify import differences, read_with_hudi_rs
 
 ROOT = Path(__file__).parents[2]

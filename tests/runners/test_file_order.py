@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import hoodie_nb as hn
-from hoodie_nb.runners.checkpoint_folder import CheckpointFolder
-from hoodie_nb.runners.spark_files import with_places
+from hoodie_nb.on_spark.file_order import with_places
+from hoodie_nb.stream.checkpoint_folder import CheckpointFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from spark_source import FolderSource
 
 import hoodie_nb as hn
-from hoodie_nb.runners.task_errors import raise_translated
+from hoodie_nb.on_spark.task_errors import raise_translated
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from test_stream import board_table, same_as_board
 import hoodie_nb as hn
 from hoodie_nb import events as events_module
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.task_events import Receiver, Sender, as_text
+from hoodie_nb.on_spark.task_events import Receiver, Sender, as_text
 
 TASKS = {"operator_progress", "buffer_level", "buffer_flushed", "operator_ran", "file_written"}
 TINY = {"batch_size": "32 KB", "task_max_size": "256 KB", "trigger": "available_now"}
@@ -125,7 +125,7 @@ def test_without_a_socket_events_arrive_at_the_end(log, host):
 
 def test_a_buffer_reports_its_largest_buckets(tmp_path):
     """The level event lists at most sixteen buckets, by size, and the last one is empty."""
-    from hoodie_nb.runners.batch import write_arrow
+    from hoodie_nb.local.batch import write_arrow
 
     table, log = board_table(tmp_path / "board"), EventLog()
     write_arrow(table._handle, hn.flights.event_table(days=20), "upsert", log)

@@ -10,7 +10,7 @@ from spark_source import FolderSource
 from test_stream import DAYS, board_table, run, same_as_board
 
 import hoodie_nb as hn
-from hoodie_nb.runners.taken import Taken
+from hoodie_nb.on_spark.taken import Taken
 
 pytestmark = pytest.mark.spark
 ALTERNATING = pa.schema([("id", pa.int64())])

@@ -12,7 +12,7 @@ import pytest
 from core.tables import canonical
 
 import hoodie_nb as hn
-from hoodie_nb.table.calendars import HybridCalendar
+from hoodie_nb.files.calendars import HybridCalendar
 
 pytestmark = pytest.mark.spark
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 import hoodie_nb as hn
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.schema import FILE_NAME, PARTITION_PATH
+from hoodie_nb.types.schema import FILE_NAME, PARTITION_PATH
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema(

@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import hoodie_nb as hn
+from hoodie_nb.buckets.pipelines import PIPELINES, Shape
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.spark import receiver, write_on_spark
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import PIPELINES, Shape
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.on_spark.stages import receiver, write_on_spark
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64())])

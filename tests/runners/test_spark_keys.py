@@ -18,9 +18,9 @@ from spark_source import FolderSource
 
 import hoodie_nb as hn
 from hoodie_nb.errors import InvalidInput
-from hoodie_nb.runners.spark import _keyed
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.columns import SEQ
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.on_spark.stages import _keyed
+from hoodie_nb.rows.columns import SEQ
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])

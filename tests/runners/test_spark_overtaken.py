@@ -14,8 +14,8 @@ from test_spark_changes import written
 
 import hoodie_nb as hn
 from hoodie_nb.errors import ConcurrentWriter
-from hoodie_nb.runners.spark_source import SnapshotReader
-from hoodie_nb.table.base_file import stored_schema
+from hoodie_nb.files.base_file import stored_schema
+from hoodie_nb.on_spark.sources import SnapshotReader
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int64())])

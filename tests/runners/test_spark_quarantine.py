@@ -20,7 +20,7 @@ import pytest
 
 import hoodie_nb as hn
 from hoodie_nb import failpoints
-from hoodie_nb.table.storage import STAGED
+from hoodie_nb.storage.storage import STAGED
 
 pytestmark = pytest.mark.spark
 GIVEN = pa.schema([("raw", pa.binary()), ("p", pa.string()), ("ts", pa.int64()), ("n", pa.int64())])

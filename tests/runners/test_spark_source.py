@@ -22,10 +22,10 @@ from test_spark_changes import written
 import hoodie_nb as hn
 from hoodie_nb import failpoints
 from hoodie_nb.errors import InvalidConfig, WriteFailed
-from hoodie_nb.runners.spark_source import ChangeStream, SnapshotReader
-from hoodie_nb.table.base_file import stored_schema
-from hoodie_nb.table.changes import changes_schema
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.files.base_file import stored_schema
+from hoodie_nb.on_spark.sources import ChangeStream, SnapshotReader
+from hoodie_nb.reading.changes import changes_schema
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema(

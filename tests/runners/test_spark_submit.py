@@ -12,8 +12,8 @@ import pyspark
 import pytest
 
 import hoodie_nb as hn
-from hoodie_nb.java import find_java, java_home
-from hoodie_nb.runners.task_errors import translated
+from hoodie_nb.api.java import find_java, java_home
+from hoodie_nb.on_spark.task_errors import translated
 
 pytestmark = pytest.mark.spark
 HOME, ROOT = Path(pyspark.__file__).parent, Path(__file__).parents[2]

@@ -16,9 +16,9 @@ from spark_source import FolderSource
 
 import hoodie_nb as hn
 from hoodie_nb import failpoints
-from hoodie_nb.table.checksums import decode_record, encode_record
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.storage import OURS
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.storage.checksums import decode_record, encode_record
+from hoodie_nb.storage.storage import OURS
 
 pytestmark = pytest.mark.spark
 DAYS = 3

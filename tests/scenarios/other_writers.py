@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from core.writes import write_and_commit, write_uncommitted
 from scenarios.tables import CONFIG, SCHEMA
 
+from hoodie_nb.actions.rollback import roll_back
+from hoodie_nb.buckets.assigner import BucketAssigner
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import TaskAttempt, WritePlan, task_of
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import JobHold
-from hoodie_nb.commit.prepared import Prepared
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.operators import assign_and_write
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.rollback import roll_back
-from hoodie_nb.writer.assigner import BucketAssigner
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import TaskAttempt, WritePlan, task_of
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.operators import assign_and_write
+from hoodie_nb.lock.lock import JobHold
+from hoodie_nb.records.prepared import Prepared
+from hoodie_nb.timeline.commits import WriteStatus
 
 if TYPE_CHECKING:
     from scenarios.verbs import World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.definition.properties import TableConfig
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]

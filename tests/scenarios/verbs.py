@@ -23,15 +23,15 @@ from scenarios.views import Views
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.lock import JobHold
-from hoodie_nb.commit.prepared import FOLDER
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.definition import properties
+from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.events import Event, EventLog
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table import properties
-from hoodie_nb.table.handle import TableHandle, create_table
-from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.evidence.handle import TableHandle, create_table
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.lock.lock import JobHold
+from hoodie_nb.records.prepared import FOLDER
+from hoodie_nb.records.sealing import Interval
 
 OPTIONS = {
     "batch_size": "write.batch.size",

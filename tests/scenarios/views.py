@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.read import to_arrow
+from hoodie_nb.checks.fsck import fsck
+from hoodie_nb.reading.read import to_arrow
 
 if TYPE_CHECKING:
     from scenarios.verbs import World

@@ -20,9 +20,9 @@ from services.shape import Shape
 
 from hoodie_nb import Table
 from hoodie_nb.clock import SystemClock
+from hoodie_nb.definition import properties
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table import properties
-from hoodie_nb.table.handle import TableHandle
+from hoodie_nb.evidence.handle import TableHandle
 
 SCHEMA = schema_of()
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import hoodie_nb as hn
-from hoodie_nb.table.storage import STAGED
+from hoodie_nb.storage.storage import STAGED
 
 pytestmark = pytest.mark.spark
 W = "hoodie.datasource.write."

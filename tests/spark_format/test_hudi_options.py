@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.spark_format.hudi_options import ARGUMENTS, FIXED, REFUSED, WITHOUT_EFFECT, parse
-from hoodie_nb.table.properties import TableConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark-options.md").read_text()
 W = "hoodie.datasource.write."

@@ -14,8 +14,8 @@ import pytest
 from core.tables import hudi_rows, schema_of, without_meta
 
 import hoodie_nb as hn
-from hoodie_nb.java import find_java, java_home
-from hoodie_nb.table.storage import STAGED
+from hoodie_nb.api.java import find_java, java_home
+from hoodie_nb.storage.storage import STAGED
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]

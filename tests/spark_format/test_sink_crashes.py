@@ -16,19 +16,19 @@ from core.faults import Crash, Fault, FaultyStorage
 from core.tables import hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.commit import row_folders
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import ConcurrentWriter, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.records import row_folders
 from hoodie_nb.spark_format.hudi_options import SinkOptions, parse
 from hoodie_nb.spark_format.sink import BatchSink, StagedRows, keys_of
 from hoodie_nb.spark_format.staged_runs import stage_runs
 from hoodie_nb.spark_format.stream_sink import StreamSink
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.storage import STAGED, Storage
-from hoodie_nb.writer.intake import Intake
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import STAGED, Storage
 
 SCHEMA = schema_of()
 OPERATION = "hoodie.datasource.write.operation"

@@ -10,10 +10,10 @@ import pytest
 from core.tables import hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.spark_format import staged_runs
 from hoodie_nb.spark_format.hudi_options import parse
 from hoodie_nb.spark_format.sink import BatchSink, StagedRows, keys_of
-from hoodie_nb.table.handle import open_table
 
 SCHEMA = schema_of()
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from spark_source import FolderSource
 
 import hoodie_nb as hn
-from hoodie_nb.table.storage import STAGED
+from hoodie_nb.storage.storage import STAGED
 
 pytestmark = pytest.mark.spark
 W = "hoodie.datasource.write."

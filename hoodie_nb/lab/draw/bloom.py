@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from hoodie_nb.lab.draw import svg
 
-HEIGHT, _ACROSS, _SIZE, _SHOWN = 236, 32, 14, 448
-_X, _Y = 540, 200
+HEIGHT = 236
+_ACROSS = 32
+_SIZE = 14
+_SHOWN = 448
+_X = 540
+_Y = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,8 @@ def bloom(
 def _bits(bits: Sequence[bool], probed: Sequence[bool]) -> list[str]:
     parts = []
     for place, (on, asked) in enumerate(zip(bits[:_SHOWN], probed, strict=False)):
-        x, y = 1 + place % _ACROSS * _SIZE, 22 + place // _ACROSS * _SIZE
+        x = 1 + place % _ACROSS * _SIZE
+        y = 22 + place // _ACROSS * _SIZE
         edge = (svg.GREEN if on else svg.RED) if asked else svg.LINE
         fill = svg.BLUE if on else "none"
         width = 3 if asked else 1

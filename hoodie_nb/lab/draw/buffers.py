@@ -2,17 +2,21 @@
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.draw.progress import HALF, HEIGHT, span, window
-from hoodie_nb.lab.run_parts import BucketState, BuffersState
-from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.run.run_parts import BucketState, BuffersState
+from hoodie_nb.lab.run.run_state import RunState
 
-_LEFT, _RIGHT = 230, 262  # the line's end, and the buckets' start
+# the line's end, and the buckets' start
+_LEFT = 230
+_RIGHT = 262
 _MOST = 16
 
 
 def buffers(state: RunState) -> str:
     """Return the buffer's line (left) and its buckets (right)."""
-    buffered, begin = state.buffers, window(state)
-    now, peak = svg.size_of(sum(buffered.levels.values())), svg.size_of(buffered.peak)
+    buffered = state.buffers
+    begin = window(state)
+    now = svg.size_of(sum(buffered.levels.values()))
+    peak = svg.size_of(buffered.peak)
     title = f"Buffered {now}, at most {peak}"
     parts = [svg.heading(title), *_line(buffered, begin, span(state)), *_buckets(buffered)]
     flushes = sum(bucket.flushes for bucket in buffered.buckets.values())
@@ -21,7 +25,8 @@ def buffers(state: RunState) -> str:
 
 
 def _line(buffered: BuffersState, begin: float, wide: float) -> list[str]:
-    limit, tasks = buffered.total_limit, max(1, len(buffered.levels))
+    limit = buffered.total_limit
+    tasks = max(1, len(buffered.levels))
     most = max([buffered.peak, 1.0, *([limit] if buffered.peak * 4 > limit else [])])
 
     def x(at_ms: float) -> float:
@@ -69,7 +74,8 @@ def _bucket(bucket: BucketState, x: float, step: float, most: float, colour: str
         f"buffered, {svg.counted(bucket.flushes, 'flush', 'es')}, "
         f"file of {svg.size_of(bucket.written)}"
     )
-    full, high = 58 * bucket.bytes / most, 58 * bucket.written / most
+    full = 58 * bucket.bytes / most
+    high = 58 * bucket.written / most
     parts = [svg.bar(x + 2, 94 - full, step - 4, full, fill=colour, title=caption)]
     if bucket.written:
         parts.append(

@@ -7,13 +7,14 @@ the shuffle before it is skewed.
 import textwrap
 from dataclasses import replace
 
+from hoodie_nb.buckets.pipelines import PIPELINES, Operator
 from hoodie_nb.lab.draw import svg
-from hoodie_nb.lab.run_parts import OperatorState
-from hoodie_nb.lab.run_state import RunState
-from hoodie_nb.writer.pipelines import PIPELINES, Operator
+from hoodie_nb.lab.run.run_parts import OperatorState
+from hoodie_nb.lab.run.run_state import RunState
 
 HEIGHT = 146
-_TOP, _BOX = 58, 84
+_TOP = 58
+_BOX = 84
 _CHAR = 6.2  # the mean width of a small letter
 _SEEN = {"WriteProcess": "BucketWriter"}
 _FIRST = ("InstantGenerator", "KeyRouter", "FileIdAssigner", "BucketWriter")
@@ -49,7 +50,8 @@ def _state_of(operator: Operator, state: RunState) -> OperatorState:
 def _box(
     operator: Operator, progress: OperatorState, state: RunState, x: float, width: float
 ) -> list[str]:
-    over, elapsed = state.over, max(1, state.now_ms - state.began_ms) / 1000
+    over = state.over
+    elapsed = max(1, state.now_ms - state.began_ms) / 1000
     rate = progress.flow.total / elapsed if over else progress.flow.rate(state.now_ms)
     tasks = str(state.tasks or "n") if operator.parallelism == "n" else operator.parallelism
     where = f" x {tasks}"
@@ -57,7 +59,8 @@ def _box(
         where = " (driver)"
     serial = operator.name == "InstantGenerator"
     edge = svg.AMBER if serial else svg.BLUE if rate else svg.LINE
-    total, thick = f"{svg.short(progress.flow.total)} rows", 1 if over or not rate else 2
+    total = f"{svg.short(progress.flow.total)} rows"
+    thick = 1 if over or not rate else 2
     parts = [
         svg.bar(x, _TOP, width, _BOX, fill=svg.SHADE, stroke=edge, stroke_width=thick, rx=6),
         svg.text(x + 10, _TOP + 18, operator.name + where, weight="bold", size=13),
@@ -73,7 +76,8 @@ def _box(
     most = max(progress.tasks.values(), default=0) or 1
     shown = sorted(progress.tasks.items())[:8]
     for place, (task, rows) in enumerate(shown):
-        left, high = x + width - 10 - 9 * (len(shown) - place), 24 * rows / most
+        left = x + width - 10 - 9 * (len(shown) - place)
+        high = 24 * rows / most
         text = f"task {task}: {rows:,.0f} rows in this batch"
         parts.append(
             svg.bar(left, _TOP + 76 - high, 7, high, fill=edge if serial else svg.BLUE, title=text)
@@ -82,7 +86,8 @@ def _box(
 
 
 def _arrow(x: float, gap: float, sends_by: str) -> list[str]:
-    y, end = _TOP + _BOX / 2, x + gap - 5
+    y = _TOP + _BOX / 2
+    end = x + gap - 5
     return [
         svg.line(x + 5, y, end - 6, y, stroke=svg.FAINT, stroke_width=1.5),
         svg.path([(end - 8, y - 5), (end, y), (end - 8, y + 5)], closed=True, fill=svg.FAINT),

@@ -10,7 +10,10 @@ from itertools import groupby
 
 from hoodie_nb.lab.draw import svg
 
-_LINES, _ACROSS, _LEFT, _CELL = 9, 6, 170, 128
+_LINES = 9
+_ACROSS = 6
+_LEFT = 170
+_CELL = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ def file_groups(
     parted: Mapping[str, list[GroupFacts]] = {
         name: list(these) for name, these in groupby(ordered, key=lambda g: g.partition)
     }
-    size, high = svg.size_of(sum(group.bytes for group in groups)), height(partitions)
+    size = svg.size_of(sum(group.bytes for group in groups))
+    high = height(partitions)
     counted = f"{svg.counted(len(groups), 'file group')} in {svg.counted(len(parted), 'partition')}"
     title = f"{counted}, {size}, as of {as_of or 'now'}"
     parts = [svg.heading(title)]

@@ -8,16 +8,18 @@ false positive  the filter said maybe, and the file did not have it
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.draw.instants import HEIGHT
-from hoodie_nb.lab.run_parts import Lookups
-from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.run.run_parts import Lookups
+from hoodie_nb.lab.run.run_state import RunState
 
-NARROW, TALL = 328, 190
+NARROW = 328
+TALL = 190
 SHARES = {"state": svg.GREEN, "ruled out": svg.BLUE, "read": svg.AMBER, "false positive": svg.RED}
 
 
 def shares(lookups: Lookups, index: str = "") -> dict[str, float]:
     """Return the number of keys by kind of answer; the sum is the number of keys."""
-    keys, maybe = lookups.count("keys"), lookups.count("candidates")
+    keys = lookups.count("keys")
+    maybe = lookups.count("candidates")
     hits = lookups.count("found") if index == "state" else lookups.count("state_hits")
     vain = min(lookups.count("false_positives"), maybe)
     found = max(0.0, min(maybe - vain, keys - hits))
@@ -43,7 +45,8 @@ def lookups(state: RunState) -> str:
 
 def index(state: RunState) -> str:
     """Return the newest 40 checkpoints, all keys by kind of answer, and the size of the state."""
-    sums, saved = totals(state), state.saved
+    sums = totals(state)
+    saved = state.saved
     keys = sum(sums.values()) or 1
     caption = "   ".join(f"{name} {svg.short(n)} ({n / keys:.0%})" for name, n in sums.items())
     kept = [f"{k.replace('_', ' ')} {v:,}" for k, v in saved.items() if type(v) is int]
@@ -77,7 +80,8 @@ def _bars(state: RunState, width: int, newest: int, base: int, tall: int) -> lis
     most = max((seen.count("keys") for seen in shown), default=0) or 1
     step = (width - 8) / newest
     for place, seen in enumerate(shown):
-        y, found = float(base), shares(seen, state.index)
+        y = float(base)
+        found = shares(seen, state.index)
         bars = []
         for name, colour in SHARES.items():
             high = tall * found[name] / most

@@ -7,13 +7,15 @@ notification was lost or if an interval commits them together.
 from collections.abc import Sequence
 
 from hoodie_nb.lab.draw import svg
-from hoodie_nb.lab.run_parts import CheckpointState, InstantState
-from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.run.run_parts import CheckpointState, InstantState
+from hoodie_nb.lab.run.run_state import RunState
 
-HEIGHT, WIDE = 124, 620
+HEIGHT = 124
+WIDE = 620
 _SHOWN = 20
 _LANES = ("completed", "prepared", "inflight", "requested")
-_LEFT, _STEP = 84, 26.5
+_LEFT = 84
+_STEP = 26.5
 _CHECKPOINTS = {
     "running": ("ring", svg.AMBER),
     "prepared": ("square", svg.BLUE),
@@ -63,7 +65,8 @@ def _checkpoint(checkpoint: CheckpointState, x: float) -> list[str]:
 
 def _instant(instant: InstantState, xs: Sequence[float]) -> list[str]:
     """Draw the states of an instant, one above the other, and its final state."""
-    middle, caption = (xs[0] + xs[-1]) / 2, _caption(instant)
+    middle = (xs[0] + xs[-1]) / 2
+    caption = _caption(instant)
     ends = {"rolled back": _lane(0), "abandoned": _lane(1)}
     marks = [(name, _lane(lane)) for lane, name in enumerate(_LANES) if name in instant.at_ms]
     if instant.state in ends:

@@ -6,10 +6,12 @@ a red one the time in which the checkpoint waits for files.
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.draw.progress import HALF, span, window
-from hoodie_nb.lab.run_parts import InstantState, Span
-from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.run.run_parts import InstantState, Span
+from hoodie_nb.lab.run.run_state import RunState
 
-_LANES, _LEFT, _STEP = 9, 96, 14
+_LANES = 9
+_LEFT = 96
+_STEP = 14
 HEIGHT = 18 + _STEP * (_LANES + 1) + 24
 _SERIAL = "InstantGenerator"
 _LEGEND = "solid: a file; amber, below: a flush; red, above: the checkpoint waits"
@@ -19,7 +21,9 @@ _COLOURS = {_SERIAL: svg.AMBER, "FileIdAssigner": svg.PURPLE, "KeyRouter": svg.P
 def lanes(state: RunState) -> str:
     """Return the lanes of at most eight tasks, and of the serial task if there is one."""
     names = sorted({_lane(each) for each in state.spans}, key=lambda name: (name != _SERIAL, name))
-    shown, begin, wide = names[:_LANES], window(state), span(state)
+    shown = names[:_LANES]
+    begin = window(state)
+    wide = span(state)
     scale = (HALF - _LEFT - 4) / wide
     caption = f"What the tasks did in {svg.short(wide / 1000)} s"
     more = f", {len(names) - _LANES} more not shown" if len(names) > _LANES else ""
@@ -43,17 +47,22 @@ def _lane(span: Span) -> str:
 
 
 def _instant(instant: InstantState, begin: float, scale: float) -> str:
-    times, colour = instant.at_ms.values(), svg.STATES.get(instant.state, ("", svg.GREY))[1]
-    first, last = max(begin, min(times, default=begin)), max(times, default=begin)
-    x, wide = _LEFT + (first - begin) * scale, max(2.0, (last - first) * scale)
+    times = instant.at_ms.values()
+    colour = svg.STATES.get(instant.state, ("", svg.GREY))[1]
+    first = max(begin, min(times, default=begin))
+    last = max(times, default=begin)
+    x = _LEFT + (first - begin) * scale
+    wide = max(2.0, (last - first) * scale)
     title = f"instant {instant.time}: {instant.state}"
     return svg.bar(x, 26, wide, 6, fill=colour, fill_opacity=0.6, title=title)
 
 
 def _span(span: Span, y: float, begin: float, scale: float) -> list[str]:
     first = max(begin, span.begin_ms)
-    x, wide = _LEFT + (first - begin) * scale, max(1.0, (span.end_ms - first) * scale)
-    colour, title = _COLOURS.get(span.operator, svg.BLUE), f"{span.end_ms - span.begin_ms:.0f} ms"
+    x = _LEFT + (first - begin) * scale
+    wide = max(1.0, (span.end_ms - first) * scale)
+    colour = _COLOURS.get(span.operator, svg.BLUE)
+    title = f"{span.end_ms - span.begin_ms:.0f} ms"
     if span.kind == "file_written":
         return [svg.bar(x, y - 8, wide, 9, fill=colour, stroke=svg.PAPER, title=f"file, {title}")]
     if span.kind == "buffer_flushed":

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 
 from hoodie_nb.lab.draw import svg
-from hoodie_nb.lab.run_parts import STEP_MS
-from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.run.run_parts import STEP_MS
+from hoodie_nb.lab.run.run_state import RunState
 
-WINDOW_MS, WHOLE_MS = 30_000, 240_000
-HEAD, HEAD_WIDTH = 44, 830
-HEIGHT, HALF = 116, 472
+WINDOW_MS = 30_000
+WHOLE_MS = 240_000
+HEAD = 44
+HEAD_WIDTH = 830
+HEIGHT = 116
+HALF = 472
 TROUBLE = 40
 _CHIPS = {
     "starting": ("ring", svg.GREY),
@@ -65,7 +68,8 @@ def _clock(seconds: float) -> str:
 
 def throughput(state: RunState) -> str:
     """Return the writers' rows per second in the last 30 seconds; of the run when it is over."""
-    begin, wide = window(state), span(state)
+    begin = window(state)
+    wide = span(state)
 
     def x(at_ms: float) -> float:
         return 48 + (HALF - 58) * max(0.0, min(1.0, (at_ms - begin) / wide))

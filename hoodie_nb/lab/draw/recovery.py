@@ -7,20 +7,24 @@ are kept; later ones are only counted.
 from collections.abc import Sequence
 
 from hoodie_nb.lab.draw import svg
-from hoodie_nb.lab.run_parts import Note
-from hoodie_nb.lab.run_state import RunState
+from hoodie_nb.lab.run.run_parts import Note
+from hoodie_nb.lab.run.run_state import RunState
 
-HEIGHT, _LINES, _EARLIER = 268, 9, 3
+HEIGHT = 268
+_LINES = 9
+_EARLIER = 3
 _BAD = ("failed", "restarted", "rolled_back", "timed_out", "fault", "repeated", "postponed")
 _GOOD = ("committed", "skipped", "prepared", "redone", "stopped")
 
 
 def recovery(state: RunState) -> str:
     """Return the last fault and the first events after it; without a fault, the newest events."""
-    shown, title = state.notes[-_LINES:], "No fault yet: the job's newest events"
+    shown = state.notes[-_LINES:]
+    title = "No fault yet: the job's newest events"
     hidden = f"{len(state.notes) - _LINES} earlier" if len(state.notes) > _LINES else ""
     if state.stories:
-        story, title = state.stories[-1], "The recovery"
+        story = state.stories[-1]
+        title = "The recovery"
         shown = [story.fault, *story.after][:_LINES]
         later = len(story.after) + 1 - _LINES + story.more
         hidden = f"{later} later" if later > 0 else ""
@@ -35,11 +39,14 @@ def _lines(shown: Sequence[Note]) -> list[str]:
     parts = []
     for line, note in enumerate(shown):
         y = 32 + 18 * line
-        shape, colour = "ring", svg.GREY
+        shape = "ring"
+        colour = svg.GREY
         if any(word in note.kind for word in _BAD):
-            shape, colour = "cross", svg.RED
+            shape = "cross"
+            colour = svg.RED
         elif any(word in note.kind for word in _GOOD):
-            shape, colour = "disc", svg.GREEN
+            shape = "disc"
+            colour = svg.GREEN
         since = f"+{(note.at_ms - shown[0].at_ms) / 1000:.1f} s"
         parts.append(svg.note(52, y, since, anchor="end"))
         parts.append(svg.mark(shape, 66, y - 4, fill=colour, size=5))
@@ -49,7 +56,8 @@ def _lines(shown: Sequence[Note]) -> list[str]:
 
 def _earlier(state: RunState) -> list[str]:
     """Return a line for each of the faults before the last one, the newest first."""
-    earlier, top = state.stories[-2::-1], 34 + 18 * _LINES
+    earlier = state.stories[-2::-1]
+    top = 34 + 18 * _LINES
     more = f", the newest {_EARLIER} of {len(earlier)}" if len(earlier) > _EARLIER else ""
     parts = [svg.note(1, top, f"Other faults{more}")] if earlier else []
     for line, story in enumerate(earlier[:_EARLIER], 1):

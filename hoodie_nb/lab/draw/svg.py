@@ -15,7 +15,11 @@ FAINT = "var(--jp-ui-font-color2, #666666)"
 PAPER = "var(--jp-layout-color1, #ffffff)"
 SHADE = "var(--jp-layout-color2, #eeeeee)"
 LINE = "var(--jp-border-color1, #bdbdbd)"
-BLUE, AMBER, GREEN, RED, PURPLE = "#3b82c4", "#d98f00", "#2a9d5c", "#d1495b", "#8b6fc0"
+BLUE = "#3b82c4"
+AMBER = "#d98f00"
+GREEN = "#2a9d5c"
+RED = "#d1495b"
+PURPLE = "#8b6fc0"
 GREY = "#8a8a8a"
 BUCKETS = (BLUE, AMBER, GREEN, PURPLE, RED, "#4fb3bf", "#b5763a", "#7d8f3a")
 
@@ -114,7 +118,8 @@ def mark(shape: str, x: float, y: float, /, *, fill: str, size: float = 6, title
     elif shape == "dash":
         ends = [(x - s, y - 1.5), (x + s, y - 1.5), (x + s, y + 1.5), (x - s, y + 1.5)]
     else:
-        a, b = s, s * 0.35
+        a = s
+        b = s * 0.35
         half = [(-a, -a + b), (-a + b, -a), (0, -b), (a - b, -a), (a, -a + b), (b, 0)]
         ends = [(x + u, y + v) for u, v in half + [(-u, -v) for u, v in half]]
     return path(ends, closed=True, title=title, fill=fill)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from hoodie_nb.clock import instant_ms
 from hoodie_nb.lab.draw import svg
 
-_LINES, _LEFT, _RIGHT = 14, 250, 690
+_LINES = 14
+_LEFT = 250
+_RIGHT = 690
 _ACTIONS = {"commit": svg.GREEN, "replacecommit": svg.PURPLE, "rollback": svg.RED}
 
 
@@ -29,7 +31,8 @@ class InstantFacts:
         if self.files is None:
             return self.state if self.completion_time is None else ""
         size = svg.size_of(self.bytes or 0)
-        rows, files = svg.counted(self.rows or 0, "row"), svg.counted(self.files, "file")
+        rows = svg.counted(self.rows or 0, "row")
+        files = svg.counted(self.files, "file")
         return f"{self.operation} {rows} in {files}, {size}"
 
 
@@ -43,7 +46,8 @@ def timeline(instants: Sequence[InstantFacts]) -> str:
     shown = instants[-_LINES:]
     begins = [instant_ms(i.requested_time) for i in shown]
     ends = [instant_ms(i.completion_time) for i in shown if i.completion_time]
-    first, last = min(begins, default=0), max([*begins, *ends], default=1)
+    first = min(begins, default=0)
+    last = max([*begins, *ends], default=1)
     scale = (_RIGHT - _LEFT - 6) / max(1, last - first)
     caption = f", the newest {_LINES} shown" if len(instants) > _LINES else ""
     parts = [
@@ -52,7 +56,8 @@ def timeline(instants: Sequence[InstantFacts]) -> str:
         )
     ]
     for place, (instant, begin) in enumerate(zip(shown, begins, strict=True)):
-        y, x = 26 + 20 * place, _LEFT + (begin - first) * scale
+        y = 26 + 20 * place
+        x = _LEFT + (begin - first) * scale
         took = instant_ms(instant.completion_time) - begin if instant.completion_time else None
         parts.append(svg.group(_line(instant, x, y, took, scale), title=_caption(instant, took)))
     return svg.picture(height(len(instants)), parts, label=f"Timeline of {len(instants)} instants")

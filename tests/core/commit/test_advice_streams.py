@@ -17,23 +17,23 @@ from test_restore_streams import rewind, table_of, times
 from test_review_files import backup_of
 from test_savepoints import times as times_of
 
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.runners.spark_source import ChangeStream
-from hoodie_nb.table.changes import changes_schema
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.read import to_arrow
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.on_spark.sources import ChangeStream
+from hoodie_nb.reading.changes import changes_schema
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.records.sealing import Interval
 
 __all__ = ["life"]  # a fixture
 BATCHES = [(("a", 1, 1, False), ("b", 1, 1, False)), (("a", 2, 2, False),), (("b", 3, 0, True),)]

@@ -14,12 +14,12 @@ from test_archiving import rows, seen
 from test_clean_plan import make, upsert
 
 from hoodie_nb import Table
-from hoodie_nb.table.archive_log import append, record_of
-from hoodie_nb.table.archive_plan import plan_archive
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.instant import Instant, State
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.actions.archive_plan import plan_archive
+from hoodie_nb.checks.fsck import fsck
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import Storage
+from hoodie_nb.timeline.archive_log import append, record_of
+from hoodie_nb.timeline.instant import Instant, State
 
 
 def files(folder: Path) -> dict[str, bytes]:

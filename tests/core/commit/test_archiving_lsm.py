@@ -20,12 +20,12 @@ from test_clean_plan import make, upsert
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.clock import SystemClock
+from hoodie_nb.definition import properties
 from hoodie_nb.errors import HoodieError, InvalidTable
-from hoodie_nb.table import properties
-from hoodie_nb.table.archive_lsm import LsmArchive
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.instant import Instant, State
-from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.timeline.archive_lsm import LsmArchive
+from hoodie_nb.timeline.instant import Instant, State
 
 HISTORY = ".hoodie/timeline/history"
 POINTS = [name for name in failpoints.NAMES if name.startswith("archive.")]

@@ -14,7 +14,7 @@ from test_clean_plan import make, upsert
 
 from hoodie_nb import Table
 from hoodie_nb.errors import HoodieError
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.storage.storage import Storage
 
 
 class Torn:

@@ -14,9 +14,9 @@ from test_clean_plan import make, upsert
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.runners.spark_source import ChangeStream
-from hoodie_nb.table.changes import changes_schema
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.on_spark.sources import ChangeStream
+from hoodie_nb.reading.changes import changes_schema
 
 
 def undo(root: Path, time17: str) -> None:

@@ -23,25 +23,26 @@ from test_crash_interval import BATCHES, MODELS, STORED, assert_whole
 from writes import write_and_commit
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.kept_files import KeptFiles
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import JobHold, in_use, writing
-from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.definition import properties
 from hoodie_nb.errors import ConcurrentWriter, HoodieError
 from hoodie_nb.events import Event, EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.rewriting import Background
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table import properties, read
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.storage import SCRATCH
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.kept_files import KeptFiles
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.runs import partitions_of, save_run
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.rewriting import Background
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.lock.lock import JobHold, in_use, writing
+from hoodie_nb.reading import read
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.rows.runs import partitions_of, save_run
+from hoodie_nb.storage.storage import SCRATCH
 
 AUTO = Interval(checkpoints=5, background=True)
 SPARSE = [*itertools.chain.from_iterable((batch, None) for batch in BATCHES)]

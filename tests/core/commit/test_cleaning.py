@@ -11,10 +11,10 @@ from tables import data_files, hudi_rows, pending_names, timeline_names, upgrade
 from test_clean_plan import make, upsert
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.actions.clean_records import _PLAN
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.avro_file import encode
-from hoodie_nb.table.clean_records import _PLAN
-from hoodie_nb.table.fsck import fsck
+from hoodie_nb.types.avro_file import encode
 
 TWO = {"hoodie.clean.commits.retained": 2}
 

@@ -13,7 +13,7 @@ from test_clean_plan import make, upsert
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.read import Scan
+from hoodie_nb.reading.read import Scan
 
 ONE = {"hoodie.clean.commits.retained": 1}
 

@@ -10,11 +10,12 @@ from tables import schema_of, timeline_names, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.sealing import Interval
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table import properties, read
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.definition import properties
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.reading import read
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.storage.local_storage import LocalStorage
 
 HOUR_MS = 3_600_000
 

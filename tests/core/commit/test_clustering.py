@@ -22,10 +22,10 @@ from tables import (
 
 from hoodie_nb import Table
 from hoodie_nb.__main__ import main
+from hoodie_nb.checks.fsck import index_objection
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.base_file import read_footer
-from hoodie_nb.table.fsck import index_objection
-from hoodie_nb.table.schema import RECORD_KEY
+from hoodie_nb.files.base_file import read_footer
+from hoodie_nb.types.schema import RECORD_KEY
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])

@@ -20,11 +20,11 @@ from hoodie_nb import Table, failpoints
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.intake import Intake
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
 
 
 def upsert_elsewhere(root: str, given: list[Row]) -> None:

@@ -11,10 +11,10 @@ from archives import FEW, active, archived
 from tables import hudi_rows, rows_by, schema_of, without_meta
 
 from hoodie_nb import InvalidConfig, Table
-from hoodie_nb.runners.spark_source import ChangeStream, SnapshotReader
-from hoodie_nb.table.base_file import stored_schema
-from hoodie_nb.table.changes import changes_schema
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.files.base_file import stored_schema
+from hoodie_nb.on_spark.sources import ChangeStream, SnapshotReader
+from hoodie_nb.reading.changes import changes_schema
 
 OLD = schema_of()
 NEW = OLD.append(pa.field("w", pa.string()))

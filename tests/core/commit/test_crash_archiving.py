@@ -22,8 +22,8 @@ from lives import BATCHES, COMMITS, MODELS, dying_at, kill_at, live, make, opene
 from tables import hudi_rows, pending_names, without_meta
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.table import read
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.reading import read
 
 
 @pytest.fixture(scope="module", params=[6, 9])

@@ -34,8 +34,8 @@ from lives import (
 from tables import data_files, hudi_rows, without_meta
 
 from hoodie_nb import failpoints
-from hoodie_nb.table import read
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.reading import read
 
 ONE = {"hoodie.clean.commits.retained": 1}
 POINTS = [name for name in failpoints.NAMES if name.startswith("clean.")]

@@ -12,7 +12,7 @@ from lives import assert_at_rest, fails_at, kill_at
 from tables import hudi_rows, pending_names, upgrade, without_meta
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.table.schema import FILE_NAME
+from hoodie_nb.types.schema import FILE_NAME
 
 ROWS = [{"id": f"k{i}", "p": "xy"[i % 2], "v": i} for i in range(8)]
 SKIPPED = ("coord.prepare", "coord.reapply", "coord.redo", "coord.seal")  # of checkpoints

@@ -21,12 +21,13 @@ from tables import Model, hudi_rows, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.definition import properties
 from hoodie_nb.errors import CommitFailed, WriteFailed
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table import properties, read
-from hoodie_nb.table.handle import TableHandle, open_table
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.reading import read
+from hoodie_nb.records.sealing import Interval
 
 SCHEMA = pa.schema(
     [(name, pa.string()) for name in ("id", "sub", "p")]

@@ -27,8 +27,8 @@ from lives import (
 from tables import timeline_folder, timeline_names, upgrade, without_meta
 
 from hoodie_nb.errors import HoodieError
-from hoodie_nb.table import read
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.reading import read
 
 both_modes = pytest.mark.parametrize("commit_on", ["write", "checkpoint"])
 

@@ -32,11 +32,11 @@ from lives import (
 from tables import data_files, timeline_names, without_meta
 
 from hoodie_nb import failpoints
-from hoodie_nb.commit.prepared import FOLDER
 from hoodie_nb.errors import CommitFailed, WriteFailed
-from hoodie_nb.table import read
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.markers import MARKERS
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.reading import read
+from hoodie_nb.records.prepared import FOLDER
+from hoodie_nb.view.markers import MARKERS
 
 NUMBERS = (0, 1, 2, 3)  # the first commit, a mixed one, one that changes nothing, a delete
 

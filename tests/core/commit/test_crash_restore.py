@@ -34,11 +34,11 @@ from test_savepoints import times
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import settle
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.local.settling import settle
+from hoodie_nb.records.progress import Checkpoint, ProgressRecords
 
 POINTS = [name for name in failpoints.NAMES if name.startswith("restore.")]
 TARGET = 2  # the number of commits after the restore

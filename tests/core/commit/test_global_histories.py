@@ -21,18 +21,19 @@ from tables import canonical, hudi_rows, rank, schema_of, without_meta
 from writes import commit_elsewhere, run_checkpoint
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.definition import properties
 from hoodie_nb.events import EventLog
+from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.index import file_keys
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table import properties, read
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.reading import read
+from hoodie_nb.records.progress import Checkpoint
 
 Row = dict[str, Any]
 DELETED = "_hoodie_is_deleted"

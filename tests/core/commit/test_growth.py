@@ -16,8 +16,8 @@ import pytest
 import hoodie_nb as hn
 from hoodie_nb import failpoints
 from hoodie_nb.errors import ConcurrentWriter
-from hoodie_nb.table.commits import encode_commit
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.timeline.commits import encode_commit
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 _looks: Counter[str] | None = None

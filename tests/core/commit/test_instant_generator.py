@@ -11,20 +11,20 @@ import pytest
 from tables import schema_of
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.pipelines import PIPELINES, Shape
+from hoodie_nb.buckets.plan import WritePlan
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.instant_generator import generate_instant, with_instant
-from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.settling import IN_PROCESS
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import PIPELINES, Shape
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.storage.local_storage import LocalStorage
 
 
 class Interrupted(LocalStorage):

@@ -14,27 +14,27 @@ from faults import Crash, Fault, FaultyStorage
 from tables import tree
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.definition import properties
+from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.runners.settling import IN_PROCESS
-from hoodie_nb.table import properties
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import TableHandle, create_table
-from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.read import to_arrow
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.merge_rule import WholeRow
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.runs import save_run
+from hoodie_nb.evidence.handle import TableHandle, create_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.rows.merge_rule import WholeRow
+from hoodie_nb.rows.runs import save_run
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]

@@ -16,12 +16,12 @@ from s3_server import SECRET, Proxy, S3Server
 from tables import schema_of
 
 from hoodie_nb import Table
-from hoodie_nb.commit.lease import _CLOCK, Lease
-from hoodie_nb.commit.lock import JobHold, writing
-from hoodie_nb.commit.lock_file import PATH
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
-from hoodie_nb.table.object_requests import Version
-from hoodie_nb.table.object_storage import ObjectStorage
+from hoodie_nb.lock.lease import _CLOCK, Lease
+from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.lock_file import PATH
+from hoodie_nb.storage.object_requests import Version
+from hoodie_nb.storage.object_storage import ObjectStorage
 
 ROWS = pa.Table.from_pylist([{"id": "a", "p": "x", "ts": 1, "v": 1}], schema=schema_of())
 
@@ -157,7 +157,7 @@ def test_a_new_file_asks_the_store_for_the_lease(place: Place) -> None:
 
 
 def _lease_of(storage: ObjectStorage) -> Lease:
-    from hoodie_nb.commit import lock
+    from hoodie_nb.lock import lock
 
     found = lock._tables[storage.root].file
     assert isinstance(found, Lease)
@@ -193,8 +193,8 @@ def killed_holder(place: Place) -> Iterator[Place]:
     """A place whose lock is held by a process that was killed."""
     program = (
         "import json, os, sys, time\n"
-        "from hoodie_nb.commit.lease import Lease\n"
-        "from hoodie_nb.table.object_storage import ObjectStorage\n"
+        "from hoodie_nb.lock.lease import Lease\n"
+        "from hoodie_nb.storage.object_storage import ObjectStorage\n"
         "root, options = json.loads(sys.argv[1])\n"
         "lease = Lease(ObjectStorage(root, options), 'to be killed')\n"
         "print('held', flush=True)\n"

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from hoodie_nb.commit.process import has_ended, process_identity
+from hoodie_nb.lock.process import has_ended, process_identity
 
 _PROGRAM = """
 import os, sys
-from hoodie_nb.commit.process import has_ended
+from hoodie_nb.lock.process import has_ended
 os.setgid(65534)
 os.setuid(65534)
 print(has_ended(sys.argv[1:]))

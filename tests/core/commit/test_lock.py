@@ -23,12 +23,12 @@ from lives import MODELS, SCHEMA, assert_at_rest, assert_whole_prefix, commits, 
 from tables import LOCK, without_meta
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.commit import lock as lock_module
-from hoodie_nb.commit import lock_file
-from hoodie_nb.commit.lock import JobHold, writing
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidConfig, InvalidTable
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.storage import STAGED
+from hoodie_nb.lock import lock as lock_module
+from hoodie_nb.lock import lock_file
+from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import STAGED
 
 ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}
 
@@ -457,8 +457,8 @@ def test_replacing_a_table_keeps_the_file_that_is_locked(root: Path) -> None:
 
 _HOLDER = """
 import sys
-from hoodie_nb.commit.lock import writing
-from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.storage.local_storage import LocalStorage
 with writing(LocalStorage(sys.argv[1])):
     print("holds", flush=True)
     sys.stdin.readline()

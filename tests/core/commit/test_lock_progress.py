@@ -37,26 +37,26 @@ from tables import Model, data_files, hudi_rows, pending_names, timeline_names, 
 
 from hoodie_nb import Table
 from hoodie_nb import __file__ as package_file
+from hoodie_nb.actions import rollback as rollback_module
+from hoodie_nb.actions.rollback import roll_back
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.clock import ManualClock, instant_ms, instant_time
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import JobHold, writing
-from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, InvalidConfig, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table import rollback as rollback_module
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.markers import marker_folder
-from hoodie_nb.table.rollback import roll_back
-from hoodie_nb.table.storage import create_empty, read_bytes
-from hoodie_nb.table.timeline import Instant, State
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.records.progress import Checkpoint, ProgressRecords
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import create_empty, read_bytes
+from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.view.markers import marker_folder
 
 ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}
 
@@ -78,8 +78,8 @@ def root(tmp_path: Path) -> Path:
 HOLDER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from hoodie_nb.commit.lock import writing
-from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.storage.local_storage import LocalStorage
 with writing(LocalStorage(sys.argv[2])):
     print("held", flush=True)
     sys.stdin.read()

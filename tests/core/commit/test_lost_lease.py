@@ -11,9 +11,9 @@ from s3_server import Proxy, S3Server
 from tables import schema_of
 
 import hoodie_nb as hn
-from hoodie_nb.commit import lock
-from hoodie_nb.commit.lease import Lease
-from hoodie_nb.table.object_storage import ObjectStorage
+from hoodie_nb.lock import lock
+from hoodie_nb.lock.lease import Lease
+from hoodie_nb.storage.object_storage import ObjectStorage
 
 COMPLETED = re.compile(r"/\.hoodie/\d{17}\.commit(\?|$)")
 Rows = list[dict[str, object]]

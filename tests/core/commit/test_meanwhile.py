@@ -14,20 +14,20 @@ from core.writes import run_checkpoint
 from test_journal import OURS, SCHEMA, Life, committed, forget, life, rows, upsert_elsewhere
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.commit.sealing import MARK_KEY, Interval
 from hoodie_nb.errors import HoodieError, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.read import to_arrow
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.records.sealing import MARK_KEY, Interval
 
 __all__ = ["life"]  # a fixture
 

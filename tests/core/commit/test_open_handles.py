@@ -16,23 +16,24 @@ from lives import SCHEMA, live, opened
 from tables import Model, hudi_rows, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.actions.restore_plan import files_of
+from hoodie_nb.actions.rollback import undo
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.progress import Checkpoint
+from hoodie_nb.definition import properties
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
 from hoodie_nb.events import EventLog
+from hoodie_nb.evidence import lost
+from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.index import lookup, manifest
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table import lost, properties
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.restore_plan import files_of
-from hoodie_nb.table.rollback import undo
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.storage.local_storage import LocalStorage
 
 KEYS = {"schema": SCHEMA, "record_key": "id", "partition_by": "p", "ordering": "ts"}
 MANY = [f"p{number:02d}" for number in range(9)]  # a write looks at a few partitions only

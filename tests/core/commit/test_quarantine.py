@@ -27,21 +27,21 @@ from tables import Model, hudi_rows, without_meta
 from writes import commit_elsewhere
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.actions.quarantine import COUNT_KEY, FOLDER
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.progress import Checkpoint, quarantine_of
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_as_arrived, saved, write_in_process
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.quarantine import COUNT_KEY, FOLDER
-from hoodie_nb.writer.bad_rows import BadRows
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.runs import partitions_of, save_run
-from hoodie_nb.writer.sorting import in_order
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.intake.bad_rows import BadRows
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_as_arrived, saved, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.records.progress import Checkpoint, quarantine_of
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.rows.runs import partitions_of, save_run
+from hoodie_nb.rows.sorting import in_order
 
 _KEYS = [pa.field("id", pa.string()), pa.field("p", pa.string()), pa.field("ts", pa.int64())]
 GIVEN = pa.schema([*_KEYS, ("n", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])

@@ -4,10 +4,10 @@ import pytest
 from counted_storage import CountedStorage
 from faults import Fault, FaultyStorage
 
-from hoodie_nb.commit.progress import Checkpoint
-from hoodie_nb.commit.sealing import SealedRecords
-from hoodie_nb.table.rules import KeptRules
-from hoodie_nb.table.storage import STAGED
+from hoodie_nb.definition.rules import KeptRules
+from hoodie_nb.records.progress import Checkpoint
+from hoodie_nb.records.sealing import SealedRecords
+from hoodie_nb.storage.storage import STAGED
 
 CHECKPOINTS = [Checkpoint("q", number, f"{number:064d}") for number in range(4)]
 

@@ -25,9 +25,9 @@ from test_lock import held_elsewhere
 from test_savepoints import TWO, times
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.commit.lock import JobHold
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable, WriteFailed
 from hoodie_nb.index.lookup import BloomStateIndex
+from hoodie_nb.lock.lock import JobHold
 
 
 def grown(path: Path, commits: int = 4, version: int = 6, **options: object) -> Table:

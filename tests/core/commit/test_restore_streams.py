@@ -13,12 +13,12 @@ from test_journal import Life, life
 from test_meanwhile import write_batch
 
 from hoodie_nb import Table
-from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.commit.restoring import plan_restore, restore
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.read import to_arrow
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.progress import Checkpoint, ProgressRecords
+from hoodie_nb.records.sealing import Interval
 
 __all__ = ["life"]  # a fixture
 OURS = pa.table({"id": ["ours"], "part": ["p"], "ts": [1], "v": [1]})

@@ -14,17 +14,17 @@ from test_journal import CONFIG, OURS, SCHEMA, Life, life, rows, upsert_elsewher
 from test_meanwhile import disown, put_back, write_batch
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.commit.prepared import drop_torn
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.checks.fsck import fsck
+from hoodie_nb.definition.keys import refuse_colliding_folders
 from hoodie_nb.errors import InvalidInput, InvalidTable, WriteFailed
+from hoodie_nb.evidence.handle import create_table, open_table
 from hoodie_nb.index import upkeep
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import create_table, open_table
-from hoodie_nb.table.keys import refuse_colliding_folders
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.read import to_arrow
-from hoodie_nb.table.storage import Entry
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.prepared import drop_torn
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import Entry
 
 __all__ = ["life"]  # a fixture
 ROW = {"id": "f", "part": "p", "ts": 1, "v": 7}

@@ -36,8 +36,8 @@ from test_savepoints import times
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.__main__ import main
-from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.errors import InvalidConfig, InvalidTable, WriteFailed
+from hoodie_nb.records.progress import Checkpoint, ProgressRecords
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])

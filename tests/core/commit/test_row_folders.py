@@ -12,12 +12,12 @@ from core.tables import schema_of
 
 from hoodie_nb import Table
 from hoodie_nb.clock import SystemClock
-from hoodie_nb.commit.process import process_identity
-from hoodie_nb.commit.row_folders import new_row_folder, remove_row_folders
-from hoodie_nb.table import properties
-from hoodie_nb.table.handle import TableHandle
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.storage import STAGED
+from hoodie_nb.definition import properties
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.lock.process import process_identity
+from hoodie_nb.records.row_folders import new_row_folder, remove_row_folders
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import STAGED
 
 ROW = [{"id": "a", "p": "p", "ts": 1, "v": 1}]
 

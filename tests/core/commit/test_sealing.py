@@ -6,12 +6,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scenarios.tables import CONFIG, SCHEMA
 
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.sealing import Interval
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import create_table
-from hoodie_nb.table.read import to_arrow
+from hoodie_nb.evidence.handle import create_table
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.sealing import Interval
 
 ROW = st.tuples(
     st.sampled_from(["a", "b", "c"]),

@@ -14,10 +14,10 @@ from queries import MODES, MOMENTS, Query, follow, rows_of
 from tables import schema_of, timeline_folder
 
 from hoodie_nb import Table
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.commit.restoring import plan_restore, restore
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
 
 DEATHS = [
     *MOMENTS,

@@ -15,12 +15,12 @@ from tables import schema_of, upgrade
 from writes import commit_elsewhere
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.actions.archive_plan import ArchivePlan
+from hoodie_nb.actions.rollback import _METADATA, _metadata, roll_back
 from hoodie_nb.commit.archiving import archive
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.archive_plan import ArchivePlan
-from hoodie_nb.table.avro_file import encode
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.rollback import _METADATA, _metadata, roll_back
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.types.avro_file import encode
 
 versions = pytest.mark.parametrize("version", [6, 9])
 Row = dict[str, object]

@@ -22,8 +22,8 @@ from test_restore import grown
 from test_savepoints import TWO, times
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidConfig, InvalidTable
-from hoodie_nb.table.fsck import fsck
 
 UNDO: dict[str, Callable[[Table], object]] = {
     "rollback": lambda table: table.rollback(),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import hoodie_nb as hn
 from hoodie_nb.index import file_keys
 from hoodie_nb.index.run import Entries, SectionView, write_run
-from hoodie_nb.table.local_storage import LocalStorage
+from hoodie_nb.storage.local_storage import LocalStorage
 
 M, INVERSE = 0xC6A4A7935BD1E995, pow(0xC6A4A7935BD1E995, -1, 1 << 64)
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])

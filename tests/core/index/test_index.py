@@ -23,8 +23,11 @@ from hypothesis import strategies as st
 from index_truth import forget_caches, index_gaps, plan_of
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.files.base_file import read_keys
 from hoodie_nb.index import file_keys, upkeep
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.file_keys import hash64, load
@@ -38,14 +41,11 @@ from hoodie_nb.index.manifest import (
     read_manifest,
 )
 from hoodie_nb.index.run import DamagedRun, Entries, SectionView, write_run
-from hoodie_nb.runners.batch import write_arrow
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.base_file import read_keys
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.local.batch import write_arrow
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.storage.local_storage import LocalStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 TINY = {"hoodie.parquet.max.file.size": 12_000, "hoodie.parquet.small.file.limit": 0}

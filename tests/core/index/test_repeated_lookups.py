@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 
 import hoodie_nb as hn
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import writing
 from hoodie_nb.events import EventLog
+from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.index import file_keys
 from hoodie_nb.index.lookup import BloomStateIndex
 from hoodie_nb.index.run import DamagedRun
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import WritePlan
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lock.lock import writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 SMALL = {"hoodie.parquet.small.file.limit": 0, "index_load_budget": 0}

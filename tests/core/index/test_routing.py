@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_assigner import DictIndex, plan, rows
 
+from hoodie_nb.buckets.assigner import FileIdAssigner
+from hoodie_nb.buckets.index_port import Copies
+from hoodie_nb.buckets.pipelines import PIPELINES, Shape
+from hoodie_nb.buckets.plan import WritePlan, balanced_tasks
 from hoodie_nb.events import EventLog
 from hoodie_nb.index.routing import KeyRouter, Routed
-from hoodie_nb.runners.operators import assign_routed
-from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.assigner import FileIdAssigner
-from hoodie_nb.writer.columns import DELETE, FILE_ID, OP, SEQ
-from hoodie_nb.writer.index_port import Copies
-from hoodie_nb.writer.pipelines import PIPELINES, Shape
-from hoodie_nb.writer.plan import WritePlan, balanced_tasks
-from hoodie_nb.writer.taking import sort_rows
+from hoodie_nb.local.operators import assign_routed
+from hoodie_nb.rows.columns import DELETE, FILE_ID, OP, SEQ
+from hoodie_nb.rows.taking import sort_rows
+from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 SIZES = {"p1": {"a": 300, "b": 100, "c": 900}, "p2": {"a": 500}, "p3": {}}
 KEYS = [f"k{n}" for n in range(12)]

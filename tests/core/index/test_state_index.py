@@ -12,13 +12,13 @@ from faults import Crash
 from test_journal import CONFIG, SCHEMA, rows, upsert_elsewhere
 
 from hoodie_nb import Table, failpoints
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.evidence.handle import TableHandle, create_table, open_table
 from hoodie_nb.index.job_keys import FOLDER
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import TableHandle, create_table, open_table
-from hoodie_nb.table.read import to_arrow
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.reading.read import to_arrow
 
 ROW = {"id": "f", "part": "p", "ts": 1, "v": 7}
 

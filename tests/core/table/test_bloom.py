@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable
-from hoodie_nb.table.bloom import DYNAMIC, SIMPLE, BloomFilter
+from hoodie_nb.files.bloom import DYNAMIC, SIMPLE, BloomFilter
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView

@@ -16,8 +16,8 @@ import pytest
 from tables import hudi_table
 
 from hoodie_nb import InvalidTable, Table
-from hoodie_nb.table.base_file import open_base_file
-from hoodie_nb.table.calendars import HybridCalendar
+from hoodie_nb.files.base_file import open_base_file
+from hoodie_nb.files.calendars import HybridCalendar
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 VERSIONS = [6, 9]

@@ -25,15 +25,15 @@ from tables import canonical, edited_elsewhere, timeline_folder, upgrade
 from hoodie_nb import Table, failpoints
 from hoodie_nb.clock import ManualClock, instant_time
 from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import CommitFailed, InvalidConfig, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.table.avro_file import encode
-from hoodie_nb.table.handle import create_table
-from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.schema import COMMIT_TIME, FILE_NAME
-from hoodie_nb.table.timeline import Instant, State
-from hoodie_nb.writer.intake import Intake
+from hoodie_nb.evidence.handle import create_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.types.avro_file import encode
+from hoodie_nb.types.schema import COMMIT_TIME, FILE_NAME
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])

@@ -12,8 +12,8 @@ from tables import data_files, hudi_rows, without_meta
 from test_replaced import replaced_elsewhere
 
 from hoodie_nb import Table
+from hoodie_nb.actions.clean_plan import _Rule
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.clean_plan import _Rule
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64())])
 OFF = {"hoodie.clean.automatic": "false"}

@@ -11,8 +11,8 @@ import pytest
 from tables import hudi_rows, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.table import column_storage
-from hoodie_nb.table.base_file import iterate_rows, open_base_file
+from hoodie_nb.files import column_storage
+from hoodie_nb.files.base_file import iterate_rows, open_base_file
 
 COUNT = 33_000
 INNER = pa.struct([("text", pa.string()), ("number", pa.int64())])

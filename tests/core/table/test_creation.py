@@ -15,12 +15,12 @@ from test_journal import CONFIG, OURS, Life, rows
 from test_lock_progress import in_other_process
 
 from hoodie_nb import Table
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import create_table, open_table
-from hoodie_nb.table.storage import Storage
+from hoodie_nb.evidence.handle import create_table, open_table
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.storage.storage import Storage
 
 SCHEMA = schema_of()
 

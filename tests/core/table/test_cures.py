@@ -34,7 +34,7 @@ from test_damage_inventory import METADATA, no_files, older
 from test_fsck_fixes import rows
 
 from hoodie_nb import Table
-from hoodie_nb.table.findings import STAKES, Finding
+from hoodie_nb.checks.findings import STAKES, Finding
 
 Root = Path
 Plant = Callable[[Root], object]

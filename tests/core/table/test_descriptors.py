@@ -11,12 +11,12 @@ import pytest
 
 import hoodie_nb as hn
 from hoodie_nb import failpoints
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import WriteFailed
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.records.sealing import Interval
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 TINY = {"write.batch.size": 1, "write.task.max.size": "4 KB"}  # every piece is flushed

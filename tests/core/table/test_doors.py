@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from hoodie_nb import Table
+from hoodie_nb.definition.property_file import PATH as PROPERTIES
 from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable
-from hoodie_nb.runners.checkpoint_folder import checkpoint_folder
-from hoodie_nb.table.property_file import PATH as PROPERTIES
+from hoodie_nb.stream.checkpoint_folder import checkpoint_folder
 
 STRUCT = pa.struct([("a", pa.int32())])
 

@@ -16,14 +16,14 @@ import test_journal as journal
 from test_journal import Life, upsert_elsewhere
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.checks.fsck import fsck
+from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.read import to_arrow
-from hoodie_nb.writer.runs import fitted
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.rows.runs import fitted
 
 OLD = pa.struct([("x", pa.int64()), ("y", pa.string())])
 NEW = pa.struct([("x", pa.int64()), ("w", pa.string())])

@@ -16,7 +16,7 @@ from tables import canonical
 from test_touched import MANY, SCHEMA, Listed, make, rows
 
 from hoodie_nb import Table
-from hoodie_nb.table.rules import PATH as RULES
+from hoodie_nb.definition.rules import PATH as RULES
 
 PART = pc.field("p")
 FILTERS: dict[str, Any] = {

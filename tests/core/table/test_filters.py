@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from tables import canonical, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.definition.keys import partition_values
+from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.table.base_file import MAX_KEY, MIN_KEY, ROW_GROUP, open_base_file
-from hoodie_nb.table.filters import RowFilter
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.keys import partition_values
-from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.read import Scan, to_arrow
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.files.base_file import MAX_KEY, MIN_KEY, ROW_GROUP, open_base_file
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.reading.filters import RowFilter
+from hoodie_nb.reading.read import Scan, to_arrow
 
 OLD = pa.schema(
     {

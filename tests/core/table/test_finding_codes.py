@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hoodie_nb.table.findings import REPAIRS, STAKES
+from hoodie_nb.checks.findings import REPAIRS, STAKES
 
 ROOT = Path(__file__).parents[3]
 TABLE = ROOT / "hoodie_nb" / "table"

@@ -12,12 +12,12 @@ import pytest
 from tables import hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer.pipelines import PIPELINES
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.records.sealing import Interval
 
 SCHEMA = schema_of()
 

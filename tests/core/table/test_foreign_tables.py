@@ -13,9 +13,9 @@ import pytest
 from tables import schema_of, tree, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.rules import PATH as RULES
+from hoodie_nb.view.file_groups import BaseFileName
 
 SCHEMA = schema_of()
 ROWS = pa.Table.from_pylist(

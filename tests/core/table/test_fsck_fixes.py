@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tables import edited_elsewhere, hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.table.base_file import BLOOM, MAX_KEY
-from hoodie_nb.table.bloom import BloomFilter
+from hoodie_nb.files.base_file import BLOOM, MAX_KEY
+from hoodie_nb.files.bloom import BloomFilter
 
 SCHEMA = schema_of()
 HELD = (("a", "x", 1), ("b", "x", 1), ("c", "y", 1))

@@ -16,9 +16,9 @@ from test_fsck_fixes import HELD, bloom_of, create, file_of, pending, rows, stra
 
 from hoodie_nb import Table
 from hoodie_nb.__main__ import main
+from hoodie_nb.checks.findings import REPAIRS
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
-from hoodie_nb.table.base_file import BLOOM
-from hoodie_nb.table.findings import REPAIRS
+from hoodie_nb.files.base_file import BLOOM
 
 METADATA = ".hoodie_partition_metadata"
 MODEL = without_meta(rows(*HELD))

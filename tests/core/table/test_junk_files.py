@@ -265,7 +265,7 @@ def _plan() -> dict[str, Any]:
 
 def test_a_rollback_plan_with_broken_bytes(new_folder: NewFolder, sound: Path) -> None:
     """A plan with a changed byte or a missing end is refused, even if Avro can decode it."""
-    from hoodie_nb.table.rollback import _PLAN
+    from hoodie_nb.actions.rollback import _PLAN
 
     out = io.BytesIO()
     fastavro.writer(out, _PLAN, [_plan()])

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tables import hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.table.base_file import MAX_KEY, MIN_KEY
-from hoodie_nb.table.storage import OURS
+from hoodie_nb.files.base_file import MAX_KEY, MIN_KEY
+from hoodie_nb.storage.storage import OURS
 
 SCHEMA = schema_of()
 ORDERS: dict[str, Callable[[str], bytes]] = {

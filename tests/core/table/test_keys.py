@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hoodie_nb import InvalidInput, Table
-from hoodie_nb.table.keys import record_keys
-from hoodie_nb.table.properties import TableConfig
+from hoodie_nb.definition.keys import record_keys
+from hoodie_nb.definition.properties import TableConfig
 
 NAMES = ("a", "b", "c")
 PIECES = ["", "x", ",", ":", ",a:", ",b:", ",c:", "b:", "c:", "__null__", "__empty__", "_"]

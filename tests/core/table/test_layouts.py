@@ -11,22 +11,22 @@ import pytest
 from tables import hudi_rows, hudi_table, schema_of, tree, upgrade, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.kept_files import KeptFiles
+from hoodie_nb.buckets.pipelines import PIPELINES, Shape
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.instant_generator import generate_instant
-from hoodie_nb.commit.lock import JobHold, writing
-from hoodie_nb.commit.prepared import drop_torn
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.micro_batches import MicroBatches
-from hoodie_nb.runners.settling import IN_PROCESS
-from hoodie_nb.table.avro_file import decode, encode, load_schema
-from hoodie_nb.table.commits import CommitMetadata
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.instant import LAYOUT_2, Instant, State
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.kept_files import KeptFiles
-from hoodie_nb.writer.pipelines import PIPELINES, Shape
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.settling import IN_PROCESS
+from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.records.prepared import drop_torn
+from hoodie_nb.stream.micro_batches import MicroBatches
+from hoodie_nb.timeline.commits import CommitMetadata
+from hoodie_nb.timeline.instant import LAYOUT_2, Instant, State
+from hoodie_nb.types.avro_file import decode, encode, load_schema
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SCHEMA = schema_of()

@@ -14,8 +14,8 @@ from tables import tree, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.storage import create_empty
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import create_empty
 
 OURS = ".hoodie/.hoodie_nb"
 

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from hoodie_nb.table.instant import COMMITS, LAYOUT_1, LAYOUT_2, Instant, Layout, Listing, State
+from hoodie_nb.timeline.instant import COMMITS, LAYOUT_1, LAYOUT_2, Instant, Layout, Listing, State
 
 TIMES = st.integers(0, 30).map(lambda n: f"202611210243{n:02d}" + "363" * (n % 2))
 ACTIONS = st.sampled_from([*COMMITS, "clean", "rollback", "savepoint"])

@@ -17,11 +17,11 @@ from test_replaced import replaced_elsewhere
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.lost import lost_files
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.evidence.lost import lost_files
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.view.file_groups import BaseFileName
 
 SCHEMA = schema_of()
 

@@ -15,19 +15,19 @@ from faults import Crash, Fault, FaultyStorage
 from tables import Model, hudi_rows, schema_of, tree, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import writing
+from hoodie_nb.definition import properties
+from hoodie_nb.definition.property_file import parse_properties
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.settling import IN_PROCESS
-from hoodie_nb.table import properties
-from hoodie_nb.table.avro_file import encode, load_schema
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.property_file import parse_properties
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.settling import IN_PROCESS
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.types.avro_file import encode, load_schema
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "v9_metadata_table.zip"
 PROPERTIES = ".hoodie/hoodie.properties"

@@ -19,8 +19,8 @@ from tables import timeline_names, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table import beneath
-from hoodie_nb.table.storage import SCRATCH, read_bytes
+from hoodie_nb.storage import beneath
+from hoodie_nb.storage.storage import SCRATCH, read_bytes
 
 
 @pytest.fixture(params=["renameat2", "plain rename"])

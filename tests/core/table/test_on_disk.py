@@ -29,15 +29,15 @@ from tables import canonical, hudi_rows, hudi_table, schema_of, timeline_names, 
 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
+from hoodie_nb.definition.properties import TableConfig
+from hoodie_nb.definition.property_file import parse_properties
+from hoodie_nb.definition.property_lines import text_of
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.avro_schema import from_avro, to_avro
-from hoodie_nb.table.bloom import BloomFilter
-from hoodie_nb.table.handle import create_table
-from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.property_file import parse_properties
-from hoodie_nb.table.property_lines import text_of
-from hoodie_nb.table.schema import META_COLUMNS
-from hoodie_nb.table.timeline import Instant, State
+from hoodie_nb.evidence.handle import create_table
+from hoodie_nb.files.bloom import BloomFilter
+from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.types.avro_schema import from_avro, to_avro
+from hoodie_nb.types.schema import META_COLUMNS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 T0 = "20260101000000000"

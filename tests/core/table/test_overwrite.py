@@ -16,9 +16,9 @@ from tables import hudi_rows, schema_of, timeline_names, tree, upgrade, without_
 from hoodie_nb import Table
 from hoodie_nb.errors import HoodieError, InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
 
 Row = dict[str, Any]
 EMPTY = schema_of().empty_table()

@@ -12,10 +12,10 @@ import pytest
 from tables import hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.base_file import iterate_rows, open_base_file, read_keys, stored_schema
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.schema import RECORD_KEY
+from hoodie_nb.files.base_file import iterate_rows, open_base_file, read_keys, stored_schema
+from hoodie_nb.types.schema import RECORD_KEY
 
 SCHEMA = schema_of()
 ROWS = pa.Table.from_pylist(

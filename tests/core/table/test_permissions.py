@@ -25,7 +25,7 @@ FILES = {
 USES = """
 import os, sys
 import pyarrow as pa
-import hoodie_nb.api, hoodie_nb.table.fsck
+import hoodie_nb.api.tables, hoodie_nb.checks.fsck
 from hoodie_nb.errors import InvalidTable
 
 rows = pa.table({"id": ["b"], "p": ["x"], "ts": pa.array([1]), "v": pa.array([1])})
@@ -34,11 +34,11 @@ if os.getuid() == 0:
     os.setuid(65534)
 for path in sys.argv[1:]:
     try:
-        found = [f"{f.what} {f.fix}" for f in hoodie_nb.table.fsck.fsck(path)]
+        found = [f"{f.what} {f.fix}" for f in hoodie_nb.checks.fsck.fsck(path)]
     except InvalidTable as error:
         found = [str(error)]
     try:
-        hoodie_nb.api.Table.open(path).upsert(rows)
+        hoodie_nb.api.tables.Table.open(path).upsert(rows)
     except InvalidTable as error:
         found.append(str(error))
     print("; ".join(found))

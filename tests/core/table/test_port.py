@@ -17,13 +17,13 @@ from faults import Crash
 from lives import SCHEMA, make
 
 from hoodie_nb import Table
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.index.job_keys import FOLDER, StateIndex
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.records.sealing import Interval
 
-PORT = ("table/local_storage.py", "table/beneath.py", "commit/lock.py")
+PORT = ("storage/local_storage.py", "storage/beneath.py", "lock/lock.py")
 LOCAL = re.compile(r".*-(run\d+|fold)\.arrow\d*")  # files that a task spills and reads itself
 CHANGES = {"os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT

@@ -18,8 +18,8 @@ from test_rollback import fails
 from test_savepoints import times
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.commit.progress import Checkpoint, ProgressRecords
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.records.progress import Checkpoint, ProgressRecords
 
 GONE = "had commit {}, but {} .*has undone it.*Read the table again"
 
@@ -168,8 +168,8 @@ def test_an_archived_rollback_counts_too(tmp_path: Path, version: int) -> None:
 
 def archive_rollback(table: Table, time17: str) -> None:
     """Archive one rollback, as another engine."""
+    from hoodie_nb.actions.archive_plan import ArchivePlan
     from hoodie_nb.commit.archiving import archive
-    from hoodie_nb.table.archive_plan import ArchivePlan
 
     done = table._handle.timeline.listing.completed("rollback")
     (rollback,) = (i for i in done if i.requested_time == time17)

@@ -10,12 +10,12 @@ import pytest
 from tables import edited_elsewhere, hudi_table
 from test_journal import CONFIG, rows
 
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.file_groups import BaseFileName
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import create_table, open_table
-from hoodie_nb.table.read import to_arrow
+from hoodie_nb.checks.fsck import fsck
+from hoodie_nb.evidence.handle import create_table, open_table
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.view.file_groups import BaseFileName
 
 
 def replaced_elsewhere(path: Path, partition: str) -> str:

@@ -11,8 +11,8 @@ import pytest
 from tables import schema_of, tree, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.rules import PATH as RULES
 
 SCHEMA = schema_of()
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.table.filters import RowFilter
+from hoodie_nb.reading.filters import RowFilter
 
 SCHEMA = pa.schema(
     [

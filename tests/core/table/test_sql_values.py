@@ -16,9 +16,9 @@ from test_sql_text import ROWS, SCHEMA
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidInput
-from hoodie_nb.table.conversion import fitted
-from hoodie_nb.table.filters import projected
-from hoodie_nb.table.sql_text import value_for
+from hoodie_nb.reading.filters import projected
+from hoodie_nb.reading.sql_text import value_for
+from hoodie_nb.types.conversion import fitted
 
 _WHOLE = st.sampled_from(["n", "big", "3", "-1", "NULL", "coalesce(n, 0)", "cast(flag AS INT)"])
 _REAL = st.sampled_from(

@@ -11,11 +11,11 @@ import pytest
 from s3_server import S3Server
 
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.table.addresses import storage_at
-from hoodie_nb.table.local_copies import local_copies
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.object_storage import ObjectStorage
-from hoodie_nb.table.storage import META, Storage, create_empty, read_bytes
+from hoodie_nb.storage.addresses import storage_at
+from hoodie_nb.storage.local_copies import local_copies
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.object_storage import ObjectStorage
+from hoodie_nb.storage.storage import META, Storage, create_empty, read_bytes
 
 
 @pytest.fixture(params=["local", "object"])

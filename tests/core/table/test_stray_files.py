@@ -10,9 +10,9 @@ from tables import schema_of
 from test_journal import OURS, Life
 
 from hoodie_nb import Table
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.fsck import fsck
+from hoodie_nb.records.sealing import Interval
 
 SCHEMA = schema_of()
 METADATA = ".hoodie_partition_metadata"

@@ -11,10 +11,10 @@ from tables import tree
 from test_journal import OURS, Life
 
 from hoodie_nb import Table
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.checksums import decode_record, encode_record
-from hoodie_nb.table.fsck import fsck
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.storage.checksums import decode_record, encode_record
 
 KINDS = {"prepared": None, "sealed": Interval(checkpoints=1000), "progress": None}
 

@@ -12,9 +12,9 @@ import pytest
 from tables import Model, hudi_rows, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import InvalidInput, InvalidTable
-from hoodie_nb.table.rules import PATH as RULES
-from hoodie_nb.table.time_partitions import PREFIX, TimePartition, Unclear
+from hoodie_nb.types.time_partitions import PREFIX, TimePartition, Unclear
 
 EPOCH = dt.datetime(1970, 1, 1)
 UNITS = {"SECONDS": 10**6, "MILLISECONDS": 10**3, "MICROSECONDS": 1, "HOURS": 3_600 * 10**6}

@@ -15,10 +15,10 @@ from tables import hudi_rows, schema_of, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.partitions import Partitions
-from hoodie_nb.table.storage import META, Entry
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import META, Entry
+from hoodie_nb.view.partitions import Partitions
 
 SCHEMA = schema_of()
 MANY = [f"p{number:02d}" for number in range(60)]

@@ -16,10 +16,10 @@ from tables import hudi_rows, without_meta
 from test_on_disk import ALL, all_types
 
 from hoodie_nb import Table
+from hoodie_nb.definition import properties
 from hoodie_nb.errors import InvalidConfig, InvalidInput
-from hoodie_nb.table import properties
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.moments import parse_time
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.view.moments import parse_time
 
 NAIVE = dt.datetime(2026, 3, 29, 2, 30)
 KINDS = {"naive": pa.timestamp("us"), "a moment": pa.timestamp("us", "UTC")}

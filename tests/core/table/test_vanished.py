@@ -13,9 +13,9 @@ from tables import schema_of, tree
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.runners.process_thread import Source
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.handle import open_table
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.lab.rfc.process_thread import Source
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
 
 SCHEMA = schema_of()
 

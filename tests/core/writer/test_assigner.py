@@ -18,21 +18,21 @@ from hypothesis import strategies as st
 from tables import schema_of
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.assigner import BucketAssigner, FileIdAssigner
+from hoodie_nb.buckets.index_port import LookupCounts
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import WritePlan, task_of
+from hoodie_nb.buckets.profile import average_record_bytes, small_files
 from hoodie_nb.config import WriteOptions
+from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order
-from hoodie_nb.table.commits import CommitMetadata
-from hoodie_nb.table.file_groups import FileGroups, FileSlice
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.properties import TableConfig
-from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.assigner import BucketAssigner, FileIdAssigner
-from hoodie_nb.writer.columns import FILE_ID, TASK
-from hoodie_nb.writer.index_port import LookupCounts
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import WritePlan, task_of
-from hoodie_nb.writer.profile import average_record_bytes, small_files
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order
+from hoodie_nb.rows.columns import FILE_ID, TASK
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.timeline.commits import CommitMetadata
+from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
+from hoodie_nb.view.file_groups import FileGroups, FileSlice
 
 OPTIONS = WriteOptions(max_file_bytes=1000, small_file_bytes=1000, record_size_bytes=100)
 Sizes = dict[str, dict[str, int]]

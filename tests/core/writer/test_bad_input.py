@@ -17,9 +17,9 @@ import pytest
 from tables import hudi_rows, tree, without_meta
 
 from hoodie_nb import Table, write_stream
+from hoodie_nb.definition.keys import NULL_PARTITION
 from hoodie_nb.errors import HoodieError, InvalidConfig, InvalidInput, InvalidTable
-from hoodie_nb.table.keys import NULL_PARTITION
-from hoodie_nb.table.schema import META_COLUMNS
+from hoodie_nb.types.schema import META_COLUMNS
 
 SCHEMA = pa.schema(
     [

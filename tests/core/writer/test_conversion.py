@@ -19,7 +19,7 @@ from tables import hudi_rows, tree, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidInput
-from hoodie_nb.table.conversion import convertible
+from hoodie_nb.types.conversion import convertible
 
 MAP, LIST = pa.map_(pa.string(), pa.int32()), pa.list_(pa.int32())
 STRUCT = pa.struct([("a", pa.int32()), ("when", pa.date32()), ("tags", pa.list_(pa.string()))])

@@ -21,28 +21,28 @@ from hypothesis import strategies as st
 from tables import Model, hudi_rows, rank, schema_of, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.assigner import FileIdAssigner
+from hoodie_nb.buckets.buffer import Bucket, WriteBuffer
+from hoodie_nb.buckets.merge import Merge
+from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
+from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.sealing import Interval
 from hoodie_nb.events import EventLog
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.files.base_file import stored_schema
 from hoodie_nb.index.bloom import BloomIndex
-from hoodie_nb.runners.in_process import keyed_in_order
-from hoodie_nb.runners.operators import write as write_buckets
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.base_file import stored_schema
-from hoodie_nb.table.commits import WriteStatus
-from hoodie_nb.table.fsck import fsck
-from hoodie_nb.table.handle import TableHandle, open_table
-from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.assigner import FileIdAssigner
-from hoodie_nb.writer.buffer import Bucket, WriteBuffer
-from hoodie_nb.writer.columns import SEQ
-from hoodie_nb.writer.folding import fold_runs, merge_runs
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.merge import Merge
-from hoodie_nb.writer.merge_rule import WholeRow
-from hoodie_nb.writer.pipelines import Shape
-from hoodie_nb.writer.plan import TaskAttempt, WritePlan
-from hoodie_nb.writer.taking import sort_rows
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.local.in_process import keyed_in_order
+from hoodie_nb.local.operators import write as write_buckets
+from hoodie_nb.records.sealing import Interval
+from hoodie_nb.rows.columns import SEQ
+from hoodie_nb.rows.folding import fold_runs, merge_runs
+from hoodie_nb.rows.merge_rule import WholeRow
+from hoodie_nb.rows.taking import sort_rows
+from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 MOMENT = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
 ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {

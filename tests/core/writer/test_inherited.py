@@ -12,8 +12,8 @@ from tables import hudi_rows, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.table.base_file import open_base_file, read_footer, read_keys
-from hoodie_nb.table.schema import as_type, conform
+from hoodie_nb.files.base_file import open_base_file, read_footer, read_keys
+from hoodie_nb.types.schema import as_type, conform
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())

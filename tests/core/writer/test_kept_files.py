@@ -7,20 +7,20 @@ import pytest
 
 import hoodie_nb as hn
 from hoodie_nb import failpoints
+from hoodie_nb.buckets import kept_files
+from hoodie_nb.buckets.kept_files import KeptFiles
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.lock import writing
-from hoodie_nb.commit.progress import Checkpoint
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.settling import IN_PROCESS, settle
-from hoodie_nb.table.base_file import Inherited, open_base_file
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.writer import kept_files
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.kept_files import KeptFiles
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.files.base_file import Inherited, open_base_file
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS, settle
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.records.progress import Checkpoint
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 _read: list[str] = []

@@ -14,8 +14,8 @@ import pytest
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidInput
-from hoodie_nb.table.conversion import fitted
-from hoodie_nb.writer.objects import from_objects
+from hoodie_nb.intake.objects import from_objects
+from hoodie_nb.types.conversion import fitted
 
 DAY = dt.date(2026, 1, 1)
 REFUSED: list[tuple[list[Any], pa.DataType, str]] = [

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import hoodie_nb as hn
-from hoodie_nb.table.base_file import ROW_GROUP
+from hoodie_nb.files.base_file import ROW_GROUP
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 

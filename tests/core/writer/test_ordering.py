@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from hoodie_nb.writer import ordering
-from hoodie_nb.writer.ordering import ascends, sort_order
+from hoodie_nb.rows import ordering
+from hoodie_nb.rows.ordering import ascends, sort_order
 
 ALPHABETS = ["ab", "a\0", "0123456789", "aé😀\uffff", "k"]  # ties, padding, digits, UTF-8, one text
 BY = [("p", "k", "s"), ("p", "k"), ("k", "s"), ("k", "ts", "s"), ("s", "k"), ("k", "none")]

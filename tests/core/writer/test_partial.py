@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.sealing import Interval
+from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
-from hoodie_nb.runners.in_process import keyed_in_order, write_in_process
-from hoodie_nb.runners.rfc_job import LocalJob
-from hoodie_nb.table.handle import open_table
-from hoodie_nb.table.rules import PATH as RULES
-from hoodie_nb.writer.intake import Intake
-from hoodie_nb.writer.pipelines import Shape
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lab.rfc.rfc_job import LocalJob
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.records.sealing import Interval
 
 DELETED = "_hoodie_is_deleted"
 SCHEMA = pa.schema(

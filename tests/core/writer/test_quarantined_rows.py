@@ -21,10 +21,10 @@ import pytest
 from tables import Model, hudi_rows, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.actions.quarantine import FOLDER
 from hoodie_nb.errors import InvalidConfig, InvalidInput
-from hoodie_nb.table.local_storage import LocalStorage
-from hoodie_nb.table.quarantine import FOLDER
-from hoodie_nb.writer.bad_rows import BadRowsFile, Quarantine, files_of_tasks
+from hoodie_nb.intake.bad_rows import BadRowsFile, Quarantine, files_of_tasks
+from hoodie_nb.storage.local_storage import LocalStorage
 
 SCHEMA = pa.schema(
     [

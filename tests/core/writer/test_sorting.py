@@ -10,9 +10,9 @@ import pytest
 
 import hoodie_nb as hn
 from hoodie_nb import failpoints
-from hoodie_nb.table.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.writer.columns import SEQ
-from hoodie_nb.writer.sorting import in_order, tables_in_order
+from hoodie_nb.rows.columns import SEQ
+from hoodie_nb.rows.sorting import in_order, tables_in_order
+from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 ROWS = 280_000
 SHAPES = {  # rows of each partition: equal, one large one among small ones, many, a single one

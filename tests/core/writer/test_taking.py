@@ -12,7 +12,7 @@ from lives import MODELS, SCHEMA, live, make, opened
 from tables import without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.writer import taking
+from hoodie_nb.rows import taking
 
 TYPES = {"key": pa.string(), "blob": pa.binary(), "n": pa.int64(), "tags": pa.list_(pa.string())}
 

@@ -1,0 +1,1 @@
+"""Actions of the timeline, as plans and records: publish, clean, roll back, restore, archive."""

@@ -1,0 +1,332 @@
+"""Rolling back an instant that did not complete.
+
+*Work flow*: plan (`R.rollback.requested`, Avro) → `R.rollback.inflight` → delete the data files
+that the markers name → remove T from the timeline → `R.rollback` (Avro) → delete the markers. An
+instant that published nothing is only removed from the timeline. A restore also rolls back
+completed commits, and so does `Table.rollback`: the completed file is deleted before the base
+files. A note in the header of such a plan says so, and lets a writer complete the latter without
+a restore; with it is the number of the last sealed checkpoint that the undone commit has applied.
+
+*Fault tolerance*: a crash at any point leaves either T with its markers (rolled back again) or a
+pending rollback with its plan, which `finish_rollbacks` completes; both are idempotent, in this
+library and in Java Hudi. Files named on disk are deleted only if they are base files of T inside
+the table.
+
+*Source:* RFC-24 "Fault Tolerance", BaseRollbackPlanActionExecutor, MarkerBasedRollbackStrategy.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from hoodie_nb import failpoints
+from hoodie_nb.actions.publish import sweep
+from hoodie_nb.actions.quarantine import withdraw_refused
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.storage.storage import java_path, joined
+from hoodie_nb.timeline.timeline import COMMITS, Instant, State, Timeline
+from hoodie_nb.types.avro_file import decode, encode, load_schema, notes_of
+from hoodie_nb.view.markers import is_data_file, marked_files, marker_folder
+from hoodie_nb.view.read_handle import ReadHandle
+
+_COMPLETED = "hoodie_nb.completed"  # the note: the commit was completed when this was planned
+# its values: no restore is needed to complete it, or one
+_BY_HAND = "true"
+_RESTORED = "restore"
+_PLAN = load_schema("HoodieRollbackPlan")
+_METADATA = load_schema("HoodieRollbackMetadata")
+
+
+class RollbackPlan(NamedTuple):
+    """The instant that a rollback undoes, the files that it deletes, and the notes of the plan."""
+
+    instant: Instant
+    files: Sequence[str]
+    notes: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a writer may undo the instant, although completed, without a restore."""
+        return self.notes.get(_COMPLETED) == _BY_HAND and self.instant.action in COMMITS
+
+
+def roll_back(table: TableHandle, instant: Instant, *, keep_staged: bool = False) -> bool:
+    """Roll back a pending commit; return whether files had been published.
+
+    Staged files are deleted too, unless they are kept to be applied again. Raises InvalidTable for
+    a completed instant: readers use its files.
+    """
+    storage = table.storage
+    timeline = table.timeline
+    if _has_completed(timeline, instant):
+        raise InvalidTable(f"{instant} has completed and cannot be rolled back as pending")
+    paths = [f for f in marked_files(storage, instant.requested_time) if storage.entry(f)]
+    if paths:
+        plan = RollbackPlan(instant, paths)
+        rollback = timeline.request("rollback", _encoded(table, plan))
+        failpoints.hit("rollback.plan.post")
+        _finish(table, rollback, plan)
+    else:
+        withdraw_refused(storage, instant.requested_time)
+        timeline.remove(instant)
+    if keep_staged:
+        storage.remove(marker_folder(instant.requested_time), tree=True)
+    else:
+        sweep(storage, {instant.requested_time})
+    return bool(paths)
+
+
+def undo(
+    table: TableHandle,
+    instant: Instant,
+    files: Sequence[str],
+    notes: Mapping[str, str],
+    *,
+    by_hand: bool = False,
+) -> Instant | None:
+    """Roll back a commit, completed or not, with all these base files; return the rollback.
+
+    Idempotent: nothing is done if the instant is no longer on the timeline. What is not `by_hand`
+    is part of a restore, which completes it after a crash. The `notes` are kept in its plan.
+    """
+    pending = [(r, _read_plan(table, r)) for r in _pending(table)]
+    mine = [(r, plan) for r, plan in pending if _same(plan.instant, instant)]
+    if mine:
+        rollback, known = mine[0]
+        plan = RollbackPlan(instant, sorted({*files, *known.files}))
+    elif any(_same(known, instant) for known in table.timeline.listing.instants):
+        marked = marked_files(table.storage, instant.requested_time)
+        noted = {**notes, _COMPLETED: _BY_HAND if by_hand else _RESTORED}
+        plan = RollbackPlan(instant, sorted({*files, *marked}), noted)
+        rollback = table.timeline.request("rollback", _encoded(table, plan))
+        failpoints.hit("restore.rollback.post")
+    else:
+        return None
+    _finish(table, rollback, plan, completed=True)
+    return rollback
+
+
+def _same(one: Instant, other: Instant) -> bool:
+    return (one.requested_time, one.action) == (other.requested_time, other.action)
+
+
+def finish_rollbacks(table: TableHandle) -> list[Instant]:
+    """Complete all pending rollbacks; return the instants that they rolled back."""
+    undone = []
+    for rollback in _pending(table):
+        plan = read_rollback(table, rollback)
+        _finish(table, rollback, plan, completed=plan.by_hand)
+        undone.append(plan.instant)
+    return undone
+
+
+def planned_rollbacks(table: ReadHandle) -> list[RollbackPlan]:
+    """Return the plans of all pending rollbacks; raise if one cannot be completed."""
+    return [read_rollback(table, rollback) for rollback in _pending(table)]
+
+
+def _pending(table: ReadHandle) -> list[Instant]:
+    return [instant for instant in table.timeline.pending() if instant.action == "rollback"]
+
+
+def undone_by_rollback(table: ReadHandle, rollback: Instant) -> frozenset[str]:
+    """Return the commits that a rollback undid, or will, unless they certainly had not completed.
+
+    If neither plan nor result can be read, InvalidTable is raised.
+    """
+    plan = Instant(rollback.requested_time, "rollback")
+    timeline = table.timeline
+    for file in (plan, rollback):
+        if timeline.layout.file_name(file) in timeline.listing.names:
+            with suppress(ValueError, LookupError, TypeError):
+                return _undone(timeline.read(file))
+    raise InvalidTable(
+        f"{table.storage.root}/{timeline.path(plan)} cannot be read, so it is not known what that "
+        "rollback has undone: restore the file from a backup"
+    )
+
+
+def being_undone(table: ReadHandle) -> set[str]:
+    """Return the commits that pending rollbacks undo; those that cannot be read are left out."""
+    found = set[str]()
+    for rollback in _pending(table):
+        with suppress(OSError, InvalidTable):
+            found |= undone_by_rollback(table, rollback)
+    return found
+
+
+def _undone(content: bytes) -> frozenset[str]:
+    """Return the commits that had completed, or may have, by the plan or result of a rollback.
+
+    Java and `roll_back` undo a commit that has not completed by its markers, and then the plan has
+    the file group of each file. Of a completed one Java lists the files, without their groups.
+    """
+    raw = decode(content)
+    completed = _COMPLETED in notes_of(content)
+    if "commitsRollback" in raw:  # the result does not say it; Hudi before 0.10 has no plan
+        return frozenset(map(str, raw["commitsRollback"]))
+    undone = raw["instantToRollback"]
+    requests = raw["RollbackRequests"] or []
+    by_markers = all(request["fileId"] for request in requests)
+    replaced = undone["action"] != "commit" and not requests  # perhaps only file groups
+    if by_markers and not completed and not replaced:
+        return frozenset()
+    return frozenset([str(undone["commitTime"])])
+
+
+def was_rolled_back(table: ReadHandle, requested_time: str) -> bool:
+    """Whether a readable completed rollback on the timeline names an instant."""
+    for done in table.timeline.listing.completed("rollback"):
+        with suppress(Exception):  # a damaged record may have any shape
+            if requested_time in decode(table.timeline.read(done))["commitsRollback"]:
+                return True
+    return False
+
+
+def _has_completed(timeline: Timeline, instant: Instant) -> bool:
+    done = timeline.completed(instant.requested_time)
+    return done is not None and done.action == instant.action
+
+
+def _finish(
+    table: TableHandle, rollback: Instant, plan: RollbackPlan, *, completed: bool = False
+) -> None:
+    """Execute a plan; if the instant is `completed`, it is withdrawn first."""
+    storage = table.storage
+    timeline = table.timeline
+    instant = plan.instant
+    if rollback.state is State.REQUESTED:
+        rollback = timeline.begin(rollback)
+    if completed:  # before its files are deleted: no reader looks for them
+        timeline.withdraw(instant)
+        failpoints.hit("restore.withdrawn.post")
+    for path in plan.files:
+        storage.remove(path)
+    withdraw_refused(storage, instant.requested_time)
+    for folder in set(map(_folder, plan.files)):
+        if storage.entry(folder):
+            storage.sync_folder(folder)
+    failpoints.hit("rollback.files.post")
+    timeline.remove(instant)
+    failpoints.hit("rollback.instant.post")
+    timeline.complete(rollback, encode(_METADATA, _metadata(rollback, instant, plan.files)))
+    with suppress(OSError):  # the rollback is complete: the next writer removes the markers
+        failpoints.hit("rollback.completed.post")
+        storage.remove(marker_folder(instant.requested_time), tree=True)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def info_of(instant: Instant) -> dict[str, str]:
+    """Return an instant as the records of rollbacks and restores name it."""
+    return {"commitTime": instant.requested_time, "action": instant.action}
+
+
+def _encoded(table: TableHandle, plan: RollbackPlan) -> bytes:
+    """Return the content of the requested file; `_read_plan` is the inverse."""
+    requests = [
+        {
+            "partitionPath": _folder(path),
+            "fileId": PurePosixPath(path).name.partition("_")[0],
+            "latestBaseInstant": plan.instant.requested_time,
+            "filesToBeDeleted": [java_path(table.storage.root, path)],
+            "logBlocksToBeDeleted": {},
+        }
+        for path in plan.files
+    ]
+    undone = info_of(plan.instant)
+    content = {"instantToRollback": undone, "RollbackRequests": requests, "version": 1}
+    return encode(_PLAN, content, {**plan.notes})
+
+
+def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict[str, Any]:
+    partitions = {
+        partition: {
+            "partitionPath": partition,
+            "successDeleteFiles": [*paths],
+            "failedDeleteFiles": [],
+            "rollbackLogFiles": {},
+            "logFilesFromFailedCommit": {},
+        }
+        for partition, paths in itertools.groupby(sorted(files, key=_folder), _folder)
+    }
+    return {
+        "startRollbackTime": rollback.requested_time,
+        "timeTakenInMillis": 0,
+        "totalFilesDeleted": len(files),
+        "commitsRollback": [instant.requested_time],
+        "partitionMetadata": partitions,
+        "version": 1,
+        "instantsRollback": [info_of(instant)],
+    }
+
+
+def read_rollback(table: ReadHandle, rollback: Instant) -> RollbackPlan:
+    """Return the plan of a pending rollback; InvalidTable if it cannot be completed here."""
+    plan = _read_plan(table, rollback)
+    if _has_completed(table.timeline, plan.instant):
+        time17 = plan.instant.requested_time
+        newest = table.timeline.listing.commits[-1].requested_time
+        if _COMPLETED not in plan.notes:
+            raise InvalidTable(
+                f"rollback {rollback.requested_time} is pending for the completed instant "
+                f"{time17}: let the engine that started it finish it"
+            )
+        if not plan.by_hand or newest != time17:
+            written = f"commit {newest} has been written since"
+            why = written if plan.by_hand else "the plan that it is part of is gone"
+            raise InvalidTable(
+                f"rollback {rollback.requested_time} of {table.storage.root} is pending. It was "
+                f"to undo {time17}, but {why}: it has undone nothing yet. Delete the rollback's "
+                ".requested and .inflight files, and call again"
+            )
+    return plan
+
+
+def named_instant(table: ReadHandle, named: Mapping[str, Any], by: Instant) -> Instant:
+    """Return the instant that a plan undoes; ConcurrentWriter for another engine's clustering.
+
+    Raises ValueError if it is none.
+    """
+    instant = Instant(named["commitTime"], named["action"], State.INFLIGHT)
+    if instant.action == "clustering":
+        raise ConcurrentWriter(
+            f"{by} of {table.storage.root} undoes another engine's clustering "
+            f"{instant.requested_time}: let that engine finish it"
+        )
+    if Instant.parse(instant.file_name) != instant:
+        raise ValueError(f"it names {instant}, which is not an instant")
+    return instant
+
+
+def _read_plan(table: ReadHandle, rollback: Instant) -> RollbackPlan:
+    requested = Instant(rollback.requested_time, "rollback")
+    try:
+        content = table.timeline.read(requested)
+        raw = decode(content)
+        notes = notes_of(content)
+        instant = named_instant(table, raw["instantToRollback"], rollback)
+        named = [
+            (str(request["partitionPath"]), PurePosixPath(str(path)).name)
+            for request in raw["RollbackRequests"] or []
+            for path in request["filesToBeDeleted"]
+        ]
+    except ConcurrentWriter:
+        raise
+    except Exception as error:  # a damaged record may have any shape
+        raise InvalidTable(
+            f"the plan of the pending rollback {table.timeline.path(requested)} cannot be read "
+            f"({error!r:.200}): restore it from a backup, or delete its .requested and .inflight "
+            "files. The rollback of a failed write will be planned again; one that was called by "
+            "hand must be called again"
+        ) from None
+    paths = {joined(partition, name) for partition, name in named}
+    paths |= set(marked_files(table.storage, instant.requested_time))
+    files = sorted(path for path in paths if is_data_file(path, instant.requested_time))
+    return RollbackPlan(instant, files, notes)

@@ -1,0 +1,1 @@
+"""The words a user types: Table, write_stream, the session."""

@@ -1,0 +1,1 @@
+"""The RFC's assigner and bucket writer: keyed rows to staged base files."""

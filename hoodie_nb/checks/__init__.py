@@ -1,0 +1,1 @@
+"""fsck: what it finds in folders, rows, records and the archive."""

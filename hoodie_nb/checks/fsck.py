@@ -1,0 +1,281 @@
+"""fsck: runs all checks of a table; here are those of pending instants, base files and keys.
+
+Checks: every base file of the snapshot exists with the size and row count in its commit; every file
+in a partition is named by a completed commit; there are no pending instants, leftover markers or
+staged files; every partition has its metadata file; every footer index finds all keys of its file;
+no partition has duplicate keys (the table, if its keys are global). Nothing is changed:
+`fsck(repair=True)` makes the repairs that are safe.
+"""
+
+import functools
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hoodie_nb.actions.clean_records import cleaned_files, read_plan
+from hoodie_nb.actions.restore_plan import read_plan as read_restore
+from hoodie_nb.actions.rollback import being_undone, read_rollback, was_rolled_back
+from hoodie_nb.checks.archived_files import archived_files
+from hoodie_nb.checks.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
+from hoodie_nb.checks.folder_findings import InCommit, folder_findings, named_files
+from hoodie_nb.checks.record_findings import record_findings
+from hoodie_nb.checks.row_findings import row_finding
+from hoodie_nb.definition.metadata_table import FOLDER
+from hoodie_nb.errors import HoodieError, InvalidTable
+from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.evidence.lost import ACCEPT, vanished
+from hoodie_nb.evidence.other_engines import is_overwrite
+from hoodie_nb.files.base_file import Footer, open_base_file, read_footer, read_keys, verify_pages
+from hoodie_nb.files.key_range import KeyRange
+from hoodie_nb.storage.addresses import Address
+from hoodie_nb.storage.storage import META, SCRATCH, STAGED, Entry
+from hoodie_nb.timeline.timeline import COMMITS, ArchivedMeanwhile, Instant, State
+from hoodie_nb.view.file_groups import Group, base_files_at
+from hoodie_nb.view.views import is_overtaken, until_true
+
+_ATTEMPTS = 3
+_THEIRS = ("let the engine that planned it complete or cancel it", "foreign-pending-instant")
+_DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
+_PLANS = {"clean": read_plan, "restore": read_restore, "rollback": read_rollback}
+
+
+def fsck(path: Address) -> list[Finding]:
+    """Return all findings; empty if the table is clean.
+
+    What a clean, rollback or restore deletes meanwhile is not a finding: the check is repeated.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            table = open_table(path)
+            seen = table.timeline.refresh()
+        except HoodieError as error:
+            return _no_other(error)
+        failure: OSError | None = None
+        try:
+            found = until_true(functools.partial(_findings, table), ArchivedMeanwhile)
+        except HoodieError as error:
+            found = _no_other(error)
+        except OSError as error:  # such as a file that is gone
+            found = []
+            failure = error
+        if not (found or failure) or not is_overtaken(table, seen):
+            break
+    if failure:
+        raise failure
+    return found
+
+
+def _no_other(error: HoodieError) -> list[Finding]:
+    fix = "do what the text says, then run fsck again: no other check was possible"
+    return [Finding(str(error), fix, "unreadable-table")]
+
+
+def _findings(table: TableHandle) -> list[Finding]:
+    tables = (_leftovers, _late, record_findings)
+    found = [finding for look in tables for finding in look(table)]
+    damaged: set[str] = set()
+    return [*found, *_files(table, damaged), *_keys(table, damaged)]
+
+
+def _late(table: TableHandle) -> Iterator[Finding]:
+    """Find completed files that were written after another process had rolled their commit back."""
+    listing = table.timeline.refresh()
+    for done in listing.commits:
+        begun = Instant(done.requested_time, done.action, State.REQUESTED)
+        alone = listing.layout.file_name(begun) not in listing.names
+        if alone and was_rolled_back(table, done.requested_time):
+            yield Finding(
+                f"{table.timeline.path(done)} was written after the commit was rolled back: its "
+                "writer had lost the lock, and got an error",
+                "delete that file; the data of that commit must be written again",
+                "late-completed-file",
+            )
+
+
+def _leftovers(table: TableHandle) -> Iterator[Finding]:
+    next_write = f"{REPAIR}, unless a write is running"
+    pending = table.timeline.pending()
+    restoring = any(instant.action == "restore" for instant in pending)
+    undone = being_undone(table)
+    for instant in pending:
+        known = restoring or instant.requested_time in undone
+        commit = instant.action in COMMITS and not known
+        lost = vanished(table, instant) if commit else None
+        own = instant.action in ("commit", "rollback", "clean", "savepoint", "restore")
+        own = own or is_overwrite(table.timeline, instant)
+        fix, code = (next_write, "pending-instant") if own else _THEIRS
+        of_restore = restoring and instant.action == "rollback"  # which completes it
+        if instant.action in _PLANS and not of_restore:
+            try:
+                _PLANS[instant.action](table, instant)
+            except InvalidTable as error:
+                fix = str(error)
+                code = "unreadable-plan"
+        if lost is not None:
+            yield Finding(*lost, "lost-completed-file")
+        else:
+            yield Finding(f"instant {instant} is pending", fix, code)
+    if table.storage.entry(FOLDER) and not table.config.metadata_partitions:
+        what = f"{FOLDER} is a leftover of a metadata table that was dropped"
+        yield Finding(what, _DROP, "leftover-metadata-table")
+    for folder in (STAGED, SCRATCH, f"{META}/.temp"):
+        for entry in table.storage.list_folder(folder):
+            yield Finding(f"{folder}/{entry.name} is a leftover", next_write, "leftover")
+
+
+def _files(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
+    """Compare the partitions with the commits of the active timeline; note damaged files."""
+    named = named_files(table)
+    commits = table.timeline.completed_commits()
+    replaced = {
+        group: instant.requested_time
+        for instant in commits
+        for group in table.commit_metadata(instant).replaced_groups
+    }
+    yield from folder_findings(table, set(named))
+    pieces = [*table.file_groups()]
+    latest = {piece.path for piece in pieces}
+    slices = {(piece.partition_path, piece.file_id): piece.instant_time for piece in pieces}
+    newest = dict.fromkeys(replaced, "9") | slices  # replaced files may have been cleaned
+    facts = {**archived_files(table), **named}
+    cleaned = _cleaned_of_undone(table)
+    for path, group, name in base_files_at(sorted(facts)):
+        entry = table.storage.entry(path)
+        if entry is None:
+            if newest.get(group, "") <= name.instant_time and path not in cleaned:
+                what = f"{path} is missing: readers show an older slice or no rows"
+                yield Finding(what, f"restore it from a backup, or {ACCEPT}", "lost-base-file")
+            continue
+        damage = _damage(table, path, entry, facts[path], latest=path in latest)
+        if damage is not None:
+            damaged.add(path)
+            yield Finding(damage, RESTORE, "damaged-base-file")
+        if group in replaced and name.instant_time > replaced[group]:
+            yield Finding(
+                f"{path} was written after replacecommit {replaced[group]} replaced its file "
+                "group: no reader shows its rows",
+                "write its rows again from the source, or read it and upsert them; then delete it",
+                "replaced-file-group",
+            )
+    yield from _older(table, slices, replaced)
+
+
+def _cleaned_of_undone(table: TableHandle) -> set[str]:
+    """Return the files that cleans have deleted, if a restore has begun to undo what followed."""
+    with suppress(InvalidTable):  # a clean cannot be read: it is a finding of its own
+        if any(instant.action == "restore" for instant in table.timeline.pending()):
+            return cleaned_files(table)[0]
+    return set()
+
+
+def _older(
+    table: TableHandle, slices: Mapping[Group, str], replaced: Mapping[Group, str]
+) -> Iterator[Finding]:
+    """Find older files that no clean has deleted: reads as of their time would lack rows."""
+    groups: dict[Group, dict[str, tuple[str, str, object]]] = {}
+    for commit in table.timeline.completed_commits():
+        written = table.commit_metadata(commit).files
+        for path, group, name in base_files_at(written):
+            known = (name.instant_time, path, written[path].get("prevCommit"))
+            groups.setdefault(group, {})[name.instant_time] = known
+    with suppress(InvalidTable):  # a plan cannot be read: it is a finding of its own
+        cleaned, earliest = cleaned_files(table)
+        for group, files in groups.items():
+            ends = [slices.get(group, ""), replaced.get(group, "")]
+            for time17, path, end in _used([files[at] for at in sorted(files)], ends):
+                if end > earliest and path not in cleaned and not table.storage.entry(path):
+                    what = f"{path} is missing: reads as of {time17} until {end} lack its rows"
+                    fix = "restore it from a backup; without one these rows are lost for such reads"
+                    yield Finding(what, fix, "lost-older-file")
+
+
+def _used(
+    files: Sequence[tuple[str, str, object]], ends: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield time and path of older files of a group, and the time up to which they are read.
+
+    If the next file was not built on a file, that one was lost, and its loss was accepted.
+    """
+    since = 0
+    for number, (one, other) in enumerate(itertools.pairwise(files), 1):
+        since = since if other[2] == one[0] else number
+    times = sorted({*(file[0] for file in files), *ends})
+    for time17, path, _ in files[since:]:
+        end = next((each for each in times if each > time17), "")
+        if end:
+            yield time17, path, end
+
+
+def _damage(
+    table: TableHandle, path: str, entry: Entry, known: InCommit, *, latest: bool
+) -> str | None:
+    """Return how a file differs from its commit; one that cannot be read is found with its keys."""
+    size, rows = known
+    if size is not None and entry.size_bytes != size:
+        return f"{path} has {entry.size_bytes} bytes, but its commit says {size}"
+    stored = rows
+    if latest:
+        with suppress(HoodieError):
+            stored = open_base_file(table.storage.fetch(path)).metadata.num_rows
+    if rows is not None and stored != rows:
+        return f"{path} has {stored} rows, but its commit says {rows}"
+    return None
+
+
+def _keys(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
+    seen: dict[str, list[pa.Array]] = {}
+    computed = False  # the texts of keys and partitions, which are ours if rules are kept
+    with suppress(InvalidTable):
+        computed = table.rules.known
+    for piece in table.file_groups():
+        local = table.storage.fetch(piece.path)
+        try:
+            verify_pages(local)
+            footer = read_footer(open_base_file(local))
+            keys = read_keys(local)
+        except HoodieError as error:
+            if piece.path in damaged:
+                continue
+            if os.access(local, os.R_OK):
+                yield Finding(str(error), RESTORE, "damaged-base-file")
+            else:
+                yield Finding(str(error), "let this user read it", "unreadable-base-file")
+            continue
+        moved = row_finding(table, piece, local, computed=computed)
+        if moved is not None:
+            yield moved
+        place = "the table" if table.config.global_keys else f"partition {piece.partition_path!r}"
+        seen.setdefault(place, []).append(keys)
+        wrong = index_objection(footer, keys)
+        if wrong:
+            what = f"{piece.path}: {wrong}, so an upsert would duplicate them"
+            yield Finding(what, REPAIR, "wrong-key-index")
+    for place, parts in seen.items():
+        keys = pa.concat_arrays(parts)
+        doubled = len(keys) - len(pc.unique(keys))
+        if doubled:
+            what = f"{place} has {doubled} duplicate keys"
+            yield Finding(what, DEDUPLICATE, "duplicate-keys")
+
+
+def index_objection(footer: Footer, keys: pa.Array) -> str | None:
+    """Return what is wrong with the index of a file with these `keys`; None if it finds all.
+
+    A file without rows needs no index; one without range or bloom is read for every key.
+    """
+    try:
+        bloom = footer.bloom()
+    except InvalidTable as error:
+        return str(error)
+    if bloom is not None and len(keys) and not bloom.might_contain(keys).all():
+        return "its bloom filter misses keys"
+    held = KeyRange.of(keys)
+    low = footer.min_key
+    high = footer.max_key
+    if held and low is not None and high is not None and not held.within(low, high):
+        return "its key range excludes some of its keys"
+    return None

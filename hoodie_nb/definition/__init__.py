@@ -1,0 +1,1 @@
+"""What a table is: its properties, rules, keys and columns."""

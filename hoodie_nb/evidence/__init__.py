@@ -1,0 +1,1 @@
+"""What a write must check first: other engines, lost files, partitions; the write handle."""

@@ -1,0 +1,79 @@
+"""Other engines: what forbids a write to their tables now.
+
+No write is possible while there is a pending commit of an engine that may be alive, another
+engine's plan, an upgrade that was interrupted, a metadata table (dropped later, if the table can be
+written), or a schema that was evolved by ALTER TABLE (see `evolved`).
+"""
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import replace
+
+from hoodie_nb.definition.evolved import LATEST
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.storage.storage import META
+from hoodie_nb.timeline.timeline import COMMITS, Instant, State, Timeline
+
+_HEARTBEAT_MS = 120_000
+
+
+def refuse_unwritable(table: TableHandle) -> None:
+    """Raise InvalidTable if no instant of the table may be changed by this library."""
+    table.refuse_split_timeline()
+    table.rules.refuse_other(table.config)
+    if table.config.unwritable:
+        raise InvalidTable(table.config.unwritable)
+    if table.config.metadata_partitions and not table.drops_metadata_table:
+        raise InvalidTable(
+            f"{table.storage.root} has a Hudi metadata table "
+            f"({table.config.metadata_partitions}), which would miss our rows: use "
+            "Table.open(path, drop_metadata_table=True), which drops it at the next write, or "
+            "drop it with Hudi (hoodie.metadata.enable=false on one write)"
+        )
+
+
+def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None:
+    """Raise InvalidTable or ConcurrentWriter if another engine prevents a write now.
+
+    Checked before a write starts and before it is published; `ours` are our own instants.
+    """
+    refuse_unwritable(table)
+    newest = table.timeline.completed_commits()[-1:]
+    if any(LATEST in table.commit_metadata(instant).extra for instant in newest):
+        raise InvalidTable(
+            f"{table.storage.root} has a schema that another engine has evolved by ALTER TABLE "
+            f"(hoodie.schema.on.read.enable; {LATEST} in its newest commit), and our commits would "
+            "lose the ids of its columns: write it with that engine"
+        )
+    for pending in table.timeline.pending():
+        if pending.action in (*COMMITS, "restore") and pending.requested_time not in ours:
+            _refuse_foreign(table, pending)
+
+
+def is_overwrite(timeline: Timeline, pending: Instant) -> bool:
+    """Whether a pending replacecommit has no plan: it is an overwrite, which can be rolled back.
+
+    Clusterings have one, and so have overwrites of newer versions of Hudi.
+    """
+    with contextlib.suppress(OSError):
+        plan = timeline.read(replace(pending, state=State.REQUESTED))
+        return pending.action == "replacecommit" and not plan
+    return False
+
+
+def _refuse_foreign(table: TableHandle, pending: Instant) -> None:
+    """Raise ConcurrentWriter if a pending commit belongs to another engine that may be alive."""
+    path = f"{META}/.heartbeat"
+    for entry in table.storage.list_folder(path):
+        age = table.clock.now_ms() - entry.modified_ms
+        if entry.name == pending.requested_time and age < _HEARTBEAT_MS:
+            raise ConcurrentWriter(
+                f"another engine is writing instant {pending.requested_time} of "
+                f"{table.storage.root} (heartbeat {age // 1000} s ago): wait until it ends"
+            )
+    if pending.action != "commit" and not is_overwrite(table.timeline, pending):
+        raise ConcurrentWriter(
+            f"{pending} of {table.storage.root} is another engine's plan: let that engine "
+            "complete or cancel it"
+        )

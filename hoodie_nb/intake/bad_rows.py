@@ -1,0 +1,211 @@
+"""Refused rows on their way to the quarantine: as text in memory, or in a task's staged file.
+
+*Work flow*: the intake passes the rows that it refuses to a `RefusedRows`. A write in this process
+holds them (`BadRows`) until its instant has a folder; a Spark task writes them at once
+(`BadRowsFile`). A task's file gets its name when it is complete, and of several attempts of a task
+only one file is used: so each row is stored once.
+
+*Source:* beyond RFC-24; see `actions.quarantine` for the files.
+"""
+
+import base64
+import contextlib
+import json
+import math
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, time
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hoodie_nb import failpoints
+from hoodie_nb.actions.quarantine import REFUSED, STORED
+from hoodie_nb.storage.checksums import ChecksummedFile, StoredFile, crc_of
+from hoodie_nb.storage.storage import Storage, joined
+
+_is = pa.types
+_LONGEST = 10**4000  # Python has no text for longer integers
+_NO_VALUE = (ValueError, OverflowError, IndexError)  # bad UTF-8, a year after 9999, a damaged index
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Where the refused rows of one write are staged, and which write it is.
+
+    `run` is in the names of its files: another attempt in the same folder has other ones.
+    """
+
+    folder: str
+    found_ms: int
+    query_id: str | None = None
+    batch_id: int | None = None
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+    def path(self, token: str) -> str:
+        """Return the path of the file of a task attempt, `task-stage-attempt`."""
+        return f"{self.folder}/bad{self.run}-{token}.parquet"
+
+    def columns(self, rows: int) -> list[pa.Array]:
+        """Return what all rows of the write have in common."""
+        found = pa.scalar(self.found_ms * 1000, STORED.field("found_at").type)
+        values = (pa.scalar(self.query_id, pa.string()), pa.scalar(self.batch_id, pa.int64()))
+        return [pa.repeat(value, rows) for value in (*values, found)]
+
+
+class RefusedRows(Protocol):
+    """Takes refused rows."""
+
+    def add(
+        self, rows: pa.Table | Iterable[Mapping[Any, Any]], columns: list[str], reasons: list[str]
+    ) -> None:
+        """Take Arrow rows as given, or dicts, with a column and a reason for each."""
+        self.write(_as_text(rows, columns, reasons))
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows as text."""
+
+
+class BadRows(RefusedRows):
+    """Refused rows in memory."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    def __len__(self) -> int:
+        return sum(table.num_rows for table in self.tables)
+
+    def write(self, rows: pa.Table) -> None:
+        """Keep rows that are text already."""
+        self.tables.append(rows)
+
+    def saved(self, storage: Storage, quarantine: Quarantine) -> list[StoredFile]:
+        """Write the rows to a durable staged file; no file if there are none."""
+        file = BadRowsFile(storage, quarantine, "0-0-0")
+        for table in self.tables:
+            file.write(table)
+        return file.close()
+
+
+class BadRowsFile(RefusedRows):
+    """The refused rows of a task attempt; the file is created with the first of them."""
+
+    def __init__(self, storage: Storage, quarantine: Quarantine, token: str) -> None:
+        self._storage = storage
+        self._quarantine = quarantine
+        self._path = quarantine.path(token)
+        self._open: tuple[ChecksummedFile, pq.ParquetWriter] | None = None
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows that are text already."""
+        if self._open is None:
+            sink = ChecksummedFile(self._storage.open_new(f"{self._path}.part"))
+            self._open = sink, pq.ParquetWriter(sink, STORED, compression="zstd")
+        columns = [*rows.columns, *self._quarantine.columns(rows.num_rows)]
+        self._open[1].write_table(pa.Table.from_arrays(columns, schema=STORED))
+
+    def close(self) -> list[StoredFile]:
+        """Make the file durable and give it its name; return it if there were rows."""
+        if self._open is None:
+            return []
+        sink, writer = self._open
+        writer.close()
+        sink.sync()
+        sink.close()
+        failpoints.hit("quarantine.data.post", f"{self._storage.root}/{self._path}.part")
+        self._storage.publish(f"{self._path}.part", self._path)
+        return [sink.stored(self._path)]
+
+
+def files_of_tasks(storage: Storage, quarantine: Quarantine) -> list[StoredFile]:
+    """Return the files of all tasks of a write, of each task that of its last attempt."""
+    pattern = re.compile(rf"bad{quarantine.run}-(\d+)-\d+-(\d+)\.parquet")
+    newest: dict[int, tuple[int, str]] = {}
+    for name in storage.file_names(quarantine.folder):
+        match = pattern.fullmatch(name)
+        if match is not None:
+            task = int(match[1])
+            attempt = int(match[2])
+            newest[task] = max(newest.get(task, (-1, "")), (attempt, name))
+    paths = [joined(quarantine.folder, name) for _, (_, name) in sorted(newest.items())]
+    found = [(path, storage.entry(path), crc_of(storage.fetch(path))) for path in paths]
+    return [StoredFile(path, entry.size_bytes, crc) for path, entry, crc in found if entry]
+
+
+# --- rows as text ---------------------------------------------------------------------------------
+
+
+def _as_text(
+    rows: pa.Table | Iterable[Mapping[Any, Any]], columns: Sequence[str], reasons: Sequence[str]
+) -> pa.Table:
+    records = _records(rows) if isinstance(rows, pa.Table) else rows
+    texts = [json.dumps(_plain(record), ensure_ascii=False) for record in records]
+    return pa.table([_utf8(texts), _utf8(columns), _utf8(reasons)], schema=pa.schema(REFUSED))
+
+
+def _utf8(texts: Iterable[str]) -> pa.Array:
+    """Return texts of which pandas may have had halves of a character, in JSON's notation."""
+    whole = (text.encode("utf-8", "backslashreplace").decode() for text in texts)
+    return pa.array(whole, pa.string())
+
+
+def _records(rows: pa.Table) -> list[dict[str, Any]]:
+    columns = [_values(column) for column in rows.columns]
+    if not columns:
+        return [{} for _ in range(rows.num_rows)]
+    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except _NO_VALUE:
+        return [_value(cell) for cell in column]
+
+
+def _value(cell: Any) -> Any:  # noqa: ANN401 -- a scalar of any type
+    """Return the value of a cell that Python may lack."""
+    with contextlib.suppress(*_NO_VALUE):
+        return cell.as_py()
+    kind = cell.type
+    with contextlib.suppress(*_NO_VALUE):
+        if _is.is_dictionary(kind):
+            return _value(cell.value)
+        if _is.is_struct(kind):
+            return {name: _value(inner) for name, inner in cell.items()}
+        if _is.is_nested(kind):
+            return [_value(inner) for inner in cell.values]
+        if _is.is_temporal(kind):
+            return cell.cast(pa.string()).as_py()
+        return cell.as_buffer().to_pybytes().decode("utf-8", "backslashreplace")
+    return "a damaged value"
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a value as JSON has it."""
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
+        value = value.item()
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < _LONGEST else hex(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return _plain(value.item())
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date | time):  # a datetime is a date
+        return value.isoformat()
+    try:
+        return str(value)
+    except Exception:
+        return f"a {type(value).__name__} without a text"

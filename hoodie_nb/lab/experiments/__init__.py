@@ -1,0 +1,1 @@
+"""Experiments: inputs, trials, the race, the cost model, faults."""

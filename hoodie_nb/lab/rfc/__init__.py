@@ -1,0 +1,1 @@
+"""What only teaches: the RFC's own threads and failures, without Spark."""

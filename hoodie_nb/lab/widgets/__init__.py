@@ -1,0 +1,1 @@
+"""Widgets: the dashboard, knobs, replays, views of tables."""

@@ -1,0 +1,1 @@
+"""Writes in this process: operators, batches, conditional rewriting."""

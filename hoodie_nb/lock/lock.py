@@ -1,0 +1,285 @@
+"""One writer at a time: the lock across processes is chosen here, and the mutex inside one.
+
+*On disk*: `.hoodie/.hoodie_nb/lock`, held with `flock`, so the kernel releases it when its holder
+dies for any reason. The file names the holder; it is never deleted. On an object store the lock is
+held for a limited time: see `lease`.
+
+A streaming job holds the lock from its start to its end and takes the mutex for each checkpoint;
+batch calls of the same process wait for the mutex and run between checkpoints. Other processes, and
+a second job on the table, get `ConcurrentWriter`.
+
+While a thread of a job only reads and stages files, it may release the mutex (`paused`), so that
+the job's other thread goes on; its work in the staging area is *in use*, which recovery respects.
+Batch calls wait until no thread is paused, and the job begins nothing new while one waits.
+
+*Fault tolerance*: a lock belongs to an open file, which a forked child shares. The child closes its
+copy at once and drops the hold, so it can neither write with it nor keep it after its parent has
+released it. Before each change of the table the open file is compared with the current lock file:
+if that was deleted or replaced, another process may hold the table, and nothing more is written.
+The `with` statement that opened the file closes it, so an interrupt cannot leave it open.
+
+**Caveats**: on some network file systems `flock` does not work across machines, and Java Hudi does
+not know this lock: use one engine at a time.
+"""
+
+import io
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.events import in_any_listener
+from hoodie_nb.lock.lease import Lease
+from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
+from hoodie_nb.storage.fences import fence, place_of
+from hoodie_nb.storage.storage import Storage, is_remote
+
+_TRIES = 10
+_POLL_S = 0.05
+
+
+LockedFile = io.FileIO | Lease
+
+
+class _Held:
+    """A process's hold on one table: the mutex, the locked file if there is one, and its job."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.mutex = threading.RLock()
+        self.changed = threading.Condition(self.mutex)  # of the next two
+        self.in_use: list[str] = []  # what paused threads write, by name in the staging area
+        self.calls = 0  # threads that wait until no other one is paused
+        self.forked = False  # a child's copy of its parent's hold
+        self.thread: int | None = None  # the one that writes
+        self._job: str | None = None
+        self._file: weakref.ref[LockedFile] | None = None
+
+    @property
+    def file(self) -> LockedFile | None:
+        """Return the locked file; None if this process does not hold the table."""
+        file = None if self._file is None else self._file()
+        return None if file is None or file.closed else file
+
+    @property
+    def job(self) -> str | None:
+        """Return the description of the job that holds the table; None if there is none."""
+        return self._job if self.file else None
+
+    def take(
+        self, storage: Storage, purpose: str, *, job: bool = False, until: float = 0.0
+    ) -> LockedFile:
+        """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`."""
+        tries = 0
+        while tries < _TRIES:
+            file = None
+            tries = tries + 1
+            try:
+                file = _opened(storage, purpose)
+                if isinstance(file, Lease) or lock_file(file, storage, purpose):
+                    self._job = purpose if job else None
+                    self._file = weakref.ref(file)
+                    return file
+            except BaseException as error:
+                if file is not None:
+                    file.close()
+                if not isinstance(error, ConcurrentWriter) or time.monotonic() >= until:
+                    raise
+                time.sleep(_POLL_S)
+                tries = 0
+            else:
+                file.close()
+        raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
+
+    def wait_until_unused(self) -> None:
+        """Wait until no thread is paused; the caller has the mutex, which is released meanwhile."""
+        outer = self.thread
+        self.thread = None
+        self.calls += 1  # meanwhile the job begins nothing new
+        try:
+            self.changed.wait_for(lambda: not self.in_use)
+        finally:
+            self.calls -= 1
+            self.changed.notify_all()
+            self.thread = outer
+
+    def check(self, *, new: bool = False) -> None:
+        """Raise ConcurrentWriter if the file that this process holds is no longer the lock."""
+        if self.forked:
+            _refuse_forked(self.root)
+        file = self.file
+        if isinstance(file, Lease):
+            file.check(sure=new)
+        elif file is not None and not is_at(file, os.path.join(self.root, PATH)):
+            raise ConcurrentWriter(
+                f"{PATH} of {self.root} was deleted or replaced while this process held it. "
+                "Another process may be writing, so this one stops; the next write rolls back its "
+                "uncommitted work. Never delete that file; write the data again"
+            )
+
+
+_tables: dict[str, _Held] = {}
+_files: "weakref.WeakSet[LockedFile]" = weakref.WeakSet()
+_guard = threading.RLock()  # held while a file is opened and registered: a fork waits for it
+_forking = threading.local()
+_PATIENCE_S = 1.0  # limit, in case an interrupt left the guard locked
+
+
+def _held(storage: Storage) -> _Held:
+    root = place_of(storage.root)
+    held = _tables.get(root)
+    if held is None:
+        held = _tables.setdefault(root, _Held(root))
+        fence(root, held.check)
+    return held
+
+
+@contextmanager
+def _without_forks() -> Iterator[None]:
+    taken = _guard.acquire(timeout=_PATIENCE_S)
+    try:
+        yield
+    finally:
+        if taken:
+            _guard.release()
+
+
+@contextmanager
+def writing(storage: Storage, wait_s: float = 0.0, *, alone: bool = False) -> Iterator[None]:
+    """Hold the table for one write; ConcurrentWriter if another process has it for `wait_s`."""
+    held = _held(storage)
+    with held.mutex:
+        if alone and held.job is not None:  # of this process
+            raise ConcurrentWriter(f"{held.root} is written by the job {held.job}: stop it first")
+        if held.in_use and held.thread != threading.get_ident():
+            if in_any_listener():
+                raise ConcurrentWriter(
+                    f"a listener of the job that writes {held.root} cannot write it too: the job "
+                    "waits for its listeners. Write in another thread"
+                )
+            held.wait_until_unused()
+        with _write(held, storage, wait_s):
+            yield
+
+
+@contextmanager
+def _write(held: _Held, storage: Storage, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the table for one write of this thread, which has the mutex."""
+    outer = held.thread
+    held.thread = threading.get_ident()
+    try:
+        if held.file is not None:  # a job of this process holds it, or an outer call
+            yield
+            return
+        with held.take(storage, "a batch write", until=time.monotonic() + wait_s):
+            yield
+    finally:
+        held.thread = outer
+
+
+def in_use(storage: Storage) -> set[str]:
+    """Return the names in the staging area that other threads of this process are writing."""
+    held = _tables.get(place_of(storage.root))
+    return set() if held is None else {*held.in_use}
+
+
+class JobHold:
+    """A streaming job's hold on its table, from its start to `release`."""
+
+    def __init__(self, storage: Storage, job: str) -> None:
+        self._storage = storage
+        self._held = _held(storage)
+        with self._held.mutex:
+            if self._held.job is not None:
+                raise ConcurrentWriter(
+                    f"{storage.root} is written by the job {self._held.job} of this process: stop "
+                    "that job first; only one query may write a table at a time"
+                )
+            self._file = self._held.take(storage, job, job=True)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the table for one checkpoint; ConcurrentWriter in a child of the job's process."""
+        if self._held.forked:
+            _refuse_forked(self._held.root)
+        with self._held.mutex:
+            self._held.changed.wait_for(lambda: not self._held.calls)
+            with _write(self._held, self._storage):
+                yield
+
+    @contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """Let the job's other thread write meanwhile; the staged work `name` is in use.
+
+        For the job's own threads, which no interrupt reaches, inside one `writing`.
+        """
+        held = self._held
+        outer = held.thread
+        held.thread = None
+        held.in_use.append(name)
+        held.mutex.release()
+        try:
+            yield
+        finally:
+            held.mutex.acquire()
+            held.thread = outer
+            held.in_use.remove(name)
+            held.changed.notify_all()
+
+    def wait_until_unused(self) -> None:
+        """Inside `writing`: wait until the job's other thread is not paused."""
+        self._held.wait_until_unused()
+
+    @property
+    def in_write(self) -> bool:
+        """Whether this thread is inside a write of the table: the job would wait for it forever."""
+        return self._held.thread == threading.get_ident()
+
+    def release(self) -> None:
+        """Release the table, between two writes; idempotent."""
+        if not self._held.forked:
+            with self._held.mutex:
+                self._held.wait_until_unused()
+                self._file.close()
+
+
+def _refuse_forked(root: str) -> NoReturn:
+    raise ConcurrentWriter(
+        f"this process was forked from the one that holds the lock of {root}, and cannot use it: "
+        "write in that process, or open the table here after it has released the lock"
+    )
+
+
+def _opened(storage: Storage, purpose: str) -> LockedFile:
+    """Open the lock and register it for forks; a file on a disk is not locked yet."""
+    with _without_forks():
+        if is_remote(storage.root):
+            return Lease(storage, purpose, _files.add)
+        return opened(storage, _files.add)
+
+
+def _before_fork() -> None:
+    _forking.taken = _guard.acquire(timeout=_PATIENCE_S)
+
+
+def _after_fork() -> None:
+    if _forking.taken:
+        _guard.release()
+
+
+def _forget() -> None:
+    """In a forked child: close its copies of the files, and invalidate its copies of the holds."""
+    global _guard
+    _guard = threading.RLock()
+    for held in _tables.values():
+        held.forked = held.file is not None
+    for file in list(_files):
+        file.close()
+    _tables.clear()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget)

@@ -1,0 +1,107 @@
+"""The lock file of a table: locked with `flock`, it names its holder.
+
+*On disk*: `.hoodie/.hoodie_nb/lock`; see `lock`.
+"""
+
+import errno
+import fcntl
+import io
+import json
+import os
+import socket
+import stat
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.storage.beneath import folder_beneath
+from hoodie_nb.storage.storage import OURS, Storage, permitted
+
+PATH = f"{OURS}/lock"
+_FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def opened(storage: Storage, register: Callable[[io.FileIO], None]) -> io.FileIO:
+    """Open the lock file (created if missing) and register it; it is not locked yet."""
+
+    def opener(_: str, flags: int) -> int:
+        return os.open("lock", flags | _FLAGS, 0o644, dir_fd=folder)
+
+    file = None
+    with (
+        permitted(f"{storage.root}/{PATH}"),
+        folder_beneath(storage.root, OURS.split("/"), make=True) as folder,
+    ):
+        try:
+            file = io.FileIO(storage.fetch(PATH), "r+", opener=opener)
+            register(file)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.ELOOP, "a pipe or device")
+            return file
+        except BaseException as error:
+            if file is not None:
+                file.close()
+            if isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EISDIR):
+                raise InvalidTable(
+                    f"{PATH} of {storage.root} is a link, folder or pipe and cannot be locked: "
+                    "delete it"
+                ) from None
+            raise
+
+
+def lock_file(file: io.FileIO, storage: Storage, purpose: str) -> bool:
+    """Lock the open file and write the holder into it; False if the file has been replaced."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConcurrentWriter(
+            f"{storage.root} is being written by another process ({owner(file)}): stop it, or "
+            "wait until it ends; a batch write waits with wait='30 seconds'"
+        ) from None
+    if not is_at(file, storage.fetch(PATH)):
+        return False
+    if os.fstat(file.fileno()).st_nlink == 1:  # else another file would be overwritten
+        file.truncate(0)
+        os.pwrite(file.fileno(), json.dumps(holder_of(purpose)).encode(), 0)
+    return True
+
+
+def holder_of(purpose: str) -> dict[str, Any]:
+    """Return what a lock says about this process."""
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        "purpose": purpose,
+    }
+
+
+def is_at(file: io.FileIO, path: str) -> bool:
+    """Whether an open file is the one at that path now."""
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    return os.path.samestat(os.fstat(file.fileno()), there)
+
+
+def owner(file: io.FileIO) -> str:
+    """Return the holder named in the file, as one short line."""
+    return shown(parsed(os.pread(file.fileno(), 4096, 0))) or "unknown"
+
+
+def parsed(content: bytes) -> dict[str, Any]:
+    """Return the values in a lock; none if it is damaged."""
+    try:
+        found = json.loads(content)
+        return found if isinstance(found, dict) else {}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def shown(holder: Mapping[str, Any]) -> str:
+    """Return what is known about a holder, as one short line; empty if nothing is."""
+    words = {"purpose": "", "pid": "process ", "host": "on ", "since": "since "}
+    known = [f"{word}{holder[name]}" for name, word in words.items() if name in holder]
+    return ascii(", ".join(known))[1:-1][:300]

@@ -1,0 +1,1 @@
+"""Writes and reads in Spark's tasks, and on its driver."""

@@ -1,0 +1,1 @@
+"""Reading rows: scans, filters, SQL text, changes between commits, positions."""

@@ -1,0 +1,261 @@
+"""Reading a snapshot: the rows of its slices, as Arrow tables; Spark's tasks use it, too.
+
+Files are read in parallel and cast to the table's schema, so slices written before a column was
+added have nulls in it. A filter is applied to each piece of a file after that; see `filters` for
+the files and row groups that it leaves out.
+"""
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from hoodie_nb.actions.clean_records import refuse_cleaned
+from hoodie_nb.definition.keys import partition_values, paths_have_values
+from hoodie_nb.definition.rules import PATH as RULES
+from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.files.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.machine import threads
+from hoodie_nb.reading.filters import RowFilter
+from hoodie_nb.storage.walk import Choice
+from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.types.avro_file import decode
+from hoodie_nb.types.schema import META_COLUMNS
+from hoodie_nb.view.file_groups import Commits, FileGroups, FileSlice, table_folders
+from hoodie_nb.view.moments import parse_time
+from hoodie_nb.view.partitions import Partitions
+from hoodie_nb.view.read_handle import ReadHandle
+from hoodie_nb.view.views import reading, steadily, until_true
+
+_BATCH_ROWS = 65_536
+
+
+def slices_as_of(
+    table: ReadHandle, as_of: object = None, partitions: Sequence[str] | None = None
+) -> FileGroups:
+    """Return the slices of the snapshot as of a moment (None: now), of all or some partitions.
+
+    Raises InvalidConfig if files of that snapshot were cleaned away, or if one of the `partitions`,
+    given as paths, is not in the table.
+    """
+    table.reload()  # another engine may have upgraded the table and its timeline
+    time17, paths = _asked(table, as_of, partitions)
+    look = functools.partial(_listed, table, time17, paths)
+    return steadily(table, look, lambda found: found.instants, whole=True)
+
+
+def snapshot_as_of(
+    table: ReadHandle,
+    as_of: object = None,
+    partitions: Sequence[str] | None = None,
+    filters: object = None,
+) -> tuple[FileGroups, pa.Schema]:
+    """Return the slices, as `slices_as_of`, and the table's columns as stored in base files.
+
+    Both are those of one moment. Partitions in which `filters` keeps no row may be left out.
+    """
+    table.reload()
+    time17, paths = _asked(table, as_of, partitions)
+    whole = filters is None or time17 is not None or paths is not None
+
+    def look() -> tuple[FileGroups, pa.Schema]:
+        stored = stored_schema(table.schema)
+        keep = None if whole else _folders_kept(table, filters, stored)
+        return _listed(table, time17, paths, keep), stored
+
+    return steadily(table, look, lambda found: found[0].instants, whole=True)
+
+
+def _asked(
+    table: ReadHandle, as_of: object, partitions: Sequence[str] | None
+) -> tuple[str | None, list[str] | None]:
+    """Return the time and the paths that a reader asks for (None: now, all)."""
+    time17 = None if as_of is None else parse_time(as_of, table.config)
+    return time17, _paths(partitions)
+
+
+def _listed(
+    table: ReadHandle, time17: str | None, paths: list[str] | None, keep: Choice | None = None
+) -> FileGroups:
+    """Return the slices as of a time.
+
+    While a restore is pending, some files of the newest commits that it has left may have been
+    cleaned away, as for any earlier time. The snapshot of now is then the one that it goes back to.
+    """
+    listing = table.timeline.listing
+    restores = [i for i in listing.pending if i.action == "restore"]
+    if time17 is None and restores and listing.commits:
+        with contextlib.suppress(InvalidConfig):
+            return _listed(table, listing.commit_times[-1], paths)
+        time17 = _target(table, restores[0])
+    found = Partitions(table.storage, table.timeline, time17, keep).listed(paths)
+    if time17 is not None:
+        refuse_cleaned(table, found, time17, paths)
+    _refuse_unknown(table, [path for path in paths or () if path not in found.slices])
+    return found
+
+
+def _target(table: ReadHandle, restore: Instant) -> str | None:
+    """Return the newest commit that a pending restore leaves; None if its plan is damaged."""
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        plan = decode(table.timeline.read(replace(restore, state=State.REQUESTED)))
+        oldest = min(undone["commitTime"] for undone in plan["instantsToRollback"])
+        return max((t for t in table.timeline.listing.commit_times if t < oldest), default=None)
+    return None
+
+
+def _paths(partitions: Sequence[str] | None) -> list[str] | None:
+    """Return each path once, or raise InvalidConfig for one that is none, such as `a/` for `a`."""
+    if partitions is None:
+        return None
+    paths = [partitions] if isinstance(partitions, str) else [*dict.fromkeys(partitions)]
+    for path in paths:
+        if not isinstance(path, str) or (path and {"", ".", ".."} & {*path.split("/")}):
+            raise InvalidConfig(
+                f"`partitions` has {path!r}, which is not a partition path: give paths as text, "
+                "such as '2024-01-01' or 'country=de/day=1'"
+            )
+    return paths
+
+
+def _refuse_unknown(table: ReadHandle, paths: Sequence[str]) -> None:
+    if paths:
+        commits = Commits.of(table.timeline)
+        known = sorted(f.path for f in table_folders(table.storage, commits) if f.is_partition)
+        missing = [path for path in paths if path not in known]
+        if missing:
+            more = f" and {len(known) - 20} more" if len(known) > 20 else ""
+            raise InvalidConfig(
+                f"partitions {missing} are not in the table at {table.storage.root}; it has "
+                f"{known[:20]}{more}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A read of a snapshot: its files, the columns to return, and the rows (None: all).
+
+    `again` makes the same scan of the snapshot of a later moment.
+    """
+
+    table: ReadHandle
+    slices: Sequence[FileSlice]
+    schema: pa.Schema
+    again: Callable[[], "Scan"]
+    filter: RowFilter | None = None
+
+    @classmethod
+    def of(
+        cls,
+        table: ReadHandle,
+        columns: Sequence[str] | None = None,
+        *,
+        filters: object = None,
+        partitions: Sequence[str] | None = None,
+        as_of: object = None,
+        meta: bool = True,
+    ) -> "Scan":
+        """Return the scan of the table's snapshot; files that the filter excludes are left out."""
+        again = functools.partial(
+            cls.of, table, columns, filters=filters, partitions=partitions, as_of=as_of, meta=meta
+        )
+        found, stored = snapshot_as_of(table, as_of, partitions, filters)
+        slices = [*found]
+        config = table.config
+        schema = _selected(stored, columns, meta=meta)
+        if filters is None:
+            return cls(table, slices, schema, again)
+        single = not config.composite_key and not config.unwritable
+        row_filter = RowFilter.of(filters, stored, config.record_key[0] if single else None)
+        values = {
+            p: partition_values(p, config, stored) for p in {s.partition_path for s in slices}
+        }
+        out = {path for path, known in values.items() if row_filter.excludes_values(known)}
+        slices = [s for s in slices if s.partition_path not in out]
+        return cls(table, slices, schema, again, row_filter)
+
+    def rows(self, piece: FileSlice) -> Iterator[pa.Table]:
+        """Yield the rows of one file in pieces; the rows of a table without columns are lost.
+
+        Raises UndoneMeanwhile if the file cannot be read because its commit was undone.
+        """
+        storage = self.table.storage
+        with reading(storage, piece.path):
+            yield from file_rows(storage.fetch(piece.path), self.schema, self.filter)
+
+    def read(self) -> pa.Table:
+        """Return all rows, in no defined order; files are read in parallel."""
+        with ThreadPoolExecutor(threads()) as pool:
+            parts = pool.map(lambda piece: [*self.rows(piece)], self.slices)
+            return pa.concat_tables(
+                [self.schema.empty_table(), *(p for some in parts for p in some)]
+            )
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return a reader that opens one file at a time and holds a piece of it.
+
+        If a commit is undone before the first batch, it reads again, with the same columns.
+        """
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        scans = itertools.chain([self], (self.again() for _ in itertools.repeat(None)))
+
+        def begin() -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch]]:
+            scan = replace(next(scans), schema=self.schema)
+            found = (
+                batch
+                for s in scan.slices
+                for t in scan.rows(s)
+                for batch in t.to_batches(_BATCH_ROWS)
+            )
+            return [*itertools.islice(found, 1)], found
+
+        first, others = until_true(begin)
+        yield from first
+        yield from others
+
+
+def _folders_kept(table: ReadHandle, filters: object, schema: pa.Schema) -> Choice | None:
+    """Return the choice of folders that may have rows that a filter keeps; None if all may.
+
+    The paths of a table that this library has not written may be made in another way.
+    """
+    config = table.config
+    if not paths_have_values(config, schema) or table.storage.entry(RULES) is None:
+        return None
+    row_filter = RowFilter.of(filters, schema)
+    return lambda folders: row_filter.folders(folders, config, schema)
+
+
+def file_rows(path: str, schema: pa.Schema, kept: RowFilter | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a base file that the filter keeps, in pieces, with the given columns."""
+    file = open_base_file(path)
+    if kept is None:
+        yield from iterate_rows(file, schema, path)
+        return
+    wanted = pa.schema({field.name: field for field in (*schema, *kept.needs)}.values())
+    for rows in iterate_rows(file, wanted, path, kept.row_groups(file, path)):
+        yield kept.kept(rows).select(schema.names)
+
+
+def to_arrow(
+    table: ReadHandle, columns: Iterable[str] | None = None, **options: object
+) -> pa.Table:
+    """Return the snapshot as one Arrow table; see `Scan.of` for the options."""
+    names = columns if columns is None or isinstance(columns, str) else [*columns]
+    return until_true(lambda: Scan.of(table, names, **options).read())  # type: ignore[arg-type]
+
+
+def _selected(schema: pa.Schema, columns: Sequence[str] | None, *, meta: bool) -> pa.Schema:
+    if columns is None:
+        return pa.schema([f for f in schema if meta or f.name not in META_COLUMNS])
+    columns = [columns] if isinstance(columns, str) else list(columns)
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise InvalidConfig(f"columns {missing} are not in the table; it has {schema.names}")
+    return pa.schema([schema.field(name) for name in columns])

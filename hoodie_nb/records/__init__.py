@@ -1,0 +1,1 @@
+"""The durable records beside the timeline: progress, prepared and sealed checkpoints."""

@@ -1,0 +1,1 @@
+"""Rows in memory: sorting, folding by the merge rule, composing, saved rows."""

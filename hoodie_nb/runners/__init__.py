@@ -1,1 +1,0 @@
-"""Where operators run: in this process, in Spark tasks, as a streaming job."""

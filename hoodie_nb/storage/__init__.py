@@ -1,0 +1,1 @@
+"""Storage: the interface and its fences; local disks, object stores, addresses, checksums."""

@@ -1,0 +1,1 @@
+"""Streams: the job, its micro-batches, where they run, and Spark's checkpoint folder."""

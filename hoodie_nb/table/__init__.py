@@ -1,1 +1,0 @@
-"""What is on disk: storage, timeline, properties, base files, file groups, reading, rollback."""

@@ -1,0 +1,1 @@
+"""The timeline: instants, commit metadata, the archive, a split timeline."""

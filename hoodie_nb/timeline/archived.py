@@ -1,0 +1,236 @@
+"""What the archive of a table says: which commits have left the timeline for it.
+
+Two things depend on it. A timeline begins later than its first commit if that commit has a
+savepoint and commits after it were archived (Hudi: `hoodie.archive.beyond.savepoint`). And a commit
+older than the timeline was either archived, or undone by a rollback or restore of any engine: a
+stream must not skip a batch that was undone, and a reader of changes not continue from it.
+
+*On disk*: the log files of layout 1 (`archive_log`), and two columns of the Parquet files of layout
+2 (`archive_lsm`) that the current manifest names: a file that it does not name is from an archiving
+that crashed, and its commits may have been undone since. Both layouts are read, because the table
+may have been upgraded: each file once, and only when it is needed.
+
+**Caveats**: somebody may have cleared the archive. So a commit that it does not have counts as
+undone only if it is newer than the oldest commit in it, or if an archived rollback names it.
+*Source:* HoodieTimeline.getFirstNonSavepointCommit, LSMTimeline.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.storage.storage import Entry, Storage, read_bytes
+from hoodie_nb.timeline.archive_log import log_number, read_blocks
+from hoodie_nb.timeline.archive_lsm import is_manifest, read_manifest, span
+from hoodie_nb.timeline.instant import COMMITS, Instant, State
+from hoodie_nb.types.avro_file import decode
+
+_ATTEMPTS = 10
+_CLEAN = "clean"
+_ROLLBACK = "rollback"
+_CONTENTS = (  # in layout 1
+    *("hoodieCommitMetadata", "hoodieReplaceCommitMetadata"),
+    "hoodieRollbackMetadata",
+)
+Rollback = tuple[str, frozenset[str]]  # its time, and the times of what it rolled back
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The time of the commit from which on none was archived; empty if there is none.
+
+    If the archive cannot be read (`why`), commits before `unsure` may have been archived.
+    """
+
+    time17: str = ""
+    unsure: str = ""
+    why: str = ""
+
+
+class _Part(NamedTuple):
+    """The completed commits in a file of the archive, and time and action of other instants.
+
+    `damage` says why it may have others.
+    """
+
+    path: str
+    commits: frozenset[str] = frozenset()
+    others: frozenset[tuple[str, str]] = frozenset()
+    damage: str = ""
+
+
+class Archive:
+    """The archive of one table, in the folders that `folders` returns."""
+
+    def __init__(self, storage: Storage, folders: Callable[[], Collection[str]]) -> None:
+        self._storage = storage
+        self._folders = folders
+        self._known: dict[tuple[str, Entry | int], _Part] = {}
+        self._possible: set[str] = set()
+
+    def start(self, times: Sequence[str], unsaved: Instant | None) -> Start:
+        """Return the start of a timeline whose first commit has a savepoint.
+
+        `times` are those of its commits, `unsaved` the first without a savepoint.
+        """
+        archived, why = self.commits(times[0])
+        newest = max(archived.difference(times), default="")
+        first = times[0]
+        if newest > first:  # if it is the newest of all, the start is to come
+            first = next((t for t in times if t > newest), f"{int(newest) + 1:017}")
+        until = unsaved.requested_time if unsaved else "9" * 17
+        return Start(first, until if why else "", why)
+
+    def lacks(self, time17: str) -> bool:
+        """Whether the archive shows that no commit of that time was archived.
+
+        Raises InvalidTable if it may be in a file that cannot be read.
+        """
+        if time17 in self._possible or any(time17 in p.commits for p in self._known.values()):
+            return False
+        return self._steadily(lambda: self._denies(time17))
+
+    def _denies(self, time17: str) -> bool:
+        damage = ""
+        reaches = False
+        for part in self._parts():
+            if time17 in part.commits:
+                return False
+            reaches |= any(known < time17 for known in part.commits)
+            damage = part.damage or damage
+        if damage:
+            raise InvalidTable(
+                f"{damage}, so it is not known whether commit {time17} was archived or undone: "
+                "restore that file from a backup, or start the stream with a new checkpoint "
+                "folder (repeated upserts converge)"
+            )
+        if not reaches and not any(time17 in gone for _, gone in self._rollbacks(time17)):
+            self._possible.add(time17)
+            return False
+        return True
+
+    def commits(self, after: str = "") -> tuple[frozenset[str], str]:
+        """Return the archived commits, and what is damaged if there may be more.
+
+        At least those after a time.
+        """
+        parts = self._steadily(lambda: [*self._parts(after)])
+        why = next((part.damage for part in parts if part.damage), "")
+        return frozenset[str]().union(*(part.commits for part in parts)), why
+
+    def cleaned(self) -> bool:
+        """Whether a clean was archived; also if it may be in a file that cannot be read."""
+        return self._steadily(
+            lambda: any(p.damage or _CLEAN in {a for _, a in p.others} for p in self._parts())
+        )
+
+    def knows(self, time17: str) -> bool:
+        """Whether an instant of that time, other than a commit, was archived."""
+        return self._steadily(
+            lambda: any(time17 in {time for time, _ in p.others} for p in self._parts())
+        )
+
+    def rollbacks(self, after: str) -> list[Rollback]:
+        """Return the archived rollbacks after a time; InvalidTable if there may be others."""
+        return self._steadily(lambda: [*self._rollbacks(after)])
+
+    def _rollbacks(self, after: str) -> Iterator[Rollback]:
+        for part in self._parts(after):
+            damage = part.damage
+            if any(time17 > after and action == _ROLLBACK for time17, action in part.others):
+                try:
+                    yield from self._rolled_back(part.path)
+                except (pa.ArrowException, ValueError, LookupError, TypeError) as error:
+                    damage = f"{self._storage.root}/{part.path} cannot be read ({error!r:.200})"
+            if damage:
+                raise InvalidTable(
+                    f"{damage}, so it is not known which commits up to {after} were undone: "
+                    "restore that file from a backup, or continue from a completed commit of "
+                    "`table.history()`, with a copy that was read as of it"
+                )
+
+    def _rolled_back(self, path: str) -> Iterator[Rollback]:
+        for time17, action, content in self.entries(path, content=True):
+            if action == _ROLLBACK:
+                record = decode(content) if isinstance(content, bytes) else content
+                yield time17, frozenset(map(str, record["commitsRollback"]))
+
+    def files(self) -> Iterator[str]:
+        """Yield the paths of the files that count; those of a damaged manifest are not known."""
+        for _, found in self._listed():
+            yield from (path for path, _ in found)
+
+    def _listed(self) -> Iterator[tuple[str, list[tuple[str, Entry | int]]]]:
+        """Yield the files of each folder, newest first, and why it may have others."""
+        for folder in sorted(self._folders()):
+            damage = ""
+            found = list[tuple[int, str, Entry | int]]()
+            entries = self._storage.list_folder(folder)
+            for entry in entries:
+                if number := log_number(entry.name):
+                    found.append((number, f"{folder}/{entry.name}", entry))
+            if any(is_manifest(entry.name) for entry in entries):
+                try:
+                    listed = read_manifest(self._storage, folder).files
+                    found += [(0, f"{folder}/{name}", size) for name, size in listed.items()]
+                except ValueError as error:
+                    damage = f"{self._storage.root}/{folder} cannot be read ({error!s:.200})"
+            newest = sorted(found, key=lambda each: each[:2], reverse=True)
+            yield damage, [(path, file) for _, path, file in newest]
+
+    def _parts(self, after: str = "") -> Iterator[_Part]:
+        """Yield the archive's files, newest first; of layout 2 those with times after `after`."""
+        for damage, found in self._listed():
+            if damage:
+                yield _Part("", damage=damage)
+            for path, file in found:
+                name = path.rpartition("/")[2]
+                if log_number(name) or span(name)[1] > after:
+                    if (path, file) not in self._known:
+                        self._known[path, file] = self._read(path)
+                    yield self._known[path, file]
+
+    def _steadily(self, look: Callable[[], T]) -> T:
+        """Return what `look` returns; again if an engine has merged files of the archive."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return look()
+            except FileNotFoundError as error:
+                missing = error
+        raise InvalidTable(
+            f"a file of the archive is missing: restore it from a backup ({missing})"
+        ) from None
+
+    def entries(self, path: str, *, content: bool = False) -> Iterator[tuple[str, str, Any]]:
+        """Yield time and action of each instant in a file of the archive.
+
+        With `content` also that of its completed file: bytes in layout 2, a record in layout 1.
+        """
+        if path.endswith(".parquet"):
+            columns = ["instantTime", "action", *["metadata"] * content]
+            for row in pq.read_table(self._storage.fetch(path), columns=columns).to_pylist():
+                yield row["instantTime"], row["action"], row.get("metadata")
+        else:
+            for record in read_blocks(read_bytes(self._storage, path)):
+                if record["actionState"] in (None, State.COMPLETED.upper()):
+                    found = next((record[name] for name in _CONTENTS if record.get(name)), None)
+                    yield record["commitTime"], record["actionType"], found
+
+    def _read(self, path: str) -> _Part:
+        found = set[tuple[str, str]]()
+        damage = ""
+        try:
+            for time17, action, _ in self.entries(path):
+                found.add((time17, action))  # also those before a damaged one
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+            damage = f"{self._storage.root}/{path} cannot be read ({error!s:.200})"
+        commits = frozenset(time17 for time17, action in found if action in COMMITS)
+        others = frozenset(each for each in found if each[1] not in COMMITS)
+        return _Part(path, commits, others, damage)

@@ -1,0 +1,1 @@
+"""Columns and types: schemas, their Avro, conversion of values, merge modes."""

@@ -1,0 +1,1 @@
+"""What a reader sees: which files count, partitions, moments; whether a view is still true."""

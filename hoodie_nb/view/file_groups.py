@@ -1,0 +1,245 @@
+"""File groups: names of base files, slices, whose files count, which folders are partitions.
+
+A base file counts if its instant is a completed commit, or is older than the first completed commit
+and not pending (its commit was archived, while older rollbacks and cleans may remain). The newest
+such file of a group is its slice. If there are two of one instant (another engine's attempt ran on
+after the commit), the one that the commit names counts; if that is not clear, the table is refused.
+Groups replaced by a replacecommit are gone from that instant on, with anything written into them
+later: every engine ignores their file ids.
+
+A partition is a folder with a metadata file, as for every Hudi reader. A folder that has lost this
+file is one too, if it has base files that count and their rows, if there are any, name the folder.
+Such rows are read, so that no upsert treats them as new, and the next write restores the metadata
+file. Copies of base files in other folders are not read.
+
+*On disk*: `<partition>/<fileId>_<writeToken>_<instant>.parquet`, exactly two `_`.
+
+*Source:* HoodieTableFileSystemView, HoodieFileGroup.isFileSliceCommitted, isBeforeTimelineStarts.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hoodie_nb.errors import InvalidTable
+from hoodie_nb.files.base_file import first_row
+from hoodie_nb.storage.storage import Entry, Storage, joined
+from hoodie_nb.storage.walk import Choice, walk_folders
+from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.timeline.timeline import COMMITS, Listing, Timeline
+from hoodie_nb.types.on_demand import updated
+from hoodie_nb.types.schema import PARTITION_PATH
+
+PARTITION_METADATA = ".hoodie_partition_metadata"
+METADATA_NAMES = frozenset(PARTITION_METADATA + kind for kind in ("", ".parquet", ".orc"))
+Group = tuple[str, str]  # partition path and file id
+Groups = frozenset[Group]
+_NAME = re.compile(r"([^_/\ud800-\udfff]+)_([^_/\ud800-\udfff]+)_(\d{14}|\d{17})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    """The three parts of a base file's name."""
+
+    file_id: str
+    write_token: str
+    instant_time: str
+
+    def __str__(self) -> str:
+        return f"{self.file_id}_{self.write_token}_{self.instant_time}.parquet"
+
+    @classmethod
+    def parse(cls, name: str) -> "BaseFileName | None":
+        """Return the parts of `name`; None if it is not the name of a base file."""
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(match[1], match[2], match[3])
+
+
+def base_files_at(paths: Iterable[str]) -> Iterator[tuple[str, Group, BaseFileName]]:
+    """Yield those of the paths that are base files, with file group and parts of the name."""
+    for path in paths:
+        folder, _, file_name = path.rpartition("/")
+        name = BaseFileName.parse(file_name)
+        if name is not None:
+            yield path, (folder, name.file_id), name
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """The instants whose files count: commits on the active timeline, and archived ones.
+
+    Those before `unsure` may have been archived, if the archive cannot be read (`why`).
+    """
+
+    completed: frozenset[str]
+    pending: frozenset[str]
+    start: str
+    unsure: str = ""
+    why: str = ""
+
+    @classmethod
+    def of(cls, timeline: Timeline, listing: Listing | None = None) -> "Commits":
+        """Return the commits of the active timeline, or of a listing of it."""
+        listing = listing or timeline.listing
+        pending = {i.requested_time for i in listing.pending if i.action in COMMITS}
+        start = timeline.begins(listing)
+        times = frozenset(listing.commit_times)
+        return cls(times, frozenset(pending), start.time17, start.unsure, start.why)
+
+    def archived(self, instant_time: str) -> bool:
+        """Whether a file of that instant is older than the active timeline.
+
+        Raises InvalidTable if its commit was archived or does not exist, and nobody knows.
+        """
+        known = instant_time in self.completed or instant_time in self.pending
+        if self.start <= instant_time < self.unsure and not known:
+            raise InvalidTable(
+                f"{self.why}. Instant {instant_time} is newer than the first savepoint and not on "
+                "the timeline, so it is not known whether readers may use its files: restore the "
+                "archive from a backup"
+            )
+        return instant_time < self.start and instant_time not in self.pending
+
+    def count(self, instant_time: str) -> bool:
+        """Whether a file of that instant counts."""
+        return instant_time in self.completed or self.archived(instant_time)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """One version of a file group: its base file (size in bytes) and the instant that wrote it.
+
+    `staged_path` is the file's path while its instant is open: the index, assigner and writer of
+    the instant's next checkpoint use it.
+    """
+
+    partition_path: str
+    file_id: str
+    instant_time: str
+    file_name: str
+    size_bytes: int
+    staged_path: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Return the base file's path, relative to the table's root."""
+        return self.staged_path or joined(self.partition_path, self.file_name)
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroups:
+    """The latest slices by partition path and file id, as of the completed instants.
+
+    `slices` may list a partition when it is asked for (see `partitions`). `replaced` are the file
+    groups that a replacecommit removed, `moved` those whose rows it put into other groups.
+    """
+
+    slices: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
+    instants: tuple[str, ...] = ()
+    replaced: Groups = frozenset()
+    moved: Groups = frozenset()
+
+    def __iter__(self) -> Iterator[FileSlice]:
+        for partition in sorted(self.slices):
+            yield from (s for _, s in sorted(self.slices[partition].items()))
+
+    def unordered(self) -> Iterator[FileSlice]:
+        """Yield the slices in any order; partitions are listed one after the other."""
+        for slices in self.slices.values():
+            yield from slices.values()
+
+    def listed(self) -> "FileGroups":
+        """Return the view with all partitions listed, which can be sent to other processes."""
+        return replace(self, slices=dict(self.slices))
+
+    def partition(self, path: str) -> Mapping[str, FileSlice]:
+        """Return the slices of one partition by file id."""
+        return self.slices.get(path, {})
+
+    def with_commit(
+        self, instant_time: str, statuses: Iterable[WriteStatus], *, staged: bool = False
+    ) -> "FileGroups":
+        """Return the view after a commit of `statuses`, without reading the disk.
+
+        With `staged` the commit is still open: the files are staged, the instants do not change.
+        """
+        changed: dict[str, Mapping[str, FileSlice]] = {}
+        for status in statuses:
+            path = status.partition_path
+            file_id = status.file_id
+            size = status.bytes_written
+            at = status.staged_path if staged else None
+            piece = FileSlice(path, file_id, instant_time, status.file_name, size, at)
+            changed[path] = {**(changed.get(path) or self.partition(path)), file_id: piece}
+        instants = self.instants if staged else (*self.instants, instant_time)
+        return replace(self, slices=updated(self.slices, changed), instants=instants)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder with base files or a metadata file, and whether it is a partition."""
+
+    path: str
+    entries: Sequence[Entry]
+    marked: bool
+    is_partition: bool
+
+    def base_files(self) -> Iterator[tuple[str, BaseFileName]]:
+        """Yield the path of each base file, with the parts of its name."""
+        paths = (joined(self.path, entry.name) for entry in self.entries if not entry.is_folder)
+        yield from ((path, name) for path, _, name in base_files_at(paths))
+
+
+def table_folders(
+    storage: Storage,
+    commits: Commits,
+    paths: Iterable[str] | None = None,
+    keep: Choice | None = None,
+) -> Iterator[Folder]:
+    """Yield the folders with base files that count, or a metadata file.
+
+    Only those of `paths`, if given; else those that `keep` chooses in `walk_folders`.
+    """
+    given = None if paths is None else ((path, storage.list_folder(path)) for path in paths)
+    for path, entries in walk_folders(storage, keep) if given is None else given:
+        marked = any(e.name in METADATA_NAMES for e in entries)
+        counts = any(True for _ in base_files(entries, commits))
+        if counts or marked:
+            _must_be_text(storage, path)
+        if marked:
+            yield Folder(path, entries, True, True)
+        elif counts:
+            belongs = rows_name_folder(storage, path, entries, commits)
+            yield Folder(path, entries, False, belongs)
+
+
+def _must_be_text(storage: Storage, path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InvalidTable(
+            f"folder {os.fsencode(path)!r} of the table at {storage.root} has base files or "
+            "partition metadata, but its name is not UTF-8, so no row can name it: move it out "
+            "of the table, or give it the name that its rows have"
+        ) from None
+
+
+def base_files(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry, BaseFileName]]:
+    """Yield the base files that count, with the parts of their names."""
+    for entry in entries:
+        name = None if entry.is_folder else BaseFileName.parse(entry.name)
+        if name is not None and commits.count(name.instant_time):
+            yield entry, name
+
+
+def rows_name_folder(
+    storage: Storage, folder: str, entries: Iterable[Entry], commits: Commits
+) -> bool:
+    """Whether the rows of the base files that count, if there are any, name the folder."""
+    for entry, _ in base_files(entries, commits):
+        path = joined(folder, entry.name)
+        row = first_row(storage.fetch(path), [PARTITION_PATH])
+        if row is not None:
+            return str(row.column(0)[0].as_py()) == folder
+    return True  # no rows: all were deleted

@@ -1,0 +1,112 @@
+"""An open table, to read: its storage, configuration, timeline and file groups.
+
+The view of the file groups is cached between calls; it lists a partition when it is asked for. It
+is dropped whenever the completed commits on the timeline have changed, so a commit of another
+writer is never missed.
+"""
+
+import functools
+
+import pyarrow as pa
+
+from hoodie_nb.clock import Clock, SystemClock
+from hoodie_nb.config import WriteOptions
+from hoodie_nb.definition import properties
+from hoodie_nb.definition.evolved import refuse_renamed
+from hoodie_nb.definition.properties import TableConfig
+from hoodie_nb.storage.addresses import Address, storage_at
+from hoodie_nb.storage.storage import Storage
+from hoodie_nb.timeline.commits import CommitMetadata
+from hoodie_nb.timeline.timeline import Instant, Timeline
+from hoodie_nb.types.avro_schema import parse_avro
+from hoodie_nb.view.file_groups import FileGroups
+from hoodie_nb.view.partitions import Partitions
+
+COMMITS_KEPT = 64
+
+
+class ReadHandle:
+    """One open table, as a reader sees it; created by `open_to_read`."""
+
+    def __init__(self, storage: Storage, clock: Clock, config: TableConfig) -> None:
+        self.storage = storage
+        self.clock = clock
+        self.config = config
+        self.timeline = Timeline(storage, clock, config.layout)
+        self.undone: dict[str, frozenset[str]] = {}  # by restores and rollbacks, as `undone_by`
+        self._groups = FileGroups()
+        self._commits_seen: tuple[Instant, ...] = ()
+        self._start = ""
+        self._partitions: Partitions | None = None  # the last listing, unless it is outdated
+        self._commits: dict[str, CommitMetadata] = {}
+
+    @functools.cached_property
+    def options(self) -> WriteOptions:
+        """Return the table's write options (InvalidTable if damaged); readers do not need them."""
+        return properties.load_options(self.storage)
+
+    def reload(self) -> None:
+        """Read the properties again: another engine may have changed the table (InvalidTable)."""
+        self.config = properties.load(self.storage)
+        self.timeline.use(self.config.layout)
+
+    def file_groups(self) -> FileGroups:
+        """Return the latest slices, which are listed again only if the timeline has changed."""
+        self._listed()
+        return self._groups
+
+    def _listed(self) -> Partitions:
+        """Return the partitions of the latest slices."""
+        listing = self.timeline.listing
+        found = self._partitions
+        start = self.timeline.start(listing)  # it also changes with a savepoint
+        same = listing.commit_times == self._groups.instants and start == self._start
+        if found is None or not same:
+            found = Partitions(self.storage, self.timeline)
+            self._partitions = found
+            self._groups = found.on_demand()
+            self._start = start
+        self._commits_seen = listing.commits
+        return found
+
+    def forget_file_groups(self) -> None:
+        """Drop the cached view of the file groups: files may have been deleted by hand."""
+        self._partitions = None
+
+    @property
+    def cached_file_groups(self) -> FileGroups:
+        """Return the cached view, without reading the timeline."""
+        return self._groups
+
+    def commit_metadata(self, instant: Instant, *, keep: bool = True) -> CommitMetadata:
+        """Return what a completed commit wrote; the last `COMMITS_KEPT` are decoded once."""
+        found = self._commits.get(instant.requested_time)
+        if found is None:
+            where = f"{self.storage.root}/{self.timeline.path(instant)}"
+            found = CommitMetadata.parse(self.timeline.read(instant), where)
+            if keep:
+                if len(self._commits) >= COMMITS_KEPT:
+                    oldest = next(iter([*self._commits]), "")
+                    self._commits.pop(oldest, None)  # or another thread did
+                self._commits[instant.requested_time] = found
+        return found
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the table's schema without meta columns: the newest commit's, else the first.
+
+        Raises InvalidTable if a column had another name before.
+        """
+        for instant in reversed(self.timeline.completed_commits()):
+            extra = self.commit_metadata(instant).extra
+            avro = extra.get("schema")
+            if avro:
+                refuse_renamed(self.storage, extra)
+                return parse_avro(avro, f"{self.storage.root}/{self.timeline.path(instant)}")
+        return self.config.schema
+
+
+def open_to_read(path: Address, clock: Clock | None = None) -> ReadHandle:
+    """Open the table at `path`, or raise InvalidTable if there is none or of an unknown kind."""
+    storage = storage_at(path)
+    return ReadHandle(storage, clock or SystemClock(), properties.load(storage))
