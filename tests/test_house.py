@@ -234,11 +234,8 @@ def assigned(node: ast.AST) -> Iterator[ast.expr]:
 def joins(node: ast.AST) -> str:
     """Return how a statement does two things at once; "" if it does one, or is a swap."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
-        return (
-            "counts with a truth value"
-            if {is_truth(node.left), is_truth(node.right)} > {False}
-            else ""
-        )
+        counts = is_truth(node.left) or is_truth(node.right)
+        return "counts with a truth value" if counts else ""
     if not isinstance(node, ast.Assign):
         return ""
     if len(node.targets) > 1:
@@ -316,9 +313,9 @@ def attributes(node: ast.ClassDef) -> Iterator[str]:
         if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
             yield part.target.id
     for part in ast.walk(node):
-        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
-            if ast.unparse(part.value) == "self":
-                yield part.attr
+        stored = isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
+        if stored and ast.unparse(part.value) == "self":
+            yield part.attr
 
 
 def test_functions_take_few_positional_parameters():
