@@ -89,12 +89,15 @@ def test_the_documentation_lists_every_scenario() -> None:
     assert list(FOLDER.glob("*.txt")) == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_a_scenario_gives_its_reason(file: Path) -> None:
+def test_scenarios_give_their_reason() -> None:
     """A scenario opens with one `#` line, a sentence; no other line is a comment."""
-    first, *others = file.read_text().splitlines()
-    assert re.fullmatch(r"# [A-Z].{20,96}\.", first)
-    assert [line for line in others if line.startswith("#")] == []
+    wrong = []
+    for file in FILES:
+        comments = [line for line in file.read_text().splitlines() if line.startswith("#")]
+        first = file.read_text().partition("\n")[0]
+        if comments != [first] or not re.fullmatch(r"# [A-Z].{20,96}\.", first):
+            wrong.append(name_of(file))
+    assert wrong == []
 
 
 @pytest.mark.parametrize("folder", ["crash", "redo"])
