@@ -255,7 +255,7 @@ try:
 except hn.InvalidConfig as error:
     print(error)
 try:
-    hn.session.require_classic(spark)
+    hn.api.session.require_classic(spark)
 except hn.InvalidConfig as error:
     print(error)
 """

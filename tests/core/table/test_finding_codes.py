@@ -8,7 +8,7 @@ from pathlib import Path
 from hoodie_nb.checks.findings import REPAIRS, STAKES
 
 ROOT = Path(__file__).parents[3]
-TABLE = ROOT / "hoodie_nb" / "table"
+CHECKS = ROOT / "hoodie_nb" / "checks"
 FILES = ("fsck.py", "folder_findings.py", "record_findings.py", "row_findings.py")
 
 
@@ -33,6 +33,6 @@ def test_the_page_lists_the_codes_of_the_source() -> None:
 
 def test_fsck_uses_each_code() -> None:
     """Each code is given to a finding, and each finding has one of them."""
-    text = "".join((TABLE / name).read_text() for name in FILES)
+    text = "".join((CHECKS / name).read_text() for name in FILES)
     used = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text))
     assert used - {"leftover"} == STAKES.keys() - {"leftover"}
