@@ -13,7 +13,7 @@ QUICK = -m "not slow and not kills and not oracle and not browser"
 PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 # what a run took, by test function; `make test` begins it and `make rest` adds to it
 RECORDED = .venv/durations.json
-SUITE = $(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --record-durations $(RECORDED)
+SUITE = $(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --record-durations=$(RECORDED)
 NOTEBOOKS = $(SMALL) $(PY) -m pytest --nbmake --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2
 TWO = notebooks/01-quickstart.ipynb notebooks/03-coordinator.ipynb
 
@@ -28,11 +28,11 @@ demo: .venv/.demo ## stream a month of flights into a Hudi table and check it (A
 
 test: check ## check, then the quick suite: samples of all tests, all scenarios, two notebooks
 	@rm -f $(RECORDED)
-	$(SUITE) --suite quick $(ARGS)
+	$(SUITE) --suite=quick $(ARGS)
 	$(NOTEBOOKS) $(TWO)
 
 rest: .venv/.test ## what `make test` leaves out, for the same commit
-	$(SUITE) --suite rest $(ARGS)
+	$(SUITE) --suite=rest $(ARGS)
 	$(NOTEBOOKS) $(filter-out $(TWO), $(wildcard notebooks/*.ipynb))
 
 test-all: ## all tests but those with their own command, all notebooks
@@ -40,7 +40,7 @@ test-all: ## all tests but those with their own command, all notebooks
 	@$(MAKE) --no-print-directory rest
 
 near: check ## the quick suite, and all tests of the folders that differ from main
-	$(SUITE) --suite near $(ARGS)
+	$(SUITE) --suite=near $(ARGS)
 
 durations: ## run `make test-all`, and save what each test took in tests/durations.json
 	@$(MAKE) --no-print-directory test-all
