@@ -332,6 +332,17 @@ def test_functions_take_few_positional_parameters():
     assert many == []
 
 
+def test_no_function_hides_parameters():
+    """No function takes parameters as `*rest` and names them in its first lines."""
+    hidden = []
+    for place, function in all_functions():
+        rest = function.args.vararg.arg if function.args.vararg else ""
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and ast.unparse(node.value) == rest:
+                hidden.append(place)
+    assert hidden == []
+
+
 def test_modules_are_nouns():
     """No module has a catch-all name."""
     assert {part for module in MODULES for part in module.split(".")} & FORBIDDEN_NAMES == set()

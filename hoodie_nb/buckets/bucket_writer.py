@@ -169,7 +169,7 @@ class BucketWriter:
         if rows == 0 and old is None:
             self._plan.storage.remove(staged.path)
             return None if deleted is None else _with_deletes(_nothing_in(bucket), deleted)
-        status = self._status(bucket, merge, staged, old, rows, began)
+        status = self._status(bucket, merge, staged, old, rows=rows, began=began)
         keys = written_keys.stage(staged.path, bucket.file_id)
         status = replace(status, keys=keys, keys_complete=written_keys.complete)
         status = _with_deletes(status, deleted)
@@ -192,9 +192,10 @@ class BucketWriter:
         merge: Merge,
         staged: StoredFile,
         old: FileSlice | None,
-        *rest: float,
+        *,
+        rows: int,
+        began: float,
     ) -> WriteStatus:
-        rows, began = rest
         return WriteStatus(
             partition_path=bucket.partition_path,
             file_id=bucket.file_id,
@@ -202,7 +203,7 @@ class BucketWriter:
             staged_path=staged.path,
             bytes_written=staged.size_bytes,
             crc=staged.crc,
-            rows=int(rows),
+            rows=rows,
             inserts=merge.counts.inserts,
             updates=merge.counts.updates,
             deletes=merge.counts.deletes,
