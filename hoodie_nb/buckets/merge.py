@@ -7,6 +7,7 @@ new file's name.
 *Source:* HoodieMergeHandle, HoodieCreateHandle.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -90,8 +91,9 @@ class Merge:
         """Yield pieces of the new file, each with the keys that were not in the old slice."""
         seen = np.zeros(self.incoming.num_rows, dtype=bool)
         none = pa.array([], pa.string())
+        keys = self.incoming.column(RECORD_KEY).combine_chunks()
         for piece in old:
-            yield self._onto(piece, seen), none
+            yield self._onto(piece, keys, seen), none
         stores = self._stores(np.arange(self.incoming.num_rows))
         fresh = np.flatnonzero(stores & ~seen)
         for start in range(0, len(fresh), ROW_GROUP):
@@ -99,16 +101,14 @@ class Merge:
             self.counts.inserts += rows.num_rows
             yield rows, rows.column(RECORD_KEY).combine_chunks()
 
-    def _onto(self, piece: pa.Table, seen: Mask) -> pa.Table:
+    def _onto(self, piece: pa.Table, keys: pa.Array, seen: Mask) -> pa.Table:
         """Return an old piece with updates in place and without deleted rows."""
         renamed = self._renamed(piece)
         if self.keep_all:
             return renamed
-        match = pc.index_in(piece.column(RECORD_KEY), value_set=self._keys())
-        at = np.flatnonzero(match.is_valid().to_numpy(zero_copy_only=False))
+        at, rows = _matches(piece.column(RECORD_KEY), keys)
         if len(at) == 0:
             return renamed
-        rows = match.drop_null().combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64)
         seen[rows] = True
         wins = self._wins(piece, at, rows)
         if not wins.all():
@@ -162,9 +162,6 @@ class Merge:
     def _stores(self, rows: Rows) -> Mask:
         return np.isin(self.incoming.column(OP).to_numpy()[rows], (STORE, STORE_ALWAYS))
 
-    def _keys(self) -> pa.Array:
-        return self.incoming.column(RECORD_KEY).combine_chunks()
-
     def _wins(self, piece: pa.Table, at: Rows, rows: Rows) -> Mask:
         always = self.incoming.column(OP).to_numpy()[rows] >= DELETE_ALWAYS
         ordering = self.rule.ordering
@@ -208,6 +205,22 @@ class Merge:
         }
         columns = [meta[f.name] if f.name in meta else _typed(chosen, f) for f in self.stored]
         return pa.Table.from_arrays(columns, schema=self.stored)
+
+
+def _matches(stored: pa.ChunkedArray, keys: pa.Array) -> tuple[Rows, Rows]:
+    """Return the positions of the stored keys that are among `keys`, and where they are there.
+
+    `keys` are sorted: only those in the range of the stored ones are looked at.
+    """
+    ends = pc.min_max(stored).as_py()
+    if ends["min"] is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    first = bisect_left(keys, ends["min"], key=str)
+    end = bisect_right(keys, ends["max"], key=str)
+    match = pc.index_in(stored, value_set=keys.slice(first, end - first))
+    at = np.flatnonzero(match.is_valid().to_numpy(zero_copy_only=False))
+    rows = match.drop_null().combine_chunks().to_numpy(zero_copy_only=False)
+    return at, rows.astype(np.int64) + first
 
 
 def _typed(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
