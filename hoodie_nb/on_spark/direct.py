@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,6 @@ from pyspark.sql import functions as F
 from hoodie_nb.buckets.buffer import read_run, run_options, save_local_run
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.local.operators import assign_routed, route, write
-from hoodie_nb.on_spark.file_order import PLACE
 from hoodie_nb.on_spark.tasks import (
     OUTPUT,
     Batches,
@@ -55,22 +54,18 @@ _CHUNK_BYTES = 32 << 20
 _BLOB_BYTES = 16 << 20
 
 
-def written_directly(
-    batch: DataFrame, plan: WritePlan, files: Sequence[str], channel: Channel
-) -> DataFrame:
+def written_directly(batch: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
     """Return the output of the pipeline `direct` for a batch: statuses and events."""
-    route_task = partial(_route_task, plan, files, channel)
+    route_task = partial(_route_task, plan, channel)
     blobs = batch.mapInArrow(route_task, f"{_TASK} int, {_BLOB} binary")
     shuffled = blobs.repartitionById(plan.shape.tasks, F.col(_TASK))
     return shuffled.mapInArrow(partial(_write_task, plan, channel), OUTPUT)
 
 
-def _route_task(
-    plan: WritePlan, files: Sequence[str], channel: Channel, batches: Batches
-) -> Batches:
+def _route_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches:
     """Send the keyed rows as blobs to the tasks of their file groups."""
     output = TaskOutput(channel)
-    chunks = _chunks(keyed_pieces(batches, plan, files, channel.size))
+    chunks = _chunks(keyed_pieces(batches, plan, channel.size))
     for number, rows in route(plan, chunks, this_attempt().task, output.emit):
         for part in _blob_sized(rows):
             columns = [pa.array([number], pa.int32()), pa.array([_blob(part)], pa.binary())]
@@ -137,21 +132,14 @@ def _in_order(plan: WritePlan, blobs: Iterable[pa.Table]) -> Iterator[pa.Table]:
     last = [_sorted(held)] if held else []
     held.clear()
     if not runs:
-        yield from _numbered(itertools.chain.from_iterable(parts_of(t, _CHUNK_ROWS) for t in last))
+        yield from numbered(itertools.chain.from_iterable(parts_of(t, _CHUNK_ROWS) for t in last))
         return
     sources = [read_run(path) for path in runs]
-    yield from _numbered(_sorted([piece]) for piece in merge_runs([*sources, iter(last)]))
+    yield from numbered(_sorted([piece]) for piece in merge_runs([*sources, iter(last)]))
     for path in runs:
         os.unlink(path)
 
 
 def _sorted(tables: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(tables).unify_dictionaries()
-    place = [name for name in PLACE if name in rows.column_names]
-    return sort_rows(rows, (PARTITION_PATH, RECORD_KEY, *place, SEQ))
-
-
-def _numbered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the pieces with their rows numbered in order, and without their places."""
-    for piece in numbered(pieces):
-        yield piece.drop_columns([name for name in PLACE if name in piece.column_names])
+    return sort_rows(rows, (PARTITION_PATH, RECORD_KEY, SEQ))
