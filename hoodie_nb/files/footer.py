@@ -3,8 +3,8 @@
 Pages carry checksums; the footer does not, and one flipped bit there renames a column (it reads as
 nulls), changes a type, or hides the keys from the index. So in files of this library the twelve
 bytes before the footer are `HNBFOOT1` and the CRC-32 of all following bytes, little-endian. Readers
-find pages by their offsets and ignore these bytes. A file without them comes from another engine or
-an older version: its footer is not checked.
+find pages by their offsets and ignore these bytes. A file without them comes from another
+engine: its footer is not checked.
 
 *Source:* the file layout of the Parquet format; PARQUET-1539 for the checksums of pages.
 """
