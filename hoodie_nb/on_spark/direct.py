@@ -16,8 +16,6 @@ them, so a repeated task may choose others: its files also have other names.
 
 from __future__ import annotations
 
-import itertools
-import os
 import uuid
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -26,7 +24,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from hoodie_nb.buckets.buffer import read_run, run_options, save_local_run
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.local.operators import assign_routed, route, write
 from hoodie_nb.on_spark.tasks import (
@@ -40,8 +37,8 @@ from hoodie_nb.on_spark.tasks import (
     this_attempt,
 )
 from hoodie_nb.rows.columns import SEQ
-from hoodie_nb.rows.folding import merge_runs
-from hoodie_nb.rows.taking import parts_of, sort_rows
+from hoodie_nb.rows.spilling import run_options, sorted_rows
+from hoodie_nb.rows.taking import parts_of
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 if TYPE_CHECKING:
@@ -80,8 +77,14 @@ def _write_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches:
     blobs = (
         _rows_of(blob) for piece in pieces_of(batches, channel.kill) for blob in piece.column(_BLOB)
     )
-    ordered = _in_order(plan, blobs)
-    assigned = assign_routed(plan, ordered, mine.task, output.emit)
+    folder = plan.storage.local_folder(plan.staged)
+    ordered = sorted_rows(
+        blobs,
+        (PARTITION_PATH, RECORD_KEY, SEQ),
+        limit_bytes=plan.options.task_max_bytes // 2,
+        path=f"{folder}/{mine.token}-{uuid.uuid4().hex[:12]}-sort",
+    )
+    assigned = assign_routed(plan, numbered(ordered), mine.task, output.emit)
     yield from output.of(write(plan, assigned, mine, output.emit))
 
 
@@ -112,34 +115,3 @@ def _blob(rows: pa.Table) -> bytes:
 
 def _rows_of(blob: pa.BinaryScalar) -> pa.Table:
     return pa.ipc.open_stream(blob.as_buffer()).read_all()
-
-
-def _in_order(plan: WritePlan, blobs: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield all rows sorted by partition, key and arrival, numbered by their position."""
-    held: list[pa.Table] = []
-    held_bytes = 0
-    runs = list[str]()
-    folder = plan.storage.local_folder(plan.staged)
-    name = f"{folder}/{this_attempt().token}-{uuid.uuid4().hex[:12]}-sort"
-    for rows in blobs:
-        held.append(rows)
-        held_bytes += rows.nbytes
-        if held_bytes > plan.options.task_max_bytes // 2:
-            runs.append(f"{name}{len(runs)}.arrow")
-            save_local_run(_sorted(held), runs[-1])
-            held = []
-            held_bytes = 0
-    last = [_sorted(held)] if held else []
-    held.clear()
-    if not runs:
-        yield from numbered(itertools.chain.from_iterable(parts_of(t, _CHUNK_ROWS) for t in last))
-        return
-    sources = [read_run(path) for path in runs]
-    yield from numbered(_sorted([piece]) for piece in merge_runs([*sources, iter(last)]))
-    for path in runs:
-        os.unlink(path)
-
-
-def _sorted(tables: list[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(tables).unify_dictionaries()
-    return sort_rows(rows, (PARTITION_PATH, RECORD_KEY, SEQ))
