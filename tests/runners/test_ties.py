@@ -28,7 +28,7 @@ KEYS = ["a", "b", "c"]
 PIPELINES = ["current", "step1", "step2", "step3", "direct"]
 SIZES = (1, 400, 30, 2000, 3)
 FEW_PACKS = {"spark.sql.files.minPartitionNum": "1"}
-MANY_PACKS = {"spark.sql.files.maxPartitionBytes": "800", "spark.sql.files.openCostInBytes": "1"}
+MANY_PACKS = {"spark.sql.files.maxPartitionBytes": "40000", "spark.sql.files.openCostInBytes": "1"}
 
 
 def feed(folder: Path, first: int = 0) -> range:
@@ -76,10 +76,10 @@ def winners(folder: Path, values: range) -> dict[str, int]:
     own = table.to_arrow(meta=False)
     built = hudi.HudiTableBuilder.from_base_uri(table.path).build()
     outside = pa.Table.from_batches(built.read(hudi.HudiReadOptions())).select(SCHEMA.names)
-    (path,) = {*table.to_arrow()["_hoodie_file_name"].to_pylist()}
-    own_file = duckdb.sql(f"SELECT id, v, text FROM '{folder / 't' / path}'").to_arrow_table()
+    files = [f"{folder}/t/{name}" for name in {*table.to_arrow()["_hoodie_file_name"].to_pylist()}]
+    plain = duckdb.execute("SELECT id, v, text FROM read_parquet(?)", [files]).to_arrow_table()
     found = {row["id"]: row["v"] for row in own.to_pylist()}
-    for rows in (own, outside, own_file):
+    for rows in (own, outside, plain):
         assert sorted(rows["id"].to_pylist()) == KEYS
         for row in rows.to_pylist():
             assert row["v"] == found[row["id"]] and row["text"] == f"t{row['v']}"
