@@ -77,7 +77,7 @@ def winners(folder: Path, values: range) -> dict[str, int]:
     built = hudi.HudiTableBuilder.from_base_uri(table.path).build()
     outside = pa.Table.from_batches(built.read(hudi.HudiReadOptions())).select(SCHEMA.names)
     files = [f"{folder}/t/{name}" for name in {*table.to_arrow()["_hoodie_file_name"].to_pylist()}]
-    plain = duckdb.execute("SELECT id, v, text FROM read_parquet(?)", [files]).to_arrow_table()
+    plain = duckdb.sql(f"SELECT id, v, text FROM read_parquet({files})").to_arrow_table()
     found = {row["id"]: row["v"] for row in own.to_pylist()}
     for rows in (own, outside, plain):
         assert sorted(rows["id"].to_pylist()) == KEYS
