@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from archives import active, archive_elsewhere, archived, plant
+from archives import active, archive_elsewhere, archived, log_elsewhere, plant
 from damages import FEW, base, commits, cut, edit, forget, log, meta, properties
 from test_fsck_fixes import SCHEMA, rows
 
@@ -195,6 +195,7 @@ def archive_first(root: Root, text: str) -> None:
 def saved_and_damaged(root: Root) -> None:
     """Damage the archive of a table whose first commit has a savepoint."""
     Table.open(root).savepoint(time_of(root, 0))
+    log_elsewhere(root, "20200101000000000")
     keep(root)
     cut(log(root))
 

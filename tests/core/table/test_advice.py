@@ -284,7 +284,7 @@ CASES = {
         in_place_of_the_lock(os.mkfifo), upsert, "delete it", deleted(".hoodie_nb/lock")
     ),
     "archive: backup": Case(
-        saved_and_damaged, read, "restore that file from a backup", rows=OLD, is_old=True
+        saved_and_damaged, read, "savepoint .*: restore that file from a backup"
     ),
 } | {
     f"rollback plan by hand, {point}: {how}": Case(
