@@ -61,7 +61,7 @@ class Input:
             kind = rng.choice([*KINDS])
             row |= KINDS[kind][0]
             raw = row["raw"]
-            text = str(raw) if kind == "not UTF-8" else raw and raw.decode()
+            text = str(raw) if kind == "not UTF-8" else None if raw is None else raw.decode()
             given = {"id": text, "p": row["p"], "ts": row["ts"], "n": row["n"]}
             self.bad[json.dumps(given), *KINDS[kind][1:]] += 1
         else:
