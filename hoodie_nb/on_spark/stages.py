@@ -7,14 +7,13 @@
     direct         see `spark_direct`
     current        the same, after one task that every record passes and that creates the instant
 
-The batch is read by this one job only; if the batch before it had no rows, after a look at its
-first row. An instant for which no row comes is rolled back. Rows get the text of their key and
-partition path from the intake, before the first shuffle, and are shuffled, sorted, folded and
-looked up by exactly that text. Spark never compares the source columns, in which a null and an
-empty value, or two texts of one number, would be different records. Rows of one key are sorted by
-their task and their position in it; Spark decides which rows a task gets. Events of assigner tasks
-reach the driver in an accumulator, events of writers with their statuses, when the task ends;
-before that they are sent as datagrams (see `task_events`).
+The batch is read by this one job only, after a look at its first row if that is cheap: a batch
+without rows opens no instant. Rows get the text of their key and partition path from the
+intake, before the first shuffle, and are shuffled, sorted, folded and looked up by exactly that
+text. Spark never compares the source columns, in which a null and an empty value, or two texts of
+one number, would be different records. Events of assigner tasks reach the driver in an accumulator,
+events of writers with their statuses, when the task ends; before that they are sent as datagrams
+(see `task_events`).
 
 **Caveats**: `local[N]` never repeats a failed task; `local[N,F]` and clusters do.
 *Source:* RFC-24 STEP2, Pipelines.hoodieStreamWrite.
@@ -29,7 +28,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import AccumulatorParam
@@ -69,6 +68,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _BY_KEY = (PARTITION_PATH, RECORD_KEY)
+_ROW_BY_ROW = {  # steps of a plan
+    *("Filter", "Project", "Generate", "Expand", "Union", "View", "SubqueryAlias"),
+    *("CTERelationDef", "CTERelationRef", "WithCTE", "CollectMetrics", "EventTimeWatermark"),
+    *("ResolvedHint", "StreamingRelation", "StreamingRelationV2"),
+}
 
 
 class _EventParam(AccumulatorParam[list[str]]):
@@ -110,6 +114,20 @@ def has_rows(batch: DataFrame) -> bool:
         return not batch.isEmpty()
     except Exception as error:
         raise_translated(error, handled)
+
+
+def is_row_by_row(stream: DataFrame) -> bool:
+    """Whether a stream is only filtered and projected by Spark: one row is found without others."""
+    plan = stream._jdf.queryExecution().analyzed()
+    jvm: Any = stream.sparkSession._jvm
+    python = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+    return _steps(plan) <= _ROW_BY_ROW and not plan.containsPattern(python)
+
+
+def _steps(plan: Any) -> set[str]:  # noqa: ANN401 - a plan of the JVM
+    children = plan.children()
+    below = (_steps(children.apply(n)) for n in range(children.size()))
+    return {plan.nodeName()}.union(*below)
 
 
 def stop_started(stream: DataFrame, query_id: Callable[[], str | None], within_s: float) -> None:

@@ -38,6 +38,7 @@ from hoodie_nb.on_spark.driver import collected
 from hoodie_nb.on_spark.stages import (
     arrow_schema,
     has_rows,
+    is_row_by_row,
     seal_on_spark,
     write_on_spark,
 )
@@ -75,6 +76,7 @@ class MicroBatches:
         self.folder = CheckpointFolder(settings.checkpoint)
         self.coordinator = WriteCoordinator(table, events)
         self.coordinators = [self.coordinator]
+        self._is_cheap = is_row_by_row(stream)
         pipeline = pipeline_named(settings.pipeline)
         self.placing = Placing(
             settings.placement, pipeline, table.options.task_max_bytes, events.emit
@@ -244,11 +246,13 @@ class MicroBatches:
     def _may_have_rows(self, batch: DataFrame) -> bool:
         """Whether to open an instant for a batch that the executors write.
 
-        It is asked for rows, and so computed twice, only if the last one had none. The task of a
-        serial pipeline opens the instant itself, at the first row.
+        One that would have to be computed twice is only asked for rows if the last one had none.
         """
-        serial = self.checkpointing.shape.pipeline.serial_instant
-        return serial or not self.placing.last_was_empty or has_rows(batch)
+        if (
+            self.checkpointing.shape.pipeline.serial_instant
+        ):  # its task opens the instant, at the first row
+            return True
+        return not (self.placing.last_was_empty or self._is_cheap) or has_rows(batch)
 
     def _bad_rows(self) -> BadRows | None:
         return BadRows() if self._sets_aside else None
