@@ -15,7 +15,9 @@ one number, would be different records. Events of assigner tasks reach the drive
 events of writers with their statuses, when the task ends; before that they are sent as datagrams
 (see `task_events`).
 
-**Caveats**: `local[N]` never repeats a failed task; `local[N,F]` and clusters do.
+**Caveats**: rows of one key are in order of their task and their position in it, which are Spark's:
+of rows with equal ordering values, or none, it is unknown which one wins. `local[N]` never repeats
+a failed task; `local[N,F]` and clusters do.
 *Source:* RFC-24 STEP2, Pipelines.hoodieStreamWrite.
 """
 
