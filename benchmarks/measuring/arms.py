@@ -26,9 +26,9 @@ KEEPS = "MIMALLOC_PURGE_DELAY"  # set by `import hoodie_nb`: the others keep fre
 USER = STREAM + "as a user gets it"
 _STREAMS: Mapping[str, Mapping[str, Any]] = {  # the first has no options at all
     USER: {"cores": None},
-    STREAM + "step3": {"pipeline": "step3", "placement": "executors"},
-    STREAM + "direct": {"pipeline": "direct", "placement": "executors"},
     STREAM + "direct on driver": {"pipeline": "direct", "placement": "driver"},
+    STREAM + "direct": {"pipeline": "direct", "placement": "executors"},
+    STREAM + "step3": {"pipeline": "step3", "placement": "executors"},
 }
 
 
@@ -42,12 +42,15 @@ class Arm:
 
 
 def arms() -> dict[str, Arm]:
-    """Return all arms that can run here, without importing what they need."""
+    """Return all arms that can run here, without importing what they need.
+
+    Those that are compared with one another are neighbours: they take turns in one group.
+    """
     found = {RAW: _raw(True), "raw without meta columns": _raw(False), OURS: _local("Ours")}
     found |= {"delta-rs": _local("Delta", tuned=False), DELTA: _local("Delta", tuned=True)}
+    found["delta-rs stream"] = _stream("DeltaStream", tuned=False)
     found[DELTA_STREAM] = _stream("DeltaStream", tuned=True)
     found |= {name: _stream("OurStream", **options) for name, options in _STREAMS.items()}
-    found["delta-rs stream"] = _stream("DeltaStream", tuned=False)
     return found | {HUDI: Arm(_hudi, True, DELTA_STREAM)}
 
 

@@ -15,8 +15,9 @@ last `_REMEMBERED` were wrong, at least 1 if it is far larger than theirs: most 
 its footer. The first batch of a start has only its estimate. A batch of a source without estimates
 (Kafka, rate, sockets; not files) is expected to be like the largest of the last ones, and the first
 is left to the executors. After small batches one may come that does not fit into the JVM: its
-limit is a quarter of the others', and each task returns no more rows than such a batch may have
-(`bounded`).
+limit is a quarter of the others'. Unless `spark.driver.maxResultSize` is a small part of the heap,
+each task then returns no more rows than such a batch may have (`bounded`); this costs a plan of its
+own, and so 30 ms or more of each batch.
 
 *Bounds.* A batch that turns out to have more than `spark.driver.maxResultSize`, or `_ROOM` times
 its limit, is dropped before this process copies it, and the executors write it.
@@ -47,6 +48,7 @@ _TINY = Fraction(1, 64)
 _ROOM = 2
 _HEAP_SHARE = 8
 _BLIND_SHARE = 32
+_RESULT_SHARE = 4
 _UNKNOWN = 1 << 62  # Spark's estimate of a source that has none is the greatest long
 
 
@@ -83,7 +85,7 @@ class Placing:
         self.newest = Taken(estimate=estimate)
         if fits:
             self.newest.limit_bytes = _ROOM * limit
-            if estimate is None:
+            if estimate is None and _result_bytes(batch) > _heap_bytes(batch) // _RESULT_SHARE:
                 self.newest.limit_rows = 1 + _ROOM * limit // self._row_bytes()
         return fits
 
@@ -132,6 +134,12 @@ def _heap_bytes(batch: DataFrame) -> int:
     """Return the memory of the driver's JVM."""
     jvm: Any = batch.sparkSession._jvm
     return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+
+
+def _result_bytes(batch: DataFrame) -> int:
+    """Return the bytes of results after which Spark ends a job."""
+    conf: Any = batch.sparkSession.sparkContext._jsc.sc().conf()
+    return int(conf.getSizeAsBytes("spark.driver.maxResultSize", "1g")) or _UNKNOWN
 
 
 def _estimate(batch: DataFrame) -> int | None:
