@@ -10,8 +10,8 @@ requested at T. The commit has their number as `_hoodie_nb_quarantined`.
 | query_id, batch_id | of a stream's micro-batch; null for batches |
 | found_at | when the write began to look |
 
-In `row`, bytes are base64, times ISO text; decimals, NaN and infinities are text; and in text that
-is not UTF-8, bad bytes are `\xff`.
+In `row`, a value that JSON does not have is its text in Python: times, decimals, bytes (also for
+text that is not UTF-8), NaN. A value that Python does not have is its text in Arrow.
 
 *Semantics*: the files are staged with the base files, and published right before the completed file
 of T. That file makes both visible: bad rows are visible if and only if the good rows of their batch

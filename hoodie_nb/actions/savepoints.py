@@ -15,7 +15,7 @@ from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.avro_file import decode, encode, load_schema
-from hoodie_nb.view.file_groups import Commits, FileGroups, table_folders
+from hoodie_nb.view.file_groups import FileGroups
 from hoodie_nb.view.moments import parse_time
 
 _RECORD = load_schema("HoodieSavepointMetadata")
@@ -58,23 +58,6 @@ def savepoints(table: TableHandle) -> list[Savepoint]:
 def saved(table: TableHandle) -> list[Instant]:
     """Return the instants of the completed savepoints, oldest first."""
     return table.timeline.listing.completed(ACTION)
-
-
-def archived_later(table: TableHandle, time17: str) -> str | None:
-    """Return a base file of a commit that was archived although a savepoint is older, or None.
-
-    Hudi can do that (`hoodie.archive.beyond.savepoint`). Raises InvalidTable if it is not known, as
-    the archive cannot be read.
-    """
-    commits = Commits.of(table.timeline)
-    if max(commits.start, commits.unsure) <= time17:
-        return None
-    for folder in table_folders(table.storage, commits):
-        for path, name in folder.base_files():
-            at = name.instant_time
-            if at > time17 and at not in commits.completed and commits.archived(at):
-                return path
-    return None
 
 
 def read_savepoint(table: TableHandle, instant: Instant) -> Savepoint:

@@ -55,7 +55,7 @@ class Table(TableReads, TableMaintenance):
     | --- | --- |
     | record_key | the column or columns that identify a row within its partition |
     | partition_by | the column or columns that choose its folder; None: one folder |
-    | ordering | of two rows with one key the greater value wins; None: the newer arrival |
+    | ordering | of two rows with one key the greater value wins; None: the later write |
     | merge_mode | "event_time" (default with `ordering`), "commit_time", "partial" (null: keep) |
     | table_version | 6 (all engines), 8 or 9 (Hudi 1.x); an existing table keeps its own |
     | global_index | True: a key is in one partition of the table (docs/global-keys.md) |

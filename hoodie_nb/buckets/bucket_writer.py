@@ -27,7 +27,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from hoodie_nb import failpoints
-from hoodie_nb.buckets.buffer import OPEN_FILES, RUN_ROWS, Bucket, WriteBuffer, read_run
+from hoodie_nb.buckets.buffer import OPEN_FILES, Bucket, WriteBuffer
 from hoodie_nb.buckets.index_port import KeysOf, WrittenKeys
 from hoodie_nb.buckets.kept_files import KeptFiles
 from hoodie_nb.buckets.merge import Merge, MergeCounts, merged_schema
@@ -38,6 +38,7 @@ from hoodie_nb.files.base_file import Inherited
 from hoodie_nb.rows.columns import MOVED, OP, is_delete
 from hoodie_nb.rows.folding import fold_runs
 from hoodie_nb.rows.runs import save_rows
+from hoodie_nb.rows.spilling import RUN_ROWS, read_run
 from hoodie_nb.rows.taking import parts_of
 from hoodie_nb.storage.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.storage.storage import joined
@@ -249,12 +250,10 @@ class BucketWriter:
         path = f"{folder}/{self._name}-fold.arrow{next(self._serial)}"
         schema = self._plan.intake.keyed_schema
         with open(path, "xb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            if self._plan.intake.adds:
-                for piece in itertools.chain.from_iterable(runs):
-                    writer.write_table(piece.cast(schema))
-            else:
-                for piece in fold_runs(runs, self._plan.intake.rule):
-                    writer.write_table(piece.cast(schema))
+            adds = self._plan.intake.adds
+            rule = self._plan.intake.rule
+            for piece in itertools.chain.from_iterable(runs) if adds else fold_runs(runs, rule):
+                writer.write_table(piece.cast(schema))
         folded = pa.ipc.open_file(pa.memory_map(path)).read_all()
         os.unlink(path)  # the mapping keeps it until the merge has read it
         return folded

@@ -31,10 +31,10 @@ from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.events import Emit, Pace
 from hoodie_nb.rows.columns import FILE_ID, SEQ
 from hoodie_nb.rows.ordering import ranked
+from hoodie_nb.rows.spilling import save_local_run
 from hoodie_nb.rows.taking import sort_rows
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
-RUN_ROWS = 65_536
 OPEN_FILES = 64  # new files that a task keeps open; a process can often open only 256 or 1,024
 NO_LIMIT = 1 << 62
 _SHOWN_BUCKETS = 16
@@ -219,7 +219,7 @@ class WriteBuffer:
         )
 
     def _spill(self, bucket: Bucket, run: pa.Table, path: str) -> int:
-        written = save_local_run(run, path)
+        written = save_local_run([run], path)
         with self._lock:
             self.spilled_bytes += written
         bucket.runs.append(path)
@@ -246,27 +246,3 @@ class WriteBuffer:
     def close(self) -> None:
         """Stop the flush threads."""
         self._flushes.close()
-
-
-def save_local_run(run: pa.Table, path: str, piece_rows: int = RUN_ROWS) -> int:
-    """Spill rows to a new local file for `read_run`; return its size in bytes."""
-    with (
-        open(path, "xb") as sink,
-        pa.ipc.new_file(sink, run.schema, options=run_options()) as writer,
-    ):
-        writer.write_table(run, max_chunksize=piece_rows)
-        return sink.tell()
-
-
-def run_options() -> pa.ipc.IpcWriteOptions:
-    """Return the compression of rows that are spilled or sent: LZ4, if this Arrow has it."""
-    return pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None)
-
-
-def read_run(path: str) -> Iterator[pa.Table]:
-    """Return the pieces of a spilled run, in key order; its file is mapped now, not kept open."""
-    with pa.memory_map(path) as source:
-        content = source.read_buffer()
-    reader = pa.ipc.open_file(pa.BufferReader(content))
-    numbers = range(reader.num_record_batches)
-    return (pa.Table.from_batches([reader.get_batch(number)]) for number in numbers)

@@ -39,7 +39,6 @@ from hoodie_nb.records.prepared import (
     Prepared,
     Writing,
     checkpoints_of,
-    drop_torn,
     merged,
     refuse_conflicts,
     refuse_moved,
@@ -260,7 +259,6 @@ class WriteCoordinator(Recovery):
         last = records[-1]
         began = time.perf_counter()
         statuses = merged(records)
-        drop_torn(self.table, [time17])
         done = done or self.table.timeline.completed(time17)
         whole = done is None or self.notes.ends_with(time17, records)
         if done is None:

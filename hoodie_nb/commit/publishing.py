@@ -12,7 +12,7 @@ from hoodie_nb.actions.quarantine import publish_refused
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.records.prepared import Prepared, checkpoints_of, drop_torn, merged, quarantined
+from hoodie_nb.records.prepared import Prepared, checkpoints_of, merged, quarantined
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.storage.checksums import StoredFile
 from hoodie_nb.timeline.commits import WriteStatus
@@ -56,13 +56,12 @@ def publish(
                 raise  # the lock was lost before
             raise _lost_meanwhile(table, instant) from error
         except OSError as error:
-            torn = drop_torn(table, [instant.requested_time])
             done = table.timeline.completed(instant.requested_time)
             if done is not None and table.timeline.read(done) == content:  # only not synced
                 with contextlib.suppress(OSError):
                     table.storage.sync_folder(table.timeline.layout.folder)
                 return done
-            if attempt == _RETRIES or (isinstance(error, FileExistsError) and not torn):
+            if attempt == _RETRIES or isinstance(error, FileExistsError):
                 raise
             events.emit("commit_retried", instant=instant.requested_time, why=str(error))
             table.clock.sleep(0.5 * 2**attempt)

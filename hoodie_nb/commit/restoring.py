@@ -35,7 +35,7 @@ from hoodie_nb.actions.restore_plan import (
     read_plan,
 )
 from hoodie_nb.actions.rollback import undo
-from hoodie_nb.actions.savepoints import archived_later, refuse_archived, saved
+from hoodie_nb.actions.savepoints import refuse_archived, saved
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.events import Emit
 from hoodie_nb.evidence.handle import TableHandle
@@ -135,12 +135,6 @@ def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
             f"{to.requested_time} is the newest commit of {root}: there is nothing to undo"
         )
     refuse_archived(table, undone[0].requested_time)
-    archived = archived_later(table, to.requested_time)
-    if archived is not None:
-        raise InvalidConfig(
-            f"commits of {root} after {to.requested_time} were archived beyond its savepoint "
-            f"({archived}), so it is not known what they changed: restore to a later commit"
-        )
     later = [i.requested_time for i in saved(table) if i.requested_time > to.requested_time]
     if later:
         raise InvalidConfig(

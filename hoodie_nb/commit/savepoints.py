@@ -10,7 +10,6 @@ deleting the files of the snapshot.
 from hoodie_nb import failpoints
 from hoodie_nb.actions.savepoints import (
     ACTION,
-    archived_later,
     commit_as_of,
     encode_savepoint,
     saved,
@@ -52,13 +51,6 @@ def delete_savepoint(table: TableHandle, time17: str, emit: Emit) -> None:
         raise InvalidConfig(
             f"commit {time17} of {table.storage.root} has no savepoint: `table.savepoints()` "
             "lists them"
-        )
-    later = archived_later(table, time17)
-    if later is not None:
-        raise InvalidConfig(
-            f"commits of {table.storage.root} after savepoint {time17} were archived ({later}): "
-            "without it readers would not find their files until Hudi archives again. Delete it "
-            "with Hudi, and let Hudi archive"
         )
     _remove(table, Instant(time17, ACTION, State.COMPLETED))
     emit("savepoint_deleted", instant=time17)

@@ -11,7 +11,7 @@ that was copied from another table is refused.
 *On disk*: `.hoodie/.hoodie_nb/rules.json`, a record with its checksum. Readers do not need it.
 
 **Caveats**: after an engine changes one of these on purpose, writers are refused until the file is
-deleted. A copy of a whole table has the same id. Records of older versions have none and are valid.
+deleted. A copy of a whole table has the same id.
 """
 
 import uuid
@@ -27,7 +27,6 @@ from hoodie_nb.storage.storage import OURS, Storage, read_bytes
 
 PATH = f"{OURS}/rules.json"
 ID = "table_id"
-_GLOBAL = "global_keys"
 _FIX = f"delete it to accept {PROPERTIES} as it is"
 
 
@@ -40,7 +39,7 @@ def rules_of(config: TableConfig) -> dict[str, Any]:
         "merge_mode": config.merge_mode,
         "hive_style": config.hive_style,
         "url_encode": config.url_encode,
-        _GLOBAL: config.global_keys,
+        "global_keys": config.global_keys,
         "times": None if config.times is None else asdict(config.times),
     }
 
@@ -79,7 +78,7 @@ class KeptRules:
         self._cached = rules
 
     def complete(self, config: TableConfig) -> None:
-        """Keep rules and id unless they are kept: another engine or version made the table."""
+        """Keep rules and id unless they are kept: another engine made the table."""
         if not self._kept.get(ID):
             self.keep(config)
 
@@ -103,8 +102,8 @@ class KeptRules:
 
     def refuse_other(self, config: TableConfig) -> None:
         """Raise InvalidTable if the properties differ from the stored rules, if there are any."""
-        kept = {_GLOBAL: False, **self._kept}  # records of older versions do not name it
-        found = rules_of(config) if self._kept else {}
+        kept = self._kept
+        found = rules_of(config) if kept else {}
         other = [
             f"{k}={found[k]!r} (it was {kept.get(k)!r})" for k in found if found[k] != kept.get(k)
         ]

@@ -118,14 +118,12 @@ class TableHandle(ReadHandle):
         note_written(self.storage.root, instant_time, [status.path for status in statuses])
         self.outdated.append(Outdated.of(instant_time, statuses, self._groups))
         self._groups = self._groups.with_commit(instant_time, statuses)
-        self._start = self._start or instant_time
 
     def keep_groups(self, before: tuple[str, ...]) -> None:
         """Keep the cached view after archiving, if it was that of the commits `before`."""
         if self._groups.instants == before:
-            listing = self.timeline.listing
-            self._groups = replace(self._groups, instants=listing.commit_times)
-            self._start = self.timeline.start(listing)
+            times = self.timeline.listing.commit_times
+            self._groups = replace(self._groups, instants=times)
 
 
 def open_table(

@@ -209,8 +209,8 @@ def refuse_archived_later(table: ReadHandle, strays: Sequence[tuple[str, str]]) 
             f"{table.storage.root}/{times[time17]} belongs to a commit that is not on the timeline "
             f"({found}), although {start} is older: the commit was lost or removed, or archived "
             "beyond a savepoint that is deleted. A write would not find its rows: restore the "
-            f"commit's files from a backup, create the savepoint again, or let Hudi archive {start}"
-            "; or move the commit's base files out of the table if its rows are not wanted"
+            f"commit's files from a backup, or let Hudi archive {start}; or move the commit's base "
+            "files out of the table if its rows are not wanted"
         )
 
 

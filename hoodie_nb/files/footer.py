@@ -3,8 +3,8 @@
 Pages carry checksums; the footer does not, and one flipped bit there renames a column (it reads as
 nulls), changes a type, or hides the keys from the index. So in files of this library the twelve
 bytes before the footer are `HNBFOOT1` and the CRC-32 of all following bytes, little-endian. Readers
-find pages by their offsets and ignore these bytes. A file without them comes from another engine or
-an older version: its footer is not checked.
+find pages by their offsets and ignore these bytes. A file without them comes from another
+engine: its footer is not checked.
 
 *Source:* the file layout of the Parquet format; PARQUET-1539 for the checksums of pages.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hoodie_nb.types.schema import FILE_NAME, META_COLUMNS, RECORD_KEY
+from hoodie_nb.types.schema import RECORD_KEY
 
 NAME = "hoodie_nb_file_name"
 _MAGIC = b"HNBFOOT1"
@@ -56,8 +56,10 @@ def open_verified(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile
     if RECORD_KEY not in file.schema_arrow.names:
         raise pa.ArrowInvalid(f"it has no column {RECORD_KEY}")
     name = os.path.basename(path)
-    if ours and name.endswith(".parquet") and _name_in(file.metadata) not in (None, name):
-        raise pa.ArrowInvalid(f"it has the content of {_name_in(file.metadata)}")
+    if ours and name.endswith(".parquet"):
+        written = (file.metadata.metadata or {}).get(NAME.encode(), b"").decode()
+        if written != name:
+            raise pa.ArrowInvalid(f"it has the content of {written}")
     return file
 
 
@@ -74,19 +76,6 @@ def _decodable(metadata: pq.FileMetaData, names: Sequence[str]) -> Iterator[str]
             used = {encoding for group in groups for encoding in group.column(at).encodings}
             if not any(encoding.startswith("DELTA") for encoding in used):
                 yield name
-
-
-def _name_in(metadata: pq.FileMetaData) -> str | None:
-    """Return the file name in the footer or the first row group, None if it is not known."""
-    noted: bytes | None = (metadata.metadata or {}).get(NAME.encode())
-    if noted:
-        return noted.decode()
-    if not metadata.num_row_groups:
-        return None
-    column = metadata.row_group(0).column(META_COLUMNS.index(FILE_NAME))
-    found = column.statistics
-    known = column.path_in_schema == FILE_NAME and found is not None and found.has_min_max
-    return str(found.min) if known and found.min == found.max else None
 
 
 def _verified(path: str) -> tuple[bool, bytes]:

@@ -148,13 +148,8 @@ def add_instant(plan: WritePlan, instant_time: str) -> None:
 
 
 def check_instants(folder: str, written: Collection[str]) -> None:
-    """Raise InvalidTable if the keys of one of these instants are not in the state of a job.
-
-    A state of an older version names no instants: it counts as complete from now on.
-    """
+    """Raise InvalidTable if the keys of one of these instants are not in the state of a job."""
     storage = _storage_of(folder)
-    if not storage.entry(_INSTANTS) and any(n.endswith(".arrow") for n in storage.file_names("")):
-        _put(storage, _INSTANTS, "\n".join(sorted(written)).encode())
     missing = sorted({*written} - _instants(storage))
     if missing:
         raise InvalidTable(

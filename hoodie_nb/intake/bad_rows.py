@@ -8,18 +8,14 @@ only one file is used: so each row is stored once.
 *Source:* beyond RFC-24; see `actions.quarantine` for the files.
 """
 
-import base64
 import contextlib
 import json
-import math
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, time
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -28,9 +24,8 @@ from hoodie_nb.actions.quarantine import REFUSED, STORED
 from hoodie_nb.storage.checksums import ChecksummedFile, StoredFile, crc_of
 from hoodie_nb.storage.storage import Storage, joined
 
-_is = pa.types
-_LONGEST = 10**4000  # Python has no text for longer integers
 _NO_VALUE = (ValueError, OverflowError, IndexError)  # bad UTF-8, a year after 9999, a damaged index
+_NO_JSON = (ValueError, TypeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +138,8 @@ def _as_text(
     rows: pa.Table | Iterable[Mapping[Any, Any]], columns: Sequence[str], reasons: Sequence[str]
 ) -> pa.Table:
     records = _records(rows) if isinstance(rows, pa.Table) else rows
-    texts = [json.dumps(_plain(record), ensure_ascii=False) for record in records]
-    return pa.table([_utf8(texts), _utf8(columns), _utf8(reasons)], schema=pa.schema(REFUSED))
+    texts = [_utf8(map(_text, records)), _utf8(columns), _utf8(reasons)]
+    return pa.table(texts, schema=pa.schema(REFUSED))
 
 
 def _utf8(texts: Iterable[str]) -> pa.Array:
@@ -154,57 +149,34 @@ def _utf8(texts: Iterable[str]) -> pa.Array:
 
 
 def _records(rows: pa.Table) -> list[dict[str, Any]]:
-    columns = [_values(column) for column in rows.columns]
-    if not columns:
-        return [{} for _ in range(rows.num_rows)]
-    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
     try:
-        return list(column.to_pylist())
+        return list(rows.to_pylist())
     except _NO_VALUE:
-        return [_value(cell) for cell in column]
+        each = (rows.slice(number, 1) for number in range(rows.num_rows))
+        return [dict(zip(row.column_names, map(_cell, row.columns), strict=True)) for row in each]
 
 
-def _value(cell: Any) -> Any:  # noqa: ANN401 -- a scalar of any type
-    """Return the value of a cell that Python may lack."""
+def _cell(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 -- a value of any type
+    """Return the value in a column of one row; Arrow's text if Python has no such value."""
     with contextlib.suppress(*_NO_VALUE):
-        return cell.as_py()
-    kind = cell.type
-    with contextlib.suppress(*_NO_VALUE):
-        if _is.is_dictionary(kind):
-            return _value(cell.value)
-        if _is.is_struct(kind):
-            return {name: _value(inner) for name, inner in cell.items()}
-        if _is.is_nested(kind):
-            return [_value(inner) for inner in cell.values]
-        if _is.is_temporal(kind):
-            return cell.cast(pa.string()).as_py()
-        return cell.as_buffer().to_pybytes().decode("utf-8", "backslashreplace")
-    return "a damaged value"
+        return column.to_pylist()[0]
+    with contextlib.suppress(pa.ArrowException):  # text that is not UTF-8
+        return column.cast(pa.binary()).to_pylist()[0]
+    return column.to_string(indent=0, skip_new_lines=True)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Return a value as JSON has it."""
-    if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
-        value = value.item()
-    if value is None or isinstance(value, bool | str):
+def _text(record: Mapping[Any, Any]) -> str:
+    """Return a row as a JSON object; values that JSON does not have are text."""
+    with contextlib.suppress(*_NO_JSON):
+        return json.dumps(record, ensure_ascii=False, allow_nan=False)
+    shown = {str(name): _shown(value) for name, value in record.items()}
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401
+    with contextlib.suppress(*_NO_JSON):
+        json.dumps(value, allow_nan=False)
         return value
-    if isinstance(value, int):
-        return value if abs(value) < _LONGEST else hex(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return _plain(value.item())
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode()
-    if isinstance(value, date | time):  # a datetime is a date
-        return value.isoformat()
     try:
         return str(value)
     except Exception:

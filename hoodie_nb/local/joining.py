@@ -8,18 +8,14 @@ All rows are kept, also those of a key that `insert` has duplicated. The file's 
 bytes of a short row, is left out: it is set when the rows are written.
 """
 
-import contextlib
-import os
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from hoodie_nb.buckets.buffer import read_run, save_local_run
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.files.base_file import ROW_GROUP, iterate_rows, open_base_file, stored_schema
-from hoodie_nb.rows.folding import merge_runs
-from hoodie_nb.rows.taking import parts_of, sort_rows
+from hoodie_nb.files.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.rows.spilling import sorted_rows
 from hoodie_nb.types.schema import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from hoodie_nb.view.file_groups import FileSlice
 
@@ -33,31 +29,18 @@ def joined_rows(plan: WritePlan, pieces: Iterable[FileSlice], name: str) -> Iter
     Raises InvalidTable for a file that cannot be read, or that has a row without a key.
     """
     folder = plan.storage.local_folder(plan.staged)
-    runs = list[Iterator[pa.Table]]()
-    paths = list[str]()
-    try:
-        for rows, is_last in _batches(plan, pieces):
-            run = sort_rows(rows, _ORDER)
-            if is_last:
-                runs.append(parts_of(run, _PIECE_ROWS))
-            else:
-                paths.append(f"{folder}/{name}-run{len(paths)}.arrow")
-                save_local_run(run, paths[-1], _PIECE_ROWS)
-                runs.append(read_run(paths[-1]))
-        for ready in merge_runs(runs):
-            yield from parts_of(sort_rows(ready, _ORDER), ROW_GROUP)
-    finally:
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+    return sorted_rows(
+        _stored_rows(plan, pieces),
+        _ORDER,
+        limit_bytes=plan.options.batch_bytes,
+        path=f"{folder}/{name}-run",
+        piece_rows=_PIECE_ROWS,
+    )
 
 
-def _batches(plan: WritePlan, pieces: Iterable[FileSlice]) -> Iterator[tuple[pa.Table, bool]]:
-    """Yield the rows in batches of `batch_bytes`, and whether it is the last one."""
+def _stored_rows(plan: WritePlan, pieces: Iterable[FileSlice]) -> Iterator[pa.Table]:
     stored = stored_schema(plan.intake.schema)
     schema = stored.remove(stored.get_field_index(FILE_NAME))
-    waiting = [schema.empty_table()]
-    size = 0
     for piece in pieces:
         path = plan.storage.fetch(piece.path, piece.size_bytes)
         for rows in iterate_rows(open_base_file(path), schema, path):
@@ -66,10 +49,4 @@ def _batches(plan: WritePlan, pieces: Iterable[FileSlice]) -> Iterator[tuple[pa.
                     f"base file {path} has rows without a record key or partition path, which no "
                     "upsert could find again: write the table with the engine that created it"
                 )
-            if size > plan.options.batch_bytes:
-                yield pa.concat_tables(waiting), False
-                waiting = []
-                size = 0
-            waiting.append(rows)
-            size += rows.nbytes
-    yield pa.concat_tables(waiting), True
+            yield rows

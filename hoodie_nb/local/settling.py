@@ -8,7 +8,6 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local import rewriting
-from hoodie_nb.records.prepared import drop_torn
 from hoodie_nb.records.progress import Checkpoint
 
 IN_PROCESS: Rewriter = rewriting  # for every job: this process writes the protocol's rows
@@ -33,7 +32,6 @@ def settle(
     `last` is the last successful checkpoint: if it is not in the table, nothing is changed.
     """
     coordinator.forget_records()
-    drop_torn(coordinator.table, coordinator.prepared.instant_times())
     coordinator.catch_up()
     intake = Intake(coordinator.table.config, coordinator.table.schema)
     checkpointing = Checkpointing(coordinator, intake, Shape(), IN_PROCESS)

@@ -16,20 +16,16 @@ them, so a repeated task may choose others: its files also have other names.
 
 from __future__ import annotations
 
-import itertools
-import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from hoodie_nb.buckets.buffer import read_run, run_options, save_local_run
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.local.operators import assign_routed, route, write
-from hoodie_nb.on_spark.file_order import PLACE
 from hoodie_nb.on_spark.tasks import (
     OUTPUT,
     Batches,
@@ -41,8 +37,8 @@ from hoodie_nb.on_spark.tasks import (
     this_attempt,
 )
 from hoodie_nb.rows.columns import SEQ
-from hoodie_nb.rows.folding import merge_runs
-from hoodie_nb.rows.taking import parts_of, sort_rows
+from hoodie_nb.rows.spilling import run_options, sorted_rows
+from hoodie_nb.rows.taking import parts_of
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 if TYPE_CHECKING:
@@ -55,22 +51,18 @@ _CHUNK_BYTES = 32 << 20
 _BLOB_BYTES = 16 << 20
 
 
-def written_directly(
-    batch: DataFrame, plan: WritePlan, files: Sequence[str], channel: Channel
-) -> DataFrame:
+def written_directly(batch: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
     """Return the output of the pipeline `direct` for a batch: statuses and events."""
-    route_task = partial(_route_task, plan, files, channel)
+    route_task = partial(_route_task, plan, channel)
     blobs = batch.mapInArrow(route_task, f"{_TASK} int, {_BLOB} binary")
     shuffled = blobs.repartitionById(plan.shape.tasks, F.col(_TASK))
     return shuffled.mapInArrow(partial(_write_task, plan, channel), OUTPUT)
 
 
-def _route_task(
-    plan: WritePlan, files: Sequence[str], channel: Channel, batches: Batches
-) -> Batches:
+def _route_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches:
     """Send the keyed rows as blobs to the tasks of their file groups."""
     output = TaskOutput(channel)
-    chunks = _chunks(keyed_pieces(batches, plan, files, channel.size))
+    chunks = _chunks(keyed_pieces(batches, plan, channel.size))
     for number, rows in route(plan, chunks, this_attempt().task, output.emit):
         for part in _blob_sized(rows):
             columns = [pa.array([number], pa.int32()), pa.array([_blob(part)], pa.binary())]
@@ -85,8 +77,14 @@ def _write_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches:
     blobs = (
         _rows_of(blob) for piece in pieces_of(batches, channel.kill) for blob in piece.column(_BLOB)
     )
-    ordered = _in_order(plan, blobs)
-    assigned = assign_routed(plan, ordered, mine.task, output.emit)
+    folder = plan.storage.local_folder(plan.staged)
+    ordered = sorted_rows(
+        blobs,
+        (PARTITION_PATH, RECORD_KEY, SEQ),
+        limit_bytes=plan.options.task_max_bytes // 2,
+        path=f"{folder}/{mine.token}-{uuid.uuid4().hex[:12]}-sort",
+    )
+    assigned = assign_routed(plan, numbered(ordered), mine.task, output.emit)
     yield from output.of(write(plan, assigned, mine, output.emit))
 
 
@@ -117,41 +115,3 @@ def _blob(rows: pa.Table) -> bytes:
 
 def _rows_of(blob: pa.BinaryScalar) -> pa.Table:
     return pa.ipc.open_stream(blob.as_buffer()).read_all()
-
-
-def _in_order(plan: WritePlan, blobs: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield all rows sorted by partition, key and arrival, numbered by their position."""
-    held: list[pa.Table] = []
-    held_bytes = 0
-    runs = list[str]()
-    folder = plan.storage.local_folder(plan.staged)
-    name = f"{folder}/{this_attempt().token}-{uuid.uuid4().hex[:12]}-sort"
-    for rows in blobs:
-        held.append(rows)
-        held_bytes += rows.nbytes
-        if held_bytes > plan.options.task_max_bytes // 2:
-            runs.append(f"{name}{len(runs)}.arrow")
-            save_local_run(_sorted(held), runs[-1])
-            held = []
-            held_bytes = 0
-    last = [_sorted(held)] if held else []
-    held.clear()
-    if not runs:
-        yield from _numbered(itertools.chain.from_iterable(parts_of(t, _CHUNK_ROWS) for t in last))
-        return
-    sources = [read_run(path) for path in runs]
-    yield from _numbered(_sorted([piece]) for piece in merge_runs([*sources, iter(last)]))
-    for path in runs:
-        os.unlink(path)
-
-
-def _sorted(tables: list[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(tables).unify_dictionaries()
-    place = [name for name in PLACE if name in rows.column_names]
-    return sort_rows(rows, (PARTITION_PATH, RECORD_KEY, *place, SEQ))
-
-
-def _numbered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the pieces with their rows numbered in order, and without their places."""
-    for piece in numbered(pieces):
-        yield piece.drop_columns([name for name in PLACE if name in piece.column_names])

@@ -9,11 +9,9 @@ Spark tasks, in threads instead of tasks; index, files and protocol do not depen
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from hoodie_nb.events import EventLog
@@ -21,7 +19,6 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.intake.bad_rows import BadRows, RefusedRows
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.batch import Commit, write_keyed
-from hoodie_nb.on_spark.file_order import BLOCK, PATH, placed, places
 from hoodie_nb.on_spark.interrupts import cancel_on_interrupt
 from hoodie_nb.on_spark.taken import Taken, TooLarge
 from hoodie_nb.on_spark.task_errors import raise_translated
@@ -29,25 +26,21 @@ from hoodie_nb.on_spark.task_errors import raise_translated
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Numbers = npt.NDArray[np.int64]
-
 
 def collected(
     batch: DataFrame,
     intake: Intake,
-    files: Sequence[str],
     bad: RefusedRows | None = None,
     taken: Taken | None = None,
 ) -> pa.Table:
-    """Return a micro-batch as keyed rows, as they arrived.
+    """Return a micro-batch as keyed rows, in the order in which Spark collects them.
 
-    `files` are the files that the rows come from, oldest first, if there are several; `taken`
-    counts the rows. Raises InvalidInput for invalid rows, unless `bad` takes them, and TooLarge if
-    the batch is too large for the driver.
+    `taken` counts the rows. Raises InvalidInput for invalid rows, unless `bad` takes them, and
+    TooLarge if the batch is too large for the driver.
     """
     handled = sys.exception()
     try:
-        rows = placed(batch if taken is None else taken.bounded(batch), files).toArrow()
+        rows = (batch if taken is None else taken.bounded(batch)).toArrow()
     except Exception as error:
         if "spark.driver.maxResultSize" in str(error):
             raise TooLarge(
@@ -55,12 +48,9 @@ def collected(
                 f"cannot collect them: {_remedy(intake)}"
             ) from error
         raise_translated(error, handled)
-    in_files = PATH in rows.column_names
-    arrival = _by_file(rows, files) if in_files else np.arange(rows.num_rows)
-    plain = rows.drop_columns([PATH, BLOCK]) if in_files else rows
     if taken is not None:
-        taken.add(plain)
-    return intake.keyed(plain, pa.array(arrival, pa.int64()), bad)
+        taken.add(rows)
+    return intake.keyed(rows, pa.array(np.arange(rows.num_rows, dtype=np.int64)), bad)
 
 
 def _remedy(intake: Intake) -> str:
@@ -78,14 +68,5 @@ def write_collected(
     """
     bad = BadRows() if intake.quarantines else None
     with cancel_on_interrupt(data.sparkSession.sparkContext):
-        keyed = collected(data, intake, (), bad)
+        keyed = collected(data, intake, bad)
     return write_keyed(table, keyed, intake, bad, events)
-
-
-def _by_file(rows: pa.Table, files: Sequence[str]) -> Numbers:
-    """Return each row's number by age of its file, block and position; unknown files come first."""
-    rank, block = (column.to_numpy() for column in places(rows, files))
-    order = np.lexsort((block, rank))
-    numbers: Numbers = np.empty(len(order), dtype=np.int64)
-    numbers[order] = np.arange(len(order))
-    return numbers

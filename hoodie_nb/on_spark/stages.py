@@ -15,7 +15,9 @@ one number, would be different records. Events of assigner tasks reach the drive
 events of writers with their statuses, when the task ends; before that they are sent as datagrams
 (see `task_events`).
 
-**Caveats**: `local[N]` never repeats a failed task; `local[N,F]` and clusters do.
+**Caveats**: rows of one key are in order of their task and their position in it, which are Spark's:
+of rows with equal ordering values, or none, it is unknown which one wins. `local[N]` never repeats
+a failed task; `local[N,F]` and clusters do.
 *Source:* RFC-24 STEP2, Pipelines.hoodieStreamWrite.
 """
 
@@ -25,10 +27,10 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import AccumulatorParam
@@ -43,7 +45,6 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.index.run import DamagedRun
 from hoodie_nb.intake.bad_rows import files_of_tasks
 from hoodie_nb.on_spark.direct import written_directly
-from hoodie_nb.on_spark.file_order import PATH, PLACE, PLACE_FIELDS, placed
 from hoodie_nb.on_spark.taken import Taken
 from hoodie_nb.on_spark.task_errors import raise_translated
 from hoodie_nb.on_spark.task_events import Receiver
@@ -69,6 +70,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _BY_KEY = (PARTITION_PATH, RECORD_KEY)
+_ROW_BY_ROW = {  # steps of a plan
+    *("Filter", "Project", "Generate", "Expand", "Union", "View", "SubqueryAlias"),
+    *("CTERelationDef", "CTERelationRef", "WithCTE", "CollectMetrics", "EventTimeWatermark"),
+    *("ResolvedHint", "StreamingRelation", "StreamingRelationV2"),
+}
 
 
 class _EventParam(AccumulatorParam[list[str]]):
@@ -112,6 +118,20 @@ def has_rows(batch: DataFrame) -> bool:
         raise_translated(error, handled)
 
 
+def is_row_by_row(stream: DataFrame) -> bool:
+    """Whether a stream is only filtered and projected by Spark: one row is found without others."""
+    plan = stream._jdf.queryExecution().analyzed()
+    jvm: Any = stream.sparkSession._jvm
+    python = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+    return _steps(plan) <= _ROW_BY_ROW and not plan.containsPattern(python)
+
+
+def _steps(plan: Any) -> set[str]:  # noqa: ANN401 - a plan of the JVM
+    children = plan.children()
+    below = (_steps(children.apply(n)) for n in range(children.size()))
+    return {plan.nodeName()}.union(*below)
+
+
 def stop_started(stream: DataFrame, query_id: Callable[[], str | None], within_s: float) -> None:
     """Stop the query with this id, which may appear in the JVM with a delay."""
     until = time.monotonic() + within_s
@@ -129,22 +149,20 @@ def write_on_spark(
     work: Writing,
     live: Receiver,
     *,
-    files: Sequence[str] = (),
     kill: bool = False,
     taken: Taken | None = None,
 ) -> None:
     """Run the pipeline of `work.plan` over a DataFrame as Spark tasks, which report to `work`.
 
-    `files`: the files that the rows come from, oldest first, if there are several. `taken` is given
-    what the batch had. `kill` is an injected fault: writer tasks die in the middle of their first
-    attempt. If the tasks of `direct` find the index damaged, the batch runs again without its
-    state.
+    `taken` is given what the batch had. `kill` is an injected fault: writer tasks die in the middle
+    of their first attempt. If the tasks of `direct` find the index damaged, the batch runs again
+    without its state.
     """
     work.plan = replace(work.plan, groups=work.plan.groups.listed())
     handled = sys.exception()
     plan = work.plan
     try:
-        work.statuses = _statuses(batch, plan, live, files, kill, taken=taken or Taken())
+        work.statuses = _statuses(batch, plan, live, kill, taken=taken or Taken())
         work.quarantined = _quarantined(plan)
         return
     except Exception as error:
@@ -152,7 +170,7 @@ def write_on_spark(
             raise_translated(error, handled)
     quarantine = plan.quarantine and replace(plan.quarantine, run=uuid.uuid4().hex)
     work.plan = replace(plan, manifest="", quarantine=quarantine)
-    write_on_spark(batch, work, live, files=files, kill=kill, taken=taken)
+    write_on_spark(batch, work, live, kill=kill, taken=taken)
 
 
 def _quarantined(plan: WritePlan | SealPlan) -> list[StoredFile]:
@@ -161,20 +179,14 @@ def _quarantined(plan: WritePlan | SealPlan) -> list[StoredFile]:
 
 
 def _statuses(
-    batch: DataFrame,
-    plan: WritePlan,
-    live: Receiver,
-    files: Sequence[str],
-    kill: bool,
-    *,
-    taken: Taken,
+    batch: DataFrame, plan: WritePlan, live: Receiver, kill: bool, *, taken: Taken
 ) -> list[WriteStatus]:
     """Run the Spark job of a batch; add its events and return its write statuses."""
     final_events = batch.sparkSession.sparkContext.accumulator([], _EventParam())
     with live.run() as sender:
         channel = Channel(sender, final_events, _size(batch), kill)
         try:
-            rows = _stages(batch, plan, files, channel).collect()
+            rows = _stages(batch, plan, channel).collect()
         finally:
             for text in final_events.value:
                 live.add(text)
@@ -194,7 +206,6 @@ def _size(batch: DataFrame) -> Size:
 def seal_on_spark(
     batch: DataFrame,
     plan: SealPlan,
-    files: Sequence[str] = (),
     *,
     kill: bool = False,
     taken: Taken | None = None,
@@ -205,7 +216,7 @@ def seal_on_spark(
     given what the batch had.
     """
     size = _size(batch)
-    keyed = _in_order(_keyed(batch, plan, files, size).repartition(plan.tasks, *_BY_KEY))
+    keyed = _in_order(_keyed(batch, plan, size).repartition(plan.tasks, *_BY_KEY))
     handled = sys.exception()
     try:
         sealed = keyed.mapInArrow(partial(seal_task, plan, kill), OUTPUT).collect()
@@ -218,29 +229,24 @@ def seal_on_spark(
     return runs, partitions, _quarantined(plan)
 
 
-def _keyed(
-    batch: DataFrame, plan: WritePlan | SealPlan, files: Sequence[str], size: Size | None = None
-) -> DataFrame:
-    """Return a batch as keyed rows, numbered in order of arrival."""
-    rows = placed(batch, files)
-    places = PLACE_FIELDS if PATH in rows.columns else ()
-    schema = pa.schema([*plan.intake.keyed_schema, *places])
-    return rows.mapInArrow(partial(key_task, plan, files, size), from_arrow_schema(schema, True))
+def _keyed(batch: DataFrame, plan: WritePlan | SealPlan, size: Size | None = None) -> DataFrame:
+    """Return a batch as keyed rows, numbered within their tasks."""
+    schema = from_arrow_schema(plan.intake.keyed_schema, True)
+    return batch.mapInArrow(partial(key_task, plan, size), schema)
 
 
-def _stages(batch: DataFrame, plan: WritePlan, files: Sequence[str], channel: Channel) -> DataFrame:
+def _stages(batch: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
     """Return the output of the plan's pipeline for a batch: statuses and events."""
     if plan.shape.pipeline.routed:
-        return written_directly(placed(batch, files), plan, files, channel)
-    keyed = _keyed(batch, plan, files, channel.size)
+        return written_directly(batch, plan, channel)
+    keyed = _keyed(batch, plan, channel.size)
     by_file = plan.shape.pipeline.shuffle == "file id"
     return (_assigned_then_written if by_file else _written_by_partition)(keyed, plan, channel)
 
 
 def _in_order(keyed: DataFrame) -> DataFrame:
     """Return keyed rows sorted within their tasks; Spark and Arrow both compare UTF-8 bytes."""
-    place = [name for name in PLACE if name in keyed.columns]
-    return keyed.sortWithinPartitions(*_BY_KEY, *place, SEQ)
+    return keyed.sortWithinPartitions(*_BY_KEY, SEQ)
 
 
 def _assigned_then_written(keyed: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from hoodie_nb.buckets.assigner import assigned_schema
@@ -27,7 +26,6 @@ from hoodie_nb.commit.instant_generator import generate_instant, with_instant
 from hoodie_nb.intake.bad_rows import BadRowsFile
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.operators import Waiting, assign, assign_and_write, write
-from hoodie_nb.on_spark.file_order import BLOCK, PATH, PLACE_FIELDS, places
 from hoodie_nb.on_spark.task_events import Sender, as_text
 from hoodie_nb.rows.columns import SEQ, with_column
 from hoodie_nb.rows.runs import partitions_of, save_run
@@ -56,18 +54,16 @@ class Channel:
     kill: bool
 
 
-def key_task(
-    plan: WritePlan | SealPlan, files: Sequence[str], size: Size | None, batches: Batches
-) -> Batches:
-    """Create keyed rows, with their position in the file if needed."""
-    for keyed in keyed_pieces(batches, plan, files, size):
+def key_task(plan: WritePlan | SealPlan, size: Size | None, batches: Batches) -> Batches:
+    """Create keyed rows."""
+    for keyed in keyed_pieces(batches, plan, size):
         yield from keyed.to_batches()
 
 
 def keyed_pieces(
-    batches: Batches, plan: WritePlan | SealPlan, files: Sequence[str], size: Size | None
+    batches: Batches, plan: WritePlan | SealPlan, size: Size | None
 ) -> Iterator[pa.Table]:
-    """Yield keyed rows, numbered in order of arrival, with their position in the file if needed.
+    """Yield keyed rows, numbered by their task and their position in it.
 
     Rows that are refused are staged, if the plan says so. `size` counts what came.
     """
@@ -78,16 +74,10 @@ def keyed_pieces(
         bad = BadRowsFile(plan.storage, plan.quarantine, mine.token)
     start = mine.task << 33  # as Spark's monotonically_increasing_id
     for piece in pieces_of(batches):
-        own = [n for n in (PATH, BLOCK) if n in piece.column_names]
-        plain = piece.drop_columns(own)
         if size is not None:
-            size.add((plain.num_rows, plain.nbytes))
+            size.add((piece.num_rows, piece.nbytes))
         sequence = np.arange(start, start + piece.num_rows, dtype=np.int64)
-        keyed = intake.keyed(plain, pa.array(sequence), bad)
-        if own:
-            kept = piece.take(pc.subtract(keyed.column(SEQ), start))
-            columns = [*keyed.columns, *places(kept, files)]
-            keyed = pa.table(columns, pa.schema([*keyed.schema, *PLACE_FIELDS]))
+        keyed = intake.keyed(piece, pa.array(sequence), bad)
         start += piece.num_rows
         if keyed.num_rows:
             yield keyed

@@ -9,9 +9,8 @@ instant of that time: it was undone, and nothing is left that says so, or the ta
 
 What was undone is in the plans of the restores and rollbacks on the timeline. They stay there as
 long as a commit before them does, so a position that needs one that is gone is older than the
-timeline, and `span` refuses it. Java archives the rollbacks of version 6 earlier, and older
-versions of this library did: then the archive has them. It is read only for a position that is not
-a completed commit.
+timeline, and `span` refuses it. Java archives the rollbacks of version 6 earlier: then the archive
+has them. It is read only for a position that is not a completed commit.
 
 **Caveats**: an undone commit is gone when its restore is complete. Layout 1 does not record when
 that was, so a time of day while a restore runs counts as one after it. Nor does it record when a

@@ -20,7 +20,7 @@ its instant, or by the position of its query.
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -37,7 +37,7 @@ from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.records.record_folder import RecordFolder
 from hoodie_nb.storage.checksums import LOST, StoredFile
 from hoodie_nb.storage.storage import OURS, STAGED, Storage, is_remote
-from hoodie_nb.timeline.commits import CommitMetadata, WriteStatus, action_of
+from hoodie_nb.timeline.commits import WriteStatus, action_of
 from hoodie_nb.timeline.timeline import Instant, State
 from hoodie_nb.view.file_groups import BaseFileName
 
@@ -83,7 +83,7 @@ class Prepared:
         raw["checkpoints"] = tuple(Checkpoint(**c) for c in raw["checkpoints"])
         raw["base"] = tuple(raw["base"])
         raw["statuses"] = tuple(WriteStatus(**s) for s in raw["statuses"])
-        raw["quarantined"] = tuple(StoredFile(**f) for f in raw.get("quarantined", ()))
+        raw["quarantined"] = tuple(StoredFile(**f) for f in raw["quarantined"])
         return cls(**raw)
 
 
@@ -162,33 +162,6 @@ class PreparedRecords:
         # one that is replaced must not outlive the other, nor a later ordinal an earlier one
         gone.sort(key=lambda r: (r.instant_time, -r.ordinal))
         self._records.remove([record.path for record in gone])
-
-
-def drop_torn(table: TableHandle, instant_times: Collection[str]) -> bool:
-    """Delete a torn completed file of one of these instants; return whether there was one.
-
-    Such an instant is pending again. The caller has its content, and no reader could read the torn
-    file; older versions left one on file systems without hard links. Raises InvalidTable if newer
-    commits build on it: it was whole, and is damaged.
-    """
-    commits = table.timeline.completed_commits() if instant_times else []
-    for done in commits:
-        if done.requested_time in instant_times:
-            content = table.timeline.read(done)  # an error here is no damage
-            path = table.timeline.path(done)
-            try:
-                CommitMetadata.parse(content, path)
-            except InvalidTable:
-                if done != commits[-1]:
-                    raise InvalidTable(
-                        f"{table.storage.root}/{path} is damaged, and newer commits build on "
-                        "it: restore it from a backup"
-                    ) from None
-                table.storage.remove(path)
-                table.timeline.forget()
-                table.storage.sync_folder(table.timeline.layout.folder)
-                return True
-    return False
 
 
 def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:

@@ -87,8 +87,8 @@ class Sealed:
             int(raw["sealed_at_ms"]),
             int(raw["arrival"]),
             None if before is None else Checkpoint(**before),
-            tuple(raw.get("partitions", ())),  # older versions have none
-            tuple(StoredFile(**file) for file in raw.get("quarantined", ())),
+            tuple(raw["partitions"]),
+            tuple(StoredFile(**file) for file in raw["quarantined"]),
         )
 
 
@@ -149,7 +149,7 @@ class SealedRecords:
 
     def take_mark(self, extra: Mapping[str, str], where: str) -> None:
         """Record the last applied arrival number, from our newest commit."""
-        mark = extra.get(MARK_KEY, "-1")  # older versions have none
+        mark = extra.get(MARK_KEY, "-1")
         if not _MARK.fullmatch(mark):
             raise InvalidTable(
                 f"the newest commit of {where} has {MARK_KEY}={mark:.80}, which is not a number: "

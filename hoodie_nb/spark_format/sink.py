@@ -128,7 +128,7 @@ def staged(
 ) -> StagedRows:
     """Stage the rows of one task, and report them."""
     rows = (batch.select(columns) for batch in batches)
-    keyed = keyed_pieces(rows, plan, (), None)
+    keyed = keyed_pieces(rows, plan, None)
     token = this_attempt().token
     runs = stage_runs(plan, keyed, token, limit_bytes)
     failpoints.hit("spark.rows.post")

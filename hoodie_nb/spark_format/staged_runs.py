@@ -21,16 +21,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hoodie_nb.buckets.buffer import read_run, run_options
 from hoodie_nb.buckets.plan import SealPlan, WritePlan
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.local.in_process import write_in_process, write_pieces
 from hoodie_nb.rows.columns import SEQ
-from hoodie_nb.rows.folding import merge_runs
 from hoodie_nb.rows.runs import fitted, save_rows
 from hoodie_nb.rows.sorting import in_order
-from hoodie_nb.rows.taking import sort_rows
+from hoodie_nb.rows.spilling import merged, read_run, save_local_run
 from hoodie_nb.storage.checksums import StoredFile
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.timeline.commits import WriteStatus
@@ -38,6 +36,7 @@ from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 _PIECE_ROWS = 8_192  # the commit has a piece of each run in memory,
 _AT_ONCE = 32  # of so many runs
+_ORDER = (PARTITION_PATH, RECORD_KEY, SEQ)
 _ANOTHER_WRITE = (
     "it belongs to a write that has not committed: another process has deleted it. Write the data "
     "again"
@@ -96,22 +95,12 @@ def _merged(runs: Sequence[StoredFile], plan: WritePlan) -> Iterator[pa.Table]:
         names = (Path(folder, f"{number}.arrow") for number in itertools.count())
         while len(paths) > _AT_ONCE:
             starts = range(0, len(paths), _AT_ONCE)
-            paths = [_saved(paths[at : at + _AT_ONCE], next(names)) for at in starts]
-        for rows in _in_order(paths):
+            paths = [_as_one(paths[at : at + _AT_ONCE], str(next(names))) for at in starts]
+        for rows in merged([*map(read_run, paths)], _ORDER):
             yield rows if rows.schema == schema else fitted(rows, schema, storage.root)
 
 
-def _in_order(paths: Iterable[str]) -> Iterator[pa.Table]:
-    for piece in merge_runs([read_run(path) for path in paths]):
-        yield sort_rows(piece, (PARTITION_PATH, RECORD_KEY, SEQ))
-
-
-def _saved(paths: Iterable[str], merged: Path) -> str:
+def _as_one(paths: Iterable[str], path: str) -> str:
     """Merge some runs into one local run, and return its path."""
-    pieces = _in_order(paths)
-    first = next(pieces)  # a run has rows
-    options = run_options()
-    with pa.ipc.new_file(str(merged), first.schema, options=options) as writer:
-        for rows in itertools.chain([first], pieces):
-            writer.write_table(rows, max_chunksize=_PIECE_ROWS)
-    return str(merged)
+    save_local_run(merged([*map(read_run, paths)], _ORDER), path, _PIECE_ROWS)
+    return path

@@ -35,8 +35,13 @@ from hoodie_nb.local.rewriting import Background
 from hoodie_nb.local.settling import IN_PROCESS, settle
 from hoodie_nb.lock.lock import JobHold
 from hoodie_nb.on_spark.driver import collected
-from hoodie_nb.on_spark.file_order import is_row_by_row
-from hoodie_nb.on_spark.stages import arrow_schema, has_rows, seal_on_spark, write_on_spark
+from hoodie_nb.on_spark.stages import (
+    arrow_schema,
+    has_rows,
+    is_row_by_row,
+    seal_on_spark,
+    write_on_spark,
+)
 from hoodie_nb.on_spark.task_events import Receiver
 from hoodie_nb.records.progress import Checkpoint, quarantine_of
 from hoodie_nb.storage.checksums import StoredFile
@@ -146,12 +151,11 @@ class MicroBatches:
         began = time.perf_counter()
         held = self.checkpointing.contains(checkpoint)
         previous = self.folder.fingerprint(batch_id - 1)
-        files = self.folder.arrived(batch_id)
         if self._settings.interval is not None:
             instant = None
-            self._seal(batch, files, checkpoint, previous)
+            self._seal(batch, checkpoint, previous)
         else:
-            instant = self._written(batch, files, checkpoint, previous)
+            instant = self._written(batch, checkpoint, previous)
         if held:  # a stateful plan must still advance
             batch.write.format("noop").mode("overwrite").save()
             return
@@ -189,9 +193,7 @@ class MicroBatches:
             timer.cancel()
             self._cancelled.clear()
 
-    def _seal(
-        self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
-    ) -> None:
+    def _seal(self, batch: DataFrame, checkpoint: Checkpoint, previous: str | None) -> None:
         folder = self.checkpointing.sealing(checkpoint, previous)
         if folder is None:
             return
@@ -202,7 +204,7 @@ class MicroBatches:
         kill = self.checkpointing.fault_fires("kill_writer")
         pause = self._hold.paused if self._hold else contextlib.nullcontext
         with pause(PurePosixPath(folder).name):
-            sealed = self._runs(batch, files, plan, checkpoint.batch_id, kill=kill)
+            sealed = self._runs(batch, plan, checkpoint.batch_id, kill=kill)
         with self._table.timeline.listed_once():
             if self._hold is not None:
                 self.checkpointing.take_over()  # the other thread may have applied what was sealed
@@ -210,7 +212,7 @@ class MicroBatches:
         self.oldest_ms = self.checkpointing.oldest_ms()
 
     def _runs(
-        self, batch: DataFrame, files: list[str], plan: SealPlan, number: int, *, kill: bool
+        self, batch: DataFrame, plan: SealPlan, number: int, *, kill: bool
     ) -> tuple[list[StoredFile], Collection[str], list[StoredFile]]:
         """Save a checkpoint's keyed rows as runs; return them as `Checkpointing.keep` takes them.
 
@@ -219,25 +221,25 @@ class MicroBatches:
         with self.placing.unless_too_large(number):
             if self.placing.here(batch, number):
                 bad = self._bad_rows()
-                keyed = collected(batch, plan.intake, files, bad, self.placing.newest)
+                keyed = collected(batch, plan.intake, bad, self.placing.newest)
                 self._go_on(kill)
                 return seal_in_process(keyed, plan, bad)
-        return seal_on_spark(batch, plan, files, kill=kill, taken=self.placing.newest)
+        return seal_on_spark(batch, plan, kill=kill, taken=self.placing.newest)
 
     def _written(
-        self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
+        self, batch: DataFrame, checkpoint: Checkpoint, previous: str | None
     ) -> Instant | None:
         placing = self.placing
         number = checkpoint.batch_id
         with placing.unless_too_large(number):
             if placing.here(batch, number):
-                return self._written_here(batch, files, checkpoint, previous)
+                return self._written_here(batch, checkpoint, previous)
         asks = partial(self._may_have_rows, batch)
         with self.checkpointing.running(checkpoint, previous, has_rows=asks) as work:
             if work is not None:
                 kill = self.checkpointing.fault_fires("kill_writer")
                 taken = placing.newest
-                write_on_spark(batch, work, self._live, files=files, kill=kill, taken=taken)
+                write_on_spark(batch, work, self._live, kill=kill, taken=taken)
                 taken.note_written(work.statuses)
         return None if work is None else work.instant
 
@@ -256,14 +258,14 @@ class MicroBatches:
         return BadRows() if self._sets_aside else None
 
     def _written_here(
-        self, batch: DataFrame, files: list[str], checkpoint: Checkpoint, previous: str | None
+        self, batch: DataFrame, checkpoint: Checkpoint, previous: str | None
     ) -> Instant | None:
         keyed: list[pa.Table] = []
         bad = self._bad_rows()
         taken = self.placing.newest
 
         def collects() -> bool:
-            keyed.append(collected(batch, self.checkpointing.intake, files, bad, taken))
+            keyed.append(collected(batch, self.checkpointing.intake, bad, taken))
             return bool(keyed[0].num_rows or bad)
 
         steps = self.checkpointing.running(checkpoint, previous, tasks=1, has_rows=collects)

@@ -13,7 +13,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, WriteFailed
-from hoodie_nb.on_spark.file_order import sources_of, with_places
 from hoodie_nb.on_spark.stages import stop_started
 from hoodie_nb.on_spark.task_errors import first_cause
 from hoodie_nb.stream.checkpoint_folder import CheckpointFolder
@@ -51,10 +50,8 @@ class SparkQuery:
         Raises InvalidConfig if Spark refuses the folder or the stream.
         """
         self._folder.clear_torn_start()
-        self._folder.sources = sources_of(self._stream)
-        stream = with_places(self._stream, ahead=self._folder.listed_ahead())
         place = f"file://{self._folder.path}"  # else it is a path of fs.defaultFS
-        writer = stream.writeStream.outputMode(self._settings.output_mode)
+        writer = self._stream.writeStream.outputMode(self._settings.output_mode)
         writer = writer.option("checkpointLocation", place)
         writer = writer.foreachBatch(on_batch).trigger(**self._settings.trigger)
         try:

@@ -1,9 +1,9 @@
 """What the archive of a table says: which commits have left the timeline for it.
 
-Two things depend on it. A timeline begins later than its first commit if that commit has a
-savepoint and commits after it were archived (Hudi: `hoodie.archive.beyond.savepoint`). And a commit
-older than the timeline was either archived, or undone by a rollback or restore of any engine: a
-stream must not skip a batch that was undone, and a reader of changes not continue from it.
+A commit older than the timeline was either archived, or undone by a rollback or restore of any
+engine: a stream must not skip a batch that was undone, and a reader of changes not continue from
+it. A table is refused if the first commit of its timeline has a savepoint, and the archive has
+commits that are newer (Hudi: `hoodie.archive.beyond.savepoint`).
 
 *On disk*: the log files of layout 1 (`archive_log`), and two columns of the Parquet files of layout
 2 (`archive_lsm`) that the current manifest names: a file that it does not name is from an archiving
@@ -12,11 +12,10 @@ may have been upgraded: each file once, and only when it is needed.
 
 **Caveats**: somebody may have cleared the archive. So a commit that it does not have counts as
 undone only if it is newer than the oldest commit in it, or if an archived rollback names it.
-*Source:* HoodieTimeline.getFirstNonSavepointCommit, LSMTimeline.
+*Source:* HoodieArchivedTimeline, LSMTimeline.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.storage.storage import Entry, Storage, read_bytes
 from hoodie_nb.timeline.archive_log import log_number, read_blocks
 from hoodie_nb.timeline.archive_lsm import is_manifest, read_manifest, span
-from hoodie_nb.timeline.instant import COMMITS, Instant, State
+from hoodie_nb.timeline.instant import COMMITS, State
 from hoodie_nb.types.avro_file import decode
 
 _ATTEMPTS = 10
@@ -38,18 +37,6 @@ _CONTENTS = (  # in layout 1
 )
 Rollback = tuple[str, frozenset[str]]  # its time, and the times of what it rolled back
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The time of the commit from which on none was archived; empty if there is none.
-
-    If the archive cannot be read (`why`), commits before `unsure` may have been archived.
-    """
-
-    time17: str = ""
-    unsure: str = ""
-    why: str = ""
 
 
 class _Part(NamedTuple):
@@ -73,18 +60,26 @@ class Archive:
         self._known: dict[tuple[str, Entry | int], _Part] = {}
         self._possible: set[str] = set()
 
-    def start(self, times: Sequence[str], unsaved: Instant | None) -> Start:
-        """Return the start of a timeline whose first commit has a savepoint.
+    def refuse_beyond(self, times: Sequence[str]) -> None:
+        """Raise InvalidTable if commits after the first one of `times` were archived.
 
-        `times` are those of its commits, `unsaved` the first without a savepoint.
+        Those are the commits of a timeline whose first one has a savepoint. Some may be in the
+        archive already: it has them before they leave the timeline.
         """
         archived, why = self.commits(times[0])
         newest = max(archived.difference(times), default="")
-        first = times[0]
-        if newest > first:  # if it is the newest of all, the start is to come
-            first = next((t for t in times if t > newest), f"{int(newest) + 1:017}")
-        until = unsaved.requested_time if unsaved else "9" * 17
-        return Start(first, until if why else "", why)
+        if newest > times[0]:
+            raise InvalidTable(
+                f"commits of {self._storage.root} up to {newest} were archived, but {times[0]} is "
+                "older and on the timeline, since it has a savepoint (an engine's "
+                "hoodie.archive.beyond.savepoint=true): such a table is not read or written. "
+                f"Delete the savepoints up to {newest} with Hudi, and let Hudi archive"
+            )
+        if why:
+            raise InvalidTable(
+                f"{why}, so it is not known whether commits were archived that are newer than "
+                f"savepoint {times[0]}: restore that file from a backup"
+            )
 
     def lacks(self, time17: str) -> bool:
         """Whether the archive shows that no commit of that time was archived.

@@ -5,9 +5,9 @@ recognised by its first bytes. `partitionToWriteStats` maps a partition path (`"
 partitions) to one entry per base file; `extraMetadata.schema` is the Avro schema without meta
 fields; `operationType` is Hudi's name of the operation. The previous commit of a new file group is
 the string `"null"`. Our commits have a checksum over their instant and their whole content,
-`extraMetadata._hoodie_nb_checksum`: `2-` (JSON) or `3-` (Avro) and the CRC-32. In older ones it
-covers only `extraMetadata` and has no prefix. An engine that upgrades the table converts JSON to
-Avro and drops fields, so the checksum of a converted commit is not compared.
+`extraMetadata._hoodie_nb_checksum`: `2-` (JSON) or `3-` (Avro) and the CRC-32. An engine that
+upgrades the table converts JSON to Avro and drops fields, so the checksum of a converted commit is
+not compared.
 
 *Source:* HoodieCommitMetadata, HoodieWriteStat, HoodieReplaceCommitMetadata.
 """
@@ -158,7 +158,7 @@ class CommitMetadata:
                 replaced={p: [_typed(i, str) for i in v or []] for p, v in replaced.items()},
                 verified=ours and extra.get(_CHECKSUM) == _checksum(time17, raw, kind),
             )
-            if ours and not found.verified and extra.get(_CHECKSUM) != _checksum_of_notes(extra):
+            if ours and not found.verified:
                 raise ValueError("damaged, or of another instant: its checksum does not match")
             return found
         except (ValueError, TypeError, RecursionError) as error:
@@ -207,12 +207,6 @@ def _checksum(time17: str, content: Mapping[str, Any], prefix: str) -> str:
     carried = {k: v for k, v in extra.items() if k != _CHECKSUM}
     text = json.dumps([time17, {**content, "extraMetadata": carried}], sort_keys=True)
     return f"{prefix}{zlib.crc32(text.encode()):08x}"
-
-
-def _checksum_of_notes(extra: Mapping[str, str]) -> str:
-    """Return the checksum in commits of older versions: only of schema and notes."""
-    carried = {name: text for name, text in extra.items() if name != _CHECKSUM}
-    return f"{zlib.crc32(json.dumps(carried, sort_keys=True).encode()):08x}"
 
 
 def action_of(operation: str) -> str:

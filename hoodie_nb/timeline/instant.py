@@ -185,8 +185,3 @@ class Listing:
         """Return the completed instants of an action, oldest first."""
         found = self.latest.values()
         return [i for i in found if i.action == action and i.state is State.COMPLETED]
-
-    @property
-    def unsaved(self) -> Instant | None:
-        """Return the oldest commit that has no savepoint."""
-        return next((i for i in self.commits if i.requested_time not in self.saved), None)

@@ -26,7 +26,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.clock import Clock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.storage.storage import Storage, read_bytes
-from hoodie_nb.timeline.archived import Archive, Start
+from hoodie_nb.timeline.archived import Archive
 from hoodie_nb.timeline.instant import COMMITS, LAYOUT_1, LAYOUT_2, Instant, Layout, Listing, State
 
 __all__ = ["COMMITS", "Instant", "Listing", "State", "Timeline"]
@@ -46,7 +46,7 @@ class Timeline:
         self._known = Listing(layout=layout)
         self._stale = True
         self.archive = Archive(storage, self._archives)
-        self._begins = (Listing(), Start())
+        self._asked = Listing()
         self._lock = threading.Lock()
         self._scope = threading.local()
 
@@ -82,8 +82,7 @@ class Timeline:
         found = self._known
         for _ in range(_ATTEMPTS):
             found = found.of(self._storage.file_names(self.layout.folder))
-            first = found.unsaved
-            if first is None or self._storage.entry(self.path(first)) is not None:
+            if not found.commits or self._storage.entry(self.path(found.commits[0])) is not None:
                 break
         return found
 
@@ -144,23 +143,15 @@ class Timeline:
         return {self.layout.archive, LAYOUT_1.archive, LAYOUT_2.archive}
 
     def start(self, listing: Listing) -> str:
-        """Return the time of the commit from which on none was archived; empty if there is none."""
-        return self.begins(listing).time17
+        """Return the time of the first commit, from which on none was archived; empty if none.
 
-    def begins(self, listing: Listing) -> Start:
-        """Return the start of a listing's timeline: usually its first commit.
-
-        The archive is asked again when instants have left the timeline: it has them before.
+        Raises InvalidTable if later ones were archived, or may have been: it has a savepoint.
         """
         times = listing.commit_times
-        unsaved = listing.unsaved
-        if not times or unsaved is listing.commits[0]:
-            return Start(*times[:1])
-        known, start = self._begins
-        if known is not listing or start.why:
-            start = self.archive.start(times, unsaved)
-            self._begins = listing, start
-        return start
+        if times and times[0] in listing.saved and self._asked is not listing:
+            self.archive.refuse_beyond(times)
+            self._asked = listing
+        return times[0] if times else ""
 
     def pending(self) -> list[Instant]:
         """Return the instants of any action that have not completed, oldest first."""

@@ -67,38 +67,22 @@ def base_files_at(paths: Iterable[str]) -> Iterator[tuple[str, Group, BaseFileNa
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """The instants whose files count: commits on the active timeline, and archived ones.
-
-    Those before `unsure` may have been archived, if the archive cannot be read (`why`).
-    """
+    """The instants whose files count: commits on the active timeline, and archived ones."""
 
     completed: frozenset[str]
     pending: frozenset[str]
     start: str
-    unsure: str = ""
-    why: str = ""
 
     @classmethod
     def of(cls, timeline: Timeline, listing: Listing | None = None) -> "Commits":
         """Return the commits of the active timeline, or of a listing of it."""
         listing = listing or timeline.listing
         pending = {i.requested_time for i in listing.pending if i.action in COMMITS}
-        start = timeline.begins(listing)
         times = frozenset(listing.commit_times)
-        return cls(times, frozenset(pending), start.time17, start.unsure, start.why)
+        return cls(times, frozenset(pending), timeline.start(listing))
 
     def archived(self, instant_time: str) -> bool:
-        """Whether a file of that instant is older than the active timeline.
-
-        Raises InvalidTable if its commit was archived or does not exist, and nobody knows.
-        """
-        known = instant_time in self.completed or instant_time in self.pending
-        if self.start <= instant_time < self.unsure and not known:
-            raise InvalidTable(
-                f"{self.why}. Instant {instant_time} is newer than the first savepoint and not on "
-                "the timeline, so it is not known whether readers may use its files: restore the "
-                "archive from a backup"
-            )
+        """Whether a file of that instant is older than the active timeline."""
         return instant_time < self.start and instant_time not in self.pending
 
     def count(self, instant_time: str) -> bool:

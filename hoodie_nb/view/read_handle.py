@@ -36,7 +36,6 @@ class ReadHandle:
         self.undone: dict[str, frozenset[str]] = {}  # by restores and rollbacks, as `undone_by`
         self._groups = FileGroups()
         self._commits_seen: tuple[Instant, ...] = ()
-        self._start = ""
         self._partitions: Partitions | None = None  # the last listing, unless it is outdated
         self._commits: dict[str, CommitMetadata] = {}
 
@@ -59,13 +58,10 @@ class ReadHandle:
         """Return the partitions of the latest slices."""
         listing = self.timeline.listing
         found = self._partitions
-        start = self.timeline.start(listing)  # it also changes with a savepoint
-        same = listing.commit_times == self._groups.instants and start == self._start
-        if found is None or not same:
+        if found is None or listing.commit_times != self._groups.instants:
             found = Partitions(self.storage, self.timeline)
             self._partitions = found
             self._groups = found.on_demand()
-            self._start = start
         self._commits_seen = listing.commits
         return found
 

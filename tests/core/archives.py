@@ -11,7 +11,7 @@ from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
-from tables import timeline_names
+from tables import timeline_folder, timeline_names
 
 from hoodie_nb import failpoints
 from hoodie_nb.storage.local_storage import LocalStorage
@@ -109,7 +109,7 @@ def archive_elsewhere(root: Path | str, *times: str) -> None:
     log_elsewhere(root, *times)
     for name in timeline_names(root):
         if name[:17] in times and "savepoint" not in name:
-            Path(root, ".hoodie", name).unlink()
+            Path(timeline_folder(root), name).unlink()
 
 
 def list_history(root: Path | str, *names: str) -> None:

@@ -209,31 +209,6 @@ def test_a_snapshot_on_spark_has_every_type(spark, tmp_path):
     assert without_meta(found.cast(rows.schema)) == without_meta(rows)
 
 
-@pytest.mark.parametrize("how", ["batch", "step1", "step3", "sealed"])
-def test_of_equal_ordering_values_the_last_row_counts(spark, tmp_path, how):
-    """Of many rows of a key with one ordering value, read by several tasks, the last one counts."""
-    keys = [f"k{n % COUNT:02d}" for n in range(20 * COUNT)]
-    values = [*reversed(range(10 * COUNT)), *range(10 * COUNT, 20 * COUNT)]
-    columns = [keys, ["p"] * len(keys), [7] * len(keys), values]
-    rows = pa.Table.from_arrays([pa.array(c) for c in columns], schema=SCHEMA)
-    table = null_partition_table(tmp_path / "t")
-    source = FolderSource(tmp_path / "source", SCHEMA)
-    for start in range(0, len(keys), 4 * COUNT):  # the first file is the smallest
-        source.add(rows.slice(start, 4 * COUNT) if start else rows.slice(0, 4 * COUNT).slice(COUNT))
-    if how == "batch":
-        table.upsert(spark.createDataFrame(rows.to_pandas()).coalesce(2))
-    else:
-        settings = {
-            "checkpoint": str(tmp_path / "ck"),
-            "trigger": "available_now",
-            "placement": "executors",
-        }
-        settings |= {"commit_interval": 2} if how == "sealed" else {"pipeline": how}
-        stream = source.stream(spark, files_per_batch=10)
-        hn.write_stream(stream, table, **settings, write_tasks=TASKS).wait(120)
-    assert sorted(table.to_arrow()["v"].to_pylist()) == list(range(19 * COUNT, 20 * COUNT))
-
-
 def test_a_delete_on_spark_needs_the_keys_alone(spark, tmp_path):
     """A DataFrame of key and partition deletes by text; null and empty partitions are one."""
     table = null_partition_table(tmp_path / "t")
@@ -294,6 +269,6 @@ def test_rows_are_numbered_in_the_order_in_which_they_come(spark, tmp_path):
     rows = spark.range(40, numPartitions=4).selectExpr(
         "string(id) AS id", "'p' AS p", "1L AS ts", "id AS v"
     )
-    keyed = _keyed(rows, plan_of(table), ()).collect()
+    keyed = _keyed(rows, plan_of(table)).collect()
     numbers = [row[SEQ] for row in sorted(keyed, key=lambda row: row["v"])]
     assert numbers == sorted(set(numbers))

@@ -26,13 +26,13 @@ def test_the_runs_of_many_tasks_are_merged_a_few_at_a_time(
     table = Table.create(tmp_path / "t", schema=SCHEMA, record_key="id", ordering="ts")
     sink = BatchSink(open_table(table.path), SCHEMA, parse({"path": table.path}))
     chance, model, reports, merged = random.Random(count), dict[str, dict](), [], list[int]()
-    merge_runs = staged_runs.merge_runs
+    merge = staged_runs.merged
 
-    def counted(runs: list) -> object:
+    def counted(runs: list, by: tuple[str, ...]) -> object:
         merged.append(len(runs))
-        return merge_runs(runs)
+        return merge(runs, by)
 
-    monkeypatch.setattr(staged_runs, "merge_runs", counted)
+    monkeypatch.setattr(staged_runs, "merged", counted)
     monkeypatch.setattr(staged_runs, "_PIECE_ROWS", 7)
     for task in range(count):
         rows = [

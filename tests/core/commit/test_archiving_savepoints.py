@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from archives import FEW, active, archive_elsewhere, archived, list_history, log_elsewhere, plant
-from tables import Model, hudi_rows, upgrade, without_meta
+from tables import Model, hudi_rows, tree, upgrade, without_meta
 from test_clean_plan import make, upsert
 
 from hoodie_nb import Table, failpoints
@@ -69,52 +68,57 @@ def test_orphans_of_every_age_around_a_savepoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [6, 8])
-def test_savepoints_below_commits_that_were_archived_are_not_deleted(
-    tmp_path: Path, version: int
+@pytest.mark.parametrize("saved", [1, 2])
+def test_a_table_that_was_archived_beyond_a_savepoint_is_refused(
+    tmp_path: Path, version: int, saved: int
 ) -> None:
-    """Of three those two are refused that have archived commits after them; no row is hidden."""
+    """By every action, until Hudi deletes the savepoints and archives; then no row is missing."""
     table, model = make(tmp_path / "t", **OFF), Model()
-    for number in range(7):
-        upsert(table, number, [number, 9])
-        model.upsert([{"id": f"k{k}", "p": "ab"[k % 2], "ts": number} for k in (number, 9)])
+    for number in range(6):
+        write(table, model, number, number, 9)
     times = active(table.path)
-    for at in (0, 2, 5):
-        table.savepoint(times[at])
-    archive_elsewhere(table.path, times[1], times[3])
+    for time17 in times[:saved]:
+        table.savepoint(time17)
+    archive_elsewhere(table.path, times[2], times[3])
     if version == 8:
         upgrade(table.path)
-        Path(table.path, ".hoodie/archived/.commits_.archive.1_1-0-1").unlink()
-        history = Path(table.path, ".hoodie/timeline/history")
-        history.mkdir(parents=True, exist_ok=True)
-        found = pa.table({"instantTime": [times[1], times[3], times[6]]})
-        found = found.append_column("action", pa.array(["commit", "commit", "clean"]))
-        pq.write_table(found, history / f"{times[1]}_{times[6]}_0.parquet")
-        list_history(table.path, f"{times[1]}_{times[6]}_0.parquet")
-    table = Table.open(table.path)
-    orphan = plant(table.path, times[4])
-    assert without_meta(table.to_arrow()) == model.snapshot()
-    for at in (0, 2):
-        with pytest.raises(InvalidConfig, match="let Hudi archive"):
-            table.delete_savepoint(times[at])
-    table.delete_savepoint(times[5])
-    orphan.unlink()
-    assert without_meta(table.to_arrow()) == model.snapshot() and table.fsck() == []
+        in_layout_2(table.path, times[2], times[3])
+    before = tree(table.path)
+    for use in (
+        Table.to_arrow,
+        Table.file_groups,
+        Table.clean,
+        Table.archive,
+        lambda t: upsert(t, 9, [9]),
+        lambda t: t.delete_savepoint(times[0]),
+        lambda t: t.restore(times[4]),
+        lambda t: t.changes(since=times[4]),
+    ):
+        words = rf"up to {times[3]} were archived, but {times[0]} .*let Hudi archive"
+        with pytest.raises(InvalidTable, match=words):
+            use(Table.open(table.path))
+    assert tree(table.path) == before
+    (finding,) = Table.open(table.path).fsck()
+    assert "let Hudi archive" in finding.what
+    for file in Path(table.path).rglob("*.savepoint*"):
+        file.unlink()
+    archive_elsewhere(table.path, *times[:2])
+    if version == 8:
+        in_layout_2(table.path, *times[:4])
+    agree(table, model)
+    assert Table.open(table.path).fsck() == []
 
 
-@pytest.mark.parametrize("rest", [0, 1, 2])
-def test_rows_count_if_only_savepoints_are_older_and_stay(tmp_path: Path, rest: int) -> None:
-    """Another engine may have archived everything but saved commits: the rows are there."""
-    table = make(tmp_path / "t", **OFF)
-    for number in range(5):
-        upsert(table, number, [number])
-    times, rows = active(table.path), without_meta(table.to_arrow())
-    for at in range(rest + 1):
-        table.savepoint(times[at])
-    archive_elsewhere(table.path, *times[rest + 1 :])
-    table = Table.open(table.path)
-    assert without_meta(table.to_arrow()) == rows
-    upsert(table, 9, [9])
-    assert table.to_arrow().num_rows == 6 and table.fsck() == []
+def in_layout_2(root: str, *times: str) -> None:
+    """Let the archive be in the other layout, with these commits and a clean after them."""
+    Path(root, ".hoodie/archived/.commits_.archive.1_1-0-1").unlink()
+    history = Path(root, ".hoodie/timeline/history")
+    history.mkdir(parents=True, exist_ok=True)
+    name = f"{times[0]}_{int(times[-1]) + 1}_0.parquet"
+    found = pa.table({"instantTime": [*times, str(int(times[-1]) + 1)]})
+    kinds = [*["commit"] * len(times), "clean"]
+    pq.write_table(found.append_column("action", pa.array(kinds)), history / name)
+    list_history(root, name)
 
 
 def test_commits_that_a_crash_left_on_the_timeline_are_not_archived(tmp_path: Path) -> None:
@@ -131,26 +135,22 @@ def test_commits_that_a_crash_left_on_the_timeline_are_not_archived(tmp_path: Pa
 
 
 def test_a_damaged_archive_is_no_guess(tmp_path: Path) -> None:
-    """A file that may be archived or an orphan is an error that names it; without one all goes."""
+    """Whether commits after the savepoint are in it is not known: the error names the file."""
     table, model = make(tmp_path / "t", **OFF), Model()
     for number in range(4):
         write(table, model, number, 0, 1)
     times = active(table.path)
-    table.savepoint(times[0])
     folder = Path(table.path, ".hoodie/archived")
     folder.mkdir(exist_ok=True)
     log = folder / ".commits_.archive.1_1-0-1"
     log.write_bytes(b"#HUDI#?")
-    table = Table.open(table.path)
-    write(table, model, 4, 0)
-    orphan = plant(table.path, times[0])
-    for action in (Table.to_arrow, lambda t: upsert(t, 5, [0])):
-        with pytest.raises(InvalidTable, match=f"archive.1_1-0-1 cannot.* {int(times[0]) + 1} "):
-            action(Table.open(table.path))
-    orphan.unlink()
-    table.delete_savepoint(times[0])
     agree(table, model)
-    assert all(a < b for a, b in pairwise(active(table.path)))
+    Path(table.path, f".hoodie/{times[0]}.savepoint").touch()
+    for action in (Table.to_arrow, lambda t: upsert(t, 5, [0])):
+        with pytest.raises(InvalidTable, match=f"archive.1_1-0-1 cannot.* savepoint {times[0]}: "):
+            action(Table.open(table.path))
+    log.unlink()
+    agree(table, model)
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from archives import log_elsewhere
 from core.faults import Crash
 from core.writes import run_checkpoint
 from test_journal import OURS, SCHEMA, Life, committed, forget, life, rows, upsert_elsewhere
@@ -71,40 +70,6 @@ def test_a_batch_that_commits_at_once_is_known_after_its_commit_was_archived(lif
     assert found == ["a", "b", "c", *(["f"] if failpoint == "coord.commit.post" else [])]
     assert list(one.path.glob(f"{OURS}/prepared/*")) == []
     assert fsck(one.path) == []
-
-
-def archive_beyond_savepoint(one: Life) -> None:
-    """Save the first commit and archive the others but the last, as another engine."""
-    first, *ours, _ = committed(one)
-    meta = one.path / ".hoodie"
-    (meta / f"{first}.savepoint").touch()
-    log_elsewhere(one.path, *ours)
-    forget(one, *ours)
-
-
-def test_a_batch_that_was_archived_beyond_a_savepoint_is_known(life):
-    """The savepoint's commit stays and is older: the prepared batch is not inserted again."""
-    one = life()
-    write_batch(one, 0, "a")
-    one.die("coord.commit.post", lambda: write_batch(one, 1, "b"))
-    upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 7})
-    archive_beyond_savepoint(one)
-    write_batch(one, 1, "b")  # Spark's replay
-    assert sorted(row["id"] for row in to_arrow(one.handle()).to_pylist()) == ["a", "b", "f"]
-    assert list(one.path.glob(f"{OURS}/prepared/*")) == []
-    assert [found.code for found in fsck(one.path)] == ["damaged-savepoint"]  # it names no files
-
-
-def test_a_stream_continues_after_an_archive_beyond_a_savepoint(life):
-    """Its commits are archived, not lost: a replay is skipped, and the next batch is written."""
-    one = life()
-    for number, key in enumerate("abc"):
-        write_batch(one, number, key)
-    upsert_elsewhere(one, SCHEMA, {"id": "f", "part": "p", "ts": 1, "v": 7})
-    archive_beyond_savepoint(one)
-    write_batch(one, 2, "c")  # Spark's replay
-    write_batch(one, 3, "d")
-    assert sorted(row["id"] for row in to_arrow(one.handle()).to_pylist()) == [*"abcdf"]
 
 
 @pytest.mark.parametrize("broken", ["coord.prepare.post", "coord.publish", "coord.commit.pre"])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from archives import archive_elsewhere
 from index_truth import index_gaps, plan_of
 from lives import opened
 from tables import (
@@ -298,26 +297,6 @@ def test_a_restore_is_not_completed_under_newer_commits(tmp_path: Path) -> None:
     table.restore(first)
     assert times(table) == [first] and table.to_arrow()["ts"].to_pylist() == [0, 0]
     assert table.fsck() == [] and hudi_rows(table.path) == without_meta(table.to_arrow())
-
-
-def test_commits_archived_beyond_a_savepoint_are_not_guessed(tmp_path: Path) -> None:
-    """If commits after a savepoint were archived, it is not deleted, and no restore goes to it."""
-    table = grown(tmp_path / "t", 5)
-    first, second, third, *_ = times(table)
-    table.savepoint(first)
-    archive_elsewhere(table.path, second, third)
-    table = Table.open(table.path)
-    with pytest.raises(InvalidConfig, match=rf"archived beyond its savepoint \(.*{second}"):
-        table.restore(first, dry_run=True)
-    with pytest.raises(InvalidConfig, match=rf"were archived \(.*{second}.* let Hudi archive"):
-        table.delete_savepoint(first)
-    for file in Path(table.path).glob("?/*.parquet"):  # no file of theirs is left
-        if second in file.name or third in file.name:
-            file.unlink()
-    table.restore(first)
-    table.delete_savepoint(first)
-    assert times(table) == [first] and table.fsck() == []
-    assert hudi_rows(table.path) == without_meta(table.to_arrow())
 
 
 def test_a_savepoint_that_stopped_our_archiving_is_a_target(tmp_path: Path) -> None:

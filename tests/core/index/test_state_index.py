@@ -113,18 +113,6 @@ def test_a_state_without_keys_of_its_query_is_refused(query: Query, how: str) ->
     assert query.keys() == sorted({"a", "b", "c", *before})
 
 
-def test_a_state_of_an_older_version_is_complete(query: Query) -> None:
-    """A state without a list of instants is used, and from then on it has one."""
-    query.start("state")
-    query.write("a")
-    query.write("b")
-    (query.state / "instants").unlink()
-    for _ in range(2):
-        query.start("state")
-        query.write("a", "b", "c")
-    assert query.keys() == ["a", "b", "c"]
-
-
 @pytest.mark.parametrize("failpoint", ["coord.prepare.pre", "coord.prepare.post"])
 def test_a_state_of_all_keys_is_used_after_a_crash(query: Query, failpoint: str) -> None:
     """Checkpoints without rows may use any index, and one that died runs again or is completed."""

@@ -630,31 +630,14 @@ def test_archived_commits_leave_no_trace_in_later_ones(changing: Changing) -> No
     assert changing.changes(second) == []
 
 
-def test_commits_archived_beyond_a_savepoint(changing: Changing) -> None:
-    """The savepoint's own commit stays: it is not the start, and files of the others count."""
-    times = [changing.upsert((f"k{n}", f"p{n}", n)) for n in range(5)]
-    (changing.path / f".hoodie/{times[0]}.savepoint").touch()
-    expected = changing.changes(None)
-    changing.archive(3, skip=1)
-    changing.table = Table.open(changing.path)
-    assert changing.changes(None) == expected == [("insert", f"k{n}", f"p{n}", n) for n in range(5)]
-    assert changing.times == [times[0], *times[3:]]
-    with pytest.raises(InvalidConfig, match=f"before {times[3]} .* were archived"):
-        changing.changes(times[0])
-    assert changing.changes(times[3]) == expected[4:]
-    changing.upsert(("k1", "p1", 9))
-    assert changing.changes(times[4]) == [("update", "k1", "p1", 9)]
-
-
 def test_a_write_after_a_savepoint_was_deleted(changing: Changing) -> None:
     """Files of commits archived beyond it no longer count: an upsert would repeat their keys."""
     times = [changing.upsert((f"k{n}", f"p{n}", n)) for n in range(5)]
-    savepoint = changing.path / f".hoodie/{times[0]}.savepoint"
     changing.archive(3, skip=1)
     changing.table = Table.open(changing.path)
     with pytest.raises(InvalidTable, match=f"{times[1]}.parquet belongs to a commit that is not"):
         changing.upsert(("k1", "p1", 9))
-    savepoint.touch()
+    changing.archive(1)
     changing.upsert(("k1", "p1", 9))
     assert changing.table.to_arrow().num_rows == 5
 

@@ -22,7 +22,6 @@ from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.settling import IN_PROCESS
 from hoodie_nb.lock.lock import JobHold, writing
-from hoodie_nb.records.prepared import drop_torn
 from hoodie_nb.stream.micro_batches import MicroBatches
 from hoodie_nb.timeline.commits import CommitMetadata
 from hoodie_nb.timeline.instant import LAYOUT_2, Instant, State
@@ -276,26 +275,6 @@ def test_the_background_of_a_stream_drops_the_metadata_table_too(tmp_path: Path)
         assert batches.background(hold).table.drops_metadata_table
     finally:
         hold.release()
-
-
-@pytest.mark.parametrize("upgraded", [False, True])
-def test_a_torn_completed_file_that_was_dropped_is_not_listed(
-    tmp_path: Path, upgraded: bool
-) -> None:
-    """The timeline is listed again, also within one look at it."""
-    table = Table.create(tmp_path / "t", schema=SCHEMA, record_key="id", partition_by="p")
-    first, torn = (table.upsert(rows((key, "x", 1, 1))) for key in "ab")
-    assert first is not None and torn is not None
-    if upgraded:
-        upgrade(table.path)
-    handle = open_table(table.path)
-    timeline = handle.timeline
-    with timeline.listed_once():
-        done = timeline.completed_commits()[-1]
-        Path(table.path, timeline.path(done)).write_bytes(b"{")
-        assert drop_torn(handle, [torn.requested_time])
-        found = [instant.requested_time for instant in timeline.completed_commits()]
-    assert found == [first.requested_time]
 
 
 def moved(root: Path, names: list[str], into: str) -> None:

@@ -149,7 +149,7 @@ def test_the_rollback_of_a_failed_write_refuses_nobody(tmp_path: Path, version: 
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_an_archived_rollback_counts_too(tmp_path: Path, version: int) -> None:
-    """Java's archiver on version 6, and older versions of this library, take it earlier."""
+    """Java's archiver on version 6 takes it earlier."""
     table = make(tmp_path / "t", version)
     for number in range(3):
         upsert(table, number, [0, 1])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -155,19 +153,3 @@ def test_commits_that_were_exchanged_are_refused(table: Table) -> None:
     second.write_bytes(contents[1])
     Table.open(table.path).upsert(rows(12, 3))
     assert without_meta(table.to_arrow()) == without_meta(rows(12, 3))
-
-
-def test_a_commit_of_an_older_version_is_still_read(table: Table) -> None:
-    """A checksum of schema and notes alone, as older versions wrote it, stays valid."""
-    (path,) = Path(table.path, ".hoodie").glob("*.commit")
-    content = json.loads(path.read_bytes())
-    notes = content["extraMetadata"]
-    notes.pop("_hoodie_nb_checksum")
-    crc = zlib.crc32(json.dumps(notes, sort_keys=True).encode())
-    notes["_hoodie_nb_checksum"] = f"{crc:08x}"
-    path.write_text(json.dumps(content, indent=2))
-    assert Table.open(table.path).fsck() == []
-    Table.open(table.path).upsert(rows(11, 2))
-    path.write_text(path.read_text().replace('"_hoodie_nb_progress"', '"_hoodie_nb_progresS"'))
-    with pytest.raises(InvalidTable, match=path.name):
-        Table.open(table.path).upsert(rows(12, 2))

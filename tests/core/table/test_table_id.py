@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from hoodie_nb import Table
 from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.records.sealing import Interval
-from hoodie_nb.storage.checksums import decode_record, encode_record
 
 KINDS = {"prepared": None, "sealed": Interval(checkpoints=1000), "progress": None}
 
@@ -67,21 +65,6 @@ def test_a_copy_of_a_whole_table_goes_on_with_its_records(tmp_path: Path, kind: 
     one.start().checkpointing.complete()
     assert one.rows_by_key() == {"a": (1, 1), "b": (9, 999)}
     assert tree(tmp_path / "one") == before
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_table_without_an_id_gets_one_and_keeps_its_records(tmp_path: Path, kind: str) -> None:
-    """Records and rules of an older version, without ids, are valid."""
-    one, _ = two_tables(tmp_path, kind)
-    rules = one.path / OURS / "rules.json"
-    for path in (rules, *(one.path / OURS / kind).iterdir()):
-        values = decode_record(path.read_bytes(), path.name)
-        assert values.pop("table_id")
-        values.pop("partitions", None)  # of seals
-        path.write_bytes(encode_record(values))
-    one.start().checkpointing.complete()
-    assert one.rows_by_key() == {"a": (1, 1), "b": (9, 999)}
-    assert len(json.loads(rules.read_bytes())["record"]["table_id"]) == 32
 
 
 @pytest.mark.parametrize("kind", KINDS)
