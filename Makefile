@@ -14,7 +14,7 @@ PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? co
 # what a run took, by test function; `make test` begins it and `make rest` adds to it
 RECORDED = .venv/durations.json
 SUITE = $(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --record-durations=$(RECORDED)
-NOTEBOOKS = $(SMALL) $(PY) -m pytest --nbmake --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2
+NOTEBOOKS = $(SMALL) $(PY) -m pytest -p nbmake.pytest_plugin --nbmake --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2
 TWO = notebooks/01-quickstart.ipynb notebooks/03-coordinator.ipynb
 
 .PHONY: help demo test rest test-all near durations lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure strangers lowest constraints render clean

@@ -219,7 +219,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     dropped = [item for item in items if item.nodeid not in chosen]
     items[:] = [item for item in items if item.nodeid in chosen]
     config.hook.pytest_deselected(items=dropped)
-    if suite != "rest":  # one process, so one session of Spark
-        for item in items:
-            if item.get_closest_marker("spark"):
-                item.add_marker(pytest.mark.xdist_group("spark"))
+    for item in items:
+        if "spark" in getattr(
+            item, "fixturenames", ()
+        ):  # in one process, which begins with them: one session
+            item.add_marker(pytest.mark.xdist_group("spark"))

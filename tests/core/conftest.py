@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-_ROOMS = ("table", "index", "writer", "commit", "")
-for _room in _ROOMS:  # some tests share what another module prepares
-    sys.path.insert(0, str(Path(__file__).parent / _room))
+_HERE = Path(__file__).parent
+for _room in (*sorted(path for path in _HERE.iterdir() if path.is_dir()), _HERE):
+    sys.path.insert(0, str(_room))  # some tests share what another module prepares
 
 _SHM = "/dev/shm"
 if os.access(_SHM, os.W_OK) and shutil.disk_usage(_SHM).free > 1 << 30:

@@ -8,19 +8,21 @@ all; `MODELS[n]` is the table after `n` batches.
 from __future__ import annotations
 
 import hashlib
-import itertools
+import multiprocessing
 import os
-import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from faults import Crash, Fault, FaultyStorage
+from each_fault import opened
+from faults import Crash
 from tables import (
     Model,
     cleaned_files,
@@ -38,11 +40,8 @@ from tables import (
 from hoodie_nb import Table, failpoints
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.checks.fsck import fsck
-from hoodie_nb.clock import ManualClock
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.definition import properties
-from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.intake.intake import Intake
@@ -103,35 +102,6 @@ def fingerprint(number: int, last: int | None = None) -> str:
     return hashlib.sha256(repr((BATCHES[number], again)).encode()).hexdigest()
 
 
-def opened(root: Path, fault: Fault | None = None, *, links: bool = True) -> TableHandle:
-    """Return a new process's handle on the table, through a storage that may fail."""
-    storage = FaultyStorage(root, fault, links=links)
-    return TableHandle(storage, ManualClock(), properties.load(storage))
-
-
-def fails_at(root: Path, at: int, how: str, change: Callable[[Table], object]) -> bool:
-    """Run a change whose `at`-th operation fails; return whether it was reached."""
-    handle = opened(root, Fault(at, how))
-    storage = handle.storage
-    assert isinstance(storage, FaultyStorage)
-    try:
-        change(Table(handle))
-    except (Crash, HoodieError, KeyboardInterrupt):  # the trial's result
-        assert storage.fired is not None
-    return storage.fired is not None
-
-
-def trials(source: Path, folder: Path, how: str, act: Callable[[Table], object]) -> Iterator[Path]:
-    """Yield the table of each trial after its failure, until the fault no longer fires."""
-    for at in itertools.count(1):
-        root = folder / f"{how}-{at}"
-        shutil.copytree(source, root)
-        if not fails_at(root, at, how, act):
-            return
-        yield root
-        shutil.rmtree(root)
-
-
 @contextmanager
 def dying_at(point: str) -> Iterator[None]:
     """Let what the `with` block runs die at a failpoint, and check that it did."""
@@ -147,16 +117,33 @@ def _die() -> None:
     raise Crash("at a failpoint")
 
 
-def kill_at(point: str, program: str, root: Path) -> None:
-    """Run a program on a table in a process that SIGKILL ends at a failpoint, with our modules."""
-    armed = {"HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": f"{point}=kill"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(root)],
-        env={**os.environ, **armed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+def kill_at(point: str, act: Callable[[Path], object], root: Path) -> None:
+    """Run `act` on a table in a process that SIGKILL ends at a failpoint."""
+    assert ended(f"{point}=kill", act, root) == -signal.SIGKILL
+
+
+def ended(armed: str, act: Callable[[Path], object], root: Path) -> int | None:
+    """Run `act` on a table in another process with armed failpoints; return its exit code."""
+    process = _processes().Process(target=_act, args=(armed, act, root))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+@cache
+def _processes() -> ForkServerContext:
+    """Start the server of new processes, which has imported our modules and done nothing else."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        forkserver.ensure_running()
+    return context
+
+
+def _act(armed: str, act: Callable[[Path], object], root: Path) -> None:
+    failpoints.arm(armed)
+    act(root)
 
 
 def live(
@@ -190,6 +177,13 @@ def live(
         if number < notified:
             checkpointing.notify(number)
     return events
+
+
+def runs(
+    batches: int = len(BATCHES), *, commit_on: str = "write", last: int | None = None
+) -> Callable[[Table], EventLog]:
+    """Return `live` for a table, as `each_fault` takes it."""
+    return lambda table: live(table._handle, batches, commit_on=commit_on, last=last)
 
 
 def _schema(rows: list[dict[str, object]]) -> pa.Schema:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from archives import FEW, active, archived, listed, lsm_rows
-from faults import Crash, Fault, FaultyStorage
+from each_fault import each_fault, opened
 from tables import hudi_rows, pending_names, timeline_folder, timeline_names, tree, without_meta
 from test_clean_plan import make, upsert
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.clock import SystemClock
-from hoodie_nb.definition import properties
-from hoodie_nb.errors import HoodieError, InvalidTable
-from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.timeline.archive_lsm import LsmArchive
 from hoodie_nb.timeline.instant import Instant, State
@@ -110,12 +108,6 @@ def full(new_folder: Callable[[], Path]) -> Path:
     return Path(table.path)
 
 
-def faulty(root: Path, fault: Fault | None = None) -> Table:
-    """Return a new process's table, through a storage that may fail."""
-    storage = FaultyStorage(root, fault)
-    return Table(TableHandle(storage, SystemClock(), properties.load(storage)))
-
-
 def whole(root: Path, commits: int) -> None:
     """Each commit is archived once, or on the timeline; all readers see the newest rows."""
     known = {*archived(root), *active(root)}
@@ -123,21 +115,6 @@ def whole(root: Path, commits: int) -> None:
     assert sorted(known)[-len(active(root)) :] == active(root)
     assert not {name.split()[0] for name in pending_names(root)} & {*archived(root)}
     assert len(seen(root)) == 2
-
-
-def trials(source: Path, folder: Path, how: str) -> Iterator[Path]:
-    """Yield the table of each trial of an archiving that fails at another operation."""
-    for at in itertools.count(1):
-        root = Path(shutil.copytree(source, folder / f"{how}-{at}"))
-        table = faulty(root, Fault(at, how))
-        with contextlib.suppress(HoodieError, OSError, KeyboardInterrupt, Crash):
-            table.archive()
-        storage = table._handle.storage
-        assert isinstance(storage, FaultyStorage)
-        if storage.fired is None:
-            return
-        yield root
-        shutil.rmtree(root)
 
 
 @pytest.mark.parametrize(
@@ -148,18 +125,17 @@ def trials(source: Path, folder: Path, how: str) -> Iterator[Path]:
         pytest.param("interrupt", marks=pytest.mark.slow),
     ],
 )
-def test_a_failure_anywhere_in_a_merge_loses_nothing(full: Path, tmp_path: Path, how: str) -> None:
+def test_a_failure_anywhere_in_a_merge_loses_nothing(full: Path, how: str) -> None:
     """At any operation of an archiving that merges a level; later writers archive and merge."""
-    commits, counted = len({*archived(full), *active(full)}), 0
-    for root in trials(full, tmp_path, how):
+    commits, process = len({*archived(full), *active(full)}), partial(opened, clock=SystemClock())
+    trials = each_fault(full, Table.archive, how, at_least=16, raises=OSError, process=process)
+    for root, _ in trials:
         whole(root, commits)
         table = Table.open(root)
         for number in range(1000, 1006):
             upsert(table, number, [0, 1])
         whole(root, commits + 6)
         assert len(listed(root)) < 10 and table.fsck() == [] and pending_names(root) == []
-        counted += 1
-    assert counted > 15
 
 
 STEPS = [p for p in POINTS if p.startswith("archive.lsm.")]

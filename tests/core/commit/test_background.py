@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults import Crash, Fault, FaultyStorage
+from each_fault import each_fault
+from faults import Fault, FaultyStorage
 from lives import assert_at_rest, commits
 from tables import hudi_rows, without_meta
 from test_crash_interval import BATCHES, MODELS, STORED, assert_whole
@@ -30,7 +31,7 @@ from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.definition import properties
-from hoodie_nb.errors import ConcurrentWriter, HoodieError
+from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import Event, EventLog
 from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.intake.intake import Intake
@@ -162,23 +163,25 @@ def test_applying_and_sealing_take_turns(tmp_path: Path) -> None:
     go_on(root, 7)
 
 
-@pytest.mark.parametrize(("how", "every"), [("before", 3), ("after", 4), ("torn", 5), ("error", 5)])
+@pytest.mark.parametrize(("how", "every"), [("before", 6), ("after", 7), ("torn", 8), ("error", 8)])
 def test_a_failure_while_both_work_is_recovered(tmp_path: Path, how: str, every: int) -> None:
     """After a crash or an error at any operation of both threads, every row is there once."""
-    for at in itertools.count(1, every):
-        root = make(tmp_path / f"t{at}")
-        job, number = Job(root), 0
-        job.storage.fault, job.storage.steps = Fault(at, how), 0
-        try:
-            live(job)
-        except (Crash, HoodieError, OSError):
-            assert_whole(root)
-        number, fired = job.number, job.storage.fired
-        job.end()
-        go_on(root, number)
-        if fired is None:
-            break
-    assert at > 100
+    jobs: list[Job] = []
+
+    def begun(root: Path, fault: Fault) -> TableHandle:
+        jobs.append(Job(root))
+        jobs[-1].storage.fault, jobs[-1].storage.steps = fault, 0
+        return jobs[-1]._handle()
+
+    def act(table: Table) -> None:
+        live(jobs[-1])
+
+    faults = {"every": every, "at_least": 100, "raises": OSError, "process": begun}
+    for root, _ in each_fault(make(tmp_path / "t"), act, how, **faults):
+        assert_whole(root)
+        jobs[-1].end()
+        go_on(root, jobs[-1].number)
+    jobs[-1].end()
 
 
 def test_a_full_backlog_is_applied_by_the_checkpoint_that_finds_it(tmp_path: Path) -> None:

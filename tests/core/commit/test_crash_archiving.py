@@ -9,19 +9,18 @@ instant looks unfinished, and in the end each instant is in the archive once or 
 from __future__ import annotations
 
 import contextlib
-import errno
-import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from archives import FEW, active, archived, plant, points
-from faults import Crash, Fault, FaultyStorage
-from lives import BATCHES, COMMITS, MODELS, dying_at, kill_at, live, make, opened
+from each_fault import each_fault, operation_of
+from faults import Crash, Fault
+from lives import BATCHES, COMMITS, MODELS, dying_at, kill_at, live, make, opened, runs
 from tables import hudi_rows, pending_names, without_meta
 
-from hoodie_nb import Table, failpoints
+from hoodie_nb import Table
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.reading import read
 
@@ -37,35 +36,6 @@ def prepared(new_folder: Callable[[], Path], request: pytest.FixtureRequest) -> 
     live(later, len(BATCHES) - 1)
     assert archived(root) == []
     return root
-
-
-def trials(source: Path, folder: Path, how: str, *, every: int = 1) -> Iterator[Path]:
-    """Yield the table of each trial after its failure, until the fault no longer fires."""
-    for at in itertools.count(first_operation(source, folder / "count"), every):
-        root = folder / f"{how}-{at}"
-        shutil.copytree(source, root)
-        handle = opened(root, Fault(at, how, errno.EIO))
-        with contextlib.suppress(Exception, KeyboardInterrupt, Crash):  # the trial's result
-            live(handle)
-        assert isinstance(handle.storage, FaultyStorage)
-        if handle.storage.fired is None:
-            return
-        yield root
-        shutil.rmtree(root)
-
-
-def first_operation(source: Path, root: Path) -> int:
-    """Return the number of the first operation after the clean of the last commit."""
-    shutil.copytree(source, root)
-    handle, found = opened(root), [1]
-    assert isinstance(handle.storage, FaultyStorage)
-    failpoints.call("clean.completed.post", lambda: found.insert(0, handle.storage.steps + 1))
-    try:
-        live(handle)
-    finally:
-        failpoints.arm("")
-        shutil.rmtree(root)
-    return found[0]
 
 
 def check(root: Path) -> None:
@@ -93,17 +63,13 @@ def check_end(root: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["before", "after", "torn", "error", "error_after", "interrupt"])
-def test_a_failure_anywhere_in_an_archiving_loses_nothing(
-    prepared: Path, tmp_path: Path, how: str
-) -> None:
+def test_a_failure_anywhere_in_an_archiving_loses_nothing(prepared: Path, how: str) -> None:
     """After a failure at any operation readers see the commits, and a later writer archives."""
-    counted = 0
-    for root in trials(prepared, tmp_path, how):
+    first = operation_of(prepared, runs(), "clean.completed.post") + 1
+    for root, _ in each_fault(prepared, runs(), how, first=first, at_least=8, raises=OSError):
         check(root)
         live(opened(root))
         check_end(root)
-        counted += 1
-    assert counted >= 8
 
 
 def test_a_second_failure_during_the_archiving(prepared: Path, tmp_path: Path) -> None:
@@ -127,12 +93,9 @@ def test_a_second_failure_during_the_archiving(prepared: Path, tmp_path: Path) -
     assert doubled == 7 * len(reached)
 
 
-CHILD = """
-import sys
-from pathlib import Path
-from lives import live, opened
-live(opened(Path(sys.argv[1])))
-"""
+def live_at(root: Path) -> None:
+    """Run all batches in a new process."""
+    live(opened(root))
 
 
 @pytest.mark.kills
@@ -144,7 +107,7 @@ def test_a_process_that_is_killed_in_an_archiving(
     if point not in points(int(prepared.name[1:])):
         return
     root = Path(shutil.copytree(prepared, tmp_path / "t"))
-    kill_at(point, CHILD, root)
+    kill_at(point, live_at, root)
     check(root)
     live(opened(root))
     check_end(root)

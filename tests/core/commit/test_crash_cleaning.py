@@ -8,15 +8,12 @@ files that the cleans on the timeline name are gone.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults import Crash, Fault, FaultyStorage
+from each_fault import each_fault, operation_of
 from lives import (
     BATCHES,
     COMMITS,
@@ -30,6 +27,7 @@ from lives import (
     live,
     make,
     opened,
+    runs,
 )
 from tables import data_files, hudi_rows, without_meta
 
@@ -54,36 +52,12 @@ def prepared(new_folder: Callable[[], Path]) -> dict[tuple[int, int], Path]:
     return found
 
 
-def trials(source: Path, folder: Path, number: int, how: str, *, every: int = 1) -> Iterator[Path]:
-    """Yield the table of each trial after its failure, until the fault no longer fires.
-
-    The first operation that fails is the one that writes the plan.
-    """
-    for at in itertools.count(first_operation(source, folder / "count", number), every):
-        root = folder / f"{how}-{at}"
-        shutil.copytree(source, root)
-        handle = opened(root, Fault(at, how, errno.EIO))
-        with contextlib.suppress(Exception, KeyboardInterrupt, Crash):  # the trial's result
-            live(handle, number + 1)
-        assert isinstance(handle.storage, FaultyStorage)
-        if handle.storage.fired is None:
-            return
+def trials(source: Path, number: int, how: str, **more: int) -> Iterator[Path]:
+    """Yield the table after each failure from the operation that writes the plan on."""
+    first = operation_of(source, runs(number + 1), "clean.plan.post") or 1
+    act = runs(number + 1)
+    for root, _ in each_fault(source, act, how, first=first, raises=OSError, **more):
         yield root
-        shutil.rmtree(root)
-
-
-def first_operation(source: Path, root: Path, number: int) -> int:
-    """Return the number of the operation that writes the plan; 1 if a pending one is completed."""
-    shutil.copytree(source, root)
-    handle, found = opened(root), [1]
-    assert isinstance(handle.storage, FaultyStorage)
-    failpoints.call("clean.plan.post", lambda: found.insert(0, handle.storage.steps))
-    try:
-        live(handle, number + 1)
-    finally:
-        failpoints.arm("")
-        shutil.rmtree(root)
-    return found[0]
 
 
 def check_retained(root: Path) -> None:
@@ -105,18 +79,15 @@ def check_retained(root: Path) -> None:
     ],
 )
 def test_a_failure_anywhere_in_a_clean_loses_nothing(
-    prepared: dict[tuple[int, int], Path], tmp_path: Path, version: int, number: int, how: str
+    prepared: dict[tuple[int, int], Path], version: int, number: int, how: str
 ) -> None:
     """After a failure at any operation the retained snapshots are whole; the next writer cleans."""
-    counted = 0
-    for root in trials(prepared[version, number], tmp_path, number, how):
+    for root in trials(prepared[version, number], number, how, at_least=4):
         check_retained(root)
         live(opened(root), number + 1)
         check_retained(root)
         assert without_meta(read.to_arrow(open_table(root))) == MODELS[number + 1]
         assert_at_rest(root)
-        counted += 1
-    assert counted >= 4
 
 
 def test_a_crash_inside_the_completion_of_a_clean(
@@ -129,7 +100,7 @@ def test_a_crash_inside_the_completion_of_a_clean(
         shutil.copytree(prepared[6, 4], source)
         with dying_at(point):
             live(opened(source))
-        for root in trials(source, tmp_path / f"{point}-again", 3, "before", every=2):
+        for root in trials(source, 3, "before", every=2):
             check_retained(root)
             live(opened(root))
             assert_finished(root)
@@ -137,12 +108,9 @@ def test_a_crash_inside_the_completion_of_a_clean(
     assert doubled > 5
 
 
-CHILD = """
-import sys
-from pathlib import Path
-from lives import live, opened
-live(opened(Path(sys.argv[1])))
-"""
+def live_at(root: Path) -> None:
+    """Run all batches in a new process."""
+    live(opened(root))
 
 
 @pytest.mark.kills
@@ -150,7 +118,7 @@ live(opened(Path(sys.argv[1])))
 def test_a_process_that_is_killed_in_a_clean(tmp_path: Path, point: str) -> None:
     """SIGKILL in a clean: the retained snapshots are whole, and a new process gives the model."""
     root = make(tmp_path / "t", **ONE)
-    kill_at(point, CHILD, root)
+    kill_at(point, live_at, root)
     check_retained(root)
     before = data_files(root)
     live(opened(root))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lives import assert_at_rest, fails_at, kill_at
+from each_fault import each_fault
+from lives import assert_at_rest, kill_at
 from tables import hudi_rows, pending_names, upgrade, without_meta
 
 from hoodie_nb import Table, failpoints
@@ -57,15 +56,12 @@ def test_a_crash_at_any_operation_changes_no_row(tmp_path: Path, how: str, versi
     """Readers see the old files or the new ones; the next write recovers, and nothing is left."""
     source = table_of(tmp_path, version)
     rows, times, undone = rows_of(source), times_of(source), set[bool]()
-    for at in itertools.count(1):
-        root = tmp_path / f"{at}"
-        shutil.copytree(source, root)
-        if not fails_at(root, at, how, lambda table: table.cluster()):
-            break
+    trials = each_fault(source, Table.cluster, how, at_least=20)
+    for number, (root, _) in enumerate(trials):
         assert rows_of(root) == rows
         assert times_of(root) == times
         undone.add(len(Table.open(root).file_groups()) == 8)
-        if at % 2:
+        if number % 2 == 0:
             Table.open(root).fsck(repair=True)
         else:
             Table.open(root).cluster()
@@ -76,16 +72,12 @@ def test_a_crash_at_any_operation_changes_no_row(tmp_path: Path, how: str, versi
         Table.open(root).upsert([{**row, "v": -1} for row in ROWS])
         assert len(rows_of(root)) == len(ROWS)
         assert {row["v"] for row in Table.open(root).to_arrow().to_pylist()} == {-1}
-        shutil.rmtree(root)
-    assert at > 20
     assert undone == {True, False}
 
 
-CHILD = """
-import sys
-from hoodie_nb import Table
-Table.open(sys.argv[1]).cluster()
-"""
+def cluster_at(root: Path) -> None:
+    """Cluster in a new process."""
+    Table.open(root).cluster()
 
 
 @pytest.mark.kills
@@ -94,7 +86,7 @@ def test_a_process_that_is_killed_in_a_clustering(tmp_path: Path, point: str) ->
     """SIGKILL at any step: the rows are the same, the next write recovers and knows all keys."""
     root = table_of(tmp_path)
     rows, times = rows_of(root), times_of(root)
-    kill_at(point, CHILD, root)
+    kill_at(point, cluster_at, root)
     assert rows_of(root) == rows
     assert times_of(root) == times
     Table.open(root).upsert(ROWS)

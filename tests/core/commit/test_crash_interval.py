@@ -8,21 +8,17 @@ has no such operation.
 from __future__ import annotations
 
 import copy
-import itertools
-import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from faults import Crash, Fault, FaultyStorage
+from each_fault import each_fault, opened
 from lives import assert_at_rest, commits
 from tables import Model, hudi_rows, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.clock import ManualClock
-from hoodie_nb.definition import properties
-from hoodie_nb.errors import CommitFailed, WriteFailed
 from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.lab.rfc.process_thread import Source
 from hoodie_nb.lab.rfc.rfc_job import LocalJob
@@ -89,12 +85,6 @@ MODELS = _models()
 COMMITS = [MODELS[0], MODELS[3], MODELS[6], MODELS[7]]
 
 
-def handle(root: Path, fault: Fault | None = None, *, links: bool = True) -> TableHandle:
-    """Return a new process's table, with a storage that may fail."""
-    storage = FaultyStorage(root, fault, links=links)
-    return TableHandle(storage, ManualClock(), properties.load(storage))
-
-
 def live(table: TableHandle, source: Source, batches: int = 7) -> None:
     """Run the checkpoints that have not succeeded for the source; the interval is three."""
     job = LocalJob(table, source=source, interval=Interval(checkpoints=3))
@@ -107,8 +97,8 @@ def live(table: TableHandle, source: Source, batches: int = 7) -> None:
 
 def end(root: Path, source: Source, *, links: bool = True) -> None:
     """A new process continues, another one ends the interval; then all readers equal the model."""
-    live(handle(root, links=links), source)
-    LocalJob(handle(root, links=links), source=source)
+    live(opened(root, links=links), source)
+    LocalJob(opened(root, links=links), source=source)
     assert without_meta(read.to_arrow(open_table(root))) == MODELS[7]
     assert hudi_rows(root) == MODELS[7]
     assert_at_rest(root)
@@ -126,46 +116,39 @@ def halfway(new_folder: Callable[[], Path]) -> tuple[Path, Source]:
     """A table that holds one interval and two more sealed checkpoints, and its source."""
     root, source = new_folder() / "t", Source()
     Table.create(root, schema=STORED, record_key=["id", "sub"], partition_by="p", ordering="ts")
-    live(handle(root), source, 5)
+    live(opened(root), source, 5)
     return root, source
+
+
+class GoesOn:
+    """Acts of processes that go on with a copy of a source, which is the `source` afterwards."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self._given = source, source
+
+    def __call__(self, table: Table) -> None:
+        """Run the checkpoints that have not succeeded."""
+        self.source = copy.deepcopy(self._given)
+        live(table._handle, self.source)
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no-links"])
 @pytest.mark.parametrize(("how", "every"), [("before", 2), ("after", 5), ("torn", 3)])
 def test_a_crash_in_an_interval_is_recovered(
-    halfway: tuple[Path, Source], tmp_path: Path, how: str, every: int, links: bool
+    halfway: tuple[Path, Source], how: str, every: int, links: bool
 ) -> None:
     """After a kill at any operation of sealing and applying, every row is in the table once."""
-    for at in itertools.count(1, every):
-        root, source = tmp_path / f"t{at}", copy.deepcopy(halfway[1])
-        shutil.copytree(halfway[0], root)
-        table = handle(root, Fault(at, how), links=links)
-        try:
-            live(table, source)
-        except Crash:
-            assert_whole(root)
-        end(root, source, links=links)
-        shutil.rmtree(root)
-        if table.storage.fired is None:
-            break
-    assert at > 40
+    act, process = GoesOn(halfway[1]), partial(opened, links=links)
+    trials = each_fault(halfway[0], act, how, every=every, at_least=40, process=process)
+    for root, _ in trials:
+        assert_whole(root)
+        end(root, act.source, links=links)
 
 
 @pytest.mark.parametrize("how", ["error", "error_after"])
-def test_an_error_in_an_interval_is_survived(
-    halfway: tuple[Path, Source], tmp_path: Path, how: str
-) -> None:
+def test_an_error_in_an_interval_is_survived(halfway: tuple[Path, Source], how: str) -> None:
     """One disk error during sealing or applying loses no seal and applies none twice."""
-    for at in itertools.count(1, 3):
-        root, source = tmp_path / f"t{at}", copy.deepcopy(halfway[1])
-        shutil.copytree(halfway[0], root)
-        table = handle(root, Fault(at, how))
-        try:
-            live(table, source)
-        except (WriteFailed, CommitFailed, OSError):
-            assert_whole(root)
-        end(root, source)
-        shutil.rmtree(root)
-        if table.storage.fired is None:
-            break
-    assert at > 40
+    act = GoesOn(halfway[1])
+    for root, _ in each_fault(halfway[0], act, how, every=3, at_least=40, raises=OSError):
+        assert_whole(root)
+        end(root, act.source)

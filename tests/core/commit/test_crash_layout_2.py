@@ -6,14 +6,13 @@ trial also checks that no instant has two completed files, and that both times o
 
 from __future__ import annotations
 
-import errno
-import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults import Crash, Fault, FaultyStorage
+from each_fault import each_fault
+from faults import Crash
 from lives import (
     BATCHES,
     MODELS,
@@ -23,6 +22,7 @@ from lives import (
     live,
     make,
     opened,
+    runs,
 )
 from tables import timeline_folder, timeline_names, upgrade, without_meta
 
@@ -45,32 +45,15 @@ def prepared(new_folder: Callable[[], Path]) -> dict[int, Path]:
     return found
 
 
-def attempt(root: Path, fault: Fault, batches: int, commit_on: str) -> tuple[bool, object]:
-    """Run the first `batches` batches with a fault; return whether it fired, and the exception."""
-    handle, error = opened(root, fault), None
-    try:
-        live(handle, batches, commit_on=commit_on)
-    except (Exception, KeyboardInterrupt, Crash) as raised:  # the trial's result
-        error = raised
-    assert isinstance(handle.storage, FaultyStorage)
-    return handle.storage.fired is not None, error
-
-
 def trials(
-    source: Path, folder: Path, number: int, how: str, commit_on: str, every: int = 1
+    source: Path, number: int, how: str, commit_on: str, every: int = 1, at_least: int = 1
 ) -> Iterator[tuple[Path, object]]:
-    """Yield (table, what the failing process raised) until the fault no longer fires."""
-    for at in itertools.count(1, every):
-        root = folder / f"{how}-{at}"
-        shutil.copytree(source, root)
-        fired, error = attempt(root, Fault(at, how, errno.EIO), number + 1, commit_on)
-        if not fired:
-            assert error is None
-            return
+    """Let operations of a batch fail; at each time an instant has at most one completed file."""
+    act = runs(number + 1, commit_on=commit_on)
+    for root, error in each_fault(source, act, how, every=every, at_least=at_least, raises=OSError):
         assert_single(root)
         yield root, error
         assert_single(root)
-        shutil.rmtree(root)
 
 
 def assert_single(root: Path) -> None:
@@ -98,14 +81,11 @@ def test_a_crash_at_any_operation_is_recovered(
     prepared: dict[int, Path], tmp_path: Path, number: int, how: str, commit_on: str
 ) -> None:
     """After a kill at any operation readers see whole commits; a new process gives the model."""
-    counted = 0
-    every = 2 if how == "torn" else 1
-    for root, error in trials(prepared[number], tmp_path, number, how, commit_on, every):
-        counted += 1
+    every = 3 if how == "torn" else 2
+    for root, error in trials(prepared[number], number, how, commit_on, every, at_least=10):
         assert isinstance(error, Crash)
         assert_whole_prefix(root)
         finish(root, number)
-    assert counted >= 10
 
 
 @pytest.mark.parametrize("how", ["before", "after"])
@@ -114,25 +94,19 @@ def test_a_crash_inside_the_recovery_is_recovered(
 ) -> None:
     """After a kill at any operation of the recovery the next process still gives the model."""
     doubled, seen = 0, set()
-    for crashed, _ in trials(prepared[1], tmp_path, 1, "before", "checkpoint"):
+    for crashed, _ in trials(prepared[1], 1, "before", "checkpoint"):
         files = len(list(crashed.rglob("*.parquet"))), len(list(crashed.rglob("*.json")))
         remains = (len(timeline_names(crashed)), *files)
         if remains in seen:  # like a recovery that was crashed at every operation already
             continue
         seen.add(remains)
-        for at in itertools.count(1, 2):
-            root = tmp_path / f"again-{at}"
-            shutil.copytree(crashed, root)
-            fired, error = attempt(root, Fault(at, how), 0, "checkpoint")
-            if not fired:
-                break
+        recovery = runs(0, commit_on="checkpoint")
+        for root, error in each_fault(crashed, recovery, how, every=2, at_least=0):
             doubled += 1
             assert isinstance(error, Crash)
             assert_whole_prefix(root)
             finish(root, 1)
             assert_single(root)
-            shutil.rmtree(root)
-        shutil.rmtree(root)
     assert doubled >= 10
 
 
@@ -143,8 +117,8 @@ def test_one_failing_operation_applies_all_or_nothing(
     prepared: dict[int, Path], tmp_path: Path, number: int, how: str, commit_on: str
 ) -> None:
     """After one disk error or Ctrl-C the batch is in the table or not; a replay completes it."""
-    every = 1 if (commit_on, how[:5]) == ("write", "error") else 3
-    for root, error in trials(prepared[number], tmp_path, number, how, commit_on, every):
+    every = 2 if (commit_on, how[:5]) == ("write", "error") else 3
+    for root, error in trials(prepared[number], number, how, commit_on, every):
         if how.startswith("interrupt"):
             assert isinstance(error, KeyboardInterrupt)
         else:
@@ -164,7 +138,7 @@ def test_an_upgrade_after_a_crash_is_followed(
     """
     source = make(new_folder() / "t")
     live(opened(source), 1)
-    for root, _ in trials(source, tmp_path, 1, "before", commit_on, every=2):
+    for root, _ in trials(source, 1, "before", commit_on, every=2):
         done = {name[:17] for name in timeline_names(root) if name.endswith(".commit")}
         dead = [p for p in root.rglob("2*") if p.is_file() and p.name[:17] not in done]
         dead += [p for p in root.glob("*/*.parquet") if p.stem[-17:] not in done]

@@ -8,26 +8,26 @@ exactly once, with nothing pending. n = 1, 2, 3… until a run has no such opera
 from __future__ import annotations
 
 import errno
-import itertools
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from faults import Crash, Fault, FaultyStorage
+from each_fault import each_fault
+from faults import Crash
 from lives import (
     BATCHES,
     MODELS,
     assert_at_rest,
     assert_finished,
     assert_whole_prefix,
+    ended,
     live,
     make,
     opened,
+    runs,
 )
 from tables import data_files, timeline_names, without_meta
 
@@ -38,6 +38,7 @@ from hoodie_nb.reading import read
 from hoodie_nb.records.prepared import FOLDER
 from hoodie_nb.view.markers import MARKERS
 
+Trials = Callable[..., Iterator[tuple[Path, BaseException | None]]]
 NUMBERS = (0, 1, 2, 3)  # the first commit, a mixed one, one that changes nothing, a delete
 
 
@@ -51,46 +52,6 @@ def prepared(new_folder: Callable[[], Path]) -> dict[int, Path]:
         found[number] = root.with_name(f"after{number}")
         shutil.copytree(root, found[number])
     return found
-
-
-class Trials:
-    """The trials of one kind of failure during one batch; `counted` is their number."""
-
-    def __init__(self, source: Path, folder: Path, number: int, commit_on: str) -> None:
-        self.source, self.folder, self.number = source, folder, number
-        self.commit_on = commit_on
-        self.counted = 0
-
-    def __call__(
-        self, how: str, *, code: int = errno.EIO, content_only: bool = False, every: int = 1
-    ) -> Iterator[tuple[Path, BaseException | None]]:
-        """Yield (table, what the failing process raised) until the fault no longer fires."""
-        for at in itertools.count(1, every):
-            root = self.folder / f"{how}-{at}"
-            shutil.copytree(self.source, root)
-            fault = Fault(at, how, code, content_only)
-            fired, error = attempt(root, fault, self.number + 1, self.commit_on)
-            if not fired:
-                assert error is None
-                return
-            self.counted += 1
-            yield root, error
-            shutil.rmtree(root)
-
-
-def attempt(
-    root: Path, fault: Fault, batches: int, commit_on: str = "write"
-) -> tuple[bool, BaseException | None]:
-    """Run the first `batches` batches with a fault; return whether it fired, and the exception."""
-    handle = opened(root, fault)
-    error: BaseException | None = None
-    try:
-        live(handle, batches, commit_on=commit_on)
-    except (Exception, KeyboardInterrupt, Crash) as raised:  # the trial's result, checked by tests
-        error = raised
-    storage = handle.storage
-    assert isinstance(storage, FaultyStorage)
-    return storage.fired is not None, error
 
 
 def finish(root: Path, number: int) -> None:
@@ -115,9 +76,9 @@ def commit_on() -> str:
 
 
 @pytest.fixture
-def trials(prepared: dict[int, Path], tmp_path: Path, number: int, commit_on: str) -> Trials:
-    """The trials of batch `number`."""
-    return Trials(prepared[number], tmp_path, number, commit_on)
+def trials(prepared: dict[int, Path], number: int, commit_on: str) -> Trials:
+    """Let operations of batch `number` fail."""
+    return partial(each_fault, prepared[number], runs(number + 1, commit_on=commit_on))
 
 
 both_modes = pytest.mark.parametrize("commit_on", ["write", "checkpoint"])
@@ -132,49 +93,40 @@ def test_a_crash_at_any_operation_is_recovered(
     trials: Trials, number: int, how: str, commit_on: str
 ) -> None:
     """After a kill at any operation readers see whole commits; a new process gives the model."""
-    for root, error in trials(how, every=3 if how == "after" else 1):
+    for root, error in trials(how, every=3 if how == "after" else 1, at_least=10):
         assert isinstance(error, Crash)
         assert_whole_prefix(root)
         finish(root, number)
-    assert trials.counted >= 4
 
 
 @pytest.mark.parametrize("number", [1])
 @both_modes
 def test_a_stream_continues_after_any_crash(trials: Trials, number: int, commit_on: str) -> None:
     """Later batches are written too, and every row of the workload is in the table once."""
-    for root, _ in trials("before", every=5):
+    for root, _ in trials("before", every=5, at_least=16):
         live(opened(root))
         assert_finished(root)
-    assert trials.counted >= 4
 
 
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("how", ["before", "after"])
 @both_modes
 def test_a_crash_inside_the_recovery_is_recovered(
-    trials: Trials, tmp_path: Path, number: int, how: str, commit_on: str
+    trials: Trials, number: int, how: str, commit_on: str
 ) -> None:
     """After a kill at any operation of the recovery the next process still gives the model."""
-    doubled, seen = 0, set()
+    doubled, seen, every = 0, set(), 2 if how == "before" else 4
     for crashed, _ in trials("before"):
         remains = (len(data_files(crashed)), len(timeline_names(crashed)), len(marks(crashed)))
         if remains in seen:  # like a recovery that already was crashed at every operation
             continue
         seen.add(remains)
-        for at in itertools.count(1, 1 if how == "before" else 3):
-            root = tmp_path / f"again-{at}"
-            shutil.copytree(crashed, root)
-            fired, error = attempt(root, Fault(at, how), 0)
-            if not fired:
-                break
+        for root, error in each_fault(crashed, runs(0), how, every=every, at_least=0):
             doubled += 1
             assert isinstance(error, Crash)
             assert_whole_prefix(root)
             finish(root, number)
-            shutil.rmtree(root)
-        shutil.rmtree(root)
-    assert doubled >= (40 if how == "before" else 10)
+    assert doubled >= (20 if how == "before" else 6)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -185,11 +137,10 @@ def test_an_interrupt_at_any_operation_applies_all_or_nothing(
 ) -> None:
     """Ctrl-C is propagated from anywhere; the batch is applied or undone, a replay completes it."""
     often = (how, commit_on) == ("interrupt_after", "write")
-    for root, error in trials(how, every=1 if often else 3):
+    for root, error in trials(how, every=2 if often else 4, at_least=10):
         assert isinstance(error, KeyboardInterrupt)
         assert_whole_prefix(root)
         finish(root, number)
-    assert trials.counted >= 4
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -201,10 +152,10 @@ def test_one_failing_operation_is_retried_or_rolled_back(
     trials: Trials, number: int, how: str, code: int, commit_on: str
 ) -> None:
     """After one disk error a retry succeeds, or the batch is undone and the error says so."""
-    for root, error in trials(how, code=code, every=1 if commit_on == "write" else 2):
+    every = 2 if commit_on == "write" else 3
+    for root, error in trials(how, code=code, every=every, at_least=8):
         check_outcome(root, number, error)
         finish(root, number)
-    assert trials.counted >= 4
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -214,10 +165,9 @@ def test_a_disk_that_stays_broken_is_reported_and_recovered_later(
 ) -> None:
     """The error of a full or broken disk says what happened; a later replay completes the batch."""
     code = errno.ENOSPC if content_only else errno.EIO
-    for root, error in trials("broken", code=code, content_only=content_only):
+    for root, error in trials("broken", code=code, content_only=content_only, every=2, at_least=2):
         check_outcome(root, number, error)
         finish(root, number)
-    assert trials.counted >= 2
 
 
 def marks(root: Path) -> list[Path]:
@@ -245,15 +195,6 @@ def check_outcome(root: Path, number: int, error: BaseException | None) -> None:
 
 # --- killed for real --------------------------------------------------------------------------
 
-CHILD = """
-import sys
-sys.path[:0] = sys.argv[1:3]
-from pathlib import Path
-from lives import live, opened
-table = opened(Path(sys.argv[3]))
-table.options = table.options.updated({"write.batch.size": 1, "write.task.max.size": 1})
-live(table, commit_on=sys.argv[4])
-"""
 KILLED_IN_A_COMMIT = [
     "coord.requested.pre",
     "coord.requested.post",
@@ -310,20 +251,20 @@ def test_every_failpoint_has_a_trial() -> None:
     assert tried | ELSEWHERE == set(failpoints.NAMES)
 
 
+def live_in_small_files(root: Path, commit_on: str) -> None:
+    """Run all batches in a new process, whose buffers and files are small."""
+    table = opened(root)
+    table.options = table.options.updated({"write.batch.size": 1, "write.task.max.size": 1})
+    live(table, commit_on=commit_on)
+
+
 @pytest.mark.kills
 @pytest.mark.parametrize(("armed", "commit_on"), TRIALS)
 def test_a_killed_process_is_recovered(tmp_path: Path, armed: str, commit_on: str) -> None:
     """SIGKILL at a failpoint: readers see whole commits, and a new process gives the model."""
     root = make(tmp_path / "t")
-    folders = [str(Path(file).parents[1]) for file in (failpoints.__file__, __file__)]
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, *folders, str(root), commit_on],
-        env={**os.environ, "HOODIE_NB_TESTING": "1", "HOODIE_NB_FAILPOINTS": armed},
-        capture_output=True,
-        check=False,
-    )
-    expected = 3 if "exit" in armed else -signal.SIGKILL
-    assert done.returncode == expected, done.stderr.decode()[-2000:]
+    act = partial(live_in_small_files, commit_on=commit_on)
+    assert ended(armed, act, root) == (3 if "exit" in armed else -signal.SIGKILL)
     assert_whole_prefix(root)
     live(opened(root), commit_on=commit_on)
     assert_finished(root)

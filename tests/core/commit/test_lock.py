@@ -18,12 +18,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from each_fault import each_fault
 from faults import Fault, FaultyStorage
 from lives import MODELS, SCHEMA, assert_at_rest, assert_whole_prefix, commits, live, make, opened
 from tables import LOCK, without_meta
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidConfig, InvalidTable
+from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.lock import lock as lock_module
 from hoodie_nb.lock import lock_file
 from hoodie_nb.lock.lock import JobHold, writing
@@ -199,33 +201,29 @@ def test_nothing_is_committed_after_the_lock_file_went_away(
     shutil.copytree(root, whole)
     live(opened(whole), 4, commit_on=commit_on)
     done = commits(whole)
-    for at in itertools.count(1):
-        copy = root.with_name(f"copy{at}")
-        shutil.copytree(root, copy)
-        table = opened(copy)
-        table.storage = storage = Unlocked(copy, Fault(at, "unlocked"))
-        table.timeline._storage = storage
-        storage.replaced = replaced
-        try:
-            with writing(LocalStorage(copy)):
-                live(table, 4, commit_on=commit_on)
-            error = None
-        except ConcurrentWriter as refused:
-            error = refused
-        if storage.fired is None:
-            assert error is None
-            break
+    storages: list[Unlocked] = []
+
+    def unlocked(copy: Path, fault: Fault) -> TableHandle:
+        handle = opened(copy, fault, kind=Unlocked)
+        storages.append(handle.storage)
+        storages[-1].replaced = replaced
+        return handle
+
+    def act(table: Table) -> None:
+        with writing(LocalStorage(table.path)):
+            live(table._handle, 4, commit_on=commit_on)
+
+    for copy, error in each_fault(root, act, "unlocked", at_least=20, process=unlocked):
         if error is None:  # only the steps after the last commit were left
-            assert storage.committed == done
+            assert storages[-1].committed == done
         else:
+            assert isinstance(error, ConcurrentWriter)
             assert "was deleted or replaced" in str(error)
-        assert commits(copy) == storage.committed
+        assert commits(copy) == storages[-1].committed
         assert_whole_prefix(copy)
         live(opened(copy), 4)
         assert without_meta(Table.open(copy).to_arrow()) == MODELS[4]
         assert_at_rest(copy)
-        shutil.rmtree(copy)
-    assert at > 20
 
 
 def _lose_the_lock(root: Path) -> None:

@@ -7,22 +7,17 @@ quarantine are those after the same number of batches.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
-import os
-import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from faults import Crash, Fault, FaultyStorage
-from lives import assert_at_rest, opened
+from each_fault import each_fault
+from lives import assert_at_rest, ended, opened
 from tables import Model, hudi_rows, without_meta
 from writes import commit_elsewhere
 
@@ -31,7 +26,7 @@ from hoodie_nb.actions.quarantine import COUNT_KEY, FOLDER
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.errors import HoodieError, InvalidTable
+from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.intake.bad_rows import BadRows
@@ -180,32 +175,27 @@ def assert_finished(root: Path) -> None:
 
 
 def trials(
-    source: Path, folder: Path, how: str, act: Callable[[TableHandle], object], every: int
-) -> Iterator[Path]:
-    """Yield a copy of the table after each failure, until the fault no longer fires."""
-    for at in itertools.count(1, every):
-        root = Path(shutil.copytree(source, folder / f"{how}-{at}"))
-        handle = opened(root, Fault(at, how))
-        with contextlib.suppress(Crash, HoodieError, OSError):  # the trial's result
-            act(handle)
-        assert isinstance(handle.storage, FaultyStorage)
-        if handle.storage.fired is None:
-            assert at > 30
-            return
-        yield root
-        shutil.rmtree(root)
+    source: Path, act: Callable[[Table], object], how: str, every: int = 1
+) -> Iterator[tuple[Path, BaseException | None]]:
+    """Let operations fail, of more than thirty."""
+    return each_fault(source, act, how, every=every, at_least=30, raises=OSError)
+
+
+def lives(mode: str) -> Callable[[Table], object]:
+    """Return `live` for a table, as `each_fault` takes it."""
+    return lambda table: live(table._handle, mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("how", "every"), [("before", 7), ("after", 9), ("torn", 11), ("error", 8)]
+    ("how", "every"), [("before", 11), ("after", 13), ("torn", 17), ("error", 11)]
 )
 def test_a_failure_at_any_operation_keeps_each_row_once(
     tmp_path: Path, mode: str, how: str, every: int
 ) -> None:
     """After any failure readers see whole batches, and a new process gives all rows once."""
     made = make(tmp_path / "t")
-    for root in trials(made, tmp_path, how, lambda table: live(table, mode), every):
+    for root, _ in trials(made, lives(mode), how, every):
         state(root)
         live(opened(root), mode)
         assert_finished(root)
@@ -217,11 +207,11 @@ def test_a_batch_call_applies_good_and_bad_rows_or_none(tmp_path: Path) -> None:
     good.upsert(GOOD[0])
     rows, seen = pa.Table.from_pylist(BATCHES[0], schema=GIVEN), set[bool]()
 
-    def upsert(table: TableHandle) -> object:
-        return Table(table).upsert(rows, on_bad_record="quarantine")
+    def upsert(table: Table) -> object:
+        return table.upsert(rows, on_bad_record="quarantine")
 
     for how in ("before", "after", "error"):
-        for root in trials(made, tmp_path, how, upsert, 1):
+        for root, _ in trials(made, upsert, how):
             states = [([], Counter()), (good.snapshot(), bad)]
             assert (without_meta(Table.open(root).to_arrow()), quarantined(root)) in states
             settle(WriteCoordinator(opened(root), EventLog()))
@@ -251,7 +241,7 @@ def test_a_redone_instant_keeps_its_refused_rows(tmp_path: Path, how: str, is_op
     model = Model()
     for batch in (*GOOD[:3], other.to_pylist(), *GOOD[3:]):
         model.upsert(batch)
-    for root in trials(made, tmp_path, how, lambda table: live(table, "checkpoint"), 5):
+    for root, _ in trials(made, lives("checkpoint"), how, 5):
         live(opened(root), "checkpoint")
         assert quarantined(root) == ALL
         assert hudi_rows(root) == model.snapshot() == without_meta(Table.open(root).to_arrow())
@@ -360,14 +350,11 @@ POINTS = [
     if name.startswith(("coord.", "quarantine.", "writer.data"))
     and name not in ("coord.redo.pre", "coord.reapply.post")
 ]
-CHILD = """
-import sys
-sys.path[:0] = sys.argv[1:4]
-from pathlib import Path
-from lives import opened
-from test_quarantine import live
-live(opened(Path(sys.argv[4])), sys.argv[5])
-"""
+
+
+def live_at(root: Path, mode: str) -> None:
+    """Run all batches in a new process."""
+    live(opened(root), mode)
 
 
 @pytest.mark.kills
@@ -377,20 +364,9 @@ def test_a_killed_process_keeps_each_row_once(tmp_path: Path, point: str, mode: 
     """SIGKILL at a failpoint, also a later time: readers see whole batches, then all rows once."""
     for hit in (1, 3):
         root = make(tmp_path / f"t{hit}")
-        here = Path(__file__).parent
-        folders = [str(Path(failpoints.__file__).parents[1]), str(here.parent), str(here)]
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, *folders, str(root), mode],
-            env={
-                **os.environ,
-                "HOODIE_NB_TESTING": "1",
-                "HOODIE_NB_FAILPOINTS": f"{point}=kill@{hit}",
-            },
-            capture_output=True,
-            check=False,
-        )
-        reached = done.returncode == -signal.SIGKILL
-        assert reached or done.returncode == 0, done.stderr.decode()[-2000:]
+        code = ended(f"{point}=kill@{hit}", partial(live_at, mode=mode), root)
+        reached = code == -signal.SIGKILL
+        assert reached or code == 0
         assert (
             reached
             or hit > 1

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import random
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
-from lives import fails_at
+from each_fault import each_fault
 from tables import (
     commit_content,
     data_files,
@@ -147,31 +144,18 @@ def started(root: Path, version: int) -> Table:
     return table
 
 
-def attempt(action: Callable[..., object], copy: Table, **given: object) -> None:
-    """Run an action of the table that may fail."""
-    with contextlib.suppress(OSError):
-        action(copy, **given)
-
-
 @HOW
 @VERSIONS
 def test_a_failure_anywhere_leaves_a_savepoint_or_none(
     tmp_path: Path, how: str, version: int
 ) -> None:
     """After a failure at any operation the savepoint counts or not; the next write tidies up."""
-    for at in itertools.count(1):
-        table = started(tmp_path / f"t{at}", version)
-        reached = fails_at(Path(table.path), at, how, partial(attempt, Table.savepoint))
-        table = Table.open(table.path)
-        for number in range(1, 5):
-            upsert(table, number, [0])
-        exists = not table.savepoints().empty
-        assert exists or reached
-        assert pending_names(table.path) == [] and table.fsck() == []
-        assert len(data_files(table.path)) == 2 + 2 + exists
-        if not reached:
-            break
-    assert at > 2
+    source = started(tmp_path / "t", version).path
+    for root, _ in each_fault(source, Table.savepoint, how, at_least=2, raises=OSError):
+        files_after_commits(root)
+    table = Table.open(source)
+    table.savepoint()
+    assert files_after_commits(Path(source)) == 5
 
 
 @HOW
@@ -180,18 +164,20 @@ def test_a_failure_anywhere_deletes_a_savepoint_or_keeps_it(
     tmp_path: Path, how: str, version: int
 ) -> None:
     """After a failure at any operation of a deletion the savepoint still counts, or not at all."""
-    for at in itertools.count(1):
-        table = started(tmp_path / f"t{at}", version)
-        made = table.savepoint()
-        delete = partial(attempt, Table.delete_savepoint, commit=made)
-        reached = fails_at(Path(table.path), at, how, delete)
-        table = Table.open(table.path)
-        for number in range(1, 5):
-            upsert(table, number, [0])
-        exists = not table.savepoints().empty
-        assert reached or not exists
-        assert pending_names(table.path) == [] and table.fsck() == []
-        assert len(data_files(table.path)) == 2 + 2 + exists
-        if not reached:
-            break
-    assert at > 3
+    table = started(tmp_path / "t", version)
+    delete = partial(Table.delete_savepoint, commit=table.savepoint())
+    for root, _ in each_fault(table.path, delete, how, at_least=3, raises=OSError):
+        files_after_commits(root)
+    delete(table)
+    assert files_after_commits(Path(table.path)) == 4
+
+
+def files_after_commits(root: Path) -> int:
+    """Write four batches; what is retained, and the savepoint if there is one, has its files."""
+    table = Table.open(root)
+    for number in range(1, 5):
+        upsert(table, number, [0])
+    assert pending_names(root) == [] and table.fsck() == []
+    found = len(data_files(root))
+    assert found == 2 + 2 + (not table.savepoints().empty)
+    return found

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from lives import fails_at
+from each_fault import each_fault
 from tables import edited_elsewhere, hudi_rows, tree, without_meta
 from test_fsck_fixes import HELD, bloom_of, create, file_of, pending, rows, stray, with_footer
 
@@ -166,23 +165,14 @@ def test_a_failure_anywhere_in_a_repair_is_repaired(tmp_path: Path, how: str) ->
     made.upsert(rows(*HELD[2:]))
     for code in ("wrong-key-index", "lost-partition-metadata", "unfinished-file"):
         DAMAGE[code](made)
-    for at in itertools.count(1):
-        root = tmp_path / f"{at}"
-        shutil.copytree(made.path, root)
-        if not fails_at(root, at, how, repaired):
-            break
+    repair = partial(Table.fsck, repair=True)
+    for root, _ in each_fault(made.path, repair, how, at_least=20, raises=OSError):
         again = Table.open(root)
         assert without_meta(again.to_arrow()) == MODEL
         assert all(f.repaired for f in again.fsck(repair=True))
         assert again.fsck() == [] and hudi_rows(root) == MODEL
-        shutil.rmtree(root)
-    assert at > 20 and Table.open(root).fsck() == []
-
-
-def repaired(table: Table) -> None:
-    """Repair; the disk may fail."""
-    with contextlib.suppress(OSError):
-        table.fsck(repair=True)
+    repair(made)
+    assert Table.open(made.path).fsck() == []
 
 
 def test_the_command_says_what_it_repaired(table: Table, capsys: pytest.CaptureFixture) -> None:

@@ -11,9 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from each_fault import each_fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lives import assert_at_rest, make, opened, trials
+from lives import assert_at_rest, make, opened
 from tables import hudi_rows, pending_names, tree, upgrade, without_meta
 
 from hoodie_nb import Table
@@ -23,6 +24,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()),
 GIVEN = SCHEMA.append(pa.field("gone", pa.bool_()))
 Row = dict[str, Any]
 HOWS = ["before", "after", "torn", "error", "error_after", "interrupt"]
+CASES = [*((6, how) for how in HOWS), *((9, how) for how in ("before", "torn", "error_after"))]
 
 
 def row(key: str, v: int | None, **more: object) -> Row:
@@ -348,15 +350,13 @@ def change(table: Table) -> object:
     return merge.when_not_matched_by_source_delete(where="target.id = 'c'").execute()
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_a_crash_at_any_operation_merges_all_rows_or_none(
-    prepared: Path, tmp_path: Path, how: str
-) -> None:
+@pytest.mark.parametrize(("prepared", "how"), CASES, indirect=["prepared"])
+def test_a_crash_at_any_operation_merges_all_rows_or_none(prepared: Path, how: str) -> None:
     """Readers see all or nothing of a merge; a second attempt completes it."""
     before = [row(k, 1) for k in "abcd"]
     after = [row("a", 2), row("b", 2), row("d", 1), row("y", 2)]
     outcomes = []
-    for root in trials(prepared, tmp_path, how, change):
+    for root, _ in each_fault(prepared, change, how):
         rows = found_in(root)
         assert rows in (before, after)
         outcomes.append(rows == after)
@@ -375,9 +375,9 @@ def found_in(root: Path) -> list[Row]:
     return sorted(rows.to_pylist(), key=lambda each: each["id"])
 
 
-def test_the_next_writer_after_a_crash_keeps_other_rows(prepared: Path, tmp_path: Path) -> None:
+def test_the_next_writer_after_a_crash_keeps_other_rows(prepared: Path) -> None:
     """An upsert after a merge that died has its own rows and all or none of the merge's."""
-    for root in trials(prepared, tmp_path, "before", change):
+    for root, _ in each_fault(prepared, change, "before"):
         Table(opened(root)).upsert([row("d", 9) | {"ts": 2}])
         keys = [each["id"] for each in found_in(root)]
         assert keys in (list("abcd"), list("abdy"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import shutil
 import zipfile
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from faults import Crash, Fault, FaultyStorage
+from each_fault import each_fault, opened
+from faults import Fault
 from tables import Model, hudi_rows, schema_of, tree, without_meta
 
 from hoodie_nb import Table
@@ -19,7 +19,6 @@ from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.definition import properties
 from hoodie_nb.definition.property_file import parse_properties
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
@@ -104,16 +103,18 @@ def test_a_dropped_metadata_table_leaves_nothing(root: Path) -> None:
 def test_a_crash_at_any_operation_while_it_is_dropped_is_recovered(root: Path) -> None:
     """After a kill at any operation both readers see whole commits; the next write finishes."""
     left_over = 0
-    for at in itertools.count(1):
-        copy = root.with_name(f"after-{at}")
-        shutil.copytree(root, copy)
-        storage = FaultyStorage(copy, Fault(at, "before" if at % 2 else "after"))
-        handle = TableHandle(storage, SystemClock(), properties.load(storage))
+
+    def dropping(copy: Path, fault: Fault) -> TableHandle:
+        handle = opened(copy, fault, clock=SystemClock())
         handle.drops_metadata_table = True
-        with contextlib.suppress(Crash):
-            Table(handle).upsert(ROWS)
-        if storage.fired is None:
-            break
+        return handle
+
+    def upsert(table: Table) -> object:
+        return table.upsert(ROWS)
+
+    before = each_fault(root, upsert, "before", every=2, process=dropping)
+    after = each_fault(root, upsert, "after", first=2, every=2, process=dropping)
+    for copy, _ in itertools.chain(before, after):
         seen = without_meta(Table.open(copy).to_arrow())
         assert seen in (BEFORE, AFTER)
         assert hudi_rows(copy) == seen
@@ -124,7 +125,6 @@ def test_a_crash_at_any_operation_while_it_is_dropped_is_recovered(root: Path) -
         assert without_meta(again.to_arrow()) == AFTER == hudi_rows(copy)
         assert not (copy / ".hoodie/metadata").exists()
         assert again.fsck() == []
-        shutil.rmtree(copy)
     assert left_over >= 1
 
 

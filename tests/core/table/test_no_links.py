@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import itertools
 import os
 import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from faults import Crash, Fault, FaultyStorage
-from lives import MODELS, assert_at_rest, assert_finished, assert_whole_prefix, live, make, opened
+from each_fault import each_fault
+from faults import FaultyStorage
+from lives import (
+    MODELS,
+    assert_at_rest,
+    assert_finished,
+    assert_whole_prefix,
+    live,
+    make,
+    opened,
+    runs,
+)
 from tables import timeline_names, without_meta
 
 from hoodie_nb import Table
@@ -115,22 +124,13 @@ def test_a_batch_is_all_or_nothing_without_links(tmp_path: Path, how: str) -> No
     """After a failure at any operation readers see whole commits; a new process gives the model."""
     source = make(tmp_path / "source")
     live(opened(source, links=False), 1)
-    for at in itertools.count(1):
-        root = tmp_path / f"{how}-{at}"
-        shutil.copytree(source, root)
-        table = opened(root, Fault(at, how, errno.ENOSPC), links=False)
-        try:
-            live(table, 2)
-        except (Exception, KeyboardInterrupt, Crash):
-            assert_whole_prefix(root)
-        assert isinstance(table.storage, FaultyStorage)
-        if table.storage.fired is None:
-            break
-        live(opened(root, links=False), 2)
+    no_links = partial(opened, links=False)
+    faults = {"code": errno.ENOSPC, "raises": OSError, "process": no_links}
+    for root, _ in each_fault(source, runs(2), how, at_least=20, **faults):
+        assert_whole_prefix(root)
+        live(no_links(root), 2)
         assert without_meta(Table.open(root).to_arrow()) == MODELS[2]
         assert_at_rest(root)
-        shutil.rmtree(root)
-    assert at > 20
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"partitionToWri', b"\0" * 100])
@@ -139,15 +139,7 @@ def test_a_torn_completed_file_of_ours_loses_no_row(tmp_path: Path, torn: bytes)
     root = make(tmp_path / "t")
     live(opened(root), 1, commit_on="checkpoint")
     steps = 0
-    for at in itertools.count(1):
-        crashed = root.with_name(f"crashed{at}")
-        shutil.copytree(root, crashed)
-        table = opened(crashed, Fault(at, "before"))
-        with contextlib.suppress(Crash):
-            live(table, 2, commit_on="checkpoint")
-        assert isinstance(table.storage, FaultyStorage)
-        if table.storage.fired is None:
-            break
+    for crashed, _ in each_fault(root, runs(2, commit_on="checkpoint"), "before"):
         pending = [n for n in timeline_names(crashed) if n.endswith(".commit.requested")]
         time17 = max(pending)[:17]
         records = list((crashed / ".hoodie/.hoodie_nb/prepared").glob("*.json"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import io
-import itertools
 import json
 import re
 import shutil
@@ -19,11 +18,11 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from each_fault import each_fault
 from every_type import TYPES
-from faults import Crash, Fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lives import commits, live, opened
+from lives import commits, live, opened, runs
 from lives import make as make_workload
 from tables import canonical, hudi_rows, hudi_table, schema_of, timeline_names, tree, without_meta
 
@@ -230,13 +229,12 @@ def killed(tmp_path: Path) -> Path:
     """A table whose second commit was killed just before its completed file."""
     root = make_workload(tmp_path / "t")
     live(opened(root), 1)
-    for at in itertools.count(1):
-        copy = tmp_path / f"c{at}"
-        shutil.copytree(root, copy)
-        with pytest.raises(Crash):
-            live(opened(copy, Fault(at, "after")), 2)
+    last = tmp_path / "last"
+    for copy, _ in each_fault(root, runs(2), "after"):
         if commits(copy) == 2:
-            return tmp_path / f"c{at - 1}"
+            return last
+        shutil.rmtree(last, ignore_errors=True)
+        shutil.copytree(copy, last)
     raise AssertionError("unreachable")
 
 

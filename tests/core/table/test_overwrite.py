@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import shutil
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lives import assert_at_rest, fails_at
+from each_fault import each_fault
+from lives import assert_at_rest
 from tables import hudi_rows, schema_of, timeline_names, tree, upgrade, without_meta
 
 from hoodie_nb import Table
@@ -179,22 +179,16 @@ def test_a_crash_at_any_operation_replaces_all_or_nothing(
     change(Table.open(after))
     old, new = hudi_rows(source), hudi_rows(after)
     assert old != new
-    for at in itertools.count(1):
-        root = tmp_path / f"{at}"
-        shutil.copytree(source, root)
-        if not fails_at(root, at, how, change):
-            break
+    for number, (root, _) in enumerate(each_fault(source, change, how, at_least=8)):
         assert hudi_rows(root) == without_meta(Table.open(root).to_arrow())
         assert hudi_rows(root) in (old, new)
-        if at % 2:
+        if number % 2 == 0:
             Table.open(root).fsck(repair=True)
             assert hudi_rows(root) in (old, new)
         else:
             change(Table.open(root))
             assert hudi_rows(root) == without_meta(Table.open(root).to_arrow()) == new
         assert_at_rest(root)
-        shutil.rmtree(root)
-    assert at > 8
 
 
 def test_a_pending_clustering_of_another_engine_is_left_alone(tmp_path: Path) -> None:

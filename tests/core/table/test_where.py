@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import shutil
 from collections.abc import Callable
@@ -12,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from lives import assert_at_rest, fails_at
+from each_fault import each_fault
+from lives import assert_at_rest
 from tables import hudi_rows, pending_names, tree, without_meta
 
 from hoodie_nb import Table
@@ -250,18 +250,12 @@ def test_a_crash_at_any_operation_changes_all_rows_or_none(
     shutil.copytree(source, after)
     change(Table.open(after))
     before, done = hudi_rows(source), hudi_rows(after)
-    for at in itertools.count(1):
-        root = tmp_path / f"{at}"
-        shutil.copytree(source, root)
-        if not fails_at(root, at, how, change):
-            break
+    for root, _ in each_fault(source, change, how, at_least=8):
         assert hudi_rows(root) == without_meta(Table.open(root).to_arrow())
         assert hudi_rows(root) in (before, done)
         change(Table.open(root))
         assert hudi_rows(root) == without_meta(Table.open(root).to_arrow()) == done
         assert_at_rest(root)
-        shutil.rmtree(root)
-    assert at > 8
 
 
 def test_a_constant_condition_changes_all_rows_or_none(tmp_path: Path) -> None:
