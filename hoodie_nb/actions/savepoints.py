@@ -10,12 +10,13 @@ the names of the snapshot's base files by partition. Cleaning keeps these files 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from hoodie_nb import failpoints
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.avro_file import decode, encode, load_schema
-from hoodie_nb.view.file_groups import Commits, FileGroups, table_folders
+from hoodie_nb.view.file_groups import Commits, FileGroups, Standing, table_folders
 from hoodie_nb.view.moments import parse_time
 
 _RECORD = load_schema("HoodieSavepointMetadata")
@@ -70,10 +71,9 @@ def archived_later(table: TableHandle, time17: str) -> str | None:
     if max(commits.start, commits.unsure) <= time17:
         return None
     for folder in table_folders(table.storage, commits):
-        for path, name in folder.base_files():
-            at = name.instant_time
-            if at > time17 and at not in commits.completed and commits.archived(at):
-                return path
+        for file in folder.files:
+            if file.name.instant_time > time17 and file.standing is Standing.OLDER:
+                return file.path
     return None
 
 
@@ -108,6 +108,19 @@ def refuse_archived(table: TableHandle, time17: str) -> None:
             f"the commits of {table.storage.root} up to {newest} are archived, but a crash has "
             "left them on the timeline: call table.archive(), then name a later commit"
         )
+
+
+def drop_pending_savepoints(table: TableHandle) -> None:
+    """Drop the savepoints that were not completed, or not deleted to the end."""
+    for pending in table.timeline.listing.pending_of(ACTION):
+        remove(table, pending)
+
+
+def remove(table: TableHandle, instant: Instant) -> None:
+    """Remove a savepoint: its completed file first."""
+    table.timeline.withdraw(instant)
+    failpoints.hit("savepoint.deleted.post")
+    table.timeline.remove(instant)
 
 
 def commit_as_of(table: TableHandle, moment: object) -> Instant:

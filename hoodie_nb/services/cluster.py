@@ -70,7 +70,7 @@ class Clustered(Result):
     new_files: int
     partitions: tuple[ClusteredPartition, ...]
     requested_time: str | None = None
-    verbs: ClassVar = {"files": ("merged", "to merge")}
+    labels: ClassVar = {**Result.labels, "files": ("files merged", "files to merge")}
 
     @classmethod
     def of(cls, plan: Sequence[SmallFiles]) -> "Clustered":

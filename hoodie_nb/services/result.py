@@ -9,23 +9,25 @@ from hoodie_nb.display import card
 
 _SHOWN = 50
 _SEVERAL = re.compile(r"s\b")
-_UNDO = ("undone", "to undo")
 
 
 class Result:
     """The text and the card of a result, from its fields: texts, numbers, and tuples of things.
 
     The field `requested_time` is that of the service's instant (None if it was a plan only, or
-    nothing was to be done); a service without instants has the field `done`. `verbs` says by field
-    what is done to its things, and what is planned.
+    nothing was to be done); a service without instants has the field `done`. `labels` are those of
+    fields: of what was done, and of what is planned.
     """
 
     __slots__ = ()
-    verbs: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "commit": _UNDO,
-        "commits": _UNDO,
-        "files": ("deleted", "to delete"),
-        "instants": ("archived", "to archive"),
+    labels: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "commit": ("commit undone", "commit to undo"),
+        "commits": ("commits undone", "commits to undo"),
+        "deleted": ("orphans deleted", "orphans to delete"),
+        "files": ("files deleted", "files to delete"),
+        "instants": ("instants archived", "instants to archive"),
+        "size_bytes": ("bytes", "bytes"),
+        "start": ("the timeline starts at", "the timeline starts at"),
     }
 
     def _facts(self) -> tuple[str, dict[str, Any]]:
@@ -38,9 +40,9 @@ class Result:
         for name, value in values.items():
             if value is None or value == "":
                 continue
-            past, planned = self.verbs.get(name, ("", ""))
-            label = f"{name.removeprefix('size_').replace('_', ' ')} {past if done else planned}"
-            facts[label.strip()] = value
+            spoken = name.replace("_", " ")
+            past, planned = self.labels.get(name, (spoken, spoken))
+            facts[past if done else planned] = value
         return time17 or ("" if done else "(plan)"), facts
 
     def _phrases(self) -> Iterator[str]:

@@ -44,7 +44,7 @@ class RolledBack(Result):
 def rollback(table: TableHandle, events: EventLog, commit: object, *, dry_run: bool) -> RolledBack:
     """Undo a commit (None: the newest), which must be the newest one, or return the plan."""
     table.reload()
-    restoring = any(instant.action == RESTORE for instant in table.timeline.pending())
+    restoring = table.timeline.listing.pending_of(RESTORE)
     begun = [] if restoring else [plan.instant for plan in planned_rollbacks(table)]
     wanted = commit_as_of(table, commit)
     if dry_run:
