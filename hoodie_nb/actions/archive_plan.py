@@ -24,18 +24,18 @@ Other files (see `orphans`) are never deleted: the timeline must not begin after
 """
 
 import bisect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hoodie_nb.actions.clean_plan import COMMITS_POLICY, Retention, earliest_to_retain
-from hoodie_nb.actions.orphans import elsewhere, why_not_ours
+from hoodie_nb.actions.orphans import why_not_ours
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.lost import traces
-from hoodie_nb.storage.storage import Entry, joined
-from hoodie_nb.storage.walk import walk_folders
+from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.timeline import COMMITS, Instant, Listing
-from hoodie_nb.view.file_groups import BaseFileName, Commits, Group, base_files_at
+from hoodie_nb.view.file_groups import Commits, Group, table_folders
+from hoodie_nb.view.history import History
 
 _HARMLESS = ("clean", "indexing")  # unfinished ones: they have no rows
 _OTHERS = ("clean", "rollback")
@@ -98,7 +98,7 @@ def plan_archive(
 
 def _listed(listing: Listing, least: int, most: int, prepared: Collection[str]) -> ArchivePlan:
     """Return what to archive by the timeline alone."""
-    if any(i.action == "restore" for i in listing.pending):
+    if listing.pending_of("restore"):
         return ArchivePlan()
     times = [i.requested_time for i in listing.pending if i.action not in _HARMLESS]
     open_since = min([*times, *prepared], default=None)
@@ -150,28 +150,18 @@ class _Seen:
 
     def __post_init__(self) -> None:
         commits = Commits.of(self.table.timeline, self.listing)
-        for folder, entries in walk_folders(self.table.storage):
-            found: dict[str, str] = {}
-            for entry in entries:
-                name = None if entry.is_folder else BaseFileName.parse(entry.name)
-                if name is not None and commits.count(name.instant_time):
-                    self.counted.setdefault((folder, name.file_id), []).append(name.instant_time)
-                elif name is not None and name.instant_time < self.plan.start:
-                    found[joined(folder, entry.name)] = name.instant_time
-            self._sort(folder, entries, commits, found)
-
-    def _sort(
-        self, folder: str, entries: Sequence[Entry], commits: Commits, found: Mapping[str, str]
-    ) -> None:
-        """Divide files of no commit into those of this table and others."""
-        storage = self.table.storage
-        whole = why_not_ours(storage, folder, entries, commits) if found else None
-        for path, time17 in found.items():
-            why = whole or elsewhere(storage, path)
-            if why is None:
-                self.unknown[path] = time17
-            else:
-                self.foreign.append((time17, f"{path} is in no commit, and {why}"))
+        for folder in table_folders(self.table.storage, commits, every=True):
+            for file in folder.files:
+                time17 = file.name.instant_time
+                if file.counts:
+                    group = (folder.path, file.name.file_id)
+                    self.counted.setdefault(group, []).append(time17)
+                elif time17 < self.plan.start:
+                    why = why_not_ours(self.table.storage, file, folder)
+                    if why is None:
+                        self.unknown[file.path] = time17
+                    else:
+                        self.foreign.append((time17, f"{file.path} is in no commit, and {why}"))
 
     def blocked(self) -> tuple[str | None, str]:
         """Return the first commit that must stay, and why; None if all can be archived.
@@ -187,14 +177,14 @@ class _Seen:
     def _replaced(self) -> Iterator[tuple[str, str]]:
         gone = self.table.file_groups().replaced
         for instant in self._archived():
-            commit = self.table.commit_metadata(instant, keep=False)
-            for path, group, name in base_files_at(commit.files):
-                if group not in gone and max(self.counted.get(group, [""])) < name.instant_time:
+            said = History.of(self.table, [instant], keep=False)
+            for group, (time17, path) in said.newest.items():
+                if group not in gone and max(self.counted.get(group, [""])) < time17:
                     raise InvalidTable(
                         f"{self.table.storage.root}/{path}, written by {instant}, is missing: "
                         "`fsck` says what to do"
                     )
-            for group in self.counted.keys() & {*commit.replaced_groups}:
+            for group in self.counted.keys() & said.replaced.keys():
                 what = f"replaced file group {joined(*group)}, whose files are not cleaned yet"
                 yield instant.requested_time, f"{instant} {what}"
 

@@ -45,9 +45,9 @@ from hoodie_nb.view.file_groups import (
     BaseFileName,
     Commits,
     Group,
-    base_files_at,
     table_folders,
 )
+from hoodie_nb.view.history import History
 
 COMMITS_POLICY, HOURS_POLICY, VERSIONS_POLICY = CLEAN_POLICIES
 COMMITS = 10
@@ -118,7 +118,7 @@ def plan_clean(table: TableHandle, retention: Retention, mark: Mark | None = Non
     upto = newest if retention.versions else until
     new_mark = Mark(retention.versions, upto, savepoints)
     plan = CleanPlan(retention.policy, earliest, newest, new_mark, {})
-    if not newest or not until or any(i.action == "restore" for i in listing.pending):
+    if not newest or not until or listing.pending_of("restore"):
         return plan
     if mark and (mark.versions != retention.versions or mark.savepoints - savepoints):
         mark = None
@@ -126,11 +126,12 @@ def plan_clean(table: TableHandle, retention: Retention, mark: Mark | None = Non
     rule = _Rule("" if retention.versions else until, retention.versions, tuple(sorted(kept)))
     files = {}
     changed = _changed(table, mark.upto, until) if mark else None
-    replaced = _replaced(table)
+    by = (i for i in listing.commits if i.action == "replacecommit")
+    replaced = History.of(table, by).replaced
     for folder, names in _folders(table, Commits.of(table.timeline, listing), changed):
-        gone = [name for names in _groups(folder, names, replaced, rule) for name in names]
+        gone = sorted(_unneeded(folder, names, replaced, rule))
         if gone:
-            files[folder] = sorted(gone)
+            files[folder] = gone
     plan = replace(plan, files=files)
     return replace(plan, size_bytes=size_of(table.storage, plan.paths))
 
@@ -215,18 +216,18 @@ class _Rule:
         return found
 
 
-def _groups(
+def _unneeded(
     folder: str, names: Sequence[BaseFileName], replaced: Mapping[Group, str], rule: _Rule
-) -> Iterator[list[str]]:
-    """Yield the file names that are not needed, for each file group of a folder."""
+) -> Iterator[str]:
+    """Yield the names of a folder's base files that are not needed."""
     groups: dict[str, dict[str, list[str]]] = {}
     for name in names:
         groups.setdefault(name.file_id, {}).setdefault(name.instant_time, []).append(str(name))
     for file_id, slices in groups.items():
         since = replaced.get((folder, file_id))
         if len(slices) > 1 or since is not None:
-            gone = rule.unneeded(sorted(slices), since)
-            yield [file_name for time17 in gone for file_name in slices[time17]]
+            for time17 in rule.unneeded(sorted(slices), since):
+                yield from slices[time17]
 
 
 def _changed(table: TableHandle, since: str, until: str) -> dict[str, set[str]]:
@@ -234,20 +235,9 @@ def _changed(table: TableHandle, since: str, until: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for instant in table.timeline.listing.commits:
         if since <= instant.requested_time < until:
-            commit = table.commit_metadata(instant, keep=False)  # old ones
-            written = (group for _, group, _ in base_files_at(commit.files))
-            for folder, file_id in (*written, *commit.replaced_groups):
+            said = History.of(table, [instant], keep=False)  # old ones
+            for folder, file_id in said.files.keys() | said.replaced.keys():
                 found.setdefault(folder, set()).add(file_id)
-    return found
-
-
-def _replaced(table: TableHandle) -> dict[Group, str]:
-    """Return when each file group was replaced, by the replacecommits on the timeline."""
-    found: dict[Group, str] = {}
-    for instant in table.timeline.listing.commits:
-        if instant.action == "replacecommit":
-            for group in table.commit_metadata(instant).replaced_groups:
-                found.setdefault(group, instant.requested_time)
     return found
 
 
@@ -258,14 +248,10 @@ def _folders(
     if changed is None:
         for folder in table_folders(table.storage, commits):
             if folder.is_partition:
-                yield folder.path, _counted((e.name for e in folder.entries), commits)
+                yield folder.path, [file.name for file in folder.counted()]
         return
     for path in sorted(changed):
         names = table.storage.file_names(path)
         ours = (name for name in names if name.partition("_")[0] in changed[path])
-        yield path, _counted(ours, commits)
-
-
-def _counted(names: Iterator[str], commits: Commits) -> list[BaseFileName]:
-    found = filter(None, map(BaseFileName.parse, names))
-    return [name for name in found if commits.count(name.instant_time)]
+        found = filter(None, map(BaseFileName.parse, ours))
+        yield path, [name for name in found if commits.count(name.instant_time)]

@@ -19,6 +19,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from hoodie_nb.actions.clean_plan import CleanPlan
+from hoodie_nb.actions.plans import read_plan
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.evidence.outdated import Mark
 from hoodie_nb.storage.storage import META, Storage, java_path, joined
@@ -35,7 +36,7 @@ _SAVEPOINTS = "savepointed_timestamps"
 
 
 def encode_plan(plan: CleanPlan, storage: Storage) -> bytes:
-    """Return the content of the requested file; `read_plan` is the inverse."""
+    """Return the content of the requested file; `read_clean` is the inverse."""
     earliest = plan.earliest and {
         "timestamp": plan.earliest.requested_time,
         "action": plan.earliest.action,
@@ -93,28 +94,12 @@ def _extra(plan: CleanPlan) -> dict[str, str]:
     return {_SAVEPOINTS: ",".join(sorted(plan.mark.savepoints))} if plan.mark.savepoints else {}
 
 
-def read_plan(table: ReadHandle, instant: Instant) -> CleanPlan | None:
+def read_clean(table: ReadHandle, clean: Instant) -> CleanPlan | None:
     """Return the plan of a pending clean; None if its file is empty: it deletes nothing.
 
     Raises InvalidTable if it cannot be completed here.
     """
-    requested = Instant(instant.requested_time, "clean", State.REQUESTED)
-    path = table.timeline.path(requested)
-    if table.storage.entry(path) is not None:
-        content = table.timeline.read(requested)
-        if not content:
-            return None
-        try:
-            return _parsed(decode(content))
-        except Exception as error:  # a damaged record may have any shape
-            why = f"cannot be read ({error!r:.200})"
-    else:
-        why = "is missing"
-    raise InvalidTable(
-        f"the plan of the pending clean {table.storage.root}/{path} {why}: restore it from a "
-        "backup. Without one, delete its .requested and .inflight files: cleaning will be planned "
-        "again, and `fsck` says which earlier times have lost files"
-    )
+    return read_plan(table, clean, lambda plan: _parsed(decode(plan)) if plan else None)
 
 
 def _parsed(raw: Mapping[str, Any]) -> CleanPlan:
@@ -184,7 +169,7 @@ def refuse_cleaned(
     `found` are the slices on disk as of that time, of all (None) or some partitions.
     """
     listing = table.timeline.listing
-    restoring = any(instant.action == "restore" for instant in listing.pending)
+    restoring = listing.pending_of("restore")
     if time17 >= max(listing.commit_times, default="") and not restoring:
         return
     archived = table.timeline.archived()
@@ -229,8 +214,8 @@ def _was_cleaned(table: ReadHandle) -> bool:
 
 def _removed(table: ReadHandle, after: str) -> Iterator[tuple[str, str]]:
     """Yield partition path and name of what cleans have deleted since, or may be deleting."""
-    for instant in (i for i in table.timeline.listing.pending if i.action == "clean"):
-        plan = read_plan(table, instant)
+    for instant in table.timeline.listing.pending_of("clean"):
+        plan = read_clean(table, instant)
         for folder, names in plan.files.items() if plan else ():
             yield from ((folder, name) for name in names)
     for instant in reversed(_completed(table)):

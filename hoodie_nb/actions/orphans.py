@@ -8,28 +8,23 @@ timeline must not begin after their instants.
 """
 
 import contextlib
-from collections.abc import Sequence
 
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.files.base_file import first_row
-from hoodie_nb.storage.storage import Entry, Storage
+from hoodie_nb.storage.storage import Storage
 from hoodie_nb.storage.walk import other_table
 from hoodie_nb.types.schema import PARTITION_PATH
-from hoodie_nb.view.file_groups import METADATA_NAMES, Commits, base_files, rows_name_folder
+from hoodie_nb.view.file_groups import BaseFile, Folder
 
 
-def why_not_ours(
-    storage: Storage, folder: str, entries: Sequence[Entry], commits: Commits
-) -> str | None:
-    """Return why a folder is not a partition of this table; None if it is one."""
-    other = other_table(storage, folder)
+def why_not_ours(storage: Storage, file: BaseFile, folder: Folder) -> str | None:
+    """Return why a file is not in a partition of this table, or not of it; None if it is ours."""
+    other = other_table(storage, folder.path)
     if other is not None:
         return f"{other!r} is another table"
-    marked = any(entry.name in METADATA_NAMES for entry in entries)
-    counts = marked or any(True for _ in base_files(entries, commits))
-    if marked or (counts and rows_name_folder(storage, folder, entries, commits)):
-        return None
-    return f"folder {folder!r} is not a partition of this table"
+    if not folder.is_partition:
+        return f"folder {folder.path!r} is not a partition of this table"
+    return elsewhere(storage, file.path)
 
 
 def elsewhere(storage: Storage, path: str) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hoodie_nb.actions.plans import read_plan
 from hoodie_nb.actions.rollback import info_of, named_instant, undone_by_rollback
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.timeline.timeline import COMMITS, Instant, State
@@ -46,14 +47,14 @@ def files_of(table: ReadHandle, times: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {time17: [] for time17 in times}
     counted = replace(known, completed=known.completed | found.keys())
     for folder in table_folders(table.storage, counted):
-        for path, name in folder.base_files() if folder.is_partition else ():
-            if name.instant_time in found:
-                found[name.instant_time].append(path)
+        for file in folder.files if folder.is_partition else ():
+            if file.name.instant_time in found:
+                found[file.name.instant_time].append(file.path)
     return found
 
 
 def encode_plan(plan: RestorePlan, notes: Mapping[str, str]) -> bytes:
-    """Return the content of the requested file, for `read_plan` and `notes_by`."""
+    """Return the content of the requested file, for `read_restore` and `notes_by`."""
     undone = [info_of(instant) for instant in plan.undone]
     content = {"instantsToRollback": undone, "version": 2, "savepointToRestoreTimestamp": plan.to}
     return encode(_PLAN, content, {**notes})
@@ -74,25 +75,18 @@ def encode_result(
     return encode(_RESULT, content)
 
 
-def read_plan(table: ReadHandle, restore: Instant) -> RestorePlan:
+def read_restore(table: ReadHandle, restore: Instant) -> RestorePlan:
     """Return the plan of a restore; InvalidTable if it cannot be completed here."""
-    requested = Instant(restore.requested_time, ACTION)
-    path = f"{table.storage.root}/{table.timeline.path(requested)}"
-    try:
-        raw = decode(table.timeline.read(requested))
+
+    def parsed(content: bytes) -> RestorePlan:
+        raw = decode(content)
         undone = [named_instant(table, named, restore) for named in raw["instantsToRollback"]]
         for instant in undone:
             if instant.action not in COMMITS:
                 raise ValueError(f"it names {instant}, which is not a commit")
-    except ConcurrentWriter:
-        raise
-    except Exception as error:  # a damaged record may have any shape
-        raise InvalidTable(
-            f"the plan of the restore {path} cannot be read ({error!r:.200}): restore the file "
-            "from a backup; or, if the restore is pending, delete its .requested and .inflight "
-            "files and call Table.restore again"
-        ) from None
-    return RestorePlan(str(raw.get("savepointToRestoreTimestamp") or ""), tuple(undone))
+        return RestorePlan(str(raw.get("savepointToRestoreTimestamp") or ""), tuple(undone))
+
+    return read_plan(table, restore, parsed)
 
 
 # --- what was undone ------------------------------------------------------------------------------
@@ -118,15 +112,14 @@ def undone_by(table: ReadHandle, restore: Instant) -> frozenset[str]:
 
 def notes_by(table: ReadHandle, restore: Instant) -> Mapping[str, str]:
     """Return the notes in the plan of a restore or rollback; none if it cannot be read."""
-    plan = Instant(restore.requested_time, restore.action)
     timeline = table.timeline
-    there = timeline.layout.file_name(plan) in timeline.listing.names
-    return notes_of(timeline.read(plan)) if there else {}
+    there = timeline.listing.has(restore.requested)
+    return notes_of(timeline.read(restore.requested)) if there else {}
 
 
 def _undone(table: ReadHandle, restore: Instant) -> frozenset[str]:
     try:
-        return frozenset(read_plan(table, restore).times)
+        return frozenset(read_restore(table, restore).times)
     except (InvalidTable, ConcurrentWriter):
         if restore.state is State.COMPLETED:
             with contextlib.suppress(ValueError, LookupError, TypeError, OSError):

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hoodie_nb import failpoints
+from hoodie_nb.actions.plans import read_plan
 from hoodie_nb.actions.publish import sweep
 from hoodie_nb.actions.quarantine import withdraw_refused
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
@@ -93,8 +94,9 @@ def undo(
     Idempotent: nothing is done if the instant is no longer on the timeline. What is not `by_hand`
     is part of a restore, which completes it after a crash. The `notes` are kept in its plan.
     """
-    pending = [(r, _read_plan(table, r)) for r in _pending(table)]
-    mine = [(r, plan) for r, plan in pending if _same(plan.instant, instant)]
+    pending = table.timeline.listing.pending_of("rollback")
+    plans = [(r, _read_plan(table, r)) for r in pending]
+    mine = [(r, plan) for r, plan in plans if _same(plan.instant, instant)]
     if mine:
         rollback, known = mine[0]
         plan = RollbackPlan(instant, sorted({*files, *known.files}))
@@ -117,7 +119,7 @@ def _same(one: Instant, other: Instant) -> bool:
 def finish_rollbacks(table: TableHandle) -> list[Instant]:
     """Complete all pending rollbacks; return the instants that they rolled back."""
     undone = []
-    for rollback in _pending(table):
+    for rollback in table.timeline.listing.pending_of("rollback"):
         plan = read_rollback(table, rollback)
         _finish(table, rollback, plan, completed=plan.by_hand)
         undone.append(plan.instant)
@@ -126,11 +128,8 @@ def finish_rollbacks(table: TableHandle) -> list[Instant]:
 
 def planned_rollbacks(table: ReadHandle) -> list[RollbackPlan]:
     """Return the plans of all pending rollbacks; raise if one cannot be completed."""
-    return [read_rollback(table, rollback) for rollback in _pending(table)]
-
-
-def _pending(table: ReadHandle) -> list[Instant]:
-    return [instant for instant in table.timeline.pending() if instant.action == "rollback"]
+    pending = table.timeline.listing.pending_of("rollback")
+    return [read_rollback(table, rollback) for rollback in pending]
 
 
 def undone_by_rollback(table: ReadHandle, rollback: Instant) -> frozenset[str]:
@@ -138,22 +137,22 @@ def undone_by_rollback(table: ReadHandle, rollback: Instant) -> frozenset[str]:
 
     If neither plan nor result can be read, InvalidTable is raised.
     """
-    plan = Instant(rollback.requested_time, "rollback")
     timeline = table.timeline
-    for file in (plan, rollback):
-        if timeline.layout.file_name(file) in timeline.listing.names:
+    for file in (rollback.requested, rollback):
+        if timeline.listing.has(file):
             with suppress(ValueError, LookupError, TypeError):
                 return _undone(timeline.read(file))
+    path = timeline.path(rollback.requested)
     raise InvalidTable(
-        f"{table.storage.root}/{timeline.path(plan)} cannot be read, so it is not known what that "
-        "rollback has undone: restore the file from a backup"
+        f"{table.storage.root}/{path} cannot be read, so it is not known what that rollback has "
+        "undone: restore the file from a backup"
     )
 
 
 def being_undone(table: ReadHandle) -> set[str]:
     """Return the commits that pending rollbacks undo; those that cannot be read are left out."""
     found = set[str]()
-    for rollback in _pending(table):
+    for rollback in table.timeline.listing.pending_of("rollback"):
         with suppress(OSError, InvalidTable):
             found |= undone_by_rollback(table, rollback)
     return found
@@ -199,8 +198,7 @@ def _finish(
     storage = table.storage
     timeline = table.timeline
     instant = plan.instant
-    if rollback.state is State.REQUESTED:
-        rollback = timeline.begin(rollback)
+    rollback = timeline.begin(rollback)
     if completed:  # before its files are deleted: no reader looks for them
         timeline.withdraw(instant)
         failpoints.hit("restore.withdrawn.post")
@@ -306,27 +304,17 @@ def named_instant(table: ReadHandle, named: Mapping[str, Any], by: Instant) -> I
 
 
 def _read_plan(table: ReadHandle, rollback: Instant) -> RollbackPlan:
-    requested = Instant(rollback.requested_time, "rollback")
-    try:
-        content = table.timeline.read(requested)
+    def parsed(content: bytes) -> RollbackPlan:
         raw = decode(content)
-        notes = notes_of(content)
         instant = named_instant(table, raw["instantToRollback"], rollback)
         named = [
-            (str(request["partitionPath"]), PurePosixPath(str(path)).name)
+            joined(str(request["partitionPath"]), PurePosixPath(str(path)).name)
             for request in raw["RollbackRequests"] or []
             for path in request["filesToBeDeleted"]
         ]
-    except ConcurrentWriter:
-        raise
-    except Exception as error:  # a damaged record may have any shape
-        raise InvalidTable(
-            f"the plan of the pending rollback {table.timeline.path(requested)} cannot be read "
-            f"({error!r:.200}): restore it from a backup, or delete its .requested and .inflight "
-            "files. The rollback of a failed write will be planned again; one that was called by "
-            "hand must be called again"
-        ) from None
-    paths = {joined(partition, name) for partition, name in named}
-    paths |= set(marked_files(table.storage, instant.requested_time))
-    files = sorted(path for path in paths if is_data_file(path, instant.requested_time))
-    return RollbackPlan(instant, files, notes)
+        return RollbackPlan(instant, named, notes_of(content))
+
+    plan = read_plan(table, rollback, parsed)
+    time17 = plan.instant.requested_time
+    paths = {*plan.files, *marked_files(table.storage, time17)}
+    return plan._replace(files=sorted(path for path in paths if is_data_file(path, time17)))

@@ -10,6 +10,7 @@ the names of the snapshot's base files by partition. Cleaning keeps these files 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from hoodie_nb import failpoints
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
@@ -91,6 +92,19 @@ def refuse_archived(table: TableHandle, time17: str) -> None:
             f"the commits of {table.storage.root} up to {newest} are archived, but a crash has "
             "left them on the timeline: call table.archive(), then name a later commit"
         )
+
+
+def drop_pending_savepoints(table: TableHandle) -> None:
+    """Drop the savepoints that were not completed, or not deleted to the end."""
+    for pending in table.timeline.listing.pending_of(ACTION):
+        remove(table, pending)
+
+
+def remove(table: TableHandle, instant: Instant) -> None:
+    """Remove a savepoint: its completed file first."""
+    table.timeline.withdraw(instant)
+    failpoints.hit("savepoint.deleted.post")
+    table.timeline.remove(instant)
 
 
 def commit_as_of(table: TableHandle, moment: object) -> Instant:

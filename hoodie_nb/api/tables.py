@@ -311,7 +311,7 @@ class Table(TableReads, TableMaintenance):
         merges = schema == "merge"
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
-            if any(i.action in ("rollback", "restore") for i in handle.timeline.pending()):
+            if handle.timeline.listing.pending_of("rollback", "restore"):
                 settled(handle, self.events)  # first: it may take columns from the table
             check_global(handle, operation)
             if hasattr(data, "sparkSession"):

@@ -13,39 +13,34 @@ from typing import Any
 
 import pyarrow as pa
 
-from hoodie_nb.checks.folder_findings import InCommit, in_commit
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.timeline.commits import CommitMetadata
 from hoodie_nb.timeline.instant import COMMITS
 from hoodie_nb.view.file_groups import Commits, Group, base_files_at
+from hoodie_nb.view.history import FileFacts, History
 
 _STATS = "partitionToWriteStats"
 _REPLACED = "partitionToReplaceFileIds"
 
 
-def archived_files(table: TableHandle) -> dict[str, InCommit]:
+def archived_files(table: TableHandle) -> dict[str, FileFacts]:
     """Return the newest base file of each file group that archived commits wrote, with its facts.
 
     Empty if the archive cannot be read.
     """
     known = Commits.of(table.timeline)
-    newest = dict[Group, tuple[str, str]]()
-    gone = set[Group]()
-    files: dict[str, Mapping[str, Any]] = {}
     try:
         refuse_damaged(table)
         commits = [*_commits(table)]
     except (InvalidTable, ValueError, FileNotFoundError):
         return {}
-    for commit in (commit for time17, commit in commits if known.archived(time17)):
-        files |= commit.files
-        for path, group, name in base_files_at(commit.files):
-            newest[group] = max(newest.get(group, ("", "")), (name.instant_time, path))
-        gone |= {*commit.replaced_groups}
-    return {
-        path: in_commit(files[path]) for group, (_, path) in newest.items() if group not in gone
-    }
+    history = History()
+    for time17, commit in commits:
+        if known.archived(time17):
+            history.add(time17, commit)
+    newest = (path for group, (_, path) in history.newest.items() if group not in history.replaced)
+    return {path: history.facts[path] for path in newest}
 
 
 def refuse_damaged(table: TableHandle) -> None:

@@ -6,7 +6,6 @@ its commit decide which (see `lost`).
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 from hoodie_nb.checks.findings import MOVE, REPAIR, Finding
 from hoodie_nb.errors import InvalidTable
@@ -16,33 +15,18 @@ from hoodie_nb.storage.storage import joined, read_bytes
 from hoodie_nb.storage.walk import other_table
 from hoodie_nb.view.file_groups import (
     PARTITION_METADATA,
-    BaseFileName,
+    BaseFile,
     Commits,
     Folder,
+    Standing,
     table_folders,
 )
-
-InCommit = tuple[int | None, int | None]  # the bytes and rows of a file in its commit
-
-
-def in_commit(stat: Mapping[str, Any]) -> InCommit:
-    """Return the size of a file as its commit says it."""
-    return stat.get("fileSizeInBytes"), stat.get("numWrites")
-
-
-def named_files(table: TableHandle) -> dict[str, InCommit]:
-    """Return the base files that the commits of the active timeline name."""
-    return {
-        path: in_commit(stat)
-        for instant in table.timeline.completed_commits()
-        for path, stat in table.commit_metadata(instant).files.items()
-    }
 
 
 def folder_findings(table: TableHandle, named: Collection[str]) -> Iterator[Finding]:
     """Compare the folders with the files that the commits have `named`."""
     known = Commits.of(table.timeline)
-    strays: dict[str, BaseFileName | None] = {}
+    strays: dict[str, BaseFile | None] = {}
     times = set[str]()
     for folder in table_folders(table.storage, known):
         what = _not_a_partition(table, folder)
@@ -63,19 +47,14 @@ def folder_findings(table: TableHandle, named: Collection[str]) -> Iterator[Find
                 "damaged-partition-metadata",
                 path,
             )
-        times |= _older_times(folder, known)
-        strays |= _strays(folder, known, named)
+        older = (file for file in folder.files if file.standing is Standing.OLDER)
+        times |= {file.name.instant_time for file in older}
+        strays |= _strays(folder, named)
     yield from _denied(table, times)
-    times = {name.instant_time for name in strays.values() if name is not None}
-    found = traces(table, times - known.completed - known.pending)
-    for path, name in strays.items():
-        yield Finding(f"{path} is in no commit", *_cure(table, path, name, known, found), path)
-
-
-def _older_times(folder: Folder, known: Commits) -> set[str]:
-    """Return the instants of the base files that are older than the timeline."""
-    times = {name.instant_time for _, name in folder.base_files()} - known.completed
-    return {time17 for time17 in times if known.archived(time17)}
+    lost = (f for f in strays.values() if f and f.standing is Standing.STRAY)
+    found = traces(table, {file.name.instant_time for file in lost})
+    for path, file in strays.items():
+        yield Finding(f"{path} is in no commit", *_cure(table, file, found), path)
 
 
 def _denied(table: TableHandle, times: Collection[str]) -> Iterator[Finding]:
@@ -119,38 +98,29 @@ def _fits(table: TableHandle, folder: Folder) -> bool:
     return f"partitionDepth={depth}" in (line.replace(" ", "") for line in lines)
 
 
-def _strays(
-    folder: Folder, known: Commits, named: Collection[str]
-) -> dict[str, BaseFileName | None]:
-    """Return the Parquet files of no commit, with the parts of their names."""
-    found: dict[str, BaseFileName | None] = {}
-    for entry in folder.entries:
-        path = joined(folder.path, entry.name)
-        name = BaseFileName.parse(entry.name)
-        archived = name is not None and known.archived(name.instant_time)
-        data = entry.name.endswith(".parquet") and not entry.name.startswith(".")
-        if data and path not in named and not archived:
-            found[path] = name
-    return found
+def _strays(folder: Folder, named: Collection[str]) -> dict[str, BaseFile | None]:
+    """Return the Parquet files of no commit; None for those that are no base files."""
+    known = {file.path: file for file in folder.files}
+    names = (e.name for e in folder.entries if e.name.endswith(".parquet") and e.name[0] != ".")
+    found = {path: known.get(path) for path in (joined(folder.path, name) for name in names)}
+    return {
+        path: file
+        for path, file in found.items()
+        if path not in named and not (file and file.standing is Standing.OLDER)
+    }
 
 
-def _cure(
-    table: TableHandle,
-    path: str,
-    name: BaseFileName | None,
-    known: Commits,
-    found: Mapping[str, str],
-) -> tuple[str, str]:
+def _cure(table: TableHandle, file: BaseFile | None, found: Mapping[str, str]) -> tuple[str, str]:
     """Return the fix and the code of a file of no commit; `found` are traces of lost commits."""
-    if name is None:
+    if file is None:
         return MOVE, "foreign-file"
-    time17 = name.instant_time
-    if time17 in known.pending:
+    time17 = file.name.instant_time
+    if file.standing is Standing.PENDING:
         return f"see the finding about its instant {time17}", "unfinished-file"
-    done = table.timeline.completed(time17) if time17 in known.completed else None
+    done = table.timeline.completed(time17) if file.standing is Standing.COUNTS else None
     if done is not None:
         commit = table.commit_metadata(done)
-        group = f"{path.removesuffix(str(name))}{name.file_id}_"
+        group = f"{file.path.removesuffix(str(file.name))}{file.name.file_id}_"
         if commit.verified or any(held.startswith(group) for held in commit.files):
             return "a failed write left this file: delete it, readers may show it", "orphan-file"
         where = table.timeline.path(done)

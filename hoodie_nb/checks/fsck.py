@@ -8,7 +8,6 @@ no partition has duplicate keys (the table, if its keys are global). Nothing is 
 """
 
 import functools
-import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,12 +15,12 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.actions.clean_records import cleaned_files, read_plan
-from hoodie_nb.actions.restore_plan import read_plan as read_restore
+from hoodie_nb.actions.clean_records import cleaned_files, read_clean
+from hoodie_nb.actions.restore_plan import read_restore
 from hoodie_nb.actions.rollback import being_undone, read_rollback, was_rolled_back
 from hoodie_nb.checks.archived_files import archived_files
 from hoodie_nb.checks.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
-from hoodie_nb.checks.folder_findings import InCommit, folder_findings, named_files
+from hoodie_nb.checks.folder_findings import folder_findings
 from hoodie_nb.checks.record_findings import record_findings
 from hoodie_nb.checks.row_findings import row_finding
 from hoodie_nb.definition.metadata_table import FOLDER
@@ -33,14 +32,15 @@ from hoodie_nb.files.base_file import Footer, open_base_file, read_footer, read_
 from hoodie_nb.files.key_range import KeyRange
 from hoodie_nb.storage.addresses import Address
 from hoodie_nb.storage.storage import META, SCRATCH, STAGED, Entry
-from hoodie_nb.timeline.timeline import COMMITS, ArchivedMeanwhile, Instant, State
+from hoodie_nb.timeline.timeline import COMMITS, ArchivedMeanwhile
 from hoodie_nb.view.file_groups import Group, base_files_at
+from hoodie_nb.view.history import FileFacts, History
 from hoodie_nb.view.views import is_overtaken, until_true
 
 _ATTEMPTS = 3
 _THEIRS = ("let the engine that planned it complete or cancel it", "foreign-pending-instant")
 _DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
-_PLANS = {"clean": read_plan, "restore": read_restore, "rollback": read_rollback}
+_PLANS = {"clean": read_clean, "restore": read_restore, "rollback": read_rollback}
 
 
 def fsck(path: Address) -> list[Finding]:
@@ -85,9 +85,7 @@ def _late(table: TableHandle) -> Iterator[Finding]:
     """Find completed files that were written after another process had rolled their commit back."""
     listing = table.timeline.refresh()
     for done in listing.commits:
-        begun = Instant(done.requested_time, done.action, State.REQUESTED)
-        alone = listing.layout.file_name(begun) not in listing.names
-        if alone and was_rolled_back(table, done.requested_time):
+        if not listing.has(done.requested) and was_rolled_back(table, done.requested_time):
             yield Finding(
                 f"{table.timeline.path(done)} was written after the commit was rolled back: its "
                 "writer had lost the lock, and got an error",
@@ -98,15 +96,15 @@ def _late(table: TableHandle) -> Iterator[Finding]:
 
 def _leftovers(table: TableHandle) -> Iterator[Finding]:
     next_write = f"{REPAIR}, unless a write is running"
-    pending = table.timeline.pending()
-    restoring = any(instant.action == "restore" for instant in pending)
+    listing = table.timeline.listing
+    restoring = listing.pending_of("restore")
     undone = being_undone(table)
-    for instant in pending:
+    for instant in listing.pending:
         known = restoring or instant.requested_time in undone
         commit = instant.action in COMMITS and not known
         lost = vanished(table, instant) if commit else None
-        own = instant.action in ("commit", "rollback", "clean", "savepoint", "restore")
-        own = own or is_overwrite(table.timeline, instant)
+        ours = (*_PLANS, "commit", "savepoint")
+        own = instant.action in ours or is_overwrite(table.timeline, instant)
         fix, code = (next_write, "pending-instant") if own else _THEIRS
         of_restore = restoring and instant.action == "rollback"  # which completes it
         if instant.action in _PLANS and not of_restore:
@@ -129,19 +127,14 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
 
 def _files(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
     """Compare the partitions with the commits of the active timeline; note damaged files."""
-    named = named_files(table)
-    commits = table.timeline.completed_commits()
-    replaced = {
-        group: instant.requested_time
-        for instant in commits
-        for group in table.commit_metadata(instant).replaced_groups
-    }
-    yield from folder_findings(table, set(named))
+    history = History.of(table, table.timeline.listing.commits)
+    replaced = history.replaced
+    yield from folder_findings(table, history.facts)
     pieces = [*table.file_groups()]
     latest = {piece.path for piece in pieces}
     slices = {(piece.partition_path, piece.file_id): piece.instant_time for piece in pieces}
     newest = dict.fromkeys(replaced, "9") | slices  # replaced files may have been cleaned
-    facts = {**archived_files(table), **named}
+    facts = {**archived_files(table), **history.facts}
     cleaned = _cleaned_of_undone(table)
     for path, group, name in base_files_at(sorted(facts)):
         entry = table.storage.entry(path)
@@ -161,32 +154,25 @@ def _files(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
                 "write its rows again from the source, or read it and upsert them; then delete it",
                 "replaced-file-group",
             )
-    yield from _older(table, slices, replaced)
+    yield from _older(table, slices, history)
 
 
 def _cleaned_of_undone(table: TableHandle) -> set[str]:
     """Return the files that cleans have deleted, if a restore has begun to undo what followed."""
     with suppress(InvalidTable):  # a clean cannot be read: it is a finding of its own
-        if any(instant.action == "restore" for instant in table.timeline.pending()):
+        if table.timeline.listing.pending_of("restore"):
             return cleaned_files(table)[0]
     return set()
 
 
-def _older(
-    table: TableHandle, slices: Mapping[Group, str], replaced: Mapping[Group, str]
-) -> Iterator[Finding]:
+def _older(table: TableHandle, slices: Mapping[Group, str], history: History) -> Iterator[Finding]:
     """Find older files that no clean has deleted: reads as of their time would lack rows."""
-    groups: dict[Group, dict[str, tuple[str, str, object]]] = {}
-    for commit in table.timeline.completed_commits():
-        written = table.commit_metadata(commit).files
-        for path, group, name in base_files_at(written):
-            known = (name.instant_time, path, written[path].get("prevCommit"))
-            groups.setdefault(group, {})[name.instant_time] = known
     with suppress(InvalidTable):  # a plan cannot be read: it is a finding of its own
         cleaned, earliest = cleaned_files(table)
-        for group, files in groups.items():
-            ends = [slices.get(group, ""), replaced.get(group, "")]
-            for time17, path, end in _used([files[at] for at in sorted(files)], ends):
+        for group, files in history.files.items():
+            ends = [slices.get(group, ""), history.replaced.get(group, "")]
+            built_on = [history.facts[path].previous for _, path in sorted(files.items())]
+            for time17, path, end in _used(sorted(files.items()), built_on, ends):
                 if end > earliest and path not in cleaned and not table.storage.entry(path):
                     what = f"{path} is missing: reads as of {time17} until {end} lack its rows"
                     fix = "restore it from a backup; without one these rows are lost for such reads"
@@ -194,27 +180,27 @@ def _older(
 
 
 def _used(
-    files: Sequence[tuple[str, str, object]], ends: Sequence[str]
+    files: Sequence[tuple[str, str]], built_on: Sequence[object], ends: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield time and path of older files of a group, and the time up to which they are read.
 
     If the next file was not built on a file, that one was lost, and its loss was accepted.
     """
     since = 0
-    for number, (one, other) in enumerate(itertools.pairwise(files), 1):
-        since = since if other[2] == one[0] else number
-    times = sorted({*(file[0] for file in files), *ends})
-    for time17, path, _ in files[since:]:
+    for number, ((before, _), previous) in enumerate(zip(files, built_on[1:], strict=False), 1):
+        since = since if previous == before else number
+    times = sorted({*dict(files), *ends})
+    for time17, path in files[since:]:
         end = next((each for each in times if each > time17), "")
         if end:
             yield time17, path, end
 
 
 def _damage(
-    table: TableHandle, path: str, entry: Entry, known: InCommit, *, latest: bool
+    table: TableHandle, path: str, entry: Entry, known: FileFacts, *, latest: bool
 ) -> str | None:
     """Return how a file differs from its commit; one that cannot be read is found with its keys."""
-    size, rows = known
+    size, rows, _ = known
     if size is not None and entry.size_bytes != size:
         return f"{path} has {entry.size_bytes} bytes, but its commit says {size}"
     stored = rows

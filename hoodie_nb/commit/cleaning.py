@@ -17,12 +17,12 @@ lost a file of a commit, nothing is deleted: an older file may have the only cop
 
 from hoodie_nb import failpoints
 from hoodie_nb.actions.clean_plan import CleanPlan, Retention, plan_clean
-from hoodie_nb.actions.clean_records import encode_plan, encode_result, last_mark, read_plan
+from hoodie_nb.actions.clean_records import encode_plan, encode_result, last_mark, read_clean
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import Emit
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.storage.storage import joined
-from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.view.file_groups import BaseFileName, FileGroups
 
 
@@ -30,7 +30,7 @@ def clean_after_commit(table: TableHandle, emit: Emit) -> None:
     """Clean by the table's options what commits have left since the last time."""
     try:
         with table.timeline.listed_once():
-            pending = any(i.action == "clean" for i in table.timeline.listing.pending)
+            pending = table.timeline.listing.pending_of("clean")
             if table.options.clean_automatic and not pending:
                 retention = Retention.of(table.options)
                 mark = table.clean_mark or last_mark(table)
@@ -53,9 +53,9 @@ def clean(table: TableHandle, plan: CleanPlan, emit: Emit) -> Instant | None:
 
 def finish_cleans(table: TableHandle, emit: Emit) -> None:
     """Complete the pending cleans; one that cannot be completed is reported and stays."""
-    for pending in [i for i in table.timeline.pending() if i.action == "clean"]:
+    for pending in table.timeline.listing.pending_of("clean"):
         try:
-            plan = read_plan(table, pending)
+            plan = read_clean(table, pending)
             if plan is None:
                 table.timeline.remove(pending)
             else:
@@ -67,8 +67,7 @@ def finish_cleans(table: TableHandle, emit: Emit) -> None:
 def _finish(table: TableHandle, instant: Instant, plan: CleanPlan, emit: Emit) -> Instant:
     storage = table.storage
     files = _obsolete(table, plan)
-    if instant.state is State.REQUESTED:
-        instant = table.timeline.begin(instant)
+    instant = table.timeline.begin(instant)
     failpoints.hit("clean.inflight.post")
     failed: list[OSError] = []
     for folder, names in files.items():

@@ -104,7 +104,7 @@ def _lost_meanwhile(table: TableHandle, instant: Instant) -> CommitFailed:
         Instant(time17, instant.action, state) for state in (State.REQUESTED, State.INFLIGHT)
     )
     lost = f"the lock of {table.storage.root} was lost while its completed file was written"
-    if all(listing.layout.file_name(i) in listing.names for i in earlier):
+    if all(listing.has(i) for i in earlier):
         return _unknown(time17, lost)
     return CommitFailed(
         f"instant {time17} was not applied: {lost}, and another process has rolled it back. "

@@ -15,11 +15,11 @@ from dataclasses import replace
 from hoodie_nb.actions.publish import sweep_all
 from hoodie_nb.actions.restore_plan import notes_by, restores, undone_by
 from hoodie_nb.actions.rollback import finish_rollbacks, planned_rollbacks, roll_back
+from hoodie_nb.actions.savepoints import drop_pending_savepoints
 from hoodie_nb.commit.cleaning import finish_cleans
 from hoodie_nb.commit.instant_generator import own_commits
 from hoodie_nb.commit.publishing import folder_of
 from hoodie_nb.commit.restoring import finish_restores
-from hoodie_nb.commit.savepoints import drop_pending_savepoints
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
@@ -112,7 +112,7 @@ class Recovery:
     def _finish_restores(self) -> None:
         """Complete pending restores, and mark the checkpoints that restores have undone."""
         table = self.table
-        if any(pending.action == "restore" for pending in table.timeline.pending()):
+        if table.timeline.listing.pending_of("restore"):
             refuse_unwritable(table)
             table.drop_metadata_table()
             finish_restores(table, self.events.emit)

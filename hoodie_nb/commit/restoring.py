@@ -32,7 +32,7 @@ from hoodie_nb.actions.restore_plan import (
     encode_result,
     files_of,
     notes_by,
-    read_plan,
+    read_restore,
 )
 from hoodie_nb.actions.rollback import undo
 from hoodie_nb.actions.savepoints import refuse_archived, saved
@@ -43,7 +43,7 @@ from hoodie_nb.evidence.lost import lost_files
 from hoodie_nb.reading.read import slices_as_of
 from hoodie_nb.records.sealing import marks_in
 from hoodie_nb.storage.storage import joined
-from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.avro_file import decode
 
 
@@ -59,11 +59,10 @@ def restore(table: TableHandle, plan: RestorePlan, emit: Emit, notes: Mapping[st
 
 def finish_restores(table: TableHandle, emit: Emit) -> None:
     """Complete the pending restores, oldest first; InvalidTable if one cannot be."""
-    for pending in table.timeline.pending():
-        if pending.action == ACTION:
-            plan = read_plan(table, pending)
-            _refuse_overtaken(table, pending, plan)
-            _finish(table, pending, plan, emit)
+    for pending in table.timeline.listing.pending_of(ACTION):
+        plan = read_restore(table, pending)
+        _refuse_overtaken(table, pending, plan)
+        _finish(table, pending, plan, emit)
 
 
 def _refuse_overtaken(table: TableHandle, pending: Instant, plan: RestorePlan) -> None:
@@ -81,8 +80,7 @@ def _refuse_overtaken(table: TableHandle, pending: Instant, plan: RestorePlan) -
 
 def _finish(table: TableHandle, instant: Instant, plan: RestorePlan, emit: Emit) -> Instant:
     timeline = table.timeline
-    if instant.state is State.REQUESTED:
-        instant = timeline.begin(instant)
+    instant = timeline.begin(instant)
     failpoints.hit("restore.inflight.post")
     files = files_of(table, plan.times)
     notes = marks_in(notes_by(table, instant))

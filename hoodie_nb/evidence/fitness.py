@@ -5,9 +5,9 @@ from __future__ import annotations
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import Emit
 from hoodie_nb.evidence import foreign
-from hoodie_nb.storage.storage import META, joined
+from hoodie_nb.storage.storage import META
 from hoodie_nb.timeline.timeline import Timeline
-from hoodie_nb.view.file_groups import Commits, FileGroups, base_files, table_folders
+from hoodie_nb.view.file_groups import Commits, FileGroups, table_folders
 from hoodie_nb.view.read_handle import ReadHandle
 
 
@@ -50,10 +50,9 @@ def _refuse_uncommitted(table: ReadHandle) -> None:
     now = Timeline(table.storage, table.clock, table.timeline.layout)
     later = Commits(frozenset(), frozenset(i.requested_time for i in now.pending()), "9")
     for folder in table_folders(table.storage, later):
-        for entry, _ in base_files(folder.entries, later) if folder.is_partition else ():
-            path = joined(folder.path, entry.name)
+        for file in folder.counted() if folder.is_partition else ():
             raise InvalidTable(
-                f"the timeline of {table.storage.root} has no commit, but {path} exists: "
+                f"the timeline of {table.storage.root} has no commit, but {file.path} exists: "
                 f"readers would show its rows after the next commit. Restore {META} from "
                 "a backup, or move the base files out of the table if their rows are not "
                 "wanted"

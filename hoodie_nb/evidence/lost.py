@@ -247,6 +247,6 @@ def _in_records(table: ReadHandle, times: Collection[str]) -> Iterator[tuple[str
 def _in_partitions(table: ReadHandle, time17: str) -> Iterator[str]:
     marked = {*marked_files(table.storage, time17)}
     for folder in table_folders(table.storage, Commits.of(table.timeline)):
-        for path, name in folder.base_files():
-            if name.instant_time == time17 and path not in marked:
-                yield f"its base file {path} no longer has a marker"
+        for file in folder.files:
+            if file.name.instant_time == time17 and file.path not in marked:
+                yield f"its base file {file.path} no longer has a marker"

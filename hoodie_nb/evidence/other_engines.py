@@ -7,13 +7,12 @@ written), or a schema that was evolved by ALTER TABLE (see `evolved`).
 
 import contextlib
 from collections.abc import Collection
-from dataclasses import replace
 
 from hoodie_nb.definition.evolved import LATEST
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.storage.storage import META
-from hoodie_nb.timeline.timeline import COMMITS, Instant, State, Timeline
+from hoodie_nb.timeline.timeline import COMMITS, Instant, Timeline
 
 _HEARTBEAT_MS = 120_000
 
@@ -57,7 +56,7 @@ def is_overwrite(timeline: Timeline, pending: Instant) -> bool:
     Clusterings have one, and so have overwrites of newer versions of Hudi.
     """
     with contextlib.suppress(OSError):
-        plan = timeline.read(replace(pending, state=State.REQUESTED))
+        plan = timeline.read(pending.requested)
         return pending.action == "replacecommit" and not plan
     return False
 

@@ -22,7 +22,7 @@ from hoodie_nb.files.base_file import iterate_rows, open_base_file, stored_schem
 from hoodie_nb.machine import threads
 from hoodie_nb.reading.filters import RowFilter
 from hoodie_nb.storage.walk import Choice
-from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.avro_file import decode
 from hoodie_nb.types.schema import META_COLUMNS
 from hoodie_nb.view.file_groups import Commits, FileGroups, FileSlice, table_folders
@@ -87,7 +87,7 @@ def _listed(
     cleaned away, as for any earlier time. The snapshot of now is then the one that it goes back to.
     """
     listing = table.timeline.listing
-    restores = [i for i in listing.pending if i.action == "restore"]
+    restores = listing.pending_of("restore")
     if time17 is None and restores and listing.commits:
         with contextlib.suppress(InvalidConfig):
             return _listed(table, listing.commit_times[-1], paths)
@@ -102,7 +102,7 @@ def _listed(
 def _target(table: ReadHandle, restore: Instant) -> str | None:
     """Return the newest commit that a pending restore leaves; None if its plan is damaged."""
     with contextlib.suppress(ValueError, LookupError, TypeError):
-        plan = decode(table.timeline.read(replace(restore, state=State.REQUESTED)))
+        plan = decode(table.timeline.read(restore.requested))
         oldest = min(undone["commitTime"] for undone in plan["instantsToRollback"])
         return max((t for t in table.timeline.listing.commit_times if t < oldest), default=None)
     return None

@@ -11,7 +11,7 @@ refused, unless it begins at the start and the snapshot at its end is whole.
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from hoodie_nb.actions.clean_records import earliest_hint
@@ -23,6 +23,7 @@ from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.timeline import COMMITS, Instant, State, Timeline
 from hoodie_nb.types.avro_file import decode
 from hoodie_nb.view.file_groups import FileGroups, FileSlice, Group, base_files_at
+from hoodie_nb.view.history import History
 from hoodie_nb.view.moments import parse_time
 from hoodie_nb.view.partitions import Partitions
 from hoodie_nb.view.read_handle import ReadHandle
@@ -103,22 +104,19 @@ class Span:
         found: dict[Group, _Writes] = {}
         for instant in commits:
             if self.first < instant.requested_time <= self.last:
-                for group, stat in self._stats(instant):
-                    found.setdefault(group, _Writes()).add(instant.requested_time, stat)
-                for group in self.table.commit_metadata(instant).replaced_groups:
+                commit = self.table.commit_metadata(instant)
+                for path, group, _ in base_files_at(commit.files):
+                    known = found.setdefault(group, _Writes())
+                    known.add(instant.requested_time, commit.files[path])
+                for group in commit.replaced_groups:
                     found.setdefault(group, _Writes()).replaced = True
         unknown = {group for group, writes in found.items() if writes.before is None}
         for instant in reversed([i for i in commits if i.requested_time <= self.first]):
-            for group, stat in self._stats(instant) if unknown else ():
-                if group in unknown:
-                    found[group].before = instant.requested_time, stat["path"]
-                    unknown.discard(group)
+            earlier = History.of(self.table, [instant] if unknown else ()).newest
+            for group in unknown & earlier.keys():
+                found[group].before = earlier[group]
+            unknown -= earlier.keys()
         return found
-
-    def _stats(self, instant: Instant) -> Iterator[tuple[Group, Mapping[str, Any]]]:
-        """Yield the base files that a commit wrote, with their file groups."""
-        files = self.table.commit_metadata(instant).files
-        yield from ((group, files[path]) for path, group, _ in base_files_at(files))
 
     def _after(self, writes: Mapping[Group, object]) -> FileGroups:
         """Return the slices at the end; InvalidConfig if those of archived commits are gone."""
@@ -224,6 +222,6 @@ def _is_clustering(timeline: Timeline, pending: Instant) -> bool:
     if f"{pending.requested_time}.clustering.requested" in timeline.listing.names:
         return True
     with contextlib.suppress(ValueError, OSError):
-        plan = decode(timeline.read(replace(pending, state=State.REQUESTED)))
+        plan = decode(timeline.read(pending.requested))
         return isinstance(plan, dict) and plan.get("operationType") == "CLUSTER"
     return False

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from hoodie_nb.actions.archive_plan import plan_archive
 from hoodie_nb.commit.archiving import archive as execute
-from hoodie_nb.display import card, counted
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.settling import settled
+from hoodie_nb.services.result import Result
 
 
-@dataclass(frozen=True, slots=True)
-class Archived:
+@dataclass(frozen=True, slots=True, repr=False)
+class Archived(Result):
     """What was archived, or would be: instants as "time action", oldest first.
 
     `start` is the first commit that stays on the timeline, `deleted` are base files of no commit
@@ -23,21 +23,6 @@ class Archived:
     deleted: tuple[str, ...]
     kept_because: str
     done: bool
-
-    def __repr__(self) -> str:
-        verb = "archived" if self.done else "to archive"
-        since = f", the timeline starts at {self.start}" if self.start else ""
-        why = f", {self.kept_because}" if self.kept_because else ""
-        return f"<Archived: {counted(len(self.instants), 'instant')} {verb}{since}{why}>"
-
-    def _repr_html_(self) -> str:
-        facts = {
-            "instants": len(self.instants),
-            "the timeline starts at": self.start or "its first commit",
-            "files of no commit": len(self.deleted),
-            "more commits stay because": self.kept_because or "nothing more can be archived",
-        }
-        return card("archive" if self.done else "archive (plan)", facts)
 
 
 def archive(table: TableHandle, events: EventLog, *, dry_run: bool) -> Archived:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from hoodie_nb.actions.clean_plan import Retention, plan_clean
 from hoodie_nb.actions.clean_records import last_mark
 from hoodie_nb.commit.cleaning import clean as execute
-from hoodie_nb.display import card, counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.settling import settled
+from hoodie_nb.services.result import Result
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
+@dataclass(frozen=True, slots=True, repr=False)
+class Cleaned(Result):
     """What a clean has deleted, or would delete: files as paths in the table, their bytes.
 
     `requested_time` is that of its instant: None if it was a plan only, or nothing was to be done.
@@ -32,24 +32,6 @@ class Cleaned:
     files: tuple[str, ...]
     size_bytes: int
     requested_time: str | None = None
-
-    def __repr__(self) -> str:
-        verb = "deleted" if self.requested_time else "to delete"
-        since = f", earliest commit {self.earliest_commit}" if self.earliest_commit else ""
-        files = counted(len(self.files), "file")
-        return (
-            f"<Cleaned: {files} {verb}, {self.size_bytes:,} bytes{since}, "
-            f"{self.policy} {self.retained}>"
-        )
-
-    def _repr_html_(self) -> str:
-        facts = {
-            "policy": f"{self.policy} {self.retained}",
-            "files": len(self.files),
-            "bytes": self.size_bytes,
-            "earliest commit retained": self.earliest_commit or "all",
-        }
-        return card(f"clean {self.requested_time or '(plan)'}", facts)
 
 
 def clean(

@@ -22,12 +22,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 from hoodie_nb.actions.cluster_plan import SmallFiles, plan_clustering
 from hoodie_nb.buckets.plan import TaskAttempt, WritePlan, file_id_of
 from hoodie_nb.buckets.rewrite import write_group
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.display import card, counted
+from hoodie_nb.display import counted
 from hoodie_nb.events import Emit, EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.files.base_file import open_base_file
@@ -37,9 +38,8 @@ from hoodie_nb.local.joining import joined_rows
 from hoodie_nb.local.settling import settled
 from hoodie_nb.machine import threads
 from hoodie_nb.reading.read import slices_as_of
+from hoodie_nb.services.result import Result
 from hoodie_nb.timeline.commits import CLUSTER, WriteStatus
-
-_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,19 @@ class ClusteredPartition:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Clustered:
+@dataclass(frozen=True, slots=True, repr=False)
+class Clustered(Result):
     """What a clustering has merged, or would merge, by partition.
 
     `requested_time` is that of its instant: None if it was a plan only, or nothing was to be done.
     """
 
+    files: int
+    size_bytes: int
+    new_files: int
     partitions: tuple[ClusteredPartition, ...]
     requested_time: str | None = None
+    labels: ClassVar = {**Result.labels, "files": ("files merged", "files to merge")}
 
     @classmethod
     def of(cls, plan: Sequence[SmallFiles]) -> "Clustered":
@@ -74,7 +78,7 @@ class Clustered:
         merges: dict[str, list[SmallFiles]] = {}
         for small in plan:
             merges.setdefault(small.partition_path, []).append(small)
-        found = (
+        found = tuple(
             ClusteredPartition(
                 path,
                 sum(len(small.pieces) for small in its),
@@ -83,41 +87,8 @@ class Clustered:
             )
             for path, its in merges.items()
         )
-        return cls(tuple(found))
-
-    @property
-    def files(self) -> int:
-        """Return the number of small files."""
-        return sum(partition.files for partition in self.partitions)
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes of the small files."""
-        return sum(partition.size_bytes for partition in self.partitions)
-
-    @property
-    def new_files(self) -> int:
-        """Return the number of files that they become."""
-        return sum(partition.new_files for partition in self.partitions)
-
-    def __repr__(self) -> str:
-        verb = "merged into" if self.requested_time else "to merge into"
-        return (
-            f"<Clustered: {counted(self.files, 'file')} ({self.size_bytes:,} bytes) of "
-            f"{counted(len(self.partitions), 'partition')} {verb} {self.new_files:,}>"
-        )
-
-    def _repr_html_(self) -> str:
-        facts: dict[str, object] = {
-            "files": self.files,
-            "bytes": self.size_bytes,
-            "new files": self.new_files,
-        }
-        for partition in self.partitions[:_SHOWN]:
-            facts[partition.path or "all"] = str(partition).removeprefix(f"{partition.path}: ")
-        if len(self.partitions) > _SHOWN:
-            facts["…"] = f"{len(self.partitions) - _SHOWN:,} more partitions"
-        return card(f"cluster {self.requested_time or '(plan)'}", facts)
+        files = sum(partition.files for partition in found)
+        return cls(files, sum(small.size_bytes for small in plan), len(plan), found)
 
 
 def cluster(

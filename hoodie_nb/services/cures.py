@@ -20,7 +20,7 @@ from dataclasses import replace
 from hoodie_nb.actions.orphans import elsewhere
 from hoodie_nb.actions.rollback import was_rolled_back
 from hoodie_nb.checks.findings import REPAIRS, Finding
-from hoodie_nb.checks.folder_findings import folder_findings, named_files
+from hoodie_nb.checks.folder_findings import folder_findings
 from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.errors import InvalidConfig, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
@@ -28,6 +28,7 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.settling import settled
 from hoodie_nb.services.repair import repair
 from hoodie_nb.view.file_groups import BaseFileName
+from hoodie_nb.view.history import History
 
 ASKED = ("deduplicate", "accept_loss")
 
@@ -77,9 +78,9 @@ def _recover(table: TableHandle, events: EventLog, found: Sequence[Finding]) -> 
 
 def _delete_orphans(table: TableHandle) -> None:
     """Delete the base files of no commit that no lost commit can have written."""
-    commits = table.timeline.completed_commits()
-    written = {path for commit in commits for path in table.commit_metadata(commit).stats}
-    for finding in folder_findings(table, set(named_files(table))):
+    named = History.of(table, table.timeline.listing.commits).facts
+    written = {path.rpartition("/")[0] for path in named}
+    for finding in folder_findings(table, named):
         if finding.code == "orphan-file" and _is_certain(table, finding.path, written):
             table.storage.remove(finding.path)
 

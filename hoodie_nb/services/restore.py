@@ -1,6 +1,6 @@
 """Restoring by hand: undo all commits after one, or show which, and what that deletes."""
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 
 import pandas as pd
 
@@ -9,18 +9,18 @@ from hoodie_nb.actions.savepoints import commit_as_of
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.restoring import plan_restore
 from hoodie_nb.commit.restoring import restore as execute
-from hoodie_nb.display import card, counted
 from hoodie_nb.errors import HoodieError, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.batch import Commit
 from hoodie_nb.local.settling import settled
+from hoodie_nb.services.result import Result
 from hoodie_nb.storage.storage import size_of
 from hoodie_nb.timeline.timeline import Instant
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+@dataclass(frozen=True, slots=True, repr=False)
+class Restored(Result):
     """What a restore has undone, or would undo: commits, newest first, and files with their bytes.
 
     `to` is the newest commit after it; files are paths in the table. `requested_time` is that of
@@ -37,22 +37,6 @@ class Restored:
         """Return the commits, one in each row, newest first."""
         names = [field.name for field in fields(Commit)]
         return pd.DataFrame(map(astuple, self.commits), columns=names)
-
-    def __repr__(self) -> str:
-        done = ("undone", "deleted") if self.requested_time else ("to undo", "to delete")
-        return (
-            f"<Restored: to {self.to}, {counted(len(self.commits), 'commit')} {done[0]}, "
-            f"{counted(len(self.files), 'file')} {done[1]}, {self.size_bytes:,} bytes>"
-        )
-
-    def _repr_html_(self) -> str:
-        facts = {"to commit": self.to, "files deleted": len(self.files), "bytes": self.size_bytes}
-        undone = {
-            f"undoes {commit.requested_time}": f"{commit.operation}: {commit.inserts:,} inserts, "
-            f"{commit.updates:,} updates, {commit.deletes:,} deletes"
-            for commit in self.commits
-        }
-        return card(f"restore {self.requested_time or '(plan)'}", facts | undone)
 
 
 def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) -> Restored:
@@ -78,7 +62,7 @@ def restore(table: TableHandle, events: EventLog, to: object, *, dry_run: bool) 
                 "table.restore again"
             ) from error
     mark_undone(coordinator, done)
-    return Restored(shown.to, shown.commits, shown.files, shown.size_bytes, done.requested_time)
+    return replace(shown, requested_time=done.requested_time)
 
 
 def mark_undone(coordinator: WriteCoordinator, done: Instant) -> None:

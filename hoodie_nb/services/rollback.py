@@ -16,20 +16,20 @@ from hoodie_nb.actions.restore_plan import files_of
 from hoodie_nb.actions.rollback import planned_rollbacks, undo
 from hoodie_nb.actions.savepoints import commit_as_of, saved
 from hoodie_nb.commit.restoring import plan_restore
-from hoodie_nb.display import card, counted
 from hoodie_nb.errors import InvalidConfig, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.batch import Commit
 from hoodie_nb.local.settling import settled
 from hoodie_nb.services.restore import mark_undone, refuse_unsettled
+from hoodie_nb.services.result import Result
 from hoodie_nb.storage.storage import size_of
 from hoodie_nb.timeline.commits import CLUSTER
 from hoodie_nb.timeline.timeline import Instant
 
 
-@dataclass(frozen=True, slots=True)
-class RolledBack:
+@dataclass(frozen=True, slots=True, repr=False)
+class RolledBack(Result):
     """The commit that a rollback has undone, or would undo, its files and their bytes.
 
     `requested_time` is that of its instant: None if it was a plan only.
@@ -40,23 +40,11 @@ class RolledBack:
     size_bytes: int
     requested_time: str | None = None
 
-    def __repr__(self) -> str:
-        done = ("undone", "deleted") if self.requested_time else ("to undo", "to delete")
-        return (
-            f"<RolledBack: {self.commit.operation} {self.commit.requested_time} {done[0]}, "
-            f"{counted(len(self.files), 'file')} {done[1]}, {self.size_bytes:,} bytes>"
-        )
-
-    def _repr_html_(self) -> str:
-        facts = {"commit": self.commit.requested_time, "operation": self.commit.operation}
-        facts |= {"files": f"{len(self.files):,}", "bytes": f"{self.size_bytes:,}"}
-        return card(f"rollback {self.requested_time or '(plan)'}", facts)
-
 
 def rollback(table: TableHandle, events: EventLog, commit: object, *, dry_run: bool) -> RolledBack:
     """Undo a commit (None: the newest), which must be the newest one, or return the plan."""
     table.reload()
-    restoring = any(instant.action == RESTORE for instant in table.timeline.pending())
+    restoring = table.timeline.listing.pending_of(RESTORE)
     begun = [] if restoring else [plan.instant for plan in planned_rollbacks(table)]
     wanted = commit_as_of(table, commit)
     if dry_run:

@@ -57,6 +57,11 @@ class Instant:
             return f"{self.requested_time}.inflight"
         return f"{self.requested_time}.{self.action}.{self.state}"
 
+    @property
+    def requested(self) -> "Instant":
+        """Return the instant as it was requested: its file has the plan, if there is one."""
+        return Instant(self.requested_time, self.action)
+
     @classmethod
     def parse(cls, name: str) -> "Instant | None":
         """Return the instant of a file name; None if it is not the name of an instant.
@@ -180,6 +185,14 @@ class Listing:
     def instants(self) -> list[Instant]:
         """Return the instants, oldest first."""
         return list(self.latest.values())
+
+    def has(self, instant: Instant) -> bool:
+        """Return whether there is a file of an instant in its state."""
+        return self.layout.file_name(instant) in self.names
+
+    def pending_of(self, *actions: str) -> list[Instant]:
+        """Return the instants of these actions that have not completed, oldest first."""
+        return [i for i in self.pending if i.action in actions]
 
     def completed(self, action: str) -> list[Instant]:
         """Return the completed instants of an action, oldest first."""

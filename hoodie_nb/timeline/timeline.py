@@ -27,6 +27,7 @@ from hoodie_nb.clock import Clock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.storage.storage import Storage, read_bytes
 from hoodie_nb.timeline.archived import Archive
+from hoodie_nb.timeline.commits import CommitMetadata
 from hoodie_nb.timeline.instant import COMMITS, LAYOUT_1, LAYOUT_2, Instant, Layout, Listing, State
 
 __all__ = ["COMMITS", "Instant", "Listing", "State", "Timeline"]
@@ -192,9 +193,10 @@ class Timeline:
         raise InvalidTable(f"no free instant time on the timeline of {self._storage.root}")
 
     def begin(self, instant: Instant) -> Instant:
-        """Move a requested instant to inflight."""
+        """Move a requested instant to inflight, unless it is."""
         inflight = Instant(instant.requested_time, instant.action, State.INFLIGHT)
-        self._put(inflight, b"")
+        if instant.state is State.REQUESTED:
+            self._put(inflight, b"")
         return inflight
 
     def complete(self, instant: Instant, content: bytes) -> Instant:
@@ -262,6 +264,10 @@ class Timeline:
             return read_bytes(self._storage, self.path(instant))
         except FileNotFoundError as error:
             raise ArchivedMeanwhile(*error.args) from None
+
+    def commit(self, done: Instant) -> CommitMetadata:
+        """Return what a completed commit wrote; InvalidTable if its file is damaged."""
+        return CommitMetadata.parse(self.read(done), f"{self._storage.root}/{self.path(done)}")
 
 
 class _ListedOnce:

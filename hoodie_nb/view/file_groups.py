@@ -21,6 +21,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.files.base_file import first_row
@@ -88,6 +89,23 @@ class Commits:
     def count(self, instant_time: str) -> bool:
         """Whether a file of that instant counts."""
         return instant_time in self.completed or self.archived(instant_time)
+
+    def standing(self, instant_time: str) -> "Standing":
+        """Return what a file of that instant is."""
+        if instant_time in self.completed:
+            return Standing.COUNTS
+        if instant_time in self.pending:
+            return Standing.PENDING
+        return Standing.OLDER if self.archived(instant_time) else Standing.STRAY
+
+
+class Standing(Enum):
+    """What a base file is by its instant; the first two count for readers."""
+
+    COUNTS = "a commit on the timeline wrote it"
+    OLDER = "a commit that was archived wrote it"
+    PENDING = "its instant has not completed"
+    STRAY = "of no commit: its instant was undone, or its commit is lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +179,38 @@ class FileGroups:
 
 
 @dataclass(frozen=True, slots=True)
+class BaseFile:
+    """A base file in a folder of the table, whatever its standing (it is found when asked for)."""
+
+    path: str
+    name: BaseFileName
+    size_bytes: int
+    commits: Commits
+
+    @property
+    def standing(self) -> Standing:
+        """Return what the file is by its instant."""
+        return self.commits.standing(self.name.instant_time)
+
+    @property
+    def counts(self) -> bool:
+        """Whether readers use the file."""
+        return self.commits.count(self.name.instant_time)
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder with base files or a metadata file, and whether it is a partition."""
+    """A folder, its base files, and whether it has a metadata file and is a partition."""
 
     path: str
     entries: Sequence[Entry]
+    files: Sequence[BaseFile]
     marked: bool
     is_partition: bool
 
-    def base_files(self) -> Iterator[tuple[str, BaseFileName]]:
-        """Yield the path of each base file, with the parts of its name."""
-        paths = (joined(self.path, entry.name) for entry in self.entries if not entry.is_folder)
-        yield from ((path, name) for path, _, name in base_files_at(paths))
+    def counted(self) -> Iterator[BaseFile]:
+        """Yield the base files that count."""
+        return (file for file in self.files if file.counts)
 
 
 def table_folders(
@@ -180,22 +218,27 @@ def table_folders(
     commits: Commits,
     paths: Iterable[str] | None = None,
     keep: Choice | None = None,
+    *,
+    every: bool = False,
 ) -> Iterator[Folder]:
-    """Yield the folders with base files that count, or a metadata file.
+    """Yield the folders with base files that count, or a metadata file; or `every` folder.
 
     Only those of `paths`, if given; else those that `keep` chooses in `walk_folders`.
     """
     given = None if paths is None else ((path, storage.list_folder(path)) for path in paths)
     for path, entries in walk_folders(storage, keep) if given is None else given:
-        marked = any(e.name in METADATA_NAMES for e in entries)
-        counts = any(True for _ in base_files(entries, commits))
+        files = [
+            BaseFile(joined(path, entry.name), name, entry.size_bytes, commits)
+            for entry in entries
+            if not entry.is_folder and (name := BaseFileName.parse(entry.name))
+        ]
+        marked = any(entry.name in METADATA_NAMES for entry in entries)
+        counts = any(file.counts for file in files)
         if counts or marked:
             _must_be_text(storage, path)
-        if marked:
-            yield Folder(path, entries, True, True)
-        elif counts:
-            belongs = rows_name_folder(storage, path, entries, commits)
-            yield Folder(path, entries, False, belongs)
+        if counts or marked or every:
+            belongs = marked or (counts and _rows_name(storage, path, files))
+            yield Folder(path, entries, files, marked, belongs)
 
 
 def _must_be_text(storage: Storage, path: str) -> None:
@@ -209,21 +252,10 @@ def _must_be_text(storage: Storage, path: str) -> None:
         ) from None
 
 
-def base_files(entries: Iterable[Entry], commits: Commits) -> Iterator[tuple[Entry, BaseFileName]]:
-    """Yield the base files that count, with the parts of their names."""
-    for entry in entries:
-        name = None if entry.is_folder else BaseFileName.parse(entry.name)
-        if name is not None and commits.count(name.instant_time):
-            yield entry, name
-
-
-def rows_name_folder(
-    storage: Storage, folder: str, entries: Iterable[Entry], commits: Commits
-) -> bool:
+def _rows_name(storage: Storage, folder: str, files: Iterable[BaseFile]) -> bool:
     """Whether the rows of the base files that count, if there are any, name the folder."""
-    for entry, _ in base_files(entries, commits):
-        path = joined(folder, entry.name)
-        row = first_row(storage.fetch(path), [PARTITION_PATH])
+    for file in files:
+        row = first_row(storage.fetch(file.path), [PARTITION_PATH]) if file.counts else None
         if row is not None:
             return str(row.column(0)[0].as_py()) == folder
     return True  # no rows: all were deleted

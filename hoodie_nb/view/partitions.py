@@ -19,7 +19,7 @@ from hoodie_nb.definition.keys import ignores_case
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.storage.storage import Storage, is_remote, joined
 from hoodie_nb.storage.walk import Choice
-from hoodie_nb.timeline.commits import CLUSTER, CommitMetadata
+from hoodie_nb.timeline.commits import CLUSTER
 from hoodie_nb.timeline.split import refuse_split_timeline
 from hoodie_nb.timeline.timeline import Timeline
 from hoodie_nb.types.on_demand import OnDemand
@@ -31,7 +31,7 @@ from hoodie_nb.view.file_groups import (
     Folder,
     Group,
     Groups,
-    base_files,
+    Standing,
     table_folders,
 )
 
@@ -134,7 +134,7 @@ class Partitions:
         self._paths.append(path)
 
     def _seen(self, folder: Folder) -> Partition:
-        found = _latest(folder, self._commits, self._as_of) if folder.is_partition else {}
+        found = _latest(folder, self._as_of) if folder.is_partition else {}
         kept = {
             file_id: newest[0] if len(newest) == 1 else self._named(newest)
             for file_id, newest in found.items()
@@ -142,7 +142,8 @@ class Partitions:
         }
         if kept and not folder.marked:
             self.unmarked[folder.path] = min(piece.instant_time for piece in kept.values())
-        return Partition(kept, tuple(_strays(folder, self._commits)))
+        strays = (f for f in folder.files if f.standing is Standing.STRAY)
+        return Partition(kept, tuple((f.path, f.name.instant_time) for f in strays))
 
     def _named(self, pieces: Sequence[FileSlice]) -> FileSlice:
         """Return the one of several files of a group and instant that its commit names."""
@@ -150,9 +151,7 @@ class Partitions:
         timeline = self._timeline
         done = timeline.completed(pieces[0].instant_time)
         where = timeline.path(done) if done else ""
-        paths: Collection[str] = ()
-        if done is not None:
-            paths = CommitMetadata.parse(timeline.read(done), f"{storage.root}/{where}").files
+        paths: Collection[str] = timeline.commit(done).files if done else ()
         named = [piece for piece in pieces if piece.path in paths]
         if len(named) == 1:
             return named[0]
@@ -166,17 +165,11 @@ class Partitions:
         )
 
 
-def _strays(folder: Folder, commits: Commits) -> Iterator[tuple[str, str]]:
-    known = commits.completed | commits.pending
-    for path, name in folder.base_files():
-        if name.instant_time > commits.start and name.instant_time not in known:
-            yield path, name.instant_time
-
-
-def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, list[FileSlice]]:
+def _latest(folder: Folder, as_of: str | None) -> dict[str, list[FileSlice]]:
     """Return the newest files of each group: one, unless several have the same instant."""
     latest: dict[str, list[FileSlice]] = {}
-    for entry, name in base_files(folder.entries, commits):
+    for file in folder.counted():
+        name = file.name
         if as_of is not None and name.instant_time > as_of:
             continue
         known = latest.setdefault(name.file_id, [])
@@ -184,7 +177,7 @@ def _latest(folder: Folder, commits: Commits, as_of: str | None) -> dict[str, li
             known.clear()
         if not known or known[0].instant_time == name.instant_time:
             where = (folder.path, name.file_id, name.instant_time)
-            known.append(FileSlice(*where, entry.name, entry.size_bytes))
+            known.append(FileSlice(*where, str(name), file.size_bytes))
     return latest
 
 
@@ -202,9 +195,8 @@ class _Visible(NamedTuple):
         found = dict[Group, bool]()
         for done in timeline.listing.commits:
             if done.action == "replacecommit" and done.requested_time in times:
-                commit = CommitMetadata.parse(timeline.read(done), timeline.path(done))
-                moves = commit.operation.lower() == CLUSTER
-                found |= dict.fromkeys(commit.replaced_groups, moves)
+                commit = timeline.commit(done)
+                found |= dict.fromkeys(commit.replaced_groups, commit.operation.lower() == CLUSTER)
         moved = frozenset(group for group, moves in found.items() if moves)
         return cls(tuple(sorted(times)), frozenset(found), moved)
 

@@ -78,8 +78,7 @@ class ReadHandle:
         """Return what a completed commit wrote; the last `COMMITS_KEPT` are decoded once."""
         found = self._commits.get(instant.requested_time)
         if found is None:
-            where = f"{self.storage.root}/{self.timeline.path(instant)}"
-            found = CommitMetadata.parse(self.timeline.read(instant), where)
+            found = self.timeline.commit(instant)
             if keep:
                 if len(self._commits) >= COMMITS_KEPT:
                     oldest = next(iter([*self._commits]), "")

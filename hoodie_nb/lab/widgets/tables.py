@@ -23,7 +23,7 @@ from hoodie_nb.lab.draw.timeline import InstantFacts
 from hoodie_nb.lab.widgets.frame import Frame, Pictures
 from hoodie_nb.storage.storage import is_remote
 from hoodie_nb.timeline.timeline import COMMITS, Instant, State
-from hoodie_nb.view.file_groups import Commits, base_files, table_folders
+from hoodie_nb.view.file_groups import Commits, table_folders
 from hoodie_nb.view.partitions import Partitions
 
 
@@ -52,7 +52,7 @@ def group_facts(table: TableHandle, as_of: str | None) -> list[GroupFacts]:
     commits = Commits.of(table.timeline)
     slices: Counter[tuple[str, str]] = Counter()
     for folder in table_folders(table.storage, commits):
-        names = (name for _, name in base_files(folder.entries, commits))
+        names = (file.name for file in folder.counted())
         shown = (name for name in names if name.instant_time <= (as_of or "9"))
         slices.update((folder.path, name.file_id) for name in shown)
     found = Partitions(table.storage, table.timeline, as_of).listed()

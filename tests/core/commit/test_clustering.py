@@ -129,7 +129,7 @@ def test_a_plan_changes_nothing_and_says_what_would_be_done(tmp_path: Path) -> N
     groups = table.file_groups()
     small = groups[groups["partition_path"] != "z"]
     assert plan.size_bytes == small["size_bytes"].sum()
-    assert repr(plan).startswith("<Clustered: 12 files (") and "to merge into 2" in repr(plan)
+    assert repr(plan).startswith("<Clustered: 12 files to merge, ") and "2 new files" in repr(plan)
     assert "6 files" in plan._repr_html_()
 
 
@@ -211,7 +211,7 @@ def test_the_command_line_clusters(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "x: 6 files" in capsys.readouterr().out
     assert timeline_names(table.path) == names
     assert main(["cluster", table.path]) == 0
-    assert "merged into 2" in capsys.readouterr().out
+    assert "12 files merged, " in capsys.readouterr().out
     assert len(table.file_groups()) == 3
     assert pending_names(table.path) == []
 

@@ -93,7 +93,7 @@ def test_a_plan_shows_what_a_restore_does(tmp_path: Path) -> None:
     assert plan.size_bytes == sizes and plan.requested_time is None
     assert list(plan.table()["updates"]) == [2, 2]
     assert "2 commits to undo, 4 files to delete" in repr(plan)
-    assert f"undoes {times(table)[3]}" in plan._repr_html_()
+    assert f"requested_time=&#x27;{times(table)[3]}" in plan._repr_html_()
 
 
 def test_what_a_restore_refuses(tmp_path: Path) -> None:

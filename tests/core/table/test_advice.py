@@ -95,7 +95,7 @@ def read(table: Table) -> object:
 
 UNREADABLE, VANISHED = "is not a readable commit", "was completed"
 BEYOND = "belongs to a commit that is not on the timeline"
-ROLLBACK = "the plan of the pending rollback"
+ROLLBACK = "the plan of the rollback"
 BY_HAND = ("restore.rollback.post", "restore.withdrawn.post", "rollback.files.post")
 CASES = {
     "commit: backup": Case(lambda t: cut(commits(t)[-1]), read, UNREADABLE),
@@ -166,7 +166,7 @@ CASES = {
     "clean plan: backup": Case(
         stopped("clean.files.post", lambda t: t.clean(commits=1)),
         lambda t: t.to_arrow(as_of=time_of(Path(t.path), 0)),
-        "the plan of the pending clean",
+        "the plan of the clean",
     ),
     "rollback plan of a failed write: backup": Case(
         stopped("coord.commit.pre rollback.plan.post", upsert), upsert, ROLLBACK
