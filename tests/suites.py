@@ -25,7 +25,7 @@ BUDGET = 420  # recorded seconds of the quick suite, without those below; of all
 TURNS = 60  # recorded seconds for functions whose one test is too dear: they take turns
 LIMITS = [0.1 * tenth for tenth in range(1, 101)]  # the largest that the budget allows is taken
 WHOLE = ("tests/test_scenarios.py", "tests/test_house.py", "tests/test_*_page.py")
-SMOKE = "tests/runners/test_spark_writes.py"  # the only tests of the quick suite that need Spark
+SMOKE = "tests/on_spark/test_spark_writes.py"  # the only tests of the quick suite that need Spark
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ FUNCTIONS = {
     "tests/core/test_a.py::test_loop": (200, 3.0, False),
     "tests/core/test_a.py::test_dear": (1, 30.0, False),
     "tests/core/test_a.py::test_dearer": (1, 50.0, False),
-    "tests/runners/test_b.py::test_stream": (3, 1.0, True),
+    "tests/stream/test_b.py::test_stream": (3, 1.0, True),
     SMOKE + "::test_smoke": (2, 20.0, True),
     "tests/test_scenarios.py::test_scenario": (300, 0.2, False),
 }
@@ -64,7 +64,7 @@ def test_quick_and_rest_are_all_tests():
 
     def ids(*suite):
         command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *suite]
-        folders = ["tests/core/commit", "tests/spark_format"]
+        folders = ["tests/core/services", "tests/spark_format"]
         done = subprocess.run([*command, *folders], cwd=root, stdout=subprocess.PIPE, text=True)
         assert done.returncode == 0
         return [line for line in done.stdout.splitlines() if "::" in line]
@@ -77,7 +77,7 @@ def test_quick_and_rest_are_all_tests():
 @pytest.mark.parametrize(
     ("changed", "folders"),
     [
-        ("tests/core/commit/test_journal.py", ["tests/core/commit"]),
+        ("tests/core/records/test_journal.py", ["tests/core/records"]),
         ("tests/test_house.py", ["tests/test_house.py"]),
         ("library/deep/in/x.py", ["library/deep/in", "tests/core/deep", "tests/deep"]),
         ("library/new/x.py", ["library/new"]),
