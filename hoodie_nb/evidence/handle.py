@@ -32,6 +32,8 @@ from hoodie_nb.timeline.timeline import Listing
 from hoodie_nb.view.file_groups import FileGroups
 from hoodie_nb.view.read_handle import ReadHandle
 
+_LOOK_AGAIN_MS = 600_000
+
 
 class TableHandle(ReadHandle):
     """One open table, as a writer sees it; created by `open_table` and `create_table`."""
@@ -47,6 +49,7 @@ class TableHandle(ReadHandle):
         self.archive_at = 0
         self._touched: TouchedPartitions | None = None
         self._swept: Listing | None = None
+        self._looked_ms = 0
         self._whole: frozenset[str] | None = None
 
     def reload(self) -> None:
@@ -96,9 +99,17 @@ class TableHandle(ReadHandle):
         self._swept = self.timeline.listing
 
     def is_swept(self) -> bool:
-        """Whether this was recorded and nothing was written since; checked before each write."""
+        """Whether this was recorded and nothing was written since; checked before each write.
+
+        Every ten minutes it is false: jobs of Spark's format stage rows without the timeline, and
+        their driver may have died.
+        """
         swept = self._swept
         self._swept = None
+        now_ms = self.clock.now_ms()
+        if now_ms - self._looked_ms >= _LOOK_AGAIN_MS:
+            self._looked_ms = now_ms
+            return False
         return swept is not None and swept.names == self.timeline.listing.names
 
     def groups_to_write(self) -> FileGroups:
