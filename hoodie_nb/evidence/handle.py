@@ -48,8 +48,7 @@ class TableHandle(ReadHandle):
         self.outdated: deque[Outdated] = deque(maxlen=HOUR_COMMITS)  # by commits of this handle
         self.archive_at = 0
         self._touched: TouchedPartitions | None = None
-        self._swept: Listing | None = None
-        self._looked_ms = 0
+        self._swept: tuple[Listing | None, int] = (None, 0)  # and when it was last looked at
         self._whole: frozenset[str] | None = None
 
     def reload(self) -> None:
@@ -96,7 +95,7 @@ class TableHandle(ReadHandle):
 
     def mark_swept(self) -> None:
         """Record that there is no unfinished write on the current timeline."""
-        self._swept = self.timeline.listing
+        self._swept = (self.timeline.listing, self._swept[1])
 
     def is_swept(self) -> bool:
         """Whether this was recorded and nothing was written since; checked before each write.
@@ -104,11 +103,11 @@ class TableHandle(ReadHandle):
         Every ten minutes it is false: jobs of Spark's format stage rows without the timeline, and
         their driver may have died.
         """
-        swept = self._swept
-        self._swept = None
+        swept, looked_ms = self._swept
         now_ms = self.clock.now_ms()
-        if now_ms - self._looked_ms >= _LOOK_AGAIN_MS:
-            self._looked_ms = now_ms
+        due = now_ms - looked_ms >= _LOOK_AGAIN_MS
+        self._swept = (None, now_ms if due else looked_ms)
+        if due:
             return False
         return swept is not None and swept.names == self.timeline.listing.names
 

@@ -293,7 +293,7 @@ def _merges(value: str, operation: str) -> bool:
     if value not in ("fixed", "merge"):
         raise InvalidConfig(f"schema={value!r}: choose 'fixed' or 'merge'")
     if value == "merge" and operation == "delete":
-        raise InvalidConfig("schema='merge' with a delete, which adds no column: leave it out")
+        raise InvalidConfig("schema='merge' is for rows that are stored: leave it out")
     return value == "merge"
 
 

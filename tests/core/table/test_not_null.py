@@ -53,6 +53,8 @@ def as_if_strict(root: Path) -> Table:
         commit["extraMetadata"]["schema"] = json.dumps(
             without_null(json.loads(commit["extraMetadata"]["schema"]))
         )
+        for status in (s for each in commit["partitionToWriteStats"].values() for s in each):
+            status["fileSizeInBytes"] = (root / status["path"]).stat().st_size
         file.write_text(json.dumps(commit))
     return Table.open(root)
 
