@@ -26,7 +26,7 @@ from hoodie_nb import Table
 STEPS = 12
 
 
-def step(history: MatrixHistory) -> None:
+def step(history: MatrixHistory, *, looks: bool = True) -> None:
     """Run one random operation, and look."""
     history.upgrade_if_due()
     if history.draw.random() < 0.2:
@@ -36,18 +36,19 @@ def step(history: MatrixHistory) -> None:
     name = history.draw.choices(list(allowed), weights)[0]
     history.operations.append(name)
     allowed[name][1](history)
-    history.look()
+    if looks:
+        history.look()
 
 
 @contextlib.contextmanager
-def explained(history: MatrixHistory, seed: int) -> Iterator[None]:
+def explained(history: MatrixHistory, seed: int, again: str = "") -> Iterator[None]:
     """Raise an error with the operations before it, and how to run them again."""
     try:
         yield
     except BaseException as error:
         raise AssertionError(
             f"matrix {seed}: {' '.join(history.operations)}\n{type(error).__name__}: {error}\n"
-            f"again: .venv/bin/python tests/run_matrix.py seed {seed}"
+            f"again: .venv/bin/python {again or f'tests/run_matrix.py seed {seed}'}"
         ) from error
 
 

@@ -14,6 +14,7 @@
 | a lost new connection is opened again | after Ctrl-C py4j may close that of the next call, too |
 | pyspark's warning about pandas 3 is hidden | it is printed wherever a frame comes or goes |
 | checkpoints renamed by `FileSystem` | Spark's default starts processes for each checkpoint file |
+| one line on a terminal if the start takes two seconds | a script would seem to hang |
 | a partition per core | fewer tasks than Spark's 200, for a local machine |
 | C2 compiles only what runs ten times as often as by default | starting with C2 as it comes costs \
 half as much CPU time again as with C1 alone, which is slower in long runs |
@@ -61,6 +62,7 @@ from hoodie_nb.on_spark.lost_jvm import forget_jvm, jvm_is_gone
 _LEAST_MB = 1 << 10
 _MOST_MB = 8 << 10
 _KEPT_LOGS = 10
+_PATIENCE_S = 2.0  # of a start without a word
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _FEW_CORES = 2  # on which a collector's own threads only disturb
 _LATE_C2 = (  # ten times the defaults, at least
@@ -122,7 +124,7 @@ def spark(
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     given = SparkConf(loadDefaults=False).setAll([*settings.items()])
-    with _environment(SPARK_LOCAL_IP="127.0.0.1"), _own_interrupt():
+    with _environment(SPARK_LOCAL_IP="127.0.0.1"), _own_interrupt(), _announced():
         session = _start(given, SparkContext._gateway or _launch(given))
     _name_the_format(session)
     return session
@@ -319,6 +321,20 @@ def _environment(**values: str | None) -> Iterator[None]:
         for name, value in before.items():
             os.environ.pop(name, None)
             os.environ.update({name: value} if value is not None else {})
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Say on a terminal that a start takes a while: a script would seem to hang."""
+    text = "Starting Spark, which takes some seconds ..."
+    line = threading.Timer(_PATIENCE_S, print, [text], {"file": sys.stderr, "flush": True})
+    line.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():
+        line.start()
+    try:
+        yield
+    finally:
+        line.cancel()
 
 
 @contextmanager

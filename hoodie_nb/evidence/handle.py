@@ -32,6 +32,8 @@ from hoodie_nb.timeline.timeline import Listing
 from hoodie_nb.view.file_groups import FileGroups
 from hoodie_nb.view.read_handle import ReadHandle
 
+_LOOK_AGAIN_MS = 600_000
+
 
 class TableHandle(ReadHandle):
     """One open table, as a writer sees it; created by `open_table` and `create_table`."""
@@ -46,7 +48,7 @@ class TableHandle(ReadHandle):
         self.outdated: deque[Outdated] = deque(maxlen=HOUR_COMMITS)  # by commits of this handle
         self.archive_at = 0
         self._touched: TouchedPartitions | None = None
-        self._swept: Listing | None = None
+        self._swept: tuple[Listing | None, int] = (None, 0)  # and when it was last looked at
         self._whole: frozenset[str] | None = None
 
     def reload(self) -> None:
@@ -93,12 +95,20 @@ class TableHandle(ReadHandle):
 
     def mark_swept(self) -> None:
         """Record that there is no unfinished write on the current timeline."""
-        self._swept = self.timeline.listing
+        self._swept = (self.timeline.listing, self._swept[1])
 
     def is_swept(self) -> bool:
-        """Whether this was recorded and nothing was written since; checked before each write."""
-        swept = self._swept
-        self._swept = None
+        """Whether this was recorded and nothing was written since; checked before each write.
+
+        Every ten minutes it is false: jobs of Spark's format stage rows without the timeline, and
+        their driver may have died.
+        """
+        swept, looked_ms = self._swept
+        now_ms = self.clock.now_ms()
+        due = now_ms - looked_ms >= _LOOK_AGAIN_MS
+        self._swept = (None, now_ms if due else looked_ms)
+        if due:
+            return False
         return swept is not None and swept.names == self.timeline.listing.names
 
     def groups_to_write(self) -> FileGroups:

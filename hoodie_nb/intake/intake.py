@@ -51,7 +51,8 @@ class Intake:
     """The requirements on a batch, for one table and operation.
 
     `optional` columns may be missing: the table may have gained them after the query started.
-    `quarantines`: rows with bad values do not fail the batch, see `keyed`.
+    `quarantines`: rows with bad values do not fail the batch, see `keyed`. `merges`: the columns of
+    the rows, if the write adds the new ones to the table.
     """
 
     config: TableConfig
@@ -60,6 +61,7 @@ class Intake:
     composed: bool = False
     optional: frozenset[str] = frozenset()
     quarantines: bool = False
+    merges: pa.Schema | None = None
 
     @property
     def rule(self) -> MergeRule:
@@ -88,11 +90,12 @@ class Intake:
     def on(self, config: TableConfig, schema: pa.Schema) -> "Intake":
         """Return the intake for the current table; columns that it has gained are optional."""
         gained = frozenset(schema.names) - frozenset(self.schema.names)
-        return replace(self, config=config, schema=schema, optional=self.optional | gained)
+        found = replace(self, config=config, schema=schema, optional=self.optional | gained)
+        return found if self.merges is None else found.merging(self.merges)
 
     def merging(self, given: pa.Schema) -> "Intake":
         """Return the intake of a write that adds the new columns of its rows to the table."""
-        return replace(self, schema=with_new(self.schema, given, self.config))
+        return replace(self, schema=with_new(self.schema, given, self.config), merges=given)
 
     def check(self, given: pa.Schema) -> None:
         """Raise InvalidInput if columns are missing, unknown, of a wrong type or reserved.

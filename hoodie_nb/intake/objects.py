@@ -22,6 +22,7 @@ import pyarrow as pa
 from hoodie_nb.errors import InvalidInput
 from hoodie_nb.types.conversion import Unfit, converted
 from hoodie_nb.types.row_search import NOT_ARROW, failures, first_failure
+from hoodie_nb.types.schema import is_narrower
 
 Objects = npt.NDArray[np.object_]
 _KINDS: dict[str, tuple[type, ...]] = {  # the first that fits counts
@@ -37,6 +38,7 @@ _KINDS: dict[str, tuple[type, ...]] = {  # the first that fits counts
     "dates": (datetime.date,),
 }
 _is = pa.types
+_WIDEST = {int: pa.int64(), float: pa.float64()}  # what a column of numbers may become
 
 
 def from_objects(values: Iterable[Any], name: str, kind: pa.DataType) -> pa.Array:
@@ -62,10 +64,12 @@ def _refused(cells: Objects, row: int, name: str, kind: pa.DataType) -> InvalidI
         raise AssertionError("unreachable: these values have been refused before")
     except NOT_ARROW as error:
         remedy = getattr(error, "remedy", "cast, clean (text must be UTF-8) or filter them first")
+        widen = ", or widen the column (docs/types.md, New columns)"
         return InvalidInput(
             f"column {name!r} has values that do not fit {kind}: row {row} (from 0) "
             f"has {_shown(cells[row])} of type {type(cells[row]).__name__} "
             f"(Arrow cannot convert it: {str(error)[:200]}): {remedy}"
+            f"{widen if is_narrower(kind, _WIDEST.get(type(cells[row]), kind)) else ''}"
         )
 
 

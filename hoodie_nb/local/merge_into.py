@@ -18,7 +18,8 @@ in another partition in the source: an update moves no row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from hoodie_nb.types.row_search import plain
 from hoodie_nb.types.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY, check_stored_names
 
 Set = Mapping[str, Any] | None
+_UNKNOWN = re.compile(r"(?:no column |FieldRef\.Name\()(?!target\.)")  # of the source
 
 
 class MergeInto:
@@ -69,6 +71,7 @@ class MergeInto:
         self._handle = handle
         self._events = events
         self._clauses: list[tuple[str, str, object, Set]] = []
+        self._no_columns = isinstance(data, Sequence) and not data
         self._rows = arrow_rows(data, handle.schema, check_stored_names)
 
     def when_matched_update(self, *, where: object = None, set: Set = None) -> MergeInto:
@@ -118,9 +121,28 @@ class MergeInto:
             coordinator = settled(handle, self._events)
             intake = Intake(handle.config, handle.schema)
             source = _source(self._rows, intake)
-            given = [c for c in self._clauses if source.num_rows or c[0] == "not_matched_by_source"]
-            clauses = [_clause(intake, source.schema, each) for each in given]
+            clauses = [c for each in self._clauses for c in self._checked(intake, source, each)]
             return apply(coordinator, Changes(intake, clauses, source)) if clauses else None
+
+    def _checked(
+        self, intake: Intake, source: pa.Table, given: tuple[str, str, object, Set]
+    ) -> Iterator[Clause]:
+        """Yield a clause, or raise InvalidConfig or InvalidInput naming it.
+
+        If it is for rows of an empty source, it is only checked. An empty list has no columns, and
+        others may lack a type: then one that the table does not have may be right on another day.
+        """
+        of_source = not source.num_rows and given[0] != "not_matched_by_source"
+        columns = source.schema.remove(0).remove(0)
+        untyped = self._no_columns or any(map(pa.types.is_null, columns.types))
+        try:
+            clause = _clause(intake, columns, given)
+        except (InvalidConfig, InvalidInput) as error:
+            if of_source and untyped and _UNKNOWN.search(str(error)):
+                return
+            raise
+        if not of_source:
+            yield clause
 
 
 def _source(rows: pa.Table, intake: Intake) -> pa.Table:
@@ -156,7 +178,6 @@ def _source(rows: pa.Table, intake: Intake) -> pa.Table:
 def _clause(intake: Intake, source: pa.Schema, given: tuple[str, str, object, Set]) -> Clause:
     """Return a clause, checked, or raise InvalidConfig or InvalidInput naming it."""
     kind, action, where, values = given
-    source = source.remove(0).remove(0)
     target = stored_schema(intake.schema)
     sides = {"source": source, "target": target}
     sides.pop({"not_matched": "target", "not_matched_by_source": "source"}.get(kind, ""), None)

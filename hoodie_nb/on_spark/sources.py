@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import datasource as spark_api
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
@@ -62,11 +63,9 @@ def _as_at_start(rows: Iterable[pa.RecordBatch], columns: pa.Schema, table: str)
 
 
 def _narrowed(column: pa.Array, field: pa.Field, table: str) -> pa.Array:
-    text = pa.string()
     try:
         narrow = column.cast(field.type)
-        is_rounded = field.type == pa.float32() != column.type  # by Arrow, without an error
-        if not is_rounded or narrow.cast(text).equals(column.cast(text)):
+        if not _is_rounded(column, narrow):
             return narrow
         why = "it would be rounded"
     except pa.ArrowException as error:
@@ -75,6 +74,32 @@ def _narrowed(column: pa.Array, field: pa.Field, table: str) -> pa.Array:
         f"column {field.name!r} of {table} is {column.type} now and has values that are no "
         f"{field.type} ({why}): load the table or start the query again"
     )
+
+
+def _is_rounded(column: pa.Array, narrow: pa.Array, *, inside: bool = False) -> bool:
+    """Whether a cast has rounded doubles to floats, at any depth: Arrow does so without an error.
+
+    A float that became a double kept its decimal text; one `inside` another value, its number.
+    """
+    kind = narrow.type
+    if kind == pa.float32() != column.type:
+        same = narrow.cast(column.type) if inside else narrow
+        return not same.cast(pa.string()).equals(column.cast(pa.string()))
+    both = (column, narrow)
+    if pa.types.is_map(kind):
+        both = (_as_lists(column), _as_lists(narrow))
+    if pa.types.is_struct(kind):
+        fields = ([pc.struct_field(rows, f.name) for rows in both] for f in kind)
+        return any(_is_rounded(*field, inside=True) for field in fields)
+    if pa.types.is_nested(kind):
+        return _is_rounded(*map(pc.list_flatten, both), inside=True)
+    return False
+
+
+def _as_lists(maps: pa.Array) -> pa.Array:
+    """Return maps as lists of pairs."""
+    pair = pa.struct([("key", maps.type.key_type), ("value", maps.type.item_type)])
+    return maps.cast(pa.list_(pair))
 
 
 class SnapshotReader(spark_api.DataSourceReader):

@@ -106,7 +106,6 @@ def _streamed_and_checked(
 
     checkpoint, board, source = settings.folders
     screen.say(f"Streaming {settings.days} days of New York's departures into {board}")
-    print("Starting Spark, which takes some seconds ...", file=sys.stderr, flush=True)
     spark = make_session(cores=settings.cores)
     try:
         stream = flights.stream(spark, path=source, pace=1, **settings.stream)

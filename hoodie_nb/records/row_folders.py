@@ -10,7 +10,8 @@ machine (a hash), process id and start identify a process that lives as long as 
 `created` is in seconds since 1970; `owner` is the query's id, or `batch`.
 
 *Fault tolerance*: a folder whose process has ended is deleted by the next write of any process on
-that machine; of another machine, when it is a day old.
+that machine (a process that writes all the time looks every ten minutes); of another machine, when
+it is a day old.
 
 **Caveats**: a job that runs for more than a day, on a table that processes of several machines
 write, may lose its rows before it commits. Its commit then fails, and nothing is written.

@@ -23,7 +23,7 @@ _WRITE = "hoodie.datasource.write."
 OPERATION = f"{_WRITE}operation"
 OPERATIONS = ("upsert", "insert", "bulk_insert", "delete", *OVERWRITES.values())
 STREAMED = ("upsert", "insert", "delete")
-SPARKS_OWN = ("path", "checkpointlocation", "wait")  # `wait` is ours
+SPARKS_OWN = ("path", "checkpointlocation", "wait", "schema")  # the last two are ours
 NO_CATALOG = (
     "A table of a catalog (CREATE TABLE, saveAsTable, writeTo) cannot have the format hoodie_nb: "
     "Spark passes its path and options to no source in Python. Create the table with "
@@ -190,7 +190,7 @@ class SinkOptions:
 
     `definition` has the arguments of `Table.create` that were given, and by which option; `options`
     those of `hoodie_nb.config`; `wait` is how long to wait for another writer, `checkpoint` the
-    folder of a stream.
+    folder of a stream; `merges`: the table gets the new columns of the rows, and their wider types.
     """
 
     path: str
@@ -200,6 +200,7 @@ class SinkOptions:
     storage_options: Mapping[str, str] = field(repr=False)  # they may have credentials
     wait: str | None = None
     checkpoint: str | None = None
+    merges: bool = False
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments for `Table.create`, or raise InvalidConfig without a record key."""
@@ -284,7 +285,16 @@ def parse(
             "Spark passes the checkpoint folder only if the query names it: add "
             ".option('checkpointLocation', folder), also if the session has a default"
         )
-    return SinkOptions(path, operation, definition, options, store, *own)
+    merges = _merges(named.get("schema", "fixed"), operation)
+    return SinkOptions(path, operation, definition, options, store, *own, merges)
+
+
+def _merges(value: str, operation: str) -> bool:
+    if value not in ("fixed", "merge"):
+        raise InvalidConfig(f"schema={value!r}: choose 'fixed' or 'merge'")
+    if value == "merge" and operation == "delete":
+        raise InvalidConfig("schema='merge' is for rows that are stored: leave it out")
+    return value == "merge"
 
 
 def _define(definition: dict[str, tuple[str, object]], name: str, value: object) -> None:
@@ -318,7 +328,7 @@ def all_names() -> Iterator[str]:
     yield from (field.metadata["name"] for field in fields(WriteOptions))
     yield from FIXED
     yield from WITHOUT_EFFECT
-    yield from (OPERATION, "wait")
+    yield from (OPERATION, "wait", "schema")
 
 
 def _operation(given: str | None, overwrite: bool, stream: bool) -> str:

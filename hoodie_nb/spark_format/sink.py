@@ -73,6 +73,7 @@ class BatchSink(spark_api.DataSourceArrowWriter):
         self._options = options
         self._columns = given.names
         intake = Intake(table.config, table.schema, options.operation)
+        intake = intake.merging(given) if options.merges else intake
         intake.check(given)
         check_global(table, options.operation)
         self._plan = SealPlan(table.storage, intake, new_row_folder(table.clock), 1)
@@ -172,7 +173,8 @@ def opened(storage: Storage, options: SinkOptions) -> TableHandle:
 def current(intake: Intake, table: TableHandle, messages: Messages) -> Intake:
     """Return the intake for the table as it is now.
 
-    Raises ConcurrentWriter if the staged keys are not those of the table any more.
+    Raises ConcurrentWriter if the staged keys are not those of the table any more, and InvalidInput
+    if new columns of the rows are there with other types.
     """
     table.reload()
     keys = {message.keys for message in messages if isinstance(message, StagedRows)}
@@ -181,7 +183,10 @@ def current(intake: Intake, table: TableHandle, messages: Messages) -> Intake:
             f"{table.storage.root} was replaced by a table with another definition while this "
             "write ran: nothing was written. Write the data again"
         )
-    return intake.on(table.config, table.schema)
+    intake = intake.on(table.config, table.schema)
+    if intake.merges is not None:
+        intake.check(intake.merges)  # another write may have added the columns, too
+    return intake
 
 
 def keys_of(config: TableConfig) -> str:

@@ -41,8 +41,10 @@ from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.events import EventLog
+from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.settling import IN_PROCESS, settle
 from hoodie_nb.records.row_folders import new_row_folder, remove_row_folders
+from hoodie_nb.services.columns import add_columns
 from hoodie_nb.spark_format.hudi_options import SinkOptions
 from hoodie_nb.spark_format.sink import (
     WAIT,
@@ -78,6 +80,8 @@ class StreamSink(spark_api.DataSourceStreamArrowWriter):
             coordinator = self._coordinator(table)
             settle(coordinator, last=self._folder.last())
             intake = intake_of(coordinator, options.operation, self._query_id)
+            if options.merges and _add_columns(table, intake.merging(given)):
+                intake = intake_of(coordinator, options.operation, self._query_id)
         intake.check(given)
         folder = new_row_folder(table.clock, self._query_id)
         self._plan = SealPlan(table.storage, intake, folder, 1)
@@ -129,6 +133,19 @@ class StreamSink(spark_api.DataSourceStreamArrowWriter):
             with steps as work:
                 if work is not None:
                     work.statuses = write_runs(runs, work.plan, events)
+
+
+def _add_columns(table: TableHandle, wanted: Intake) -> bool:
+    """Commit the columns that the table lacks, if any, before the rows.
+
+    A batch is completed after a crash, so a commit of its own makes its columns durable first.
+    """
+    new = [field for field in wanted.schema if field not in [*table.schema]]
+    wanted.check(wanted.merges or wanted.schema)
+    if new:
+        add_columns(table, EventLog(), pa.schema(new))
+        table.reload()
+    return bool(new)
 
 
 def _query_of(folder: CheckpointFolder) -> str:

@@ -289,8 +289,59 @@ def test_an_empty_source_matches_nothing(tmp_path: Path) -> None:
     """Without rows, only rows that the source lacks are changed."""
     table = table_of(tmp_path, [row("a", 1)])
     assert table.merge([]).when_matched_delete(where="source.gone").execute() is None
+    assert (
+        table.merge(GIVEN.empty_table()).when_matched_delete(where="source.gone").execute() is None
+    )
     commit = table.merge([]).when_not_matched_by_source_delete().execute()
     assert commit is not None and commit.deletes == 1 and found(table) == []
+
+
+EMPTY = {
+    "Arrow": SCHEMA.empty_table(),
+    "pandas": SCHEMA.empty_table().to_pandas(),
+    "pandas without types": pd.DataFrame(columns=SCHEMA.names),
+    "a list": [],
+}
+
+
+@pytest.mark.parametrize("source", EMPTY.values(), ids=EMPTY)
+@pytest.mark.parametrize(
+    ("make_merge", "message"),
+    [
+        (lambda m: m.when_matched_update(set={"w": "1"}), "not in the table"),
+        (lambda m: m.when_matched_update(set={"id": "'x'"}), "cannot be set"),
+        (lambda m: m.when_matched_update(set={"v": "target.typo"}), "typo"),
+        (lambda m: m.when_matched_delete(where="source.v >"), "when_matched_delete"),
+        (lambda m: m.when_matched_delete(where=pc.field("target.typo") > 1), "typo"),
+        (lambda m: m.when_not_matched_insert(where="v > 'x'"), "when_not_matched_insert"),
+        (lambda m: m.when_not_matched_by_source_update(set={"v": "typo"}), "typo"),
+    ],
+)
+def test_the_clauses_of_an_empty_source_are_checked(
+    tmp_path: Path, make_merge: Callable[[Any], Any], message: str, source: object
+) -> None:
+    """What does not fit is refused on a day without rows, too."""
+    table = table_of(tmp_path, [row("a", 1)])
+    with pytest.raises((InvalidConfig, InvalidInput), match=message):
+        make_merge(table.merge(source)).execute()
+    assert found(table) == [row("a", 1)]
+
+
+@pytest.mark.parametrize("source", EMPTY.values(), ids=EMPTY)
+def test_only_columns_of_an_empty_source_that_are_not_known_are_not_checked(
+    tmp_path: Path, source: object
+) -> None:
+    """An empty list has no columns: one that the table lacks may be right on another day."""
+    table = table_of(tmp_path, [row("a", 1)])
+    for where in ("source.gone", pc.field("source.gone") > 1):
+        merge = table.merge(source).when_matched_delete(where=where)
+        if isinstance(source, list):
+            assert merge.execute() is None
+        else:
+            with pytest.raises(InvalidConfig, match=r"when_matched_delete: .*source\.gone"):
+                merge.execute()
+    untyped = pd.DataFrame(columns=[*SCHEMA.names, "gone"])
+    assert table.merge(untyped).when_matched_delete(where="source.gone").execute() is None
 
 
 def test_columns_called_source_and_names_in_other_case(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from core.tables import schema_of
 
 from hoodie_nb import Table
-from hoodie_nb.clock import SystemClock
+from hoodie_nb.clock import ManualClock, SystemClock
 from hoodie_nb.definition import properties
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.lock.process import process_identity
@@ -55,6 +55,27 @@ def test_rows_of_another_machine_are_spared_for_a_day(tmp_path):
     new = f"rows.00000000.1.1.{int(time.time()) - 80_000}.batch.aa"
     old = f"rows.00000000.1.1.{int(time.time()) - 90_000}.batch.bb"
     assert staged(table_at(tmp_path / "t"), new, old, "rows.x") == {new}
+
+
+def test_a_process_that_goes_on_writing_deletes_them_after_ten_minutes(tmp_path):
+    """A driver that dies beside a long stream: its rows go, those of a running one stay."""
+    path, clock = table_at(tmp_path / "t").path, ManualClock()
+    table = Table(TableHandle(LocalStorage(path), clock, properties.load(LocalStorage(path))))
+    table.upsert(ROW)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    mine = new_row_folder(clock).rpartition("/")[2]
+    parts = mine.split(".")
+    theirs = ".".join([*parts[:2], *(process_identity(child.pid) or [""])[1:], *parts[4:]])
+    for name in (mine, theirs):
+        Path(path, STAGED, name).mkdir()
+    clock.sleep(660)
+    table.upsert(ROW)
+    assert {*os.listdir(Path(path, STAGED))} == {mine, theirs}
+    child.communicate(b"\n")
+    table.upsert(ROW)
+    clock.sleep(660)
+    table.upsert(ROW)
+    assert os.listdir(Path(path, STAGED)) == [mine]
 
 
 class Beginning(LocalStorage):

@@ -194,3 +194,46 @@ def test_a_loaded_snapshot_keeps_its_types(tmp_path: Path, version: int) -> None
         table.upsert([{"id": "c"} | change])
         with pytest.raises(InvalidConfig, match="load the table or start the query again"):
             read(old)
+
+
+FLOAT, DOUBLE = pa.float32(), pa.float64()
+INSIDE = {
+    "struct": (lambda kind: pa.struct({"a": kind, "b": pa.string()}), lambda v: {"a": v, "b": "x"}),
+    "list": (pa.list_, lambda v: [0.0, v]),
+    "map": (lambda kind: pa.map_(pa.string(), kind), lambda v: [("k", v)]),
+    "lists in a map": (
+        lambda kind: pa.map_(pa.string(), pa.list_(kind)),
+        lambda v: [("k", [v, None]), ("none", None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", INSIDE)
+def test_a_double_inside_another_value_is_not_rounded(tmp_path: Path, kind: str) -> None:
+    """A frame of before the change reads what is still a float, at any depth, or says so."""
+    of, held = INSIDE[kind]
+    table = Table.create(
+        tmp_path / "t", schema={"id": pa.string(), "v": of(FLOAT)}, record_key="id"
+    )
+
+    def write(key: str, value: float) -> None:
+        table.upsert(
+            pa.table({"id": [key], "v": pa.array([held(value)], table.schema.field(1).type)})
+        )
+
+    def read(columns: pa.Schema) -> dict[str, Any]:
+        reader = SnapshotReader(table.path, columns, None)
+        batches = [b for task in reader.partitions() for b in reader.read(task)]
+        return {row["id"]: row["v"] for b in batches for row in b.to_pylist()}
+
+    write("a", 0.1)
+    before, old = stored_schema(table.schema), read(stored_schema(table.schema))
+    table.add_columns({"v": of(DOUBLE)})
+    write("b", 0.5)
+    write("c", float("nan"))
+    found = read(before)
+    assert (found["a"], found["b"], "nan" in str(found["c"])) == (old["a"], held(0.5), True)
+    write("d", 0.1)
+    with pytest.raises(InvalidConfig, match=r"'v' .*double.*float.*rounded.*load the table"):
+        read(before)
+    assert read(stored_schema(table.schema))["d"] == held(0.1)
