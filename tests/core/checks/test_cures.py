@@ -264,10 +264,10 @@ CASES = [
     Case("wrong-record-key", other_keys, "upsert the rows of the moved file", move_and_upsert),
 ]
 ELSEWHERE = {
-    "replaced-file-group": "test_replaced.py",
-    "unfinished-file": "test_fsck_repair.py",
-    "unreadable-base-file": "test_permissions.py",
-    "wrong-key-index": "test_fsck_fixes.py",
+    "replaced-file-group": "view/test_replaced.py",
+    "unfinished-file": "checks/test_fsck_repair.py",
+    "unreadable-base-file": "storage/test_permissions.py",
+    "wrong-key-index": "checks/test_fsck_fixes.py",
 }
 
 
@@ -281,7 +281,7 @@ def sound(new_folder: Callable[[], Path]) -> dict[bool, Path]:
 def test_each_code_has_a_case() -> None:
     """Those that need another table are cured where they are tested."""
     assert {case.code for case in CASES} | ELSEWHERE.keys() == STAKES.keys()
-    assert all((Path(__file__).parent / name).exists() for name in ELSEWHERE.values())
+    assert all((Path(__file__).parents[1] / name).exists() for name in ELSEWHERE.values())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.code}: {case.words}")
