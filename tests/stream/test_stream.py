@@ -437,7 +437,7 @@ import hoodie_nb as hn
 spark = hn.spark(conf={{"spark.master": "local[2,4]", "spark.task.maxFailures": "4",
     "spark.executorEnv.HOODIE_NB_TESTING": "1"}})
 import sys
-sys.path.append("runners")
+sys.path.append("stream")
 import test_stream
 table = test_stream.board_table({str(tmp_path / "board")!r})
 flag = {str(tmp_path / "died")!r}
