@@ -91,9 +91,8 @@ class Merge:
         """Yield pieces of the new file, each with the keys that were not in the old slice."""
         seen = np.zeros(self.incoming.num_rows, dtype=bool)
         none = pa.array([], pa.string())
-        keys = self.incoming.column(RECORD_KEY).combine_chunks()
         for piece in old:
-            yield self._onto(piece, keys, seen), none
+            yield self._onto(piece, seen), none
         stores = self._stores(np.arange(self.incoming.num_rows))
         fresh = np.flatnonzero(stores & ~seen)
         for start in range(0, len(fresh), ROW_GROUP):
@@ -101,12 +100,12 @@ class Merge:
             self.counts.inserts += rows.num_rows
             yield rows, rows.column(RECORD_KEY).combine_chunks()
 
-    def _onto(self, piece: pa.Table, keys: pa.Array, seen: Mask) -> pa.Table:
+    def _onto(self, piece: pa.Table, seen: Mask) -> pa.Table:
         """Return an old piece with updates in place and without deleted rows."""
         renamed = self._renamed(piece)
         if self.keep_all:
             return renamed
-        at, rows = _matches(piece.column(RECORD_KEY), keys)
+        at, rows = _matches(piece.column(RECORD_KEY), self.incoming.column(RECORD_KEY))
         if len(at) == 0:
             return renamed
         seen[rows] = True
@@ -207,7 +206,7 @@ class Merge:
         return pa.Table.from_arrays(columns, schema=self.stored)
 
 
-def _matches(stored: pa.ChunkedArray, keys: pa.Array) -> tuple[Rows, Rows]:
+def _matches(stored: pa.ChunkedArray, keys: pa.ChunkedArray) -> tuple[Rows, Rows]:
     """Return the positions of the stored keys that are among `keys`, and where they are there.
 
     `keys` are sorted: only those in the range of the stored ones are looked at.

@@ -1,4 +1,4 @@
-"""The RFC's pipelines as data: how the parts are combined. Where they run: `runners`.
+"""The RFC's pipelines as data: how the parts are combined. Where they run: `on_spark`, `local`.
 
 | pipeline | instant created by | shuffle by | index and buckets | flush |
 | --- | --- | --- | --- | --- |

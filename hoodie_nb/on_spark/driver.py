@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from hoodie_nb.events import EventLog
@@ -19,6 +18,7 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.intake.bad_rows import BadRows, RefusedRows
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.batch import Commit, write_keyed
+from hoodie_nb.local.in_process import keyed_as_arrived
 from hoodie_nb.on_spark.interrupts import cancel_on_interrupt
 from hoodie_nb.on_spark.taken import Taken, TooLarge
 from hoodie_nb.on_spark.task_errors import raise_translated
@@ -50,7 +50,7 @@ def collected(
         raise_translated(error, handled)
     if taken is not None:
         taken.add(rows)
-    return intake.keyed(rows, pa.array(np.arange(rows.num_rows, dtype=np.int64)), bad)
+    return keyed_as_arrived(rows, intake, bad=bad)
 
 
 def _remedy(intake: Intake) -> str:

@@ -74,8 +74,9 @@ class Placing:
             return self.where == DRIVER
         local = str(batch.sparkSession.sparkContext.master).startswith("local")
         estimate = _estimate(batch)
+        heap = _heap_bytes(batch)
         share = _HEAP_SHARE if estimate is not None else _BLIND_SHARE
-        most = min(self._most, _heap_bytes(batch) // share)
+        most = min(self._most, heap // share)
         limit = most if local else int(most * _TINY)
         expected = self._expected(estimate)
         fits = expected is not None and expected <= limit
@@ -85,7 +86,7 @@ class Placing:
         self.newest = Taken(estimate=estimate)
         if fits:
             self.newest.limit_bytes = _ROOM * limit
-            if estimate is None and _result_bytes(batch) > _heap_bytes(batch) // _RESULT_SHARE:
+            if estimate is None and _result_bytes(batch) > heap // _RESULT_SHARE:
                 self.newest.limit_rows = 1 + _ROOM * limit // self._row_bytes()
         return fits
 
