@@ -182,6 +182,20 @@ def wait_for(page: object, wait: Callable[..., object], what: str) -> None:
             before = now
 
 
+def picture(frame: object, path: Path) -> None:
+    """Keep a picture of a widget, also of one whose frame is drawn anew meanwhile."""
+    from playwright.sync_api import Error
+
+    for attempts_left in reversed(range(20)):
+        try:
+            frame.scroll_into_view_if_needed()
+            frame.screenshot(path=path)
+            return
+        except Error as error:
+            if "not attached" not in str(error) or not attempts_left:
+                raise
+
+
 def two_seconds_ms() -> float:
     """Return two seconds in ms, more if the machine has more work than processors."""
     return 2000 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

@@ -108,7 +108,7 @@ def test_a_fault_is_injected_and_its_recovery_is_shown(page, address, root, pict
         "text.match('restarted')); return at > 0 && all.slice(at).some((text) => "
         "text.match('is committed')); }",
     )
-    page.locator(".hoodie-frame").screenshot(path=pictures / "faults.png")
+    jupyter.picture(page.locator(".hoodie-frame"), pictures / "faults.png")
     assert any("is rolled back" in text for text in shown_texts(page))
 
 
@@ -131,8 +131,7 @@ def test_a_notebook_runs_from_start_to_end(page, address, root, pictures, name):
     for theme in ("Dark", "Light"):
         jupyter.theme(page, f"JupyterLab {theme}")
         for number in range(frames.count()):
-            frames.nth(number).scroll_into_view_if_needed()
-            frames.nth(number).screenshot(path=pictures / f"{name}-{number}-{theme}.png")
+            jupyter.picture(frames.nth(number), pictures / f"{name}-{number}-{theme}.png")
 
 
 # --- views without Spark -------------------------------------------------------------------------
@@ -161,9 +160,8 @@ def test_views_are_readable_in_both_themes(page, address, root, pictures):
         jupyter.theme(page, theme)
         for number, view in enumerate((*VIEWS, *MORE)):
             frame = page.locator(".hoodie-frame").nth(number)
-            frame.scroll_into_view_if_needed()
             name = f"{view.partition('(')[0]}-{theme.split()[-1]}.png".lower()
-            frame.screenshot(path=pictures / name)
+            jupyter.picture(frame, pictures / name)
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
     assert page.locator(".hoodie-frame svg").count() == 5 + 7  # a replay has seven pictures
 
@@ -182,7 +180,7 @@ def test_controls_run_when_asked(page, address, root, pictures):
     jupyter.wait_for(page, page.wait_for_selector, ".hoodie-stop-run:not([disabled])")
     page.click(".hoodie-stop-run")
     jupyter.wait_for(page, page.wait_for_selector, ".hoodie-run:not([disabled])")
-    page.locator(".hoodie-frame").screenshot(path=pictures / "controls.png")
+    jupyter.picture(page.locator(".hoodie-frame"), pictures / "controls.png")
     heights = page.evaluate("() => window.hoodie.heights")
     assert len(heights) == 1, heights
     assert "Last: step3" in " ".join(shown_texts(page))
@@ -196,7 +194,7 @@ def test_a_knob_shows_its_consequence(page, address, root, pictures):
     jupyter.wait_for(page, page.wait_for_selector, ".hoodie-frame text:has-text('No fault yet')")
     page.locator(".hoodie-knob [role=slider]").press("ArrowLeft")
     jupyter.wait_for(page, page.wait_for_selector, ".hoodie-frame text:has-text('Fault: ')")
-    page.locator(".hoodie-frame").screenshot(path=pictures / "knob.png")
+    jupyter.picture(page.locator(".hoodie-frame"), pictures / "knob.png")
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
 
 
