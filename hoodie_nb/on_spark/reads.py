@@ -26,7 +26,8 @@ from hoodie_nb.reading.changes import (
     paths,
 )
 from hoodie_nb.reading.dataset import older_types
-from hoodie_nb.reading.read import file_rows, snapshot_as_of
+from hoodie_nb.reading.read import snapshot_as_of
+from hoodie_nb.reading.slice_rows import file_rows
 from hoodie_nb.storage.storage import Storage, is_remote
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.view.file_groups import FileSlice

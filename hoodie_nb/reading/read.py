@@ -18,9 +18,10 @@ from hoodie_nb.actions.clean_records import refuse_cleaned
 from hoodie_nb.definition.keys import partition_values, paths_have_values
 from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.files.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.files.base_file import stored_schema
 from hoodie_nb.machine import threads
 from hoodie_nb.reading.filters import RowFilter
+from hoodie_nb.reading.slice_rows import file_rows
 from hoodie_nb.storage.walk import Choice
 from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.avro_file import decode
@@ -230,17 +231,6 @@ def _folders_kept(table: ReadHandle, filters: object, schema: pa.Schema) -> Choi
         return None
     row_filter = RowFilter.of(filters, schema)
     return lambda folders: row_filter.folders(folders, config, schema)
-
-
-def file_rows(path: str, schema: pa.Schema, kept: RowFilter | None = None) -> Iterator[pa.Table]:
-    """Yield the rows of a base file that the filter keeps, in pieces, with the given columns."""
-    file = open_base_file(path)
-    if kept is None:
-        yield from iterate_rows(file, schema, path)
-        return
-    wanted = pa.schema({field.name: field for field in (*schema, *kept.needs)}.values())
-    for rows in iterate_rows(file, wanted, path, kept.row_groups(file, path)):
-        yield kept.kept(rows).select(schema.names)
 
 
 def to_arrow(

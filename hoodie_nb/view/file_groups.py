@@ -25,6 +25,7 @@ from enum import Enum
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.files.base_file import first_row
+from hoodie_nb.logs.log_name import LogFile
 from hoodie_nb.storage.storage import Entry, Storage, joined
 from hoodie_nb.storage.walk import Choice, walk_folders
 from hoodie_nb.timeline.commits import WriteStatus
@@ -122,6 +123,7 @@ class FileSlice:
     file_name: str
     size_bytes: int
     staged_path: str | None = None
+    logs: tuple[LogFile, ...] = ()
 
     @property
     def path(self) -> str:
