@@ -42,7 +42,7 @@ _ACTIONS = (
 _NAME = re.compile(rf"(\d{{14}}|\d{{17}})(?:\.({_ACTIONS}))?(?:\.(requested|inflight))?")
 _COMPLETED = re.compile(rf"(\d{{14}}|\d{{17}})_(\d{{14}}|\d{{17}})\.({_ACTIONS})")
 COMMITS = ("commit", "replacecommit", "deltacommit")
-_ENDS_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
+ENDS_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Listing:
         if any(key < last and key not in self.latest for key in changed):
             latest = dict(sorted(latest.items()))
         for time17, action in [_KEY(i) for i in (*self.pending, *changed.values())]:
-            end = latest.get((time17, _ENDS_AS.get(action, "")))
+            end = latest.get((time17, ENDS_AS.get(action, "")))
             if end is not None and end.state is State.COMPLETED:
                 latest.pop((time17, action), None)
         if any(i.state is State.COMPLETED and i.action in COMMITS for i in changed.values()):
