@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from hoodie_nb.logs.log_name import LogFile, LogFileName
 from hoodie_nb.storage.storage import joined
-from hoodie_nb.timeline.timeline import Timeline
+from hoodie_nb.timeline.timeline import Listing, Timeline
 from hoodie_nb.view.file_groups import Commits, FileSlice, Folder, Groups
 
 
@@ -43,11 +43,12 @@ class Counted:
 class Logs:
     """The logs of one view of a table: that of a listing of the timeline."""
 
-    def __init__(self, timeline: Timeline, commits: Commits, as_of: str | None) -> None:
+    def __init__(
+        self, timeline: Timeline, listing: Listing, commits: Commits, as_of: str | None
+    ) -> None:
         self.counted = Counted(commits, as_of)
         self._timeline = timeline
         self._named_by_base = timeline.layout.number == 1
-        listing = timeline.listing
         self._done = {i.requested_time: i for i in listing.commits}
         self._deltas = listing.completed("deltacommit")
         self._of_commit = functools.cache(self._read_sizes)

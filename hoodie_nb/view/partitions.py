@@ -73,7 +73,7 @@ class Partitions:
         commits = Commits.of(timeline, listing)
         self._commits = commits
         self._visible = _Visible.of(timeline, commits, as_of)
-        self._logs = Logs(timeline, commits, as_of) if merge_on_read else None
+        self._logs = Logs(timeline, listing, commits, as_of) if merge_on_read else None
         self.unmarked = dict[str, str]()
         self._known = dict[str, Partition]()
         self._paths = list[str]()
@@ -102,7 +102,8 @@ class Partitions:
         return {path: self._find(path) for path in paths}
 
     def _groups(self, slices: Mapping[str, Mapping[str, FileSlice]]) -> FileGroups:
-        return FileGroups(slices, *self._visible, self._logs and self._logs.counted)
+        counted = self._logs.counted if self._logs is not None else None
+        return FileGroups(slices, *self._visible, counted)
 
     def _find(self, path: str) -> Partition:
         with self._lock:
