@@ -153,7 +153,8 @@ def _datums(content: bytes, parsed: Any) -> Iterator[dict[str, Any]]:  # noqa: A
     for _ in range(count):
         length = _WORD.unpack_from(content, at)[0]
         stream.seek(at + _WORD.size)
-        yield fastavro.schemaless_reader(stream, parsed, None)
+        row: Any = fastavro.schemaless_reader(stream, parsed, None)
+        yield row
         at += _WORD.size + length
         if stream.tell() != at:
             raise ValueError(f"a row of {length} bytes ends at {stream.tell()} instead of {at}")
