@@ -101,7 +101,7 @@ def _blocks(storage: Storage, logs: Sequence[LogFile], merge: LogMerge) -> Itera
                 raise InvalidTable(
                     f"log file {log.path} is damaged at byte {block.begin} of {size}: other "
                     f"readers drop these rows. Restore it from a backup, or undo the commit "
-                    f"{log.name.instant_time} that wrote it (Table.rollback or restore)"
+                    f"{log.name.instant_time} that wrote it with the table's own engine"
                 )
 
 
@@ -119,7 +119,7 @@ def _size(local: str, log: LogFile) -> int:
         raise InvalidTable(
             f"log file {log.path} has {found} bytes, but its commit wrote {log.size_bytes}: other "
             "readers drop the missing rows. Restore it from a backup, or undo the commit that "
-            "wrote it (Table.rollback or restore)"
+            "wrote it with the table's own engine"
         )
     return log.size_bytes
 

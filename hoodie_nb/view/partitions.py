@@ -79,8 +79,7 @@ class Partitions:
         self._paths = list[str]()
         self._lock = threading.RLock()
         self._keep = keep
-        self._whole = False
-        self._walk = table_folders(storage, commits, keep=keep)
+        self._walk: Iterator[Folder] | None = table_folders(storage, commits, keep=keep)
 
     def on_demand(self) -> FileGroups:
         """Return the file groups; a partition is listed when it is asked for."""
@@ -107,7 +106,7 @@ class Partitions:
 
     def _find(self, path: str) -> Partition:
         with self._lock:
-            if path not in self._known and not self._whole:
+            if path not in self._known and self._walk is not None:
                 folders = table_folders(self._storage, self._commits, [path])
                 self._note(path, next(map(self._seen, folders), Partition()))
             return self._known.get(path) or Partition()
@@ -124,14 +123,14 @@ class Partitions:
         """List the next partition that is not known; False if there is none."""
         with self._lock:
             try:
-                for folder in self._walk:
+                for folder in self._walk or ():
                     if folder.path not in self._known:
                         self._note(folder.path, self._seen(folder))
                         return True
             except BaseException:
                 self._walk = table_folders(self._storage, self._commits, keep=self._keep)
                 raise
-            self._whole = True
+            self._walk = None  # the whole table is listed
             return False
 
     def _note(self, path: str, partition: Partition) -> None:

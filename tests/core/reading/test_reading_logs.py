@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -75,10 +76,33 @@ def test_what_would_ignore_logs_is_refused(tmp_path: Path, version: int) -> None
         table.fsck()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_log_that_is_too_short_is_an_error(tmp_path: Path, version: int) -> None:
-    """Other readers drop the rows that are cut off, without a word; here the file is named."""
+DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "cut": (lambda content: content[:-20], r"\.log\.\d.*its commit wrote.*Restore it"),
+    "begins with zeros": (lambda content: bytes(6) + content[6:], r"damaged at byte 0.*Restore it"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_damaged_log_is_an_error_until_it_is_restored(
+    tmp_path: Path, version: int, case: str
+) -> None:
+    """Other readers drop the rows that are lost, without a word; here the file is named."""
     root = java_table(tmp_path, version)
+    log = max(root.glob("a/.*.log.*"), key=lambda path: path.name)
+    content = log.read_bytes()
+    damage, words = DAMAGE[case]
+    log.write_bytes(damage(content))
+    with pytest.raises(InvalidTable, match=words):
+        Table.open(root).to_arrow()
+    log.write_bytes(content)
+    wanted = java_rows(version, f"expected/{commits(version)[-1]}")
+    assert same_rows(Table.open(root).to_arrow(), wanted)
+
+
+def test_a_log_of_version_6_that_is_too_short_is_an_error(tmp_path: Path) -> None:
+    """The commit that wrote it is found by its path."""
+    root = java_table(tmp_path, 6)
     log = max(root.glob("a/.*.log.*"), key=lambda path: path.name)
     log.write_bytes(log.read_bytes()[:-20])
     with pytest.raises(InvalidTable, match=r"\.log\.\d.*its commit wrote"):
