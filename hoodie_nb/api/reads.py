@@ -174,7 +174,7 @@ class TableReads:
         return _listing(rows, columns, "no files: no rows are stored", {"size_bytes": "int64"})
 
 
-class EmptyListing(pd.DataFrame):
+class EmptyListing(pd.DataFrame):  # type: ignore[misc]  # pandas has no types here
     """A frame without rows that is printed as a sentence."""
 
     _metadata: Final = ["sentence"]  # what pandas asks of a subclass with an attribute
