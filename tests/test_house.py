@@ -27,8 +27,8 @@ PACKAGE = ROOT / "hoodie_nb"
 FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (  # from the lowest up; a module imports from its own room and those before it
     "ground",
-    *("storage", "types", "timeline", "definition", "files", "view"),
-    *("evidence", "actions", "reading", "rows", "checks", "intake"),
+    *("storage", "types", "timeline", "definition", "files", "rows", "logs", "view"),
+    *("evidence", "actions", "reading", "checks", "intake"),
     *("buckets", "index", "lock", "records", "commit", "local"),
     *("on_spark", "stream", "services", "api", "spark_format", "lab.run"),
     *("lab.stores", "lab.rfc", "lab.experiments", "lab.draw", "lab.widgets", "programs"),

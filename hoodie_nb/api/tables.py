@@ -30,6 +30,7 @@ from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog, log_events
 from hoodie_nb.evidence.handle import TableHandle, create_table, open_table
+from hoodie_nb.evidence.other_engines import refuse_merge_on_read
 from hoodie_nb.intake.input import rows_of_keys
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.batch import Commit, completed, write_arrow
@@ -50,7 +51,9 @@ Wait = str | float | None
 
 
 class Table(TableReads, TableMaintenance):
-    """A Hudi copy-on-write table on a local disk or object store; see `create` and `open`.
+    """A Hudi table on a local disk or object store; see `create` and `open`.
+
+    New tables are copy-on-write; merge-on-read tables can be read (docs/merge-on-read.md).
 
     | argument of `create` | meaning |
     | --- | --- |
@@ -303,7 +306,8 @@ class Table(TableReads, TableMaintenance):
             return change_rows(handle, where, values, self.events)
 
     def _writing(self, wait: Wait) -> contextlib.AbstractContextManager[None]:
-        """Hold the table for one write."""
+        """Hold the table for one write; InvalidTable if it is merge-on-read."""
+        refuse_merge_on_read(self._handle)
         return writing(self._handle.storage, 0.0 if wait is None else seconds(wait, "wait"))
 
     def _write(
