@@ -22,6 +22,7 @@ from hoodie_nb.actions.clean_plan import CleanPlan
 from hoodie_nb.actions.plans import read_plan
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.evidence.outdated import Mark
+from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import META, Storage, java_path, joined
 from hoodie_nb.timeline.timeline import Instant, State
 from hoodie_nb.types.avro_file import decode, encode, load_schema
@@ -99,10 +100,15 @@ def read_clean(table: ReadHandle, clean: Instant) -> CleanPlan | None:
 
     Raises InvalidTable if it cannot be completed here.
     """
-    return read_plan(table, clean, lambda plan: _parsed(decode(plan)) if plan else None)
+    logs = table.config.merge_on_read
+    return read_plan(table, clean, lambda plan: _parsed(decode(plan), logs) if plan else None)
 
 
-def _parsed(raw: Mapping[str, Any]) -> CleanPlan:
+def _name(name: str) -> BaseFileName | LogFileName | None:
+    return BaseFileName.parse(name) or LogFileName.parse(name)
+
+
+def _parsed(raw: Mapping[str, Any], logs: bool) -> CleanPlan:
     first = raw["earliestInstantToRetain"]
     earliest = first and Instant(first["timestamp"], first["action"], State(first["state"].lower()))
     old = raw["filesToBeDeletedPerPartition"] or {}
@@ -113,7 +119,7 @@ def _parsed(raw: Mapping[str, Any]) -> CleanPlan:
     for folder, names in named.items():
         pure = PurePosixPath(folder)
         inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)
-        if not inside or not all(map(BaseFileName.parse, names)):
+        if not inside or not all(map(_name if logs else BaseFileName.parse, names)):
             raise ValueError(f"it names other files than base files in {folder!r}")
     mark = Mark(0, earliest.requested_time if earliest else "", _savepoints(raw))
     newest = str(raw["lastCompletedCommitTimestamp"] or "")
@@ -180,11 +186,13 @@ def refuse_cleaned(
             f"there, since cleans may have been archived: {earliest_hint(table)}"
         )
     known = Commits.of(table.timeline, listing)
-    now = functools.cache(lambda: Partitions(table.storage, table.timeline).listed())
+    logs = table.config.merge_on_read
+    view = functools.partial(Partitions, table.storage, table.timeline, merge_on_read=logs)
+    now = functools.cache(lambda: view().listed())
     for folder, file_name in _removed(table, time17):
         if partitions is not None and folder not in partitions:
             continue
-        name = BaseFileName.parse(file_name)
+        name = _name(file_name)
         if name is None or name.instant_time > time17 or (folder, name.file_id) in found.replaced:
             continue
         if not known.count(name.instant_time):

@@ -15,6 +15,7 @@ from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.config import CLEAN_POLICIES
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.evidence.other_engines import refuse_merge_on_read
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.services import restore, savepoint
@@ -34,11 +35,12 @@ class TableMaintenance:
 
     def index_status(self) -> IndexStatus:
         """Return the coverage of the state index: files loaded, entries, bytes."""
+        refuse_merge_on_read(self._handle)
         return index_status(self._handle)
 
     def rebuild_index(self) -> IndexStatus:
         """Rebuild the state index from the key column of every file."""
-        with writing(self._handle.storage):
+        with self._locked():
             return rebuild_index(self._handle)
 
     def clean(
@@ -78,12 +80,12 @@ class TableMaintenance:
         `commit`: 17 digits or a commit of `history`; or a time, meaning the newest commit up to
         then. Raises InvalidConfig if there is none, or its files were cleaned away.
         """
-        with writing(self._handle.storage):
+        with self._locked():
             return savepoint.create(self._handle, self.events, commit, comment=comment, user=user)
 
     def delete_savepoint(self, commit: Moment | Savepoint) -> None:
         """Delete the savepoint of a commit: `clean` may then delete its files."""
-        with writing(self._handle.storage):
+        with self._locked():
             savepoint.delete(self._handle, self.events, commit)
 
     def savepoints(self) -> pd.DataFrame:
@@ -136,9 +138,12 @@ class TableMaintenance:
         """
         if not repair:
             return fsck(self._handle.storage)
-        with writing(self._handle.storage):
+        with self._locked():
             return cure(self._handle, self.events, repair)
 
-    def _locked(self, dry_run: bool, *, alone: bool = False) -> AbstractContextManager[object]:
+    def _locked(
+        self, dry_run: bool = False, *, alone: bool = False
+    ) -> AbstractContextManager[object]:
         """Return the table's lock for a service; a plan alone needs none."""
+        refuse_merge_on_read(self._handle)
         return nullcontext() if dry_run else writing(self._handle.storage, alone=alone)

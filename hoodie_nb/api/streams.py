@@ -37,6 +37,7 @@ from hoodie_nb.config import parse_bytes
 from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.evidence.handle import TableHandle, open_table
+from hoodie_nb.evidence.other_engines import refuse_merge_on_read
 from hoodie_nb.records.sealing import Interval
 from hoodie_nb.stream.checkpoint_folder import checkpoint_folder
 from hoodie_nb.stream.settings import StreamSettings
@@ -111,6 +112,7 @@ def _stream_handle(
     """Return a separate handle for the job, with the options of this stream."""
     given = table._handle
     handle = open_table(given.storage, drops_metadata_table=given.drops_metadata_table)
+    refuse_merge_on_read(handle)
     sizes = {
         "batch_bytes": parse_bytes(batch_size, "batch_size"),
         "task_max_bytes": parse_bytes(task_max_size, "task_max_size"),

@@ -19,6 +19,7 @@ from hoodie_nb.api.definition import (
     arrow_schema_of,
     check_global,
     check_supported,
+    check_table_type,
     defined,
 )
 from hoodie_nb.api.maintenance import TableMaintenance
@@ -29,6 +30,7 @@ from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog, log_events
 from hoodie_nb.evidence.handle import TableHandle, create_table, open_table
+from hoodie_nb.evidence.other_engines import refuse_merge_on_read
 from hoodie_nb.intake.input import rows_of_keys
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.batch import Commit, completed, write_arrow
@@ -49,7 +51,9 @@ Wait = str | float | None
 
 
 class Table(TableReads, TableMaintenance):
-    """A Hudi copy-on-write table on a local disk or object store; see `create` and `open`.
+    """A Hudi table on a local disk or object store; see `create` and `open`.
+
+    New tables are copy-on-write; merge-on-read tables can be read (docs/merge-on-read.md).
 
     | argument of `create` | meaning |
     | --- | --- |
@@ -59,6 +63,7 @@ class Table(TableReads, TableMaintenance):
     | merge_mode | "event_time" (default with `ordering`), "commit_time", "partial" (null: keep) |
     | table_version | 6 (all engines), 8 or 9 (Hudi 1.x); an existing table keeps its own |
     | global_index | True: a key is in one partition of the table (docs/global-keys.md) |
+    | table_type | "copy_on_write"; "merge_on_read" cannot be written yet |
     | if_exists | "error", "open" (it must agree; `options` are changed) or "replace" |
     | hive_style, url_encode | folders `column=value`; special characters as `%2F` |
     | options | file sizes, codec, bloom filter, cleaning: see `hoodie_nb.config` |
@@ -90,6 +95,7 @@ class Table(TableReads, TableMaintenance):
         url_encode: bool = False,
         merge_mode: str | None = None,
         global_index: bool = False,
+        table_type: str = "copy_on_write",
         options: Mapping[str, object] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Table:
@@ -98,6 +104,7 @@ class Table(TableReads, TableMaintenance):
         `schema`: pyarrow, Spark StructType or DDL text (needs a running Spark session); see `Table`
         for the other arguments. Raises InvalidConfig, InvalidInput, InvalidTable.
         """
+        check_table_type(table_type)
         config = defined(
             path,
             schema=schema,
@@ -299,7 +306,8 @@ class Table(TableReads, TableMaintenance):
             return change_rows(handle, where, values, self.events)
 
     def _writing(self, wait: Wait) -> contextlib.AbstractContextManager[None]:
-        """Hold the table for one write."""
+        """Hold the table for one write; InvalidTable if it is merge-on-read."""
+        refuse_merge_on_read(self._handle)
         return writing(self._handle.storage, 0.0 if wait is None else seconds(wait, "wait"))
 
     def _write(

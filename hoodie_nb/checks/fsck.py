@@ -44,7 +44,7 @@ _PLANS = {"clean": read_clean, "restore": read_restore, "rollback": read_rollbac
 
 
 def fsck(path: Address) -> list[Finding]:
-    """Return all findings; empty if the table is clean.
+    """Return all findings; empty if the table is clean. InvalidTable if it is merge-on-read.
 
     What a clean, rollback or restore deletes meanwhile is not a finding: the check is repeated.
     """
@@ -54,6 +54,12 @@ def fsck(path: Address) -> list[Finding]:
             seen = table.timeline.refresh()
         except HoodieError as error:
             return _no_other(error)
+        if table.config.merge_on_read:
+            raise InvalidTable(
+                f"{table.storage.root} is a merge-on-read table, whose log files fsck does not "
+                "check: to_arrow reads them, and raises an error for one that is damaged or too "
+                "short; check the rest with the engine that created it"
+            )
         failure: OSError | None = None
         try:
             found = until_true(functools.partial(_findings, table), ArchivedMeanwhile)

@@ -68,8 +68,8 @@ def check_key_types(config: TableConfig, schema: pa.Schema) -> None:
 
     Raises InvalidTable if the table's own keys have a different text than ours.
     """
-    if config.unwritable:
-        raise InvalidTable(config.unwritable)
+    if config.refusal:
+        raise InvalidTable(config.refusal)
     for column in (*config.record_key, *config.partition_by):
         if column not in schema.names:
             raise InvalidInput(

@@ -7,7 +7,8 @@ properties have nothing that Hudi does not know.
 
 **Caveats**: table versions 6, 8 and 9; one ordering column; composite keys need Hudi's COMPLEX
 form; times in partition paths: see `time_partitions`. A table with other keys or another merge mode
-can be read but not written. *Source:* HoodieTableConfig.
+can be read but not written. A merge-on-read table can only be read, and only if its rows are merged
+by event time or commit time, since readers merge its log files. *Source:* HoodieTableConfig.
 """
 
 import contextlib
@@ -30,8 +31,9 @@ from hoodie_nb.types.time_partitions import PREFIX, TimePartition, Unclear
 OPTIONS = f"{META}/.hoodie_nb/options.json"
 KEYGEN = "org.apache.hudi.keygen."
 INDEX = "hoodie.index.type"  # not read by Hudi's readers; its Spark writer takes it as an option
+_LOGS = "MERGE_ON_READ"
 _READ = {  # allowed values for reading the table like its own engine
-    "hoodie.table.type": ("COPY_ON_WRITE",),
+    "hoodie.table.type": ("COPY_ON_WRITE", _LOGS),
     "hoodie.table.base.file.format": ("PARQUET",),
     "hoodie.timeline.path": ("timeline",),
     "hoodie.table.format": ("native",),
@@ -47,7 +49,12 @@ _WRITTEN = {  # allowed values for writing it
     "hoodie.datasource.write.slash.separated.date.partitioning": ("false",),
     **merge_modes.WRITTEN,
 }
-
+_MERGED = {  # allowed values for merging its log files
+    "hoodie.table.log.file.format": ("HOODIE_LOG",),
+    "hoodie.table.partial.update.mode": (),
+    "hoodie.payload.delete.field": (),
+    **merge_modes.WRITTEN,
+}
 _METADATA = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")
 _LAYOUTS = {"6": LAYOUT_1, "8": LAYOUT_2, "9": LAYOUT_2}  # by table version
 _ARCHIVES = {1: "hoodie.archivelog.folder", 2: "hoodie.timeline.history.path"}  # by layout
@@ -72,7 +79,18 @@ class TableConfig:
     archive: str = field(default="", compare=False)  # the name of its folder; empty: Hudi's default
     local_time: bool = False  # instants are in the zone of the machine, not in UTC
     times: TimePartition | None = None  # partition paths are made of times
+    merge_on_read: bool = False
     unwritable: str = ""  # the reason if a write would damage the table
+
+    @property
+    def refusal(self) -> str:
+        """Return why this library does not write the table; empty if it does."""
+        if self.merge_on_read:
+            return (
+                f"{self.name} is a merge-on-read table, which can only be read here (to_arrow, "
+                "to_pandas, to_spark): write it with the engine that created it"
+            )
+        return self.unwritable
 
     @property
     def layout(self) -> Layout:
@@ -106,6 +124,8 @@ class TableConfig:
         values = parse_properties(text)
         _check(values, where)
         config = cls._of(values, where)
+        if config.merge_on_read:
+            _check_merge(values, config, where)
         reason = _unsupported(values, _WRITTEN)
         reason = reason or _other_keys(values, config)
         reason = reason or _other_clock(values) or _other_merger(values, config)
@@ -137,7 +157,20 @@ class TableConfig:
             version=version,
             local_time=_zone(values) != "UTC",
             times=_times(values),
+            merge_on_read=values.get("hoodie.table.type") == _LOGS,
             archive=values.get(_ARCHIVES[_LAYOUTS[version].number], "").strip("/"),
+        )
+
+
+def _check_merge(values: dict[str, str], config: TableConfig, where: str) -> None:
+    """Raise InvalidTable if log files are merged by a rule that is not supported."""
+    reason = _unsupported(values, _MERGED) or merge_modes.other_rule(values, config.merge_mode)
+    if reason is None and merge_modes.MODES[config.merge_mode].custom:
+        reason = f"has merge mode {config.merge_mode!r}"
+    if reason:
+        raise InvalidTable(
+            f"{where} {reason}: log files of a merge-on-read table are merged as they are read, "
+            "here by event time or commit time; read it with the engine that created it"
         )
 
 

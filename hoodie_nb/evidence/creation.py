@@ -38,6 +38,11 @@ def present(
             "or if_exists='replace' to delete it first"
         )
     found = properties.load(storage)
+    if found.merge_on_read:
+        raise InvalidTable(
+            f"{storage.root} has a merge-on-read table, which is neither replaced nor written "
+            "here: read it with Table.open, or delete its folder first"
+        )
     if if_exists == "open":
         _must_agree(found, config, storage.root, schema_of)
     return found

@@ -17,8 +17,15 @@ from hoodie_nb.timeline.timeline import COMMITS, Instant, Timeline
 _HEARTBEAT_MS = 120_000
 
 
+def refuse_merge_on_read(table: TableHandle) -> None:
+    """Raise InvalidTable if the table is merge-on-read: before a write or service touches it."""
+    if table.config.merge_on_read:
+        raise InvalidTable(f"{table.storage.root}: {table.config.refusal}")
+
+
 def refuse_unwritable(table: TableHandle) -> None:
     """Raise InvalidTable if no instant of the table may be changed by this library."""
+    refuse_merge_on_read(table)
     table.refuse_split_timeline()
     table.rules.refuse_other(table.config)
     if table.config.unwritable:

@@ -30,6 +30,7 @@ from hoodie_nb.clock import seconds
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.evidence.other_engines import refuse_merge_on_read
 from hoodie_nb.files.base_file import stored_schema
 from hoodie_nb.intake.input import arrow_rows
 from hoodie_nb.intake.intake import Intake
@@ -39,7 +40,7 @@ from hoodie_nb.local.conditional import Changes, apply
 from hoodie_nb.local.settling import settled
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.reading.filters import RowFilter
-from hoodie_nb.rows.merge_rule import first_of_run
+from hoodie_nb.rows.ordering import first_of_run
 from hoodie_nb.rows.taking import sort_rows
 from hoodie_nb.types.row_search import plain
 from hoodie_nb.types.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY, check_stored_names
@@ -64,6 +65,7 @@ class MergeInto:
                 "as in table.merge(df.toPandas()), or use table.upsert(df)"
             )
         handle.reload()
+        refuse_merge_on_read(handle)
         keys = [*handle.config.record_key]
         both = keys if handle.config.global_keys else [*keys, *handle.config.partition_by]
         if on is not None and {*([on] if isinstance(on, str) else on)} != {*both}:

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.files.base_file import open_base_file
+from hoodie_nb.logs.folding import LogMerge
 from hoodie_nb.machine import threads
 from hoodie_nb.reading.changes import (
     changed_slices,
@@ -26,8 +27,8 @@ from hoodie_nb.reading.changes import (
     paths,
 )
 from hoodie_nb.reading.dataset import older_types
-from hoodie_nb.reading.read import snapshot_as_of
-from hoodie_nb.reading.slice_rows import file_rows
+from hoodie_nb.reading.read import merge_of, snapshot_as_of
+from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.storage.storage import Storage, is_remote
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.view.file_groups import FileSlice
@@ -70,11 +71,15 @@ def _snapshot(
     schema = from_arrow_schema(stored, True)
     if not slices:
         return spark.createDataFrame([], schema)
-    if is_remote(table.storage.root) or _has_older_types(table, slices, stored):
-        return _fetched(table, spark, slices, stored)
+    merge = merge_of(table, found, stored)
+    merged = [s for s in slices if s.logs]
+    plain = [s for s in slices if not s.logs]
+    if not plain or is_remote(table.storage.root) or _has_older_types(table, plain, stored):
+        return _fetched(table, spark, slices, stored, merge)
     reader = spark.read.schema(schema).options(**_AS_WRITTEN)
-    with reading(table.storage, *(s.path for s in slices)):  # Spark looks for the files here
-        return reader.parquet(*(_uri(table.storage.fetch(s.path)) for s in slices))
+    with reading(table.storage, *(s.path for s in plain)):  # Spark looks for the files here
+        rows = reader.parquet(*(_uri(table.storage.fetch(s.path)) for s in plain))
+    return rows.union(_fetched(table, spark, merged, stored, merge)) if merged else rows
 
 
 def _has_older_types(table: TableHandle, slices: Sequence[FileSlice], schema: pa.Schema) -> bool:
@@ -96,29 +101,35 @@ def _has_older_types(table: TableHandle, slices: Sequence[FileSlice], schema: pa
 
 
 def _fetched(
-    table: TableHandle, spark: SparkSession, slices: Sequence[FileSlice], schema: pa.Schema
+    table: TableHandle,
+    spark: SparkSession,
+    slices: Sequence[FileSlice],
+    schema: pa.Schema,
+    merge: LogMerge,
 ) -> DataFrame:
-    """Return the rows of files that Spark's tasks read by this library, and fetch if need be."""
+    """Return the rows of slices that Spark's tasks read by this library, and fetch if need be."""
     storage = table.storage
 
     def read(batches: Batches) -> Batches:
-        paths = (row["path"] for batch in batches for row in batch.to_pylist())
-        return rows_of_files(storage, paths, schema)
+        numbers = (row["slice"] for batch in batches for row in batch.to_pylist())
+        return rows_of_slices(storage, (slices[number] for number in numbers), schema, merge)
 
-    sizes = sum(s.size_bytes for s in slices)
+    sizes = sum(s.total_bytes for s in slices)
     tasks = max(spark.sparkContext.defaultParallelism, sizes // _TASK_BYTES)
-    files = spark.createDataFrame([(s.path,) for s in slices], "path string")
+    files = spark.createDataFrame([(number,) for number in range(len(slices))], "slice int")
     return files.repartition(tasks).mapInArrow(read, from_arrow_schema(schema, True))
 
 
-def rows_of_files(storage: Storage, paths: Iterable[str], schema: pa.Schema) -> Batches:
-    """Yield the rows of base files, in a task.
+def rows_of_slices(
+    storage: Storage, slices: Iterable[FileSlice], schema: pa.Schema, merge: LogMerge
+) -> Batches:
+    """Yield the rows of slices, in a task.
 
     Raises UndoneMeanwhile if one cannot be read because its commit was undone.
     """
-    for path in paths:
-        with reading(storage, path):
-            for rows in file_rows(storage.fetch(path), schema):
+    for piece in slices:
+        with reading(storage, *piece.paths):
+            for rows in slice_rows(storage, piece, schema, None, merge):
                 yield from rows.to_batches(BATCH_ROWS)
 
 

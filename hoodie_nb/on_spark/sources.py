@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from hoodie_nb.errors import HoodieError, InvalidConfig
 from hoodie_nb.evidence.handle import open_table
-from hoodie_nb.on_spark.reads import BATCH_ROWS, Batches, rows_of_files
+from hoodie_nb.on_spark.reads import BATCH_ROWS, Batches, rows_of_slices
 from hoodie_nb.reading.changes import (
     changed_slices,
     changes_schema,
@@ -39,9 +39,10 @@ from hoodie_nb.reading.changes import (
     paths,
 )
 from hoodie_nb.reading.positions import position_of
-from hoodie_nb.reading.read import snapshot_as_of
+from hoodie_nb.reading.read import merge_of, snapshot_as_of
 from hoodie_nb.reading.span import settled_commits
 from hoodie_nb.storage.addresses import Address, storage_at
+from hoodie_nb.view.file_groups import FileSlice
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -112,24 +113,26 @@ class SnapshotReader(spark_api.DataSourceReader):
 
     def partitions(self) -> Sequence[spark_api.InputPartition]:
         """Return the files, in groups of some megabytes."""
-        found, stored = snapshot_as_of(open_table(self._storage), self._as_of)
-        tasks: list[list[str]] = []
+        table = open_table(self._storage)
+        found, stored = snapshot_as_of(table, self._as_of)
+        merge = merge_of(table, found, stored)
+        tasks: list[list[FileSlice]] = []
         room = 0
         for piece in found:
-            room -= piece.size_bytes
+            room -= piece.total_bytes
             if room < 0:
                 tasks.append([])
-                room = _TASK_BYTES - piece.size_bytes
-            tasks[-1].append(piece.path)
+                room = _TASK_BYTES - piece.total_bytes
+            tasks[-1].append(piece)
         names = {*self._columns.names}
         now = pa.schema([field for field in stored if field.name in names])
-        return [spark_api.InputPartition((task, now)) for task in tasks]
+        return [spark_api.InputPartition((task, now, merge)) for task in tasks]
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the rows of some files."""
         if not partition.value:  # Spark makes a task without files, too
             return
-        rows = rows_of_files(self._storage, *partition.value)
+        rows = rows_of_slices(self._storage, *partition.value)
         yield from _as_at_start(rows, self._columns, self._storage.root)
 
 

@@ -90,7 +90,12 @@ def paths(pair: SlicePair) -> tuple[str | None, str | None]:
 
 
 def changes_schema(table: ReadHandle) -> pa.Schema:
-    """Return the columns of a snapshot and `_change`."""
+    """Return the columns of a snapshot and `_change`; InvalidConfig if changes are not known."""
+    if table.config.merge_on_read:
+        raise InvalidConfig(
+            f"{table.storage.root} is a merge-on-read table, whose changes are not read: compare "
+            "two snapshots (`as_of`) instead"
+        )
     stored = stored_schema(table.schema)
     if CHANGE in stored.names:
         raise InvalidConfig(

@@ -57,6 +57,11 @@ def dataset(table: ReadHandle, as_of: object = None) -> ds.FileSystemDataset:
 
 def _opened(table: ReadHandle, as_of: object) -> ds.FileSystemDataset:
     found, schema = snapshot_as_of(table, as_of)
+    if any(piece.logs for piece in found.unordered()):
+        raise InvalidConfig(
+            f"{table.storage.root} has log files (it is merge-on-read), which Arrow's datasets "
+            "cannot merge: use to_arrow(columns, filters=...), which engines take, too"
+        )
 
     def fragment(piece: FileSlice) -> ds.ParquetFileFragment:
         known = _known(partition_values(piece.partition_path, table.config, schema))

@@ -10,18 +10,19 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from hoodie_nb.actions.clean_records import refuse_cleaned
 from hoodie_nb.definition.keys import partition_values, paths_have_values
 from hoodie_nb.definition.rules import PATH as RULES
-from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.files.base_file import stored_schema
+from hoodie_nb.logs.folding import LogMerge
 from hoodie_nb.machine import threads
 from hoodie_nb.reading.filters import RowFilter
-from hoodie_nb.reading.slice_rows import file_rows
+from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.storage.walk import Choice
 from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.avro_file import decode
@@ -93,7 +94,9 @@ def _listed(
         with contextlib.suppress(InvalidConfig):
             return _listed(table, listing.commit_times[-1], paths)
         time17 = _target(table, restores[0])
-    found = Partitions(table.storage, table.timeline, time17, keep).listed(paths)
+    logs = table.config.merge_on_read
+    view = Partitions(table.storage, table.timeline, time17, keep, merge_on_read=logs)
+    found = view.listed(paths)
     if time17 is not None:
         refuse_cleaned(table, found, time17, paths)
     _refuse_unknown(table, [path for path in paths or () if path not in found.slices])
@@ -148,6 +151,7 @@ class Scan:
     schema: pa.Schema
     again: Callable[[], "Scan"]
     filter: RowFilter | None = None
+    merge: LogMerge = field(default_factory=LogMerge)
 
     @classmethod
     def of(
@@ -167,9 +171,10 @@ class Scan:
         found, stored = snapshot_as_of(table, as_of, partitions, filters)
         slices = [*found]
         config = table.config
+        merge = merge_of(table, found, stored)
         schema = _selected(stored, columns, meta=meta)
         if filters is None:
-            return cls(table, slices, schema, again)
+            return cls(table, slices, schema, again, merge=merge)
         single = not config.composite_key and not config.unwritable
         row_filter = RowFilter.of(filters, stored, config.record_key[0] if single else None)
         values = {
@@ -177,16 +182,16 @@ class Scan:
         }
         out = {path for path, known in values.items() if row_filter.excludes_values(known)}
         slices = [s for s in slices if s.partition_path not in out]
-        return cls(table, slices, schema, again, row_filter)
+        return cls(table, slices, schema, again, row_filter, merge)
 
     def rows(self, piece: FileSlice) -> Iterator[pa.Table]:
-        """Yield the rows of one file in pieces; the rows of a table without columns are lost.
+        """Yield the rows of one slice in pieces; the rows of a table without columns are lost.
 
         Raises UndoneMeanwhile if the file cannot be read because its commit was undone.
         """
         storage = self.table.storage
-        with reading(storage, piece.path):
-            yield from file_rows(storage.fetch(piece.path), self.schema, self.filter)
+        with reading(storage, *piece.paths):
+            yield from slice_rows(storage, piece, self.schema, self.filter, self.merge)
 
     def read(self) -> pa.Table:
         """Return all rows, in no defined order; files are read in parallel."""
@@ -219,6 +224,20 @@ class Scan:
         first, others = until_true(begin)
         yield from first
         yield from others
+
+
+def merge_of(table: ReadHandle, found: FileGroups, stored: pa.Schema) -> LogMerge:
+    """Return how the logs of a snapshot are merged, whose columns are `stored`."""
+    config = table.config
+    ordered = config.merge_mode == "event_time" and config.ordering is not None
+    if ordered and config.ordering not in stored.names:
+        raise InvalidTable(
+            f"{table.storage.root} has no column {config.ordering!r}, by which its log files are "
+            "to be merged: restore the newest commit from a backup"
+        )
+    ordering = stored.field(config.ordering) if ordered else None
+    counts = found.counted if config.version == "6" else None
+    return LogMerge(ordering, int(config.version), counts)
 
 
 def _folders_kept(table: ReadHandle, filters: object, schema: pa.Schema) -> Choice | None:

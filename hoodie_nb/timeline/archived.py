@@ -15,6 +15,7 @@ undone only if it is newer than the oldest commit in it, or if an archived rollb
 *Source:* HoodieArchivedTimeline, LSMTimeline.
 """
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -129,6 +130,27 @@ class Archive:
         return self._steadily(
             lambda: any(time17 in {time for time, _ in p.others} for p in self._parts())
         )
+
+    @functools.cached_property
+    def _completions(self) -> dict[str, str]:
+        columns = ["instantTime", "completionTime"]
+        found = dict[str, str]()
+        for path in self.files():
+            if path.endswith(".parquet"):
+                try:
+                    rows = pq.read_table(self._storage.fetch(path), columns=columns)
+                except pa.ArrowException as error:
+                    raise InvalidTable(
+                        f"{self._storage.root}/{path} cannot be read ({error!s:.200}), so it is "
+                        "not known which log files a compaction has merged: restore it from a "
+                        "backup"
+                    ) from None
+                found |= dict(zip(*(rows.column(c).to_pylist() for c in columns), strict=True))
+        return {time17: done for time17, done in found.items() if done}
+
+    def completion_times(self) -> dict[str, str]:
+        """Return when each archived instant of layout 2 completed; read once."""
+        return self._steadily(lambda: self._completions)
 
     def rollbacks(self, after: str) -> list[Rollback]:
         """Return the archived rollbacks after a time; InvalidTable if there may be others."""

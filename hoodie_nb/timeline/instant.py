@@ -10,7 +10,9 @@
 
 `T` is the requested time, `C` the completion time, both 17 digits in UTC. Layout 1 does not store
 the completion time: it is that of the file. In layout 2 a clustering is requested as `clustering`
-and completed as `replacecommit`; here it has the second name in every state, as in layout 1.
+and completed as `replacecommit`; here it has the second name in every state, as in layout 1. The
+`compaction` of a merge-on-read table completes as a `commit` of its time, and `logcompaction` as a
+`deltacommit`: then only that is listed.
 
 *Source:* InstantFileNameGeneratorV1 and V2, TimelineLayout.
 """
@@ -33,10 +35,14 @@ class State(StrEnum):
 
 
 _ORDER = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
-_ACTIONS = "commit|replacecommit|rollback|clean|savepoint|restore|deltacommit|compaction|indexing"
+_ACTIONS = (
+    "commit|replacecommit|rollback|clean|savepoint|restore|deltacommit|compaction|logcompaction|"
+    "indexing"
+)
 _NAME = re.compile(rf"(\d{{14}}|\d{{17}})(?:\.({_ACTIONS}))?(?:\.(requested|inflight))?")
 _COMPLETED = re.compile(rf"(\d{{14}}|\d{{17}})_(\d{{14}}|\d{{17}})\.({_ACTIONS})")
-COMMITS = ("commit", "replacecommit")
+COMMITS = ("commit", "replacecommit", "deltacommit")
+ENDS_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,7 @@ _KEY = operator.attrgetter("requested_time", "action")
 class Listing:
     """The instants of a folder's file names: each once, in its latest state, oldest first.
 
-    `commits` are the completed commits and replacecommits; their times identify a view of the
+    `commits` are the completed commits of any kind (`COMMITS`); their times identify a view of the
     table. `pending` are the instants of any action that have not completed, `saved` the times of
     the savepoints in any state.
     """
@@ -172,12 +178,16 @@ class Listing:
         times = self.commit_times
         if any(key < last and key not in self.latest for key in changed):
             latest = dict(sorted(latest.items()))
+        for time17, action in [_KEY(i) for i in (*self.pending, *changed.values())]:
+            end = latest.get((time17, ENDS_AS.get(action, "")))
+            if end is not None and end.state is State.COMPLETED:
+                latest.pop((time17, action), None)
         if any(i.state is State.COMPLETED and i.action in COMMITS for i in changed.values()):
             done = (i for i in latest.values() if i.state is State.COMPLETED)
             commits = tuple(i for i in done if i.action in COMMITS)
             times = tuple(map(operator.attrgetter("requested_time"), commits))
         saved = self.saved | {t for t, action in changed if action == "savepoint"}
-        newest = (i for i in (*self.pending, *changed.values()) if latest[_KEY(i)] is i)
+        newest = (i for i in (*self.pending, *changed.values()) if latest.get(_KEY(i)) is i)
         pending = sorted((i for i in newest if i.state is not State.COMPLETED), key=_KEY)
         return Listing(names, latest, commits, times, tuple(pending), saved, self.layout)
 

@@ -19,7 +19,7 @@ file. Copies of base files in other folders are not read.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -29,6 +29,7 @@ from hoodie_nb.logs.log_name import LogFile
 from hoodie_nb.storage.storage import Entry, Storage, joined
 from hoodie_nb.storage.walk import Choice, walk_folders
 from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.timeline.instant import ENDS_AS
 from hoodie_nb.timeline.timeline import COMMITS, Listing, Timeline
 from hoodie_nb.types.on_demand import updated
 from hoodie_nb.types.schema import PARTITION_PATH
@@ -79,7 +80,8 @@ class Commits:
     def of(cls, timeline: Timeline, listing: Listing | None = None) -> "Commits":
         """Return the commits of the active timeline, or of a listing of it."""
         listing = listing or timeline.listing
-        pending = {i.requested_time for i in listing.pending if i.action in COMMITS}
+        writes = (*COMMITS, *ENDS_AS)
+        pending = {i.requested_time for i in listing.pending if i.action in writes}
         times = frozenset(listing.commit_times)
         return cls(times, frozenset(pending), timeline.start(listing))
 
@@ -114,7 +116,8 @@ class FileSlice:
     """One version of a file group: its base file (size in bytes) and the instant that wrote it.
 
     `staged_path` is the file's path while its instant is open: the index, assigner and writer of
-    the instant's next checkpoint use it.
+    the instant's next checkpoint use it. `logs` of a merge-on-read table belong to it (see `logs`);
+    without a base file, `file_name` is empty and `instant_time` that of the first log.
     """
 
     partition_path: str
@@ -127,8 +130,28 @@ class FileSlice:
 
     @property
     def path(self) -> str:
-        """Return the base file's path, relative to the table's root."""
+        """Return the base file's path, relative to the table's root; InvalidTable if it has logs.
+
+        Then its rows are not those of the slice: see `reading.slice_rows`.
+        """
+        if self.logs:
+            raise InvalidTable(
+                f"{self.paths[0]} belongs to a slice with log files, which this call does not "
+                "merge: read the table with to_arrow, to_pandas or to_spark"
+            )
         return self.staged_path or joined(self.partition_path, self.file_name)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of the base file, if there is one, and of the logs."""
+        base = self.staged_path or joined(self.partition_path, self.file_name)
+        there = self.staged_path or self.file_name
+        return (*([base] if there else []), *(log.path for log in self.logs))
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the bytes of the base file and the logs."""
+        return self.size_bytes + sum(log.size_bytes for log in self.logs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +159,15 @@ class FileGroups:
     """The latest slices by partition path and file id, as of the completed instants.
 
     `slices` may list a partition when it is asked for (see `partitions`). `replaced` are the file
-    groups that a replacecommit removed, `moved` those whose rows it put into other groups.
+    groups that a replacecommit removed, `moved` those whose rows it put into other groups. Of a
+    merge-on-read table, `counted` says whether what an instant wrote counts.
     """
 
     slices: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
     instants: tuple[str, ...] = ()
     replaced: Groups = frozenset()
     moved: Groups = frozenset()
+    counted: Callable[[str], bool] | None = None
 
     def __iter__(self) -> Iterator[FileSlice]:
         for partition in sorted(self.slices):

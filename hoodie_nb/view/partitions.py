@@ -34,6 +34,7 @@ from hoodie_nb.view.file_groups import (
     Standing,
     table_folders,
 )
+from hoodie_nb.view.logs import Logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Partitions:
         timeline: Timeline,
         as_of: str | None = None,
         keep: Choice | None = None,
+        *,
+        merge_on_read: bool = False,
     ) -> None:
         listing = timeline.listing
         refuse_split_timeline(storage, timeline.layout)
@@ -70,6 +73,7 @@ class Partitions:
         commits = Commits.of(timeline, listing)
         self._commits = commits
         self._visible = _Visible.of(timeline, commits, as_of)
+        self._logs = Logs(timeline, listing, commits, as_of) if merge_on_read else None
         self.unmarked = dict[str, str]()
         self._known = dict[str, Partition]()
         self._paths = list[str]()
@@ -98,7 +102,8 @@ class Partitions:
         return {path: self._find(path) for path in paths}
 
     def _groups(self, slices: Mapping[str, Mapping[str, FileSlice]]) -> FileGroups:
-        return FileGroups(slices, *self._visible)
+        counted = self._logs.counted if self._logs is not None else None
+        return FileGroups(slices, *self._visible, counted)
 
     def _find(self, path: str) -> Partition:
         with self._lock:
@@ -140,6 +145,8 @@ class Partitions:
             for file_id, newest in found.items()
             if (folder.path, file_id) not in self._visible.replaced
         }
+        if self._logs is not None and folder.is_partition:
+            kept = self._logs.attached(folder, kept, self._visible.replaced)
         if kept and not folder.marked:
             self.unmarked[folder.path] = min(piece.instant_time for piece in kept.values())
         strays = (f for f in folder.files if f.standing is Standing.STRAY)

@@ -59,7 +59,8 @@ class ReadHandle:
         listing = self.timeline.listing
         found = self._partitions
         if found is None or listing.commit_times != self._groups.instants:
-            found = Partitions(self.storage, self.timeline)
+            logs = self.config.merge_on_read
+            found = Partitions(self.storage, self.timeline, merge_on_read=logs)
             self._partitions = found
             self._groups = found.on_demand()
         self._commits_seen = listing.commits

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
+from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.timeline.timeline import ArchivedMeanwhile, Listing
 from hoodie_nb.view.file_groups import base_files_at
@@ -133,6 +134,8 @@ def reading(storage: Storage, *paths: str) -> Iterator[None]:
         with contextlib.suppress(OSError, HoodieError):
             table = open_to_read(storage)
             times = {name.instant_time for _, _, name in base_files_at(paths)}
+            logs = (LogFileName.parse(path.rpartition("/")[2]) for path in paths)
+            times |= {name.instant_time for name in logs if name is not None}
             undone = _undone(table, times, table.timeline.listing)
         if undone is None:
             raise

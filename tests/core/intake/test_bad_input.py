@@ -514,7 +514,10 @@ def edited(table: Table, **changes: str | None) -> Path:
 NOT_OPENED: dict[str, tuple[dict[str, str | None], str]] = {
     "version 99": ({"hoodie_table_version": "99"}, "version 99"),
     "no version": ({"hoodie_table_version": None}, r"version \(none\)"),
-    "merge on read": ({"hoodie_table_type": "MERGE_ON_READ"}, "MERGE_ON_READ"),
+    "merge on read by a rule of its own": (
+        {"hoodie_table_type": "MERGE_ON_READ", "hoodie_compaction_payload_class": "a.Payload"},
+        "log files of a merge-on-read table",
+    ),
     "bad checksum": ({"hoodie_table_checksum": "1"}, "checksum does not match"),
     "checksum of letters": ({"hoodie_table_checksum": "abc"}, "checksum does not match"),
     "no name": ({"hoodie_table_name": None}, r"no hoodie\.table\.name"),

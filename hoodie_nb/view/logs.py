@@ -1,0 +1,112 @@
+"""The log files of a merge-on-read table: which count, and to which slice they belong.
+
+| | versions 8 and 9 | version 6 |
+| --- | --- | --- |
+| instant in the name | that of the deltacommit that wrote it | that of the slice's base file |
+| counts if | that instant does, as for a base file | its blocks do, each by its instant |
+| belongs to the newest base file | up to the time at which its instant completed | of its instant |
+
+While a compaction is pending, the logs of version 6 have its instant: they are merged with the
+slice before. A file group without a base file is a slice of logs only. An archived instant is older
+than any base file of the timeline; if there is an archived base file after it, the archive says
+when it completed.
+
+A log has the size that its commit says, if that commit is on the timeline, so that a reader notices
+one that is too short. Only folders of merge-on-read tables are looked at, in the listing that there
+is.
+
+*Source:* HoodieFileGroup.getBaseInstantTime, AbstractTableFileSystemView.filterUncommittedLogs.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from hoodie_nb.logs.log_name import LogFile, LogFileName
+from hoodie_nb.storage.storage import joined
+from hoodie_nb.timeline.timeline import Listing, Timeline
+from hoodie_nb.view.file_groups import Commits, FileSlice, Folder, Groups
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Whether what an instant wrote counts, as of a moment (None: now)."""
+
+    commits: Commits
+    as_of: str | None
+
+    def __call__(self, time17: str) -> bool:
+        """Return it for the instant of that time."""
+        return (self.as_of is None or time17 <= self.as_of) and self.commits.count(time17)
+
+
+class Logs:
+    """The logs of one view of a table: that of a listing of the timeline."""
+
+    def __init__(
+        self, timeline: Timeline, listing: Listing, commits: Commits, as_of: str | None
+    ) -> None:
+        self.counted = Counted(commits, as_of)
+        self._timeline = timeline
+        self._named_by_base = timeline.layout.number == 1
+        self._done = {i.requested_time: i for i in listing.commits}
+        self._deltas = listing.completed("deltacommit")
+        self._of_commit = functools.cache(self._read_sizes)
+
+    def attached(
+        self, folder: Folder, slices: Mapping[str, FileSlice], replaced: Groups
+    ) -> dict[str, FileSlice]:
+        """Return the newest slices of a folder, by file id, with their logs."""
+        found = dict[str, list[LogFile]]()
+        for log in _logs_of(folder):
+            if (folder.path, log.name.file_id) not in replaced and not log.name.suffix:
+                base = slices.get(log.name.file_id)
+                if self._belongs(log.name, base.instant_time if base else ""):
+                    found.setdefault(log.name.file_id, []).append(log)
+        merged = dict(slices)
+        for file_id, logs in found.items():
+            first = min(log.name.instant_time for log in logs)
+            base = slices.get(file_id)
+            if base is not None or self.counted(first):
+                base = base or FileSlice(folder.path, file_id, first, "", 0)
+                ordered = sorted(map(self._sized, logs), key=lambda log: log.name)
+                merged[file_id] = replace(base, logs=tuple(ordered))
+        return merged
+
+    def _belongs(self, name: LogFileName, base: str) -> bool:
+        """Whether a log belongs to the newest slice, whose base file has the instant `base`."""
+        time17 = name.instant_time
+        if self._named_by_base:
+            return time17 >= base and (self.counted.as_of is None or time17 <= self.counted.as_of)
+        if not self.counted(time17):
+            return False
+        return time17 >= base or self._completion(time17) >= base
+
+    def _completion(self, time17: str) -> str:
+        """Return when an instant completed; its own time if nothing says it."""
+        done = self._done.get(time17)
+        if done is not None:
+            return done.completion_time or time17
+        return self._timeline.archive.completion_times().get(time17, time17)
+
+    def _sized(self, log: LogFile) -> LogFile:
+        """Return a log with the bytes that its commit says it has, if that is on the timeline."""
+        if self._named_by_base:  # another commit may have appended to it
+            sizes = [self._of_commit(i.requested_time).get(log.path, 0) for i in self._deltas]
+            return replace(log, size_bytes=max([log.size_bytes, *sizes]))
+        size = self._of_commit(log.name.instant_time).get(log.path, log.size_bytes)
+        return replace(log, size_bytes=size)
+
+    def _read_sizes(self, time17: str) -> dict[str, int]:
+        done = self._done.get(time17)
+        files = self._timeline.commit(done).files if done else {}
+        known = {path: stat.get("fileSizeInBytes") for path, stat in files.items()}
+        return {path: size for path, size in known.items() if size}
+
+
+def _logs_of(folder: Folder) -> Iterator[LogFile]:
+    """Yield the log files of a folder, with the sizes that the folder says."""
+    for entry in folder.entries:
+        name = LogFileName.parse(entry.name) if entry.name[0] == "." else None
+        if name is not None and not entry.is_folder:
+            yield LogFile(joined(folder.path, entry.name), name, entry.size_bytes)

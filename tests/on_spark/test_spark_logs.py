@@ -1,0 +1,65 @@
+"""Spark reads merge-on-read tables as this process does; every way to write them is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from core.java_logs import java_rows, java_table, same_rows
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import hoodie_nb as hn
+from hoodie_nb.errors import HoodieError, InvalidConfig, InvalidTable
+
+pytestmark = pytest.mark.spark
+STATES = [(6, "pending"), (9, "pending"), (9, "log_only"), (8, "commit_time")]
+
+
+@pytest.mark.parametrize("version, state", STATES)
+def test_both_reads_of_spark_are_javas(
+    spark: SparkSession, tmp_path: Path, version: int, state: str
+) -> None:
+    """`to_spark` and the format, with logs, without base files, and with both kinds of slices."""
+    root = java_table(tmp_path, version, state)
+    wanted = java_rows(version, state)
+    assert same_rows(hn.Table.open(root).to_spark(spark).toArrow(), wanted)
+    assert same_rows(spark.read.format("hoodie_nb").load(str(root)).toArrow(), wanted)
+
+
+def test_an_earlier_snapshot(spark: SparkSession, tmp_path: Path) -> None:
+    """As of a commit before the compaction."""
+    table = hn.Table.open(java_table(tmp_path, 6))
+    time17 = table.history()["requested_time"][3]
+    wanted = java_rows(6, f"expected/{time17}")
+    assert same_rows(table.to_spark(spark, as_of=time17).toArrow(), wanted)
+
+
+def test_streams_and_the_format_do_not_write(spark: SparkSession, tmp_path: Path) -> None:
+    """`write_stream`, `df.write` in each mode, and DataFrames given to `upsert`."""
+    root = java_table(tmp_path / "t", 9)
+    table = hn.Table.open(root)
+    frame = spark.createDataFrame([("k001", "a", 99)], "id string, part string, at long")
+    with pytest.raises(InvalidTable, match="only be read"):
+        table.upsert(frame)
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(InvalidTable, match="only be read"):
+        hn.write_stream(stream, table, checkpoint=tmp_path / "c")
+    for mode in ("append", "overwrite"):
+        with pytest.raises(PySparkException, match="only be read"):
+            frame.write.format("hoodie_nb").mode(mode).save(str(root))
+    options = {"checkpointLocation": str(tmp_path / "d")}
+    with pytest.raises((PySparkException, HoodieError), match="only be read"):
+        sink = stream.writeStream.format("hoodie_nb").options(**options)
+        sink.start(str(root)).processAllAvailable()
+
+
+def test_changes_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """By `changes_spark`, the format's `since`, and its streams."""
+    root = java_table(tmp_path, 9)
+    with pytest.raises(InvalidConfig, match="compare two snapshots"):
+        hn.Table.open(root).changes_spark(spark, since="earliest")
+    with pytest.raises(PySparkException, match="compare two snapshots"):
+        spark.read.format("hoodie_nb").option("since", "earliest").load(str(root)).count()
+    with pytest.raises(PySparkException, match="compare two snapshots"):
+        spark.readStream.format("hoodie_nb").option("starting", "earliest").load(str(root))
