@@ -57,14 +57,15 @@ largest, each [partition, file_id, bytes] |
 | `file_written` | task, partition, file_id, rows, bytes, seconds |
 | `task_failed`, `eager_rows_repeated` (the job in one process) | why; rows |
 
-The events of jobs and tables also go to Python's `logging`, in the process of the job's driver:
+The events of jobs and tables also go to Python's `logging`, in the process of the job's driver.
+The loggers have the names of the folders of the code (docs/architecture.md):
 
 | logger | its events | level |
 | --- | --- | --- |
-| `hoodie_nb.job` | of jobs, batches, checkpoints, faults | INFO; DEBUG: of batches |
+| `hoodie_nb.stream` | of jobs, batches, checkpoints, faults | INFO; DEBUG: of batches |
 | `hoodie_nb.commit` | of instants and commits | INFO; DEBUG: steps before a commit |
-| `hoodie_nb.service` | of table services: cleaning, archiving, savepoints, … | INFO |
-| `hoodie_nb.index`, `hoodie_nb.writer` | of the index; of operators, buffers and files | DEBUG |
+| `hoodie_nb.services` | of table services: cleaning, archiving, savepoints, … | INFO |
+| `hoodie_nb.index`, `hoodie_nb.buckets` | of the index; of operators, buffers and files | DEBUG |
 
 What failed, is retried or was postponed is a WARNING. The library sets no level and adds no handler
 that prints.
@@ -87,11 +88,11 @@ Emit = Callable[..., None]  # `EventLog.emit`, or what calls it with some values
 _log = logging.getLogger("hoodie_nb")
 _log.addHandler(logging.NullHandler())  # else Python prints warnings if nobody logs
 _AREAS = {
-    "job": re.compile(r"job_|batch_|checkpoint_|backlog_|fault_"),
+    "stream": re.compile(r"job_|batch_|checkpoint_|backlog_|fault_"),
     "commit": re.compile(r"instant_|commit_|settling_|partition_|rows_"),
     "index": re.compile(r"index_"),
-    "writer": re.compile(r"operator_|bucket_|buffer_|file_|task_|eager_"),
-    "service": re.compile(r""),
+    "buckets": re.compile(r"operator_|bucket_|buffer_|file_|task_|eager_"),
+    "services": re.compile(r""),
 }
 _WARNS = re.compile(r".*_(failed|retried|restarted|postponed|timed_out)")
 _DETAILS = re.compile(

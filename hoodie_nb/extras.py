@@ -1,6 +1,7 @@
 """Optional packages: the commands that install them for this Python.
 
-hoodie_nb is not on PyPI, so its extras (`demo`, `notebooks`, `s3`) are installed from the clone.
+The extras (`demo`, `notebooks`, `s3`) of an installed package are installed by its name, which
+keeps its version; those of a clone from its folder.
 """
 
 import shlex
@@ -23,4 +24,4 @@ def install_extra(extra: str) -> str:
     clone = Path(__file__).parents[1]
     if (clone / "pyproject.toml").is_file():
         return install("-e", f"{clone}[{extra}]")
-    return install("-e", f".[{extra}]") + " (in a clone of hoodie_nb)"
+    return install(f"hoodie-nb[{extra}]")

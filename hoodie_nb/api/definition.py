@@ -140,6 +140,14 @@ def check_global(table: TableHandle, operation: str) -> None:
         refuse_global(table.config, what, "use insert, which looks keys up, or upsert")
 
 
+def check_table_type(table_type: str) -> None:
+    """Raise InvalidConfig for a type of table that cannot be written."""
+    if table_type != "copy_on_write":
+        known = table_type == "merge_on_read"
+        reason = "such tables cannot be written yet" if known else "there is no such type"
+        raise InvalidConfig(f"table_type={table_type!r}: {reason}; choose 'copy_on_write'")
+
+
 def version_of(table_version: int, merge_mode: str) -> str:
     """Return the version of a new table, or raise InvalidConfig."""
     if table_version not in (6, 8, 9):

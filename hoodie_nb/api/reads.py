@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -149,7 +149,8 @@ class TableReads:
         self._handle.reload()
         found = self._handle.timeline.instants()
         rows = [(i.requested_time, i.action, str(i.state), i.completion_time) for i in found]
-        return _frame(rows, ["requested_time", "action", "state", "completion_time"])
+        columns = ["requested_time", "action", "state", "completion_time"]
+        return _listing(rows, columns, "no instants: nothing was written yet")
 
     def history(self) -> pd.DataFrame:
         """Return the completed commits of the active timeline, oldest first.
@@ -161,7 +162,7 @@ class TableReads:
         commits = steadily(self._handle, lambda: [Commit.of(self._handle, i) for i in done()])
         types = {field.name: field.type for field in fields(Commit)}
         counts = {name: "int64" for name, kind in types.items() if kind is int}
-        return _frame(map(astuple, commits), [*types]).astype(counts)
+        return _listing(map(astuple, commits), [*types], "no commits yet", counts)
 
     def file_groups(self, as_of: Moment = None) -> pd.DataFrame:
         """Return the file slices of the snapshot, one row per file group; sizes are int64."""
@@ -170,12 +171,34 @@ class TableReads:
             for s in slices_as_of(self._handle, as_of)
         ]
         columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
-        return _frame(rows, columns).astype({"size_bytes": "int64"})
+        return _listing(rows, columns, "no files: no rows are stored", {"size_bytes": "int64"})
 
 
-def _frame(rows: Iterable[Sequence[object]], columns: list[str]) -> pd.DataFrame:
+class EmptyListing(pd.DataFrame):  # type: ignore[misc]  # pandas has no types here
+    """A frame without rows that is printed as a sentence."""
+
+    _metadata: Final = ["sentence"]  # what pandas asks of a subclass with an attribute
+    sentence: str
+
+    def __repr__(self) -> str:
+        return self.sentence
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.sentence}</p>"
+
+
+def _listing(
+    rows: Iterable[Sequence[object]],
+    columns: list[str],
+    nothing: str,
+    types: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
     """Return rows whose texts are Python's, as None is, in any version of pandas."""
-    return pd.DataFrame(rows, columns=columns, dtype=object)
+    found = pd.DataFrame(rows, columns=columns, dtype=object).astype(types or {})
+    if found.empty:
+        found = EmptyListing(found)
+        found.sentence = nothing
+    return found
 
 
 def _start(since: Moment) -> Moment:

@@ -147,10 +147,17 @@ def log_path() -> Path | None:
 
 
 def require_classic(session: object) -> None:
-    """Raise InvalidConfig, with the fix, for a remote session (Spark Connect)."""
+    """Raise InvalidConfig, with the fix, for a remote session (Spark Connect) or a stopped one.
+
+    A local session that was given no Python runs this library's tasks in this one from now on.
+    """
     if isinstance(session, SparkSession):
-        if session.sparkContext._jsc is None:
+        context = session.sparkContext
+        if context._jsc is None:
             raise InvalidConfig("this session was stopped: get a new one from hn.spark()")
+        given = "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python")
+        if not given and str(context.master).startswith("local"):
+            context.pythonExec = sys.executable  # Spark's default is the python3 of the PATH
         return
     if type(session).__module__.startswith("pyspark.sql.connect"):
         raise InvalidConfig(_CONNECT)

@@ -19,6 +19,7 @@ from hoodie_nb.api.definition import (
     arrow_schema_of,
     check_global,
     check_supported,
+    check_table_type,
     defined,
 )
 from hoodie_nb.api.maintenance import TableMaintenance
@@ -62,6 +63,7 @@ class Table(TableReads, TableMaintenance):
     | merge_mode | "event_time" (default with `ordering`), "commit_time", "partial" (null: keep) |
     | table_version | 6 (all engines), 8 or 9 (Hudi 1.x); an existing table keeps its own |
     | global_index | True: a key is in one partition of the table (docs/global-keys.md) |
+    | table_type | "copy_on_write"; "merge_on_read" cannot be written yet |
     | if_exists | "error", "open" (it must agree; `options` are changed) or "replace" |
     | hive_style, url_encode | folders `column=value`; special characters as `%2F` |
     | options | file sizes, codec, bloom filter, cleaning: see `hoodie_nb.config` |
@@ -93,6 +95,7 @@ class Table(TableReads, TableMaintenance):
         url_encode: bool = False,
         merge_mode: str | None = None,
         global_index: bool = False,
+        table_type: str = "copy_on_write",
         options: Mapping[str, object] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Table:
@@ -101,6 +104,7 @@ class Table(TableReads, TableMaintenance):
         `schema`: pyarrow, Spark StructType or DDL text (needs a running Spark session); see `Table`
         for the other arguments. Raises InvalidConfig, InvalidInput, InvalidTable.
         """
+        check_table_type(table_type)
         config = defined(
             path,
             schema=schema,

@@ -26,7 +26,7 @@ from hoodie_nb.buckets.plan import WritePlan, balanced_tasks, file_id_of, task_o
 from hoodie_nb.buckets.profile import ASSUMED_BYTES, SmallFile, small_files
 from hoodie_nb.events import Emit
 from hoodie_nb.rows.columns import FILE_ID, TASK, is_delete
-from hoodie_nb.rows.merge_rule import first_of_run, runs_of
+from hoodie_nb.rows.ordering import encoded, first_of_run, runs_of
 from hoodie_nb.rows.taking import take_rows
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
@@ -184,6 +184,6 @@ class FileIdAssigner:
         return pc.replace_with_mask(located, new, placed)
 
     def _tasks(self, ids: pa.Array) -> pa.Array:
-        encoded = ids.dictionary_encode()
-        tasks = [task_of(i, self._plan.id_tasks) for i in encoded.dictionary.to_pylist()]
-        return pa.array(tasks, pa.int32()).take(encoded.indices)
+        distinct, codes = encoded(ids)
+        tasks = [task_of(file_id, self._plan.id_tasks) for file_id in distinct.to_pylist()]
+        return pa.array(np.array(tasks, dtype=np.int32)[codes])

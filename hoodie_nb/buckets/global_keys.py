@@ -40,7 +40,8 @@ from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable
 from hoodie_nb.files.base_file import iterate_rows, open_base_file
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.rows.columns import DELETE_ALWAYS, MOVED, OP, SEQ, is_delete, with_column
-from hoodie_nb.rows.merge_rule import not_older, runs_of
+from hoodie_nb.rows.merge_rule import not_older
+from hoodie_nb.rows.ordering import runs_of
 from hoodie_nb.rows.taking import sort_rows, take_rows
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 

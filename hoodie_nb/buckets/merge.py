@@ -20,7 +20,8 @@ from hoodie_nb.files.base_file import ROW_GROUP, stored_schema
 from hoodie_nb.files.column_storage import FEW_VALUES
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.rows.columns import DELETE_ALWAYS, OP, STORE, STORE_ALWAYS, THRESHOLD
-from hoodie_nb.rows.merge_rule import Mask, MergeRule, filled, not_older
+from hoodie_nb.rows.merge_rule import MergeRule, filled, not_older
+from hoodie_nb.rows.ordering import Mask
 from hoodie_nb.rows.taking import take_rows
 from hoodie_nb.types.schema import (
     COMMIT_TIME,

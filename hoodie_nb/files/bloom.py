@@ -55,7 +55,7 @@ _MURMUR = 1
 _INT32_MAX: Final = 2**31 - 1
 _MAX_HASHES: Final = 256  # p = 1e-77; bounds the work an untrusted header can ask for
 _FIRST_ROUNDS: Final = 3  # an eighth of the absent keys pass these rounds in a full filter
-_BLOCK_KEYS: Final = 16_384  # a block fits into the processor's cache
+_BLOCK_KEYS: Final = 32_768  # a block fits into the processor's cache
 _BLOCK_CELLS: Final = 1 << 20  # rows x keys of one probe: many tiny rows must not cost memory
 _M: Final = np.uint32(0x5BD1E995)
 _SEED: Final = np.zeros(1, dtype=np.uint32)

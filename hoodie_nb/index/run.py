@@ -81,6 +81,8 @@ class Entries:
     @classmethod
     def union(cls, parts: Sequence["Entries"], counts: Sequence[Collection[str]]) -> "Entries":
         """Return the union of several entries, limited to the file groups that count in each."""
+        if len(parts) == 1 and [*parts[0].file_ids] == sorted(counts[0]):
+            return parts[0]
         file_ids = sorted({i for part in parts for i in part.file_ids})
         number = {file_id: n for n, file_id in enumerate(file_ids)}
         hashes = [np.empty(0, np.uint64)]

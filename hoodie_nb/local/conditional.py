@@ -48,7 +48,7 @@ from hoodie_nb.machine import threads
 from hoodie_nb.reading.filters import RowFilter
 from hoodie_nb.records.prepared import one_per_file
 from hoodie_nb.rows.columns import with_column
-from hoodie_nb.rows.merge_rule import Mask, runs_of
+from hoodie_nb.rows.ordering import Mask, runs_of
 from hoodie_nb.rows.taking import parts_of
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.timeline.commits import WriteStatus

@@ -21,7 +21,7 @@ from hoodie_nb.intake.bad_rows import BadRows, RefusedRows
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.operators import assign, index_of, write
 from hoodie_nb.machine import threads
-from hoodie_nb.rows.merge_rule import runs_of
+from hoodie_nb.rows.ordering import runs_of
 from hoodie_nb.rows.runs import partitions_of, save_run
 from hoodie_nb.rows.sorting import in_order, tables_in_order
 from hoodie_nb.rows.taking import parts_of

@@ -40,7 +40,7 @@ from hoodie_nb.local.conditional import Changes, apply
 from hoodie_nb.local.settling import settled
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.reading.filters import RowFilter
-from hoodie_nb.rows.merge_rule import first_of_run
+from hoodie_nb.rows.ordering import first_of_run
 from hoodie_nb.rows.taking import sort_rows
 from hoodie_nb.types.row_search import plain
 from hoodie_nb.types.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY, check_stored_names

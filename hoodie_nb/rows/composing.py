@@ -34,7 +34,8 @@ from hoodie_nb.rows.columns import (
     THRESHOLD,
     with_column,
 )
-from hoodie_nb.rows.merge_rule import comparable, first_of_run
+from hoodie_nb.rows.merge_rule import comparable
+from hoodie_nb.rows.ordering import first_of_run
 from hoodie_nb.rows.taking import sort_rows, take_rows
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 

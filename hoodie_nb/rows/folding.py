@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.rows.merge_rule import MergeRule, runs_of
+from hoodie_nb.rows.merge_rule import MergeRule
+from hoodie_nb.rows.ordering import runs_of
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 

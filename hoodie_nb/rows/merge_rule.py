@@ -18,21 +18,18 @@ could give another result.
 PartialUpdateAvroPayload.
 """
 
-import itertools
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.rows.columns import OP, SEQ, is_delete
-from hoodie_nb.rows.ordering import ascends, sort_order
+from hoodie_nb.rows.ordering import Mask, ascends, first_of_run, sort_order
 from hoodie_nb.rows.taking import take_rows
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
-Mask = npt.NDArray[np.bool_]
 _OWN = (RECORD_KEY, PARTITION_PATH, SEQ, OP)
 
 
@@ -133,25 +130,9 @@ def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray
     return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
 
 
-def first_of_run(*columns: pa.Array) -> Mask:
-    """Return which rows start a run of equal values in all `columns` (none of them null)."""
-    first = np.zeros(len(columns[0]), dtype=bool)
-    first[:1] = True
-    for column in columns:
-        if len(column) > 1:
-            first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    return first
-
-
 def _lasts(first: Mask) -> Mask:
     """Return which rows end a run, given which start one; there is at least one row."""
     return np.append(first[1:], True)
-
-
-def runs_of(values: pa.Array) -> list[tuple[int, int]]:
-    """Return the bounds of the runs of equal values (none of them null)."""
-    begins = np.flatnonzero(first_of_run(values)).tolist()
-    return list(itertools.pairwise([*begins, len(values)]))
 
 
 def not_older(incoming: pa.Array, stored: pa.Array) -> Mask:

@@ -20,8 +20,10 @@ import pyarrow.compute as pc
 
 Indices = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
 ARROW_BYTES = (1 << 31) - 1  # Arrow counts the bytes of a text column in 32 bits
 _COMPARED = 40  # bytes
+_RUN_ROWS = 8  # the least mean length of runs whose first rows alone are encoded
 _KEPT = np.array([(1 << 64) - (1 << 64 - 8 * n) for n in range(9)], dtype=np.uint64)
 
 
@@ -112,10 +114,36 @@ def is_comparable(texts: pa.ChunkedArray) -> bool:
 
 def ranked(texts: pa.Array) -> tuple[Words, int]:
     """Return the rank of each text among the distinct ones, and the bits that a rank needs."""
-    encoded = texts.dictionary_encode()
-    ranks = np.empty(len(encoded.dictionary), dtype=np.uint64)
-    ranks[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
-    return ranks[encoded.indices.to_numpy()], (len(ranks) - 1).bit_length()
+    distinct, codes = encoded(texts)
+    ranks = np.empty(len(distinct), dtype=np.uint64)
+    ranks[pc.sort_indices(distinct).to_numpy()] = np.arange(len(ranks))
+    return ranks[codes], (len(ranks) - 1).bit_length()
+
+
+def encoded(texts: pa.Array) -> tuple[pa.Array, Indices]:
+    """Return the distinct texts, and for each text (none is null) its position among them."""
+    begins = np.flatnonzero(first_of_run(texts))
+    if len(begins) > len(texts) // _RUN_ROWS:
+        found = texts.dictionary_encode()
+        return found.dictionary, found.indices.to_numpy()
+    found = texts.take(pa.array(begins)).dictionary_encode()
+    return found.dictionary, np.repeat(found.indices.to_numpy(), np.diff(begins, append=len(texts)))
+
+
+def first_of_run(*columns: pa.Array) -> Mask:
+    """Return which rows start a run of equal values in all `columns` (none of them null)."""
+    first = np.zeros(len(columns[0]), dtype=bool)
+    first[:1] = True
+    for column in columns:
+        if len(column) > 1:
+            first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return first
+
+
+def runs_of(values: pa.Array) -> list[tuple[int, int]]:
+    """Return the bounds of the runs of equal values (none of them null)."""
+    begins = np.flatnonzero(first_of_run(values)).tolist()
+    return list(itertools.pairwise([*begins, len(values)]))
 
 
 def _tied(at: Indices, numbers: Words | Indices) -> tuple[Indices, Indices]:

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from hoodie_nb.errors import InvalidInput, InvalidTable
 from hoodie_nb.rows.folding import fold_partitions
-from hoodie_nb.rows.merge_rule import Mask, MergeRule
+from hoodie_nb.rows.merge_rule import MergeRule
+from hoodie_nb.rows.ordering import Mask
 from hoodie_nb.storage.checksums import LOST, ChecksummedFile, StoredFile
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.types.conversion import fitted as converted

@@ -6,8 +6,6 @@ sources, so it finds `pyspark_hoodie_nb`, if that Python has this package.
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,12 +22,4 @@ def register(spark: SparkSession) -> None:
     from hoodie_nb.spark_format.source import HudiSource
 
     require_classic(spark)
-    context = spark.sparkContext
-    chosen = context.pythonExec
-    named = "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python")
-    if not named and str(context.master).startswith("local"):
-        context.pythonExec = sys.executable  # Spark's default is the python3 of the PATH
-    try:
-        spark.dataSource.register(HudiSource)
-    finally:
-        context.pythonExec = chosen
+    spark.dataSource.register(HudiSource)

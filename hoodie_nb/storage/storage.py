@@ -49,7 +49,10 @@ class Entry:
 def check_scheme(scheme: str) -> None:
     """Raise InvalidConfig unless addresses may begin so."""
     if scheme not in SCHEMES:
-        raise InvalidConfig(f"{scheme}:// is not supported: choose from {', '.join(SCHEMES)}")
+        raise InvalidConfig(
+            f"{scheme}:// is not supported: a table is in a local folder, or in an object store "
+            f"({', '.join(f'{known}://' for known in SCHEMES)})"
+        )
 
 
 def is_remote(root: str) -> bool:

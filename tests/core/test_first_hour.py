@@ -13,11 +13,13 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from new_process import run_code
 
 import hoodie_nb as hn
+from hoodie_nb import extras
 from hoodie_nb.__main__ import main
 from hoodie_nb.extras import install, install_extra
 from hoodie_nb.stream.triggers import trigger_options
@@ -120,6 +122,14 @@ def test_the_command_for_an_extra_names_this_clone(extra: str) -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert extra in declared["optional-dependencies"]
     assert shlex.split(install("pandas>=2.2,<3"))[-1] == "pandas>=2.2,<3"
+
+
+def test_the_command_for_an_extra_of_a_wheel_names_no_clone(tmp_path, monkeypatch):
+    """Where the package is installed, its extra is installed by its name, in a shell's quotes."""
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "hoodie_nb" / "extras.py"))
+    command = install_extra("demo")
+    assert command.endswith(" install 'hoodie-nb[demo]'") and "clone" not in command
+    assert sys.executable in shlex.split(command)
 
 
 def test_every_public_name_has_help_and_types() -> None:
@@ -244,6 +254,19 @@ def test_an_empty_history_is_said(tmp_path, capsys):
     assert capsys.readouterr().out == "no commits\n"
 
 
+def test_an_empty_frame_is_displayed_as_a_sentence(tmp_path):
+    """History, timeline and file groups of a new table are printed in words, and stay frames."""
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
+    history = table.history()
+    assert (repr(history), str(history)) == ("no commits yet", "no commits yet")
+    assert history._repr_html_() == "<p>no commits yet</p>"
+    assert repr(table.timeline()) == "no instants: nothing was written yet"
+    assert repr(table.file_groups()) == "no files: no rows are stored"
+    assert list(history["inserts"]) == [] and history.shape[0] == 0
+    table.upsert(ROWS)
+    assert type(table.history()) is type(table.timeline()) is pd.DataFrame
+
+
 def test_fsck_names_a_damaged_file_once(tmp_path):
     """A file that is cut is one finding, which says that its length is wrong."""
     table = hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
@@ -275,7 +298,8 @@ def test_an_unknown_scheme_is_refused_before_a_package_is_missed(tmp_path):
                 print(error)
     """
     hdfs, s3 = run_code(textwrap.dedent(code), tmp_path).stdout.splitlines()
-    assert hdfs.startswith("hdfs:// is not supported: choose from s3, ") and "[s3]" not in hdfs
+    assert hdfs.startswith("hdfs:// is not supported: a table is in a local folder, or in an obj")
+    assert "s3://, s3a://, gs://" in hdfs and "[s3]" not in hdfs
     assert "s3://: object stores need a package" in s3
 
 
@@ -296,6 +320,18 @@ def test_an_option_of_the_table_is_not_guessed(tmp_path):
     with pytest.raises(hn.InvalidConfig, match=r"are arguments of `Table\.create`") as refused:
         hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id", options=options)
     assert "did you mean" not in str(refused.value)
+
+
+def test_a_table_type_that_cannot_be_written_is_refused(tmp_path):
+    """merge_on_read is refused as not written yet, a typing error as unknown; no folder is made."""
+    define = {"schema": SCHEMA, "record_key": "id"}
+    with pytest.raises(hn.InvalidConfig, match=r"merge_on_read'.*yet; choose 'copy_on_write'"):
+        hn.Table.create(tmp_path / "t", table_type="merge_on_read", **define)
+    with pytest.raises(hn.InvalidConfig, match=r"table_type='MOR': there is no such type"):
+        hn.Table.create(tmp_path / "t", table_type="MOR", **define)
+    assert not (tmp_path / "t").exists()
+    table = hn.Table.create(tmp_path / "t", table_type="copy_on_write", **define)
+    assert table.to_arrow().num_rows == 0
 
 
 def test_a_new_table_has_the_column_types_of_a_full_one(tmp_path: Path) -> None:

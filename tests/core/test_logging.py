@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import hoodie_nb as hn
+from hoodie_nb import events
 from hoodie_nb.events import EventLog, log_events
 
 ROWS = pa.table({"id": [1, 2], "v": [3, 4]})
@@ -47,6 +49,14 @@ def test_each_area_has_its_logger(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert any(line.startswith("board: index_saved ") for line in caplog.messages)
 
 
+def test_the_loggers_are_named_after_rooms() -> None:
+    """Each logger of an event has the name of a package of the library, which the page lists."""
+    names = {f"hoodie_nb.{area}" for area in events._AREAS}
+    page = (Path(__file__).parents[2] / "docs" / "logging.md").read_text()
+    for name in names:
+        assert importlib.util.find_spec(name) is not None and f"| `{name}` |" in page, name
+
+
 def test_a_clean_is_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A clean is logged at INFO by the services' logger."""
     table = board(tmp_path)
@@ -55,7 +65,7 @@ def test_a_clean_is_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level(logging.INFO, "hoodie_nb"):
         table.clean(commits=1)
     (record,) = caplog.records
-    assert (record.name, record.levelname) == ("hoodie_nb.service", "INFO")
+    assert (record.name, record.levelname) == ("hoodie_nb.services", "INFO")
     assert record.getMessage().startswith("board: files_cleaned ")
 
 

@@ -39,6 +39,26 @@ try:
 except Exception as error:
     print(error)
 """
+OF_TABLES = """
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+import hoodie_nb as hn
+
+schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+table = hn.Table.create("t", schema=schema, record_key="id")
+rows = spark.range(5).selectExpr("CAST(id AS STRING) id", "id v")
+first = table.upsert(rows)
+rows.selectExpr("id", "v + 1 AS v").write.parquet("source")
+stream = spark.readStream.schema(rows.schema).parquet("source")
+hn.write_stream(
+    stream, table, checkpoint="ck", trigger="available_now", placement="executors"
+).wait()
+found = table.changes_spark(spark, since=first).groupBy("_change").count().collect()
+print(sorted(map(tuple, found)), table.to_spark(spark).count())
+"""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -84,6 +104,20 @@ def test_a_plain_session_knows_the_format(tmp_path, how, options, expected):
         check=False,
     )
     assert expected in done.stdout, done.stderr[-3000:]
+
+
+def test_tables_work_in_a_plain_session(tmp_path):
+    """Writes, streams and changes on Spark run in this Python if python3 lacks the packages."""
+    done = subprocess.run(
+        [sys.executable, "-c", OF_TABLES],
+        cwd=tmp_path,
+        env=python3(tmp_path / "bin", "-S"),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout == "[('update', 5)] 5\n", done.stderr[-3000:]
 
 
 @pytest.mark.kills

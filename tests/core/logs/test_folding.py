@@ -96,9 +96,9 @@ def expected(
             elif value is None or value >= entry[1]:
                 entry = new
         stored = base.get(key)
-        if entry is not None and stored is not None and by_event:
-            if entry[1] is not None and entry[1] < stored[0]:
-                entry = None
+        compared = by_event and stored is not None and entry is not None and entry[1] is not None
+        if compared and entry[1] < stored[0]:
+            entry = None
         if entry is None and stored is not None:
             rows[key] = stored[1]
         elif entry is not None and entry[0] == "row":

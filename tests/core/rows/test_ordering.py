@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from hoodie_nb.rows import ordering
-from hoodie_nb.rows.ordering import ascends, sort_order
+from hoodie_nb.rows.ordering import ascends, ranked, sort_order
 
 ALPHABETS = ["ab", "a\0", "0123456789", "aé😀\uffff", "k"]  # ties, padding, digits, UTF-8, one text
 BY = [("p", "k", "s"), ("p", "k"), ("k", "s"), ("k", "ts", "s"), ("s", "k"), ("k", "none")]
@@ -89,3 +89,13 @@ def test_texts_of_2_gib_are_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> No
 def test_rows_that_ascend_are_recognised(texts, expected):
     """Equal values, nulls and the places between chunks count."""
     assert ascends(pa.chunked_array(texts, pa.string())) is expected
+
+
+@pytest.mark.parametrize("run", [1, 7, 9, 500])
+def test_texts_are_ranked_alike_in_short_and_long_runs(run):
+    """Runs of a text are ranked by their first rows; the ranks are those of each row by itself."""
+    names = np.random.default_rng(run).permutation([f"day={n:03d}" for n in range(200)])
+    texts = np.repeat(np.append(names, names[:50]), run)
+    ranks, bits = ranked(pa.array(texts))
+    assert ranks.tolist() == np.unique(texts, return_inverse=True)[1].tolist()
+    assert bits == 8
