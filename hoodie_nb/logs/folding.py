@@ -43,8 +43,7 @@ from hoodie_nb.logs.blocks import BlockType, Header, LogBlock, read_blocks
 from hoodie_nb.logs.log_name import CDC, LogFile
 from hoodie_nb.logs.records import log_rows
 from hoodie_nb.rows.columns import DELETE_ALWAYS, OP
-from hoodie_nb.rows.merge_rule import Mask
-from hoodie_nb.rows.ordering import ranked
+from hoodie_nb.rows.ordering import Mask, ranked
 from hoodie_nb.rows.taking import take_rows
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.types.schema import RECORD_KEY
