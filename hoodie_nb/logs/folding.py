@@ -43,7 +43,7 @@ from hoodie_nb.logs.blocks import BlockType, Header, LogBlock, read_blocks
 from hoodie_nb.logs.log_name import CDC, LogFile
 from hoodie_nb.logs.records import log_rows
 from hoodie_nb.rows.columns import DELETE_ALWAYS, OP
-from hoodie_nb.rows.merge_rule import Mask
+from hoodie_nb.rows.ordering import Mask, ranked
 from hoodie_nb.rows.taking import take_rows
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.types.schema import RECORD_KEY
@@ -210,8 +210,10 @@ def _ranks(values: pa.ChunkedArray) -> Indices:
     """Return numbers in the order of the ordering values; the lowest for null."""
     numbers = ordinal(values).combine_chunks()
     if not pa.types.is_integer(numbers.type):
-        ranks = pc.rank(numbers, "ascending", null_placement="at_start", tiebreaker="dense")
-        return np.asarray(ranks.to_numpy(), dtype=np.int64)
+        valid = numbers.is_valid().to_numpy(zero_copy_only=False)
+        ranks = np.full(len(numbers), -1)
+        ranks[valid] = ranked(numbers.drop_null())[0]
+        return ranks
     lowest = np.iinfo(np.int64).min
     return np.asarray(pc.fill_null(numbers.cast(pa.int64()), lowest).to_numpy(), dtype=np.int64)
 

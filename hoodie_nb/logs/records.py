@@ -19,6 +19,9 @@ A row is a delete, too, if `_hoodie_is_deleted` is true, or if its `_hoodie_oper
 **Caveats**: HFile blocks, deletes of versions 1 and 2 (serialized Java objects), and rows with some
 of the columns only are refused. Positions of rows are ignored: deletes and rows are found by key.
 
+So a delete that was written before an ordering column of ints became one of longs always wins, as
+in Java among logs (against a stored row Java fails); hudi-rs compares the numbers.
+
 *Source:* HoodieAvroDataBlock, HoodieParquetDataBlock, HoodieDeleteBlock, DeleteContext,
 OrderingValues.
 """

@@ -23,7 +23,8 @@ from hoodie_nb.files.base_file import iterate_rows, open_base_file
 from hoodie_nb.logs.folding import LogMerge, always_wins, folded, ordinal
 from hoodie_nb.reading.filters import RowFilter
 from hoodie_nb.rows.columns import OP, STORE
-from hoodie_nb.rows.merge_rule import Mask, not_older
+from hoodie_nb.rows.merge_rule import not_older
+from hoodie_nb.rows.ordering import Mask
 from hoodie_nb.rows.taking import take_rows
 from hoodie_nb.storage.storage import Storage, joined
 from hoodie_nb.types.schema import RECORD_KEY
