@@ -1,4 +1,4 @@
-"""Optional packages: the commands that install them for this Python.
+"""Optional packages: which extra has them, and the error that says how to install them.
 
 hoodie_nb is not on PyPI, so its extras (`demo`, `notebooks`, `s3`) are installed from the clone.
 """
