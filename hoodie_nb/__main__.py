@@ -1,4 +1,4 @@
-"""The command line: `python -m hoodie_nb COMMAND`, of which `--help` lists the commands.
+"""The command line `python -m hoodie_nb COMMAND`: its commands, arguments and exit codes.
 
 Exit codes: 0 success, 1 a finding or a failure, 2 an invalid command line, 130 after Ctrl-C, 143
 after SIGTERM, 141 if the reader of the output has closed it.

@@ -1,4 +1,4 @@
-"""Write options and their values (file sizes, codec, bloom filter, buffers), by Hudi's names.
+"""Write options: their defaults, limits and Hudi's names (file sizes, codec, bloom, cleaning).
 
 | Python name | Hudi's name | default |
 | --- | --- | --- |

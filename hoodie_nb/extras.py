@@ -1,4 +1,4 @@
-"""Optional packages: the commands that install them for this Python.
+"""Optional packages: which extra has them, and the error that says how to install them.
 
 The extras (`demo`, `notebooks`, `s3`) of an installed package are installed by its name, which
 keeps its version; those of a clone from its folder.

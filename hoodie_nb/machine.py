@@ -1,4 +1,4 @@
-"""The machine as this process may use it: its cores and memory, within the limits of a container.
+"""How many cores and how much memory this process may use, also inside a container.
 
 | limit | where it is read |
 | --- | --- |

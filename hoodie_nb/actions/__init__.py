@@ -1,1 +1,1 @@
-"""Actions of the timeline, as plans and records: publish, clean, roll back, restore, archive."""
+"""What each timeline action will do (plan) and did (record). They are executed in `commit`."""

@@ -1,4 +1,4 @@
-"""Archiving, the plan: which instants leave the active timeline, and which files must go before.
+"""Archive plan: which instants may leave the active timeline, and what blocks them.
 
 *Semantics*: those of Hudi. When more than `hoodie.keep.max.commits` commits have completed, the
 oldest are archived until `hoodie.keep.min.commits` are left; both are raised if the cleaner

@@ -1,4 +1,4 @@
-"""Cleaning, the plan: which base files no retained snapshot reads, by commits, hours or versions.
+"""Clean plan: which old base files to delete, by retention (commits, hours or versions).
 
 *Semantics*: the policies of Hudi, each with its number:
 

@@ -1,4 +1,4 @@
-"""Cleaning, the records: plans and results on the timeline, and reads of what was deleted.
+"""Files of cleans on the timeline: encode and parse them; the earliest time still readable.
 
 *On disk*, Avro in every table version: `T.clean.requested` is the plan, `T.clean` (`T_C.clean` in
 layout 2) the result. A plan names absolute paths; only the names of base files in the partitions

@@ -1,4 +1,4 @@
-"""Clustering, the plan: which small base files of a partition become one.
+"""Cluster plan: which small base files of a partition are merged into one.
 
 *Semantics*: files below the small file limit are put in order of their smallest key, and a new file
 takes the next ones while their bytes fit into the maximal size. So files with neighbouring keys

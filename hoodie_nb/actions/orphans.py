@@ -1,4 +1,4 @@
-"""Base files of no commit that are about to be older than the timeline.
+"""Orphan files: whether a file that no commit names belongs to this table and partition.
 
 *Semantics*: readers would treat them as archived, so they are deleted before that, but only files
 of this table: in a partition that its readers list, and with rows that name it, if any can be read.

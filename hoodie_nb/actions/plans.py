@@ -1,4 +1,4 @@
-"""Plans of pending actions: what their requested files say, or why they cannot be completed here.
+"""Reading the plan of a pending action; the error if the plan is lost or damaged.
 
 *Source:* HoodieCleanerPlan, HoodieRollbackPlan, HoodieRestorePlan.
 """

@@ -1,4 +1,4 @@
-"""Publishing, one attempt: how staged files become a commit, in a sequence of durable steps.
+"""One attempt to publish: rename staged files, write the completed file, sweep the staging area.
 
 *Work flow* of `publish_commit`: markers → `.hoodie_partition_metadata` → hard links of the accepted
 files into the partitions → the partitions' folders → completed file. The completed file is the

@@ -1,4 +1,4 @@
-r"""The quarantine: the rows that writes with `on_bad_record="quarantine"` refused, with reasons.
+r"""Quarantine files of committed writes: published, withdrawn, counted, read back as a table.
 
 *On disk*: `.hoodie/.hoodie_nb/quarantine/<T>_<n>.parquet`, the refused rows of the commit that was
 requested at T. The commit has their number as `_hoodie_nb_quarantined`.

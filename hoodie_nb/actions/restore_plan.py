@@ -1,4 +1,4 @@
-"""Restores, the records: which commits are undone, and by which restore.
+"""Files of restores on the timeline: encode and parse them; which commits were undone.
 
 *On disk*, Avro in every table version: `R.restore.requested` is the plan, `R.restore` (in layout 2
 `R_C.restore`) the result, with the record of each commit's rollback. Commits that were undone are

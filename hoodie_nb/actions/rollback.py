@@ -1,4 +1,4 @@
-"""Rolling back an instant that did not complete.
+"""Rollbacks: plan, delete the instant's files, complete pending ones, encode and parse records.
 
 *Work flow*: plan (`R.rollback.requested`, Avro) → `R.rollback.inflight` → delete the data files
 that the markers name → remove T from the timeline → `R.rollback` (Avro) → delete the markers. An

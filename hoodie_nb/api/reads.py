@@ -1,4 +1,4 @@
-"""The reads of a `Table`: snapshots, changes, the timeline."""
+"""Methods of `Table` that read: `to_arrow`, `to_spark`, `changes`, `timeline`, `file_groups`."""
 
 from __future__ import annotations
 

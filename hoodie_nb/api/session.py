@@ -1,4 +1,4 @@
-"""A quiet, local Spark session that provides a Java if none is installed.
+"""`hn.spark()`: the settings, memory, logs and start of the local Spark session.
 
 *Differences from `SparkSession.builder`.*
 

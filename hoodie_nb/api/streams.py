@@ -1,4 +1,4 @@
-"""The public function for streams, `write_stream`, and its options.
+"""`write_stream`: its options, their checks, and the combinations that are refused.
 
 | option | values (the first is the default) |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""The public API of tables: `Table`, and its writes, each by the runner for its data.
+"""Methods of `Table` that write: `create`, `upsert`, `insert`, `delete`, `update`, `merge`.
 
 `Table` writes batches: a Spark DataFrame is written by Spark tasks, other data (Arrow, pandas,
 Polars, lists of dicts) in this process, without Spark. `write_stream` starts a `Job`.

@@ -1,1 +1,1 @@
-"""The RFC's assigner and bucket writer: keyed rows to staged base files."""
+"""Keyed rows to staged base files: assigner, bucket writer, merge. Nothing is committed here."""

@@ -1,4 +1,4 @@
-"""The BucketWriter: turns assigned rows into one staged base file per bucket.
+"""BucketWriter: one staged base file per bucket; threads, file names, write statuses.
 
 *Work flow*: rows go into the buffer, which spills sorted runs while input still arrives; at the end
 every bucket is folded and merged with the previous slice, once, into a new base file in the staging

@@ -1,4 +1,4 @@
-"""The buffer of a bucket writer task: rows by bucket; what exceeds its limits is spilled to disk.
+"""The write buffer: when a bucket is flushed or spilled to disk, by `batch_size`, `task_max_size`.
 
 *Work flow*: `add` sorts rows into buckets. A bucket above `batch_bytes` is flushed; if all buckets
 together exceed `task_max_bytes`, the largest one is flushed. A flush folds the bucket's rows and,

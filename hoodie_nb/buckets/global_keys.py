@@ -1,4 +1,4 @@
-"""Global keys: a record key is in one partition of the table, and a row with another one moves.
+"""Global keys: a row whose key is in another partition moves, or updates the row there.
 
 *Work flow*, on the keyed rows of a batch, right before they are assigned: one row per key is kept,
 by the merge rule. Keys that are not in the partition of their row are looked up in all others. The

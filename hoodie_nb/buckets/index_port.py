@@ -1,4 +1,4 @@
-"""The interface of an index: given keys and their partition, find their file groups.
+"""The interface that every index implements: locate keys, remember new ones, count lookups.
 
 *Source:* RFC-24 STEP2, HoodieIndex.
 """

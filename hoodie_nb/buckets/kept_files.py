@@ -1,4 +1,4 @@
-"""Base files that this process has just written, kept in memory for the next micro-batch.
+"""Cache of base files that this process wrote, so that the next micro-batch need not read them.
 
 Micro-batches rewrite the same files again and again: the driver then reads the rows that it has
 just written. It keeps them, up to a limit. Files that the last two instants have not written make

@@ -1,4 +1,4 @@
-"""Merging: the rows of one bucket with the stored rows of its previous slice, piece by piece.
+"""Merge of a bucket's rows with the stored rows of its file: updates, inserts, deletes.
 
 Rows of the old slice keep their order, with updates in place and deleted rows left out; new rows
 follow in key order. Unchanged rows keep their commit time and sequence number; every row gets the

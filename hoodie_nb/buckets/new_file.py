@@ -1,4 +1,4 @@
-"""A new file group's staged file, open while the checkpoint's input still arrives.
+"""The first file of a new file group: flushes append to it while rows still arrive.
 
 If a bucket has no previous slice, a flush appends a row group here instead of spilling a run. The
 flush must have no deletes, and only keys that the file does not have yet. Other flushes are spilled

@@ -1,4 +1,4 @@
-"""The RFC's pipelines as data: how the parts are combined. Where they run: `on_spark`, `local`.
+"""The RFC's pipelines by name: their operators, shuffles and indexes; which one `auto` takes.
 
 | pipeline | instant created by | shuffle by | index and buckets | flush |
 | --- | --- | --- | --- | --- |

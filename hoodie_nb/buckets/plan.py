@@ -1,4 +1,4 @@
-"""The plan of one write: the values that assigner, writer and runners share.
+"""WritePlan: what all tasks of a write are given; new file ids; which task has a file group.
 
 It is created on the driver after the instant, is immutable, and is sent to every task.
 """

@@ -1,4 +1,4 @@
-"""The write profile: what the assigner knows about the table before a checkpoint.
+"""The write profile: the estimated bytes per row, and the small files that have room for rows.
 
 The average record size comes from the newest commit that is large enough (more than the threshold
 times the small file limit), else from the option. The newest `LOOKED_BACK` commits are read, as

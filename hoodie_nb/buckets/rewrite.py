@@ -1,4 +1,4 @@
-"""Rewriting base files piece by piece: rows are changed or left out, none is added.
+"""Copying one base file with rows changed or left out, for `update`, `delete` and repairs.
 
 Unchanged rows keep their commit time and sequence number; every row gets the new file's name.
 """

@@ -1,1 +1,1 @@
-"""fsck: what it finds in folders, rows, records and the archive."""
+"""fsck: finds problems and changes nothing; the repairs are in `services`."""

@@ -1,4 +1,4 @@
-"""The base files that archived commits wrote, and that the table still needs.
+"""fsck, archive: base files of archived commits that the table still needs and that are lost.
 
 Most files of an old table are named by archived commits only: the newest one of each file group
 that no commit has replaced must be there, or its rows are lost and no reader notices.

@@ -1,4 +1,4 @@
-"""Findings: the codes of all problems that `fsck` reports, what each puts at stake, and fixes.
+"""fsck, codes: every finding code, what is at stake, and its severity and fix as text.
 
 *Codes* are stable words for programs; docs/restoring.md lists them. `STAKES` says of each what may
 happen to the rows that the table should have, if nothing is done: some are lost, readers do not

@@ -1,4 +1,4 @@
-"""What `fsck` finds in the folders of a table: files of no commit, and folders of others.
+"""fsck, folders: orphan files, files of undone commits, and folders that are no partitions.
 
 A base file of no commit is either an orphan or the only copy of a lost commit's rows; the traces of
 its commit decide which (see `lost`).

@@ -1,4 +1,4 @@
-"""fsck: runs all checks of a table; here are those of pending instants, base files and keys.
+"""fsck, the run: order of all checks; pending instants, damaged base files, duplicate keys.
 
 Checks: every base file of the snapshot exists with the size and row count in its commit; every file
 in a partition is named by a completed commit; there are no pending instants, leftover markers or

@@ -1,4 +1,4 @@
-"""What `fsck` finds in the records beside the timeline, which no reader of rows needs.
+"""fsck, records: damaged options, rules, checkpoint records, savepoints, quarantine.
 
 If one is damaged, the next write, savepoint or read of the quarantine is refused; until then nobody
 would notice the damage.

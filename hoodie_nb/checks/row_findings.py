@@ -1,4 +1,4 @@
-"""What `fsck` finds in the rows of a base file: keys and partitions that are not theirs.
+"""fsck, rows: keys and partition paths in a base file that do not fit its folder.
 
 Readers show such rows, and a write does not find them: it stores their keys again elsewhere.
 """

@@ -1,1 +1,1 @@
-"""The RFC's coordinator: how a write becomes visible, and what happens after a crash."""
+"""How a write becomes visible, and recovery. Rows are never read or written here."""

@@ -1,4 +1,4 @@
-"""Admission: decides whether a checkpoint may run, is already in the table, or must be refused.
+"""Whether a checkpoint of a stream runs, is skipped as already committed, or is refused.
 
 *Semantics*: properties, schema and timeline are read at each checkpoint, not at the job's start:
 another engine may change the table in between. Columns that it has added are null in rows that lack

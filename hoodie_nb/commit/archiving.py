@@ -1,4 +1,4 @@
-"""After a commit: clean, then move the oldest instants from the timeline to the archive.
+"""Executing an archive plan, and when to clean and archive after a commit.
 
 *Work flow*: plan → delete the files of no commit that would be older than the timeline → add the
 instants to the archive, durably → delete their requested and inflight files → delete their

@@ -1,4 +1,4 @@
-"""Cleaning: delete the base files that no retained snapshot reads, as an action of the timeline.
+"""Executing a clean plan: deletes old base files; completes pending cleans.
 
 *Work flow*: plan (`T.clean.requested`, durable) → `T.clean.inflight` → delete the files → sync the
 partitions → `T.clean`. If there is nothing to delete, there is no instant.

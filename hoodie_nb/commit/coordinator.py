@@ -1,4 +1,4 @@
-"""The WriteCoordinator: opens an instant, commits what the writers report, rolls back failures.
+"""WriteCoordinator: begins an instant, checks if the table changed meanwhile, commits or redoes.
 
 *Work flow* of one checkpoint: `recover` → `writing` (the instant is inflight before any writer
 starts; a runner follows the plan and reports) → `commit` at once, or `prepare` makes the result

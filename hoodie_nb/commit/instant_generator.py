@@ -1,4 +1,4 @@
-"""The InstantGenerator of the pipeline before the RFC's STEP1: a task creates the instant.
+"""InstantGenerator: a task creates the instant (only in the pipeline before the RFC's STEP1).
 
 Its task sees every record; at the first one it creates the instant and the staging folder, and from
 then on every record carries the instant's time. A repeated attempt finds the instant of the

@@ -1,4 +1,4 @@
-"""Replacing file groups (an overwrite, a clustering of small files): one atomic replacecommit.
+"""What an `insert_overwrite` or clustering replaces, and its completed replacecommit.
 
 *Work flow*: the writers see a table without file groups, so every row is a new one, in a new file
 group. The completed file names the file groups that are replaced: those of the partitions that got

@@ -1,4 +1,4 @@
-"""Publishing with retries: a commit is tried several times before it fails.
+"""Retries of publishing: how often, what is reported, whether a failed commit is retryable.
 
 A single disk error should not cause a complete rewrite. The steps are idempotent.
 """

@@ -1,4 +1,4 @@
-"""Recovery: finish or roll back unfinished work before a write, and after a failed one.
+"""Recovery before a write and after a crash: which pending instants complete or are rolled back.
 
 *Fault tolerance*: `recover` finishes pending restores before anything else, then pending rollbacks,
 rolls back the pending commit (unless another engine's heartbeat is fresh), records progress that a

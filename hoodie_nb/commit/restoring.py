@@ -1,4 +1,4 @@
-"""Restoring: undo all commits after one, newest first, as an action of the timeline.
+"""Executing a restore: undoes all commits after one; completes pending restores.
 
 *Work flow*: plan (`R.restore.requested`, durable) → `R.restore.inflight` → for each commit T: its
 rollback is planned with its files → its completed file is deleted, so that readers see the table

@@ -1,4 +1,4 @@
-"""The rewriter interface: how the checkpoint protocol has a runner write rows."""
+"""The interface by which the checkpoint protocol has a runner write rows again."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,1 +1,1 @@
-"""What a table is: its properties, rules, keys and columns."""
+"""What a table is, as `hoodie.properties` say: key, partitioning, ordering, columns."""

@@ -1,4 +1,4 @@
-"""Schemas that another engine has evolved by `ALTER TABLE`: when its columns have other names.
+"""Columns that another engine renamed (`ALTER TABLE`): such a table is refused.
 
 With `hoodie.schema.on.read.enable` Hudi gives each column an id and keeps every version of the
 schema. A renamed column has its old name in older files, and a column that was dropped and added

@@ -1,4 +1,4 @@
-"""Record keys and partition paths: their text, and the values that are not allowed.
+"""Record keys and partition paths as text: key types, escapes, nulls, file-system collisions.
 
 | table | record key | partition path |
 | --- | --- | --- |

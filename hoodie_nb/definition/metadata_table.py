@@ -1,4 +1,4 @@
-"""Hudi's metadata table: lists of files and other indexes, which Hudi's own writer maintains.
+"""Hudi's metadata table: it is not maintained here, only dropped.
 
 This library does not write it. Readers that use it would miss our commits, so it has to be dropped
 before the first of them; Hudi's writer builds it again when it next writes with one.

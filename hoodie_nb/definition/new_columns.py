@@ -1,4 +1,4 @@
-"""New columns and wider types of a table's schema: which ones Hudi's readers follow.
+"""Schema evolution: which columns a write may add, and which types it may widen.
 
 Columns are only added, behind the others, and types only become wider: all readers find columns by
 name, and read older files with nulls and converted values. So no file is rewritten.

@@ -1,4 +1,4 @@
-"""`hoodie.properties`: the table's configuration, and which tables can be read or written.
+"""`hoodie.properties`, the meaning: parsed, and which table versions and types are supported.
 
 *On disk*: a Java properties file `.hoodie/hoodie.properties`. The checksum is the CRC-32 of
 `<database>.<table>`. `hoodie.table.ordering.fields` (Hudi 1.x) and `hoodie.table.precombine.field`

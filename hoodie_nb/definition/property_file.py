@@ -1,4 +1,4 @@
-"""The file `hoodie.properties`: Java's syntax, its checksum, its backup.
+"""`hoodie.properties`, the file: Java's escapes, checksum, backup, replacing it atomically.
 
 Java changes the file in place: it writes `hoodie.properties.backup` first and deletes it last. If
 the file is missing or truncated, readers use the backup, and the next writer restores the file.

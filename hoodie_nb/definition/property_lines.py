@@ -1,4 +1,4 @@
-"""The text of `hoodie.properties` for a new table; `TableConfig.parse` is the inverse.
+"""`hoodie.properties` of a new table: which lines are written, by table version.
 
 Versions 8 and 9 have a timeline of layout 2 and name the merge mode; version 8 also names its
 classes. *Source:* HoodieTableConfig, HoodieTableMetaClient.TableBuilder.

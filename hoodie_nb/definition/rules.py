@@ -1,4 +1,4 @@
-"""A second, checked copy of key, partitioning, ordering and merge mode, and the table's id.
+"""A checked copy of key, partitioning and ordering: refuses a table whose properties changed.
 
 The checksum in `hoodie.properties` covers only the table's name. If the line that names the
 ordering column is damaged or lost, older rows would win from then on, and no reader would notice.

@@ -1,1 +1,1 @@
-"""What a write must check first: other engines, lost files, partitions; the write handle."""
+"""What forbids or limits a write to a table as it is on disk; the open table, to write."""

@@ -1,4 +1,4 @@
-"""The place of a new table: whether it is free, and how an existing table is cleared.
+"""Creating and replacing a table: when a folder is free, `if_exists`, clearing the old table.
 
 *Fault tolerance*: an interrupted creation leaves no table, and can be repeated.
 """

@@ -1,4 +1,4 @@
-"""Whether a table fits this library's writes; one that fits is not looked at again."""
+"""Whether a table may be written at all: all checks in order, remembered once passed."""
 
 from __future__ import annotations
 

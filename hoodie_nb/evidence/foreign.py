@@ -1,4 +1,4 @@
-"""The layout of other engines' tables: what only their files show, and what forbids a write.
+"""Other engines' bucket index, key text and path depth, seen in files: such tables are read-only.
 
 The properties do not contain everything: the index that placed the rows, and the way in
 which a value became a key or a folder, may be options of each write. So the table itself is checked

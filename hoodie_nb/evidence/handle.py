@@ -1,4 +1,4 @@
-"""An open table, to write: what the writes of one process know about it, beside what readers do.
+"""`open_table`, `create_table`; TableHandle, the open table that all writes of a process share.
 
 Before a write, the table is checked: as a whole by `fitness`, and each partition by `touched`.
 """

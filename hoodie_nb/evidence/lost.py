@@ -1,4 +1,4 @@
-"""Lost files: base files that commits wrote, and completed files of the timeline.
+"""Base files or instants that should exist and do not: a write is refused before it hides that.
 
 *Base files.* A write builds on the newest slice of each file group. If that file is gone (deleted
 by hand, a lost disk block), the previous slice looks like the newest, and the next version of the

@@ -1,4 +1,4 @@
-"""What a process remembers for the next clean: what its commits made old, and how far it looked."""
+"""What the next clean may skip: bytes that commits made old, and how far cleans have looked."""
 
 from __future__ import annotations
 

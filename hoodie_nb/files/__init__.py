@@ -1,1 +1,1 @@
-"""Base files: Parquet with Hudi's meta columns, bloom filter, key range and footer."""
+"""The format of one base file: Parquet, meta columns, bloom filter, key range, footer."""

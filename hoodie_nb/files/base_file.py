@@ -1,4 +1,4 @@
-"""Base files: Parquet with Hudi's five meta columns and an index in the footer.
+"""Reading and writing base files: row groups, meta columns, footer index, bloom filter's size.
 
 *On disk*, in the Parquet footer's key-value metadata:
 

@@ -1,4 +1,4 @@
-"""The bloom filter in a data file's footer: "this key is certainly not in this file".
+"""The bloom filter's bits: hashing as in Java, growth (DYNAMIC_V0), its text in the footer.
 
 Hudi's BLOOM index checks a file's key range, then this filter (which never says no to a key that
 was added), and last the key column, which rules out the few false positives.

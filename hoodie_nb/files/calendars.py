@@ -1,4 +1,4 @@
-"""The calendar of the dates and times in a base file, which Spark notes in the footer.
+"""Dates before 1582 and INT96 times in base files: from Spark's hybrid calendar to Gregorian.
 
 Arrow and Spark 3 count days in the proleptic Gregorian calendar. Spark 2 had the hybrid one, which
 is Julian before 1582-10-15, and Spark 3 still writes it if `datetimeRebaseModeInWrite` is `LEGACY`:

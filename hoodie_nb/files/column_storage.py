@@ -1,4 +1,4 @@
-"""How the columns of a base file are stored: with a dictionary, statistics, a codec.
+"""Which columns get a dictionary, statistics and which codec when a base file is written.
 
 A codec that does not make a column smaller costs time, twice: in the merge that writes it and in
 the one that reads it. Random texts and numbers are such columns: half of the bytes of a narrow

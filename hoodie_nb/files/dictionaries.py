@@ -1,4 +1,4 @@
-"""Dictionaries of meta columns: one per file, without values that no row has.
+"""Rows in memory whose dictionary columns are unified before a base file is written.
 
 Rows are read and written with their dictionaries, and a merge only adds values: without this step,
 the commit times of all earlier commits would stay in every later file.

@@ -1,4 +1,4 @@
-"""A checksum for the footer of base files, which Parquet itself does not have.
+"""The checksum of a base file's footer: written, and verified when the file is opened.
 
 Pages carry checksums; the footer does not, and one flipped bit there renames a column (it reads as
 nulls), changes a type, or hides the keys from the index. So in files of this library the twelve

@@ -1,4 +1,4 @@
-"""Key ranges: the smallest and greatest record key of a base file, in two orders of text.
+"""The smallest and greatest key of a base file, in UTF-8 and in Java's UTF-16 order.
 
 Java compares strings by UTF-16 code units, Arrow (and Hudi's row writer) by the bytes of UTF-8. The
 orders differ in one case only: characters beyond U+FFFF, which are surrogates in UTF-16, sort

@@ -1,1 +1,1 @@
-"""Which file group has a record key: bloom filters in files, the state index, its maintenance."""
+"""Which file group has a record key: bloom index, state index. Chosen in `local/operators`."""

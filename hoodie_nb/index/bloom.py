@@ -1,4 +1,4 @@
-"""The bloom index on files: key range → bloom filter → key lookup.
+"""`index="bloom"`: lookups by key range, bloom filter and key column; its caches.
 
 *Work flow* of `locate`: for each slice of the partition, keys outside the footer's key range are
 pruned, the bloom filter prunes most of the others, and the remaining keys are looked up in the

@@ -1,4 +1,4 @@
-"""The keys of base files as 64-bit hashes: hashed, loaded from a file, or reported by its writer.
+"""Key hashes of base files: computed, loaded into the state, or reported by the file's writer.
 
 *Loading*: a file's key column is read once. The first task that needs it reads it and saves the
 hashes in the instant's staging folder, with a note that locates them; other tasks wait for a lock

@@ -1,4 +1,4 @@
-"""The state index: the keys that this job itself has written, and no others.
+"""`index="state"`: only the keys that this job has written; all other keys are new.
 
 This is the index of Flink's writer. It is exact and fast for one job. A second job, or the same job
 after it has lost its checkpoint folder, knows none of the table's keys and writes all of them again

@@ -1,4 +1,4 @@
-"""The index of the RFC: state first, bloom filters for unloaded files, later the state only.
+"""`index="bloom+state"`, lookups: state first, bloom filters for files not loaded yet.
 
 *Work flow* of `locate` in a partition: (1) the hash of each key is looked up in the runs that the
 manifest lists; (2) each file that is not loaded yet, including files of the open instant, is

@@ -1,4 +1,4 @@
-"""The manifest of the state index: its valid runs, and the files that they cover.
+"""State index, manifest: which runs are valid and which files they cover, its file format.
 
 *On disk*: `.hoodie/.hoodie_nb/index/manifest-<instant>`, one per completed instant, written under a
 temporary name and renamed. It has a line for itself and one per partition that the instant changed,

@@ -1,4 +1,4 @@
-"""Routing: keys are looked up before the shuffle, so that a batch is exchanged only once.
+"""KeyRouter: keys are looked up before the shuffle (pipeline `direct`); to which task a row goes.
 
 *Work flow*: each row gets the file id of its key, null for a new key. A known key goes to the task
 of its file group, a new key to a task by the hash of its text. That task alone assigns the new key,

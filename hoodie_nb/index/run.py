@@ -1,4 +1,4 @@
-"""Index files: immutable files of sorted key hashes, the runs of the state index.
+"""State index, run files: sorted key hashes on disk, their format, checksums and search.
 
 A run has one section per partition; a section maps each hash to the file group that had the key.
 The manifest gives the run, position, length and checksum of each section.

@@ -1,4 +1,4 @@
-"""The status of the index for users, and its rebuild from the files.
+"""`index_status` and `rebuild_index`: how much of a table the state index covers.
 
 *Source:* RFC-24 "pure state mode"; Hudi's `index.bootstrap.enabled`, which is never needed here.
 """

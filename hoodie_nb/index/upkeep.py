@@ -1,4 +1,4 @@
-"""The state index after a commit: adding its keys, and limiting its size.
+"""State index after a commit: adds new keys, merges runs, deletes old ones, limits its size.
 
 *Work flow* of `learn`, after an instant has completed: it writes one run with a section per
 partition. The run has the keys reported by the writers, those of the files that lookups loaded, and

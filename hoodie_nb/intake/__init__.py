@@ -1,1 +1,1 @@
-"""Intake: data of any kind becomes keyed rows; bad rows are refused or set aside."""
+"""The user's data becomes keyed rows; what is invalid is refused or set aside."""

@@ -1,4 +1,4 @@
-"""Refused rows on their way to the quarantine: as text in memory, or in a task's staged file.
+"""Refused rows while a write runs: turned into text, staged; `actions/quarantine` publishes them.
 
 *Work flow*: the intake passes the rows that it refuses to a `RefusedRows`. A write in this process
 holds them (`BadRows`) until its instant has a folder; a Spark task writes them at once

@@ -1,4 +1,4 @@
-"""The data of a batch write, of any kind, as one Arrow table.
+"""Kinds of data a write takes: pandas, polars, Arrow, dicts, streams; each to an Arrow table.
 
 | given | rows are |
 | --- | --- |

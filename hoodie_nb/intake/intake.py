@@ -1,4 +1,4 @@
-"""Intake: the user's rows become the keyed rows of all operators.
+"""Checks columns, types, nulls and keys of a batch, and adds key, partition, order, operation.
 
 A keyed row has the record key and partition path as text, a sequence number (its position in the
 input: among equal ordering values the newer arrival wins), the operation, and the table's own

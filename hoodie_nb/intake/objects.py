@@ -1,4 +1,4 @@
-"""Python objects to Arrow, in the table's types: the cells of pandas' object columns, and dicts.
+"""Python values (dicts, pandas object columns) to Arrow types; mixed or unfit values refused.
 
 Arrow finds the type of plain values itself. Dates, times, bytes, lists, dicts and maps are looked
 at here first, since Arrow would drop a time of day, a zone, nanoseconds or an unknown field

@@ -1,1 +1,1 @@
-"""Writes in this process: operators, batches, conditional rewriting."""
+"""Writes in this process, without Spark: batches, `update`, `merge`; operators of all runners."""

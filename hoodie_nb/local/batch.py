@@ -1,4 +1,4 @@
-"""Batch writes in this process, as one checkpoint each; and `Commit`, the result of any write."""
+"""Batch writes in this process: `upsert`, `insert`, `delete` of rows; `Commit`, their result."""
 
 from dataclasses import dataclass, fields
 

@@ -1,4 +1,4 @@
-"""The clauses of updates, deletes and merges: which rows they are for, and the new values.
+"""Clauses of `update`, `delete`, `merge`: which rows one applies to, and which values it sets.
 
 A merge has two sides, whose columns are `source.x` and `target.x`. For rows of one side only the
 name alone is enough. An update or delete by condition has the columns of the table, as they are.

@@ -1,4 +1,4 @@
-"""Changes by condition: `table.delete(where=…)`, `table.update(where=…, set=…)`, `table.merge`.
+"""Executing `update`, `delete`, `merge`: finds files with matches, rewrites them in one commit.
 
 *Work flow*, under the table's lock: the columns of the conditions (and the keys, if rows of a
 source are compared with them) are read, file by file; each file that has rows to change is

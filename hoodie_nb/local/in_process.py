@@ -1,4 +1,4 @@
-"""The runner without Spark: intake, assigner and writer in the calling process.
+"""The runner without Spark: intake, assigner and writer, in pieces of bounded memory.
 
 The same operators as in Spark tasks, over one Arrow table; buckets are merged by a few threads,
 since Arrow and Parquet release the interpreter lock.

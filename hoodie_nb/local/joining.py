@@ -1,4 +1,4 @@
-"""Joining: the rows of several base files in order of their keys, piece by piece.
+"""Stored rows of several base files, joined in key order, to cluster or repair them.
 
 Base files are not sorted: an update stays in its place, and new keys follow. So the rows are sorted
 in runs of `batch_bytes`, which are spilled to the staging folder and then read in parallel. Memory

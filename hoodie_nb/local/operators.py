@@ -1,4 +1,4 @@
-"""The operators of all runners as functions over Arrow tables; the index is chosen here, by name.
+"""Operators as functions that each runner calls; which index class an `index` name means.
 
 Each emits `operator_progress` while it runs and `operator_ran` when it ends: rows, seconds of work,
 seconds of waiting for input, seconds in which only files were written (the checkpoint waits for

@@ -1,4 +1,4 @@
-"""Rewriting in this process, for the protocol: sealed rows, and redone instants.
+"""Writing a checkpoint's rows again: sealed checkpoints, and commits overtaken by another.
 
 *Redo*: if the table has changed since an instant was prepared, its rows are written under a new
 instant.

@@ -1,4 +1,4 @@
-"""Settling: recover a table and commit prepared work before a write, in this process."""
+"""Before a write by hand: recover the table and commit all prepared or sealed checkpoints."""
 
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.checkpointing import Checkpointing

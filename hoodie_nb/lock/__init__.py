@@ -1,1 +1,1 @@
-"""One writer at a time: the lock of a table, on disks and object stores."""
+"""One writer at a time: locks across processes and threads, on disks and object stores."""

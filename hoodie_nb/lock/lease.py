@@ -1,4 +1,4 @@
-"""The lock of a table on an object store: an object that names its holder, for a limited time.
+"""The lock on an object store: an object renewed for a limited time, its expiry and takeover.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`, JSON: host, process, time, purpose, `lease_s`, and `released`
 once it is. It is created by a PUT that fails if it exists, and replaced by PUTs that fail unless it

@@ -1,4 +1,4 @@
-"""One writer at a time: the lock across processes is chosen here, and the mutex inside one.
+"""Who may write when: process lock, mutex between threads, a job's hold, forks, waiting times.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`, held with `flock`, so the kernel releases it when its holder
 dies for any reason. The file names the holder; it is never deleted. On an object store the lock is

@@ -1,4 +1,4 @@
-"""The lock file of a table: locked with `flock`, it names its holder.
+"""The lock on a local disk: a file under `flock`; the holder's name in it, and in errors.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`; see `lock`.
 """

@@ -1,4 +1,4 @@
-"""Processes of this machine: what identifies one, and whether it has ended.
+"""The identity of a process on this machine (boot, id, start), and whether it has ended.
 
 A process id alone is not enough, since ids are used again. So an identity is three texts: this
 start of the machine with its space of process ids, the id, and the time at which the process began.

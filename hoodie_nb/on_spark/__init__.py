@@ -1,1 +1,1 @@
-"""Writes and reads in Spark's tasks, and on its driver."""
+"""The runner on Spark's executors and driver, and reads on Spark."""

@@ -1,4 +1,4 @@
-"""The pipeline `direct` on Spark: one exchange per batch, of Arrow blobs instead of rows.
+"""Pipeline `direct` on Spark: one shuffle per batch, of Arrow blobs; its two stages.
 
     batch ─▶ Intake, KeyRouter ─▶ shuffle of blobs by task ─▶ sort, new keys' buckets, BucketWriter
           ─▶ write statuses to the driver

@@ -1,4 +1,4 @@
-"""Placement on the driver: a micro-batch is collected as Arrow and written in this process.
+"""`placement="driver"`: collects a micro-batch as Arrow and writes it in this process.
 
 A shuffle and Python workers cost more than writing a small batch. The operators are those of the
 Spark tasks, in threads instead of tasks; index, files and protocol do not depend on the placement.

@@ -1,4 +1,4 @@
-"""Ctrl-C: a job ends between two batches, and the Spark jobs of a batch write are cancelled."""
+"""Ctrl-C during a job or a batch write on Spark: what is cancelled, and when it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detection and replacement of a JVM that ends while its Python process is running.
+"""A dead JVM: detected, and cleared from pyspark so that a new session can start.
 
 pyspark never gives up its connection to the JVM: every later call is refused, including the calls
 that stop the session or start a new one.

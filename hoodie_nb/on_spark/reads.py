@@ -1,4 +1,4 @@
-"""Reading with Spark: the file list comes from the timeline, and Spark's tasks read the files.
+"""`to_spark` and `changes_spark`: which files Spark reads itself and which Python tasks read.
 
 A snapshot is read with Spark's own Parquet reader, or on an object store, where Spark needs its own
 connector and credentials, by tasks that fetch the files; so are files whose types are narrower than

@@ -1,4 +1,4 @@
-"""The readers of Spark's format `hoodie_nb`: snapshots, changes, and streams of changes.
+"""Readers of `spark.read.format("hoodie_nb")`: how files become partitions; stream offsets.
 
 *Work flow*: Spark asks a Python process beside the driver for the columns, then for the pieces that
 its tasks read: some base files of a snapshot, or the changed files of one partition. It asks for

@@ -1,4 +1,4 @@
-"""The runner on Spark: `mapInArrow` stages of one job, and the Arrow types of a DataFrame.
+"""The Spark job of a write: which stages and shuffles each pipeline makes of a DataFrame.
 
     step2, step3   batch ─▶ Intake ─▶ shuffle by record key, sorted ─▶ FileIdAssigner
                          ─▶ shuffle by file id ─▶ BucketWriter ─▶ write statuses to the driver

@@ -1,4 +1,4 @@
-"""What a micro-batch had as it came from its source, and the limits of what the driver takes."""
+"""How many rows and bytes of a micro-batch the driver may collect before it is too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors of Spark's tasks, as this library's own errors.
+"""Errors of Spark's tasks, translated into this library's errors.
 
 | what a task met | the driver raises |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""How live events travel: those of running tasks reach the driver before the tasks end.
+"""Events of running tasks: sent to the driver live (UDP), and again with the task's result.
 
 *Work flow*: the driver's `Receiver` has one UDP socket per job. Each write opens a run, whose
 `Sender` (address and token, plain data) is sent to the tasks in their closure. A task names each

@@ -1,4 +1,4 @@
-"""The tasks of the Spark runner: the functions of the `mapInArrow` stages.
+"""What runs inside a Spark task: one function per stage; its output rows, its attempt number.
 
 Each is bound to its plan by `partial`. Events of assigner tasks reach the driver in an accumulator,
 events of writers with their statuses, when the task ends; before that they are sent as datagrams

@@ -1,1 +1,1 @@
-"""Reading rows: scans, filters, SQL text, changes between commits, positions."""
+"""Rows out of a table: snapshots, filters, changes, SQL text. Which files count is in `view`."""

@@ -1,4 +1,4 @@
-"""Changes between two instants: the net inserts, updates and deletes of rows.
+"""`changes()`: net inserts, updates and deletes between two slices of a file group.
 
 *Semantics*: a row version is identified by partition path, record key, commit time and sequence
 number; a merge keeps all four in the rows that it does not change. A version that only the newer

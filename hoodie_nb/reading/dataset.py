@@ -1,4 +1,4 @@
-"""A snapshot as a lazy dataset of Arrow: engines read only the columns and row groups they need.
+"""`to_pyarrow_dataset`: a snapshot as a lazy dataset for DuckDB, polars and others.
 
 *Work flow*: when the dataset is made, the footer of each file of the view is read and checked. A
 file that Arrow would read in another way than `to_arrow` (a column has an older type, or dates are

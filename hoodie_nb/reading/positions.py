@@ -1,4 +1,4 @@
-"""Positions: the moments from which a reader of changes, or a stream, may continue.
+"""`since=`, `until=` and stream offsets: whether reading may continue there after undone commits.
 
 A reader at a position has a copy of the table as of then. If a commit in that copy is undone later,
 no change says so: the reader must start again.

@@ -1,4 +1,4 @@
-"""Reading a snapshot: the rows of its slices, as Arrow tables; Spark's tasks use it, too.
+"""`to_arrow`: the slices as of a moment, the columns returned, the scan of base files.
 
 Files are read in parallel and cast to the table's schema, so slices written before a column was
 added have nulls in it. A filter is applied to each piece of a file after that; see `filters` for

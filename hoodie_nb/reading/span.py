@@ -1,4 +1,4 @@
-"""A span of commits: the file groups that it changed, and their slices before and after it.
+"""Commits after `since` up to `until`: which files they changed; which commits are settled.
 
 The commits name the file groups that they wrote or replaced; no other partition is listed. They
 also name the slice that each group had before; of one that was only replaced, earlier commits do.

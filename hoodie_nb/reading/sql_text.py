@@ -1,4 +1,4 @@
-"""Conditions and values as SQL text: `day >= '2013-01-02' AND delay IS NOT NULL`, `delay + 1`.
+"""The SQL of conditions and values: which syntax, functions, types and literals are understood.
 
 | SQL | supported |
 | --- | --- |

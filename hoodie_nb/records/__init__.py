@@ -1,1 +1,1 @@
-"""The durable records beside the timeline: progress, prepared and sealed checkpoints."""
+"""Durable records beside the timeline, of checkpoints; formats and lists, no protocol."""

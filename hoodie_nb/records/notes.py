@@ -1,4 +1,4 @@
-"""Notes: the additional metadata in every commit of this library.
+"""Extra metadata in each commit of this library: checkpoints it completes, seals it applied.
 
 *On disk*, in the commit's `extraMetadata`: the schema; `_hoodie_nb_progress`, the newest checkpoint
 of every query; `_hoodie_nb_last_arrival`, the number of the last applied sealed checkpoint;

@@ -1,4 +1,4 @@
-"""Prepared checkpoints: written and durable, but not yet committed.
+"""Records of prepared checkpoints: format, verification of staged files, conflicts of tasks.
 
 *On disk*: `.hoodie/.hoodie_nb/prepared/<T>.<ordinal>.json`, put-if-absent, one for each checkpoint
 of instant T: its identity, its write statuses, and the completed instants its files were built on.

@@ -1,4 +1,4 @@
-"""Progress: which checkpoints of each streaming query are already in the table.
+"""Records of committed checkpoints by query: format, lookup, a rewound checkpoint folder.
 
 *On disk*: `.hoodie/.hoodie_nb/progress/<query id>.json`, replaced atomically: the newest hundred
 checkpoints of a query, and always one with rows, with the fingerprint of their data and their

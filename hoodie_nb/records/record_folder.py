@@ -1,4 +1,4 @@
-"""A cached folder of JSON records, which only the holder of the table's lock changes.
+"""A folder of JSON records with a cache: read, put, remove; for all kinds of records.
 
 It is listed once per checkpoint, after `refresh`, and again after a failed change. Its records are
 then read again, unless each is read `once`, as long as it is listed. On an object store each read

@@ -1,4 +1,4 @@
-"""Row folders: where the tasks of a Spark job stage rows that another process commits.
+"""Folders of staged rows of `df.write`: their names, which are in use, when they are removed.
 
 A write of Spark's format `hoodie_nb` has no process that could hold the table's lock while its
 tasks run: Spark asks one process for a plan, and another one to commit. So the tasks stage their

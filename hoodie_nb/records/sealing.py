@@ -1,4 +1,4 @@
-"""Sealed checkpoints: with `commit_interval` a checkpoint only saves its records.
+"""Records of sealed checkpoints (`commit_interval`): format, order of arrival, which are applied.
 
 *On disk*: the records of a checkpoint as sorted runs (Arrow files of keyed rows) in the staging
 area, and `.hoodie/.hoodie_nb/sealed/<arrival>-<fingerprint>.json`, put-if-absent, which names them

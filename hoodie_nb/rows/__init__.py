@@ -1,1 +1,1 @@
-"""Rows in memory: sorting, folding by the merge rule, composing, saved rows."""
+"""Rows in memory, as Arrow: sort, fold, merge rule, spill. No table and no base file here."""

@@ -1,4 +1,4 @@
-"""The columns that `intake` adds to a row: its arrival, its operation, its file group, its task."""
+"""Names of the columns that `intake` adds to a keyed row: key, arrival, operation, file id."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Composing: the rows of several checkpoints as one set that one instant can write.
+"""Several sealed checkpoints as one write: what each key's operations amount to, in order.
 
 The result equals that of one commit per checkpoint. A delete at 5 followed by an insert at 3 in a
 later checkpoint must keep the insert, so rows are not simply folded. Instead each key carries a

@@ -1,4 +1,4 @@
-"""Folding: reduce the rows of each key to one row, by the table's merge rule.
+"""One row per key out of sorted rows or runs, by the merge rule.
 
 Sorted runs that were spilled to disk are folded again by reading them in parallel, one key range
 after another, so that only one piece of each run is in memory.

@@ -1,4 +1,4 @@
-"""Merge rules: which row of a key wins in a batch; `merge` applies the rule to stored rows.
+"""Which of two rows of a key wins: event time, commit time, partial update; nulls, NaN, ties.
 
 | merge mode | rule |
 | --- | --- |

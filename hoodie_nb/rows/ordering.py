@@ -1,4 +1,4 @@
-"""Ordering: the order of rows by text columns, eight bytes at a time.
+"""Comparing text columns fast: sort order, ranks, runs of equal values.
 
 Comparing texts pair by pair was most of the cost of a first load. Here they are compared as
 numbers: eight bytes after their common prefix, padded with zeros. Rows that these do not separate

@@ -1,4 +1,4 @@
-"""Saved rows: durable Arrow files with the rows of sealed checkpoints and with staged deletes.
+"""Saved runs: rows of sealed checkpoints in durable Arrow files, loaded in today's schema.
 
 A file is verified before it is opened: Arrow memory-maps it, and damage could end the process.
 """

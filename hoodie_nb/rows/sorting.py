@@ -1,4 +1,4 @@
-"""Sorting a whole batch: keyed rows in the order of partition, key and arrival, in threads.
+"""Sorting a batch by partition, key and arrival, in threads.
 
 Rows copied at random from a large batch take longer than the sort itself, since nearly every copy
 misses the cache of the processor. So a large batch is cut into groups of whole partitions, and each

@@ -1,4 +1,4 @@
-"""Spilling: rows beyond memory, as sorted runs in local files, and their merge.
+"""External sort: rows beyond memory in local files, their compression and merge.
 
 A run is read piece by piece: memory holds one run, and later one small piece of each. Nothing here
 is durable: a run that must survive its process is saved by `runs`.

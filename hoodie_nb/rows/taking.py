@@ -1,4 +1,4 @@
-"""Taking and sorting rows of any size.
+"""Taking rows by position, and parts of bounded size, without Arrow's 2 GB overflow.
 
 Arrow counts the bytes of a text column in 32 bits: `Table.take` and `Table.sort_by` fail if the
 column has 2 GiB or more, even if few rows are taken. Here large tables are taken in bounded parts,

@@ -1,1 +1,1 @@
-"""Maintenance that the user calls: clean, archive, cluster, restore, savepoints, repair."""
+"""Maintenance that the user calls, with dry runs and results. Plans are in `actions`."""

@@ -1,4 +1,4 @@
-"""Archiving by hand: move all but the commits that stay anyway to the archive, or show which."""
+"""`table.archive()`: its dry run and result."""
 
 from dataclasses import dataclass
 

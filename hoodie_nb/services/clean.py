@@ -1,4 +1,4 @@
-"""Cleaning by hand: delete the base files that no retained snapshot reads, or show which.
+"""`table.clean()`: its arguments, dry run and result.
 
 With a number it looks at all partitions, so it also finds what the automatic cleaning after commits
 does not look at again, such as files that somebody has put back. Without one it looks at what has

@@ -1,4 +1,4 @@
-"""Clustering of small files: merge the small base files of each partition into larger ones.
+"""`table.cluster()`: merges small files, partition by partition; its dry run and result.
 
 *Work flow*, under the table's lock: recover the table and commit what is prepared or sealed; plan
 (`actions/cluster_plan.py`); write the new files, two at a time; one replacecommit with them, which

@@ -1,4 +1,4 @@
-"""Adding columns to a table: a commit without files, whose metadata has the new schema.
+"""`table.add_columns()`: a commit without files that changes the schema.
 
 *Work flow*, under the table's lock: recover the table and commit what is prepared; one instant,
 which is committed as that of any write. A reader takes the schema of the newest commit, so it sees

@@ -1,4 +1,4 @@
-"""Cures: `fsck(repair=…)`, all repairs that are safe and what is asked for, then a new check.
+"""`table.fsck(repair=…)`: which repairs are made, in which order; deletes orphans, then rechecks.
 
 *Work flow*, under the table's lock: recover the table as before each write, which completes or
 rolls back what is pending, deletes leftovers and restores partition metadata; rewrite the files

@@ -1,4 +1,4 @@
-"""Repair: rewrite files with a wrong index and, if asked for, duplicate keys or lost rows.
+"""Repairs that rewrite base files: a wrong bloom filter or key range, duplicate keys, lost rows.
 
 *Work flow*: one commit rewrites each base file whose footer index is wrong (a bloom filter or key
 range that misses keys of its file would let an upsert store them again) and, with `deduplicate`,

@@ -1,4 +1,4 @@
-"""Restoring by hand: undo all commits after one, or show which, and what that deletes."""
+"""`table.restore()`: its dry run and result; checkpoints of streams that it undoes."""
 
 from dataclasses import astuple, dataclass, fields, replace
 

@@ -1,4 +1,4 @@
-"""The result of a service: what it did, or would do, as text and as a card in a notebook."""
+"""How the result of a service is shown, as text and as a card in a notebook."""
 
 import re
 from collections.abc import Iterator, Mapping

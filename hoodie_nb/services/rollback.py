@@ -1,4 +1,4 @@
-"""Rolling back by hand: undo the newest commit, or show what that deletes.
+"""`table.rollback()`: undoes the newest commit; when that is refused, dry run, result.
 
 *Work flow*, under the table's lock: recover the table and commit what is prepared; plan; one
 rollback instant (`actions/rollback.py`): it deletes the completed file before the commit's files.

@@ -1,4 +1,4 @@
-"""Savepoints by hand: keep the snapshot as of a commit, or stop keeping it.
+"""`table.savepoint()` and `delete_savepoint()`: which commits can be kept.
 
 *Fault tolerance*: a savepoint exists as soon as its completed file does, until that is deleted. The
 next writer drops one that a crash left pending. The table is recovered first: no clean is deleting

@@ -1,1 +1,1 @@
-"""Spark's format `hoodie_nb`: what `spark.read`, `df.write` and their streams call, in Python."""
+"""`format("hoodie_nb")` for `df.write` and `writeStream`; its readers are in `on_spark`."""

@@ -1,4 +1,4 @@
-"""Hudi's options of a write with Spark's format `hoodie_nb`, as this library understands them.
+"""Options `hoodie.…` of `df.write`: which are understood, ignored or refused, and why.
 
 docs/spark-options.md lists them. An option that this library cannot honour is refused with the
 reason: ignored, it would change what the user gets without a word.

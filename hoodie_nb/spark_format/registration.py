@@ -1,4 +1,4 @@
-"""Registering the format `hoodie_nb` in a session, for a Spark that does not find it by itself.
+"""Makes a Spark session know the format `hoodie_nb`.
 
 Spark imports the top-level modules named `pyspark_...` of the Python that it starts for data
 sources, so it finds `pyspark_hoodie_nb`, if that Python has this package.

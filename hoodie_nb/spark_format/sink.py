@@ -1,4 +1,4 @@
-"""Writing with Spark's format `hoodie_nb`: what `df.write` runs, in tasks and beside the driver.
+"""`df.write.format("hoodie_nb")`: opens the table, stages rows in tasks, commits or aborts.
 
 *Work flow* of a batch: beside the driver the write is planned: the table is opened, or created, and
 the columns are checked. Each task makes keyed rows and stages them as sorted runs (see

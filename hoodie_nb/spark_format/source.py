@@ -1,4 +1,4 @@
-"""The data source `hoodie_nb`: what Spark asks for columns, readers and writers.
+"""The format's class that Spark calls first: schema, readers, writers, creation of a table.
 
 | option | of | meaning |
 | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""Staged runs: keyed rows that tasks save in a row folder, and that a commit elsewhere applies.
+"""Rows that the tasks of `df.write` stage: sorted runs, verified, then written in one process.
 
 *Work flow*: a task sorts its rows by partition, key and arrival, and saves them as durable runs,
 each of half of `task_max_size`. The commit verifies the runs that Spark reports, of one attempt of

@@ -1,1 +1,1 @@
-"""Storage: the interface and its fences; local disks, object stores, addresses, checksums."""
+"""Files of a table on a disk or object store; nothing about Hudi's formats."""

@@ -1,4 +1,4 @@
-"""The storage of a table, by its address: a local path, or the address of an object store."""
+"""Which storage an address means: a local path, `s3://`, `gs://`, `az://`."""
 
 import os
 from collections.abc import Mapping

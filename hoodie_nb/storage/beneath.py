@@ -1,4 +1,4 @@
-"""Access to folders below a table's root, and renames that never replace a file.
+"""Local folders below a table's root without symbolic links; renames that never replace.
 
 A table of unknown origin may contain links: if `.hoodie/.temp` points to a home folder, a cleanup
 would delete files there. So each folder is opened from its parent, starting at the root, and a link

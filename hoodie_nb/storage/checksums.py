@@ -1,4 +1,4 @@
-"""Checksums: this library verifies its own files before it uses them.
+"""CRC-32 of this library's own files and records: written, and verified before use.
 
 Sealed runs, prepared records, staged files, staged deletes and progress may be the only copy of
 rows that a stream considers written, or the only record that it does. None is used before it is

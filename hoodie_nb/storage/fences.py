@@ -1,4 +1,4 @@
-"""Fences: before each change of a table, its lock is asked whether this process may go on.
+"""Before each change of a table's files: does this process still hold the lock?
 
 The lock registers one; every storage asks it before each change.
 """

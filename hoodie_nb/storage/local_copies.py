@@ -1,4 +1,4 @@
-"""Local copies of objects, and the other local files of a table on an object store.
+"""Cache of objects as local files: where it is, which copy is still good, when it is deleted.
 
 They are in a private folder of this process below the system's temporary folder (`TMPDIR`), which
 is deleted when the process ends. The folder of a killed process is deleted by the next process that

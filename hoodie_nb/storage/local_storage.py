@@ -1,4 +1,4 @@
-"""A table's folder on a local disk.
+"""Storage on a local disk: durable writes (fsync), atomic publish, listing.
 
 - a new file is written under a temporary name, synced and hard-linked (Hudi's own rename silently
   replaces on POSIX); without hard links it is renamed, without ever replacing a file;

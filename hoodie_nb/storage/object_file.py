@@ -1,4 +1,4 @@
-"""A file that is written to a local disk and sent to an object store when it is closed."""
+"""One file for an object store, written locally and sent when closed."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Requests to an object store: the client and its `storage_options`, errors and retries."""
+"""Client of an object store: `storage_options`, retries, errors without secrets."""
 
 import errno
 import hashlib

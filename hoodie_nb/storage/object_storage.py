@@ -1,4 +1,4 @@
-"""A table's folder on an object store: S3, and by the same code Google's and Azure's.
+"""Storage on S3, Google or Azure: conditional puts, publish by copy, listing.
 
 | method | requests |
 | --- | --- |

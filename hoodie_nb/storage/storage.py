@@ -1,4 +1,4 @@
-"""The storage interface: what the protocols need; `addresses` chooses the implementation.
+"""The interface of a storage: what a new kind of store must offer.
 
 All paths are relative to the table's root, with `/` between the parts and `""` for the root itself;
 a path that points outside the root is refused. The protocols rely on three guarantees:

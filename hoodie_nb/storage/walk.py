@@ -1,4 +1,4 @@
-"""The folders of a table, and links in them."""
+"""Walks all folders of a table; links that lead out and nested tables."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -1,1 +1,1 @@
-"""Streams: the job, its micro-batches, where they run, and Spark's checkpoint folder."""
+"""A running stream: its job, micro-batches, placement, Spark's query and checkpoint folder."""

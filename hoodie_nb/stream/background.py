@@ -1,4 +1,4 @@
-"""Committing in the background of a stream (`commit_interval="background"`).
+"""`commit_interval="background"`: when the watcher's thread commits sealed checkpoints.
 
 *Work flow.* Spark's thread seals checkpoints. The thread that watches the query applies all that
 are sealed as one instant, then rests for as long as it worked; meanwhile the stream seals more.

@@ -1,4 +1,4 @@
-"""The parts of Spark's checkpoint folder that the writer reads.
+"""Spark's checkpoint folder: query id, offsets' fingerprint, committed batches, torn files.
 
 *On disk*: Spark writes `offsets/N` before it runs micro-batch N and `commits/N` after it; a
 replay of N finds the same `offsets/N`. The SHA-256 of its bytes is the fingerprint of the batch.

@@ -1,4 +1,4 @@
-"""The job: the user's handle of a stream into a table, during and after the run.
+"""Job, the user's handle of a stream: status, progress, wait, stop, time out.
 
 See `watched_query` for its query, and `micro_batches` for the processing of a batch.
 """

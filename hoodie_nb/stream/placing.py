@@ -1,4 +1,4 @@
-"""Where a job's micro-batches are written: by this process (the driver), or by Spark's executors.
+"""`placement="auto"`: whether a micro-batch is written by the driver or by executors.
 
 A shuffle and Python workers cost more than writing a small batch here. `auto` decides for each
 micro-batch, by what the ones before it really were:

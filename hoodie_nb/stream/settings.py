@@ -1,4 +1,4 @@
-"""The settings of a streaming job: the options of `write_stream`, checked and parsed."""
+"""The options of `write_stream`, checked, as one value."""
 
 from dataclasses import dataclass, field
 from typing import Any

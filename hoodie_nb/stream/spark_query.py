@@ -1,4 +1,4 @@
-"""A streaming query of Spark: its start, what cancels its jobs, and its end.
+"""Spark's StreamingQuery of a stream: start, cancelling its jobs, failures, stop.
 
 A query that failed is started again in the same checkpoint folder, with the same id.
 """

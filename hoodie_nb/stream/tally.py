@@ -1,4 +1,4 @@
-"""The tally of a job: what its events say so far, counted as they come.
+"""Counts for `job.progress`: rows, batches, rows per second, out of the job's events.
 
 An `EventLog` keeps only the newest events, so a job that runs for weeks counts all of them here.
 """

@@ -1,4 +1,4 @@
-"""Triggers: when a stream takes its next micro-batch."""
+"""`trigger=` as text to pyspark's arguments."""
 
 from collections.abc import Mapping
 from typing import Any

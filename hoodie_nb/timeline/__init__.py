@@ -1,1 +1,1 @@
-"""The timeline: instants, commit metadata, the archive, a split timeline."""
+"""Instants and their files, active and archived; what a commit says. No base files here."""

@@ -1,4 +1,4 @@
-"""The archived timeline of layout 1: log files with the records of archived instants.
+"""Archive format of table version 6: log files with Avro blocks.
 
 *On disk*: `.hoodie/archived/.commits_.archive.<n>_1-0-1` (the folder is an option of the table), in
 Hudi's log format: blocks of Avro records, one `HoodieArchivedMetaEntry` for each file of an

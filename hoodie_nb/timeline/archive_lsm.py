@@ -1,4 +1,4 @@
-"""The archived timeline of layout 2: Parquet files in levels, and a manifest of those that count.
+"""Archive format of table versions 8 and 9: Parquet files in levels, with a manifest.
 
 *On disk*, in `.hoodie/timeline/history` (the folder is an option of the table):
 

@@ -1,4 +1,4 @@
-"""What the archive of a table says: which commits have left the timeline for it.
+"""Questions to the archive, in either format: which commits it has, what they wrote.
 
 A commit older than the timeline was either archived, or undone by a rollback or restore of any
 engine: a stream must not skip a batch that was undone, and a reader of changes not continue from

@@ -1,4 +1,4 @@
-"""Commit metadata: what one instant wrote, as stored in its completed file.
+"""Commit metadata (`.commit`): write statuses and their JSON or Avro, as Hudi stores them.
 
 *On disk*: JSON (table version 6), or an Avro file with the same names (versions 8 and 9), which is
 recognised by its first bytes. `partitionToWriteStats` maps a partition path (`""` without

@@ -1,4 +1,4 @@
-"""Instants, their file names in the two timeline layouts, and a listing of them.
+"""Instants: states, actions, file names in both timeline layouts, a listing of a folder.
 
 *On disk*: layout 1 (table version 6) is `.hoodie/`, layout 2 (8 and 9) `.hoodie/timeline/`:
 

@@ -1,4 +1,4 @@
-"""A split timeline: another engine died while it moved the instants to the other layout's folder.
+"""Refuses a table whose instants are in both layouts' folders (an interrupted upgrade).
 
 Hudi's upgrade (6 to 8 or 9) and downgrade move one instant after the other, oldest first, and
 change the properties at the end. In between, the properties name a folder that lacks instants:

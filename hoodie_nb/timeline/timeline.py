@@ -1,4 +1,4 @@
-"""The timeline: which instants exist, and their states.
+"""The active timeline: new instant times, state transitions, reading instants' files.
 
 The folder and the names of its files depend on the table's layout (see `instant`), which another
 engine may change by an upgrade: the handle chooses it whenever it reads the properties. The

@@ -1,1 +1,1 @@
-"""Columns and types: schemas, their Avro, conversion of values, merge modes."""
+"""Columns and types, and conversion of values. Which columns a table has: `definition`."""

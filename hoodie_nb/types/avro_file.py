@@ -1,4 +1,4 @@
-"""Avro files of one record: rollback plans, and commit metadata of table versions 8 and 9.
+"""Avro container files of one record, for plans and commit metadata.
 
 *On disk*: Avro's object container file. The schemas are in `avro/`, one file per record type.
 """

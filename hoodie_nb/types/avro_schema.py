@@ -1,4 +1,4 @@
-"""Arrow ↔ Avro schemas, as stored in Hudi's commits.
+"""Mapping of types Arrow ↔ Avro, for the schema in commits and `hoodie.properties`.
 
 | Arrow | Avro |
 | --- | --- |

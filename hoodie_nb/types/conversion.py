@@ -1,4 +1,4 @@
-"""Conversion of columns to the table's types: a value is stored unchanged, or refused by its row.
+"""Whether and how a value given in another type fits a column's type; refused if it would change.
 
 | given | table | right if |
 | --- | --- | --- |

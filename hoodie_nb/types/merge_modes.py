@@ -1,4 +1,4 @@
-"""Merge modes: the names of the merge rules, here and in `hoodie.properties`.
+"""Names of merge modes and payload classes, and how properties name them.
 
 The rules themselves are in `rows.merge_rule`. A mode is written as a payload class (version 6),
 as a mode (version 9), or both (version 8). *Source:* RecordMergeMode, HoodieTableConfig.

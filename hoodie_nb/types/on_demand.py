@@ -1,4 +1,4 @@
-"""A mapping whose values are found when they are first asked for."""
+"""A mapping whose values are computed when first asked for."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar

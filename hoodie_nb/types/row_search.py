@@ -1,4 +1,4 @@
-"""The rows of a column for which an operation fails, found by bisection.
+"""Finds the rows of a column that make an operation fail, for error messages.
 
 Arrow checks and converts whole columns, and does not say which row it refuses.
 """

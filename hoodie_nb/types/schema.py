@@ -1,4 +1,4 @@
-"""The columns and types that can be stored, allowed type changes, and the meta columns.
+"""Which Arrow types can be stored or order rows; NOT NULL; stored rows read in a newer schema.
 
 Int8 and int16 are stored as int32. See `avro_schema` for what Hudi keeps in its commits.
 """

@@ -1,4 +1,4 @@
-"""Partition paths made of a time: the tables of Hudi's TimestampBasedKeyGenerator.
+"""TimestampBasedKeyGenerator: partition paths out of times, their formats and zones.
 
 | property, after `hoodie.keygen.timebased.` | writable with |
 | --- | --- |

@@ -1,1 +1,1 @@
-"""What a reader sees: which files count, partitions, moments; whether a view is still true."""
+"""Which files and commits a reader sees, without reading rows (that is `reading`)."""

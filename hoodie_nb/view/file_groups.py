@@ -1,4 +1,4 @@
-"""File groups: names of base files, slices, whose files count, which folders are partitions.
+"""Names of base files, file slices, whether a file counts by its instant; partition folders.
 
 A base file counts if its instant is a completed commit, or is older than the first completed commit
 and not pending (its commit was archived, while older rollbacks and cleans may remain). The newest

@@ -1,4 +1,4 @@
-"""The history of file groups: which base files commits wrote for each, and when it was replaced.
+"""What commits say of each file group: its files over time, when it was replaced.
 
 Commits of the active timeline and archived ones say it in the same way. A slice is read from its
 instant until the next one of its group, or until the group is replaced.

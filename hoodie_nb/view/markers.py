@@ -1,4 +1,4 @@
-"""Markers: the data files that an instant may have left in the partitions.
+"""Marker files: which data files a pending instant may have left.
 
 *On disk*: an empty file
 `.hoodie/.temp/<T>/<partition>/<data file>.marker.CREATE` (new file group) or `.marker.MERGE`

@@ -1,4 +1,4 @@
-"""Moments: what a user may give as a time, and the time of the timeline that it is."""
+"""Forms of a time that a user may give (`as_of`, `since`), as 17 digits."""
 
 from datetime import UTC, date, datetime, time
 

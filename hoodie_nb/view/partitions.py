@@ -1,4 +1,4 @@
-"""The partitions of a table, listed when asked for; the newest slice of each group is chosen here.
+"""Lists partition folders and chooses each file group's newest slice; the partition metafile.
 
 A write into some partitions of a large table lists only these. A partition that is listed later is
 read by the timeline of the first listing: files of newer commits are ignored. The writer holds the

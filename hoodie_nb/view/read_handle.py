@@ -1,4 +1,4 @@
-"""An open table, to read: its storage, configuration, timeline and file groups.
+"""The open table, to read: caches of its timeline, configuration, file groups, schema.
 
 The view of the file groups is cached between calls; it lists a partition when it is asked for. It
 is dropped whenever the completed commits on the timeline have changed, so a commit of another

@@ -1,4 +1,4 @@
-"""Views of a table, and whether they are still true: a commit that a reader counts can be undone.
+"""Reads again if a commit was rolled back, restored or cleaned while it was read.
 
 *Semantics*: a rollback or restore, of this library or of Java, deletes a commit's completed file
 before the commit's base files. So a view whose commits are all on the timeline after its folders

@@ -1,4 +1,4 @@
-"""The thread that follows an event log: new events update a state, which is drawn.
+"""The thread that feeds new events to a RunState and has widgets redrawn; how often.
 
 It draws at most `hz` times per second, and at once when it is woken; drawing may set traits but
 must not print. When the run ends it draws a last time and calls `ended`; the job's own thread waits

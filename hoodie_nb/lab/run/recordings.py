@@ -1,4 +1,4 @@
-"""Recordings: the events of a job as a file, to view again without Spark.
+"""Recordings: a run's events saved to a file and loaded again; the file's format.
 
 *On disk*: JSON lines, gzip. The first line describes the run (`pipeline`, `operators`, `partitions`
 of the table, `run` in words); each other line is an event: kind, ms since 1970, values. One

@@ -1,4 +1,4 @@
-"""The parts of a run's state: rows over time, operators, buffers, instants, lookups."""
+"""What is remembered of a run: rows over time, operators, buffers, instants, lookups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a run: the one reducer, which applies events to the parts that are drawn.
+"""RunState: which part of a run's picture each event changes, event name by event name.
 
 *Work flow.* `RunState.take` is the only reducer: the dashboard of a running job, a replay and a
 test pass it the next events, in the order in which they were recorded. An event costs a few

@@ -1,4 +1,4 @@
-"""An S3 server on this machine, to try tables on an object store: `ministack`, all in memory.
+"""Starts a local S3 server (`ministack`) to try tables on an object store.
 
 It checks `If-None-Match` and `If-Match` of PUTs, uploads in parts and copies as S3 does. Only
 programs on this machine reach it, and its rows are gone when it ends.

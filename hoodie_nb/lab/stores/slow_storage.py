@@ -1,4 +1,4 @@
-"""A simulated object store: another storage with the delays of a slow connection."""
+"""A storage with an object store's delays per request and byte."""
 
 import time
 from dataclasses import dataclass
