@@ -1,4 +1,4 @@
-"""Names of the columns that `intake` adds to a keyed row: key, arrival, operation, file id."""
+"""Names and codes of the columns that operators add to a row: arrival, operation, file id, task."""
 
 from typing import Any
 
