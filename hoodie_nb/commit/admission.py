@@ -1,4 +1,4 @@
-"""Whether a checkpoint of a stream runs, is skipped as already committed, or is refused.
+"""Whether a stream's checkpoint runs, is skipped (known by `records/progress`), or is refused.
 
 *Semantics*: properties, schema and timeline are read at each checkpoint, not at the job's start:
 another engine may change the table in between. Columns that it has added are null in rows that lack

@@ -1,4 +1,4 @@
-"""`where=` of a read: rows kept, columns needed, which files and row groups are skipped.
+"""`filters=` of a read: rows kept, columns needed, which files and row groups are skipped.
 
 *Semantics*: a filter is applied to rows in the table's current types, after older files have been
 converted. So a read with a filter returns the same rows as filtering the result of a full read.

@@ -1,4 +1,4 @@
-"""The SQL of conditions and values: which syntax, functions, types and literals are understood.
+"""SQL text to Arrow expressions: which syntax, functions, types and literals are understood.
 
 | SQL | supported |
 | --- | --- |

@@ -1,1 +1,1 @@
-"""Durable records beside the timeline, of checkpoints; formats and lists, no protocol."""
+"""Durable records of checkpoints beside the timeline, for `commit` and `index`; no protocol."""

@@ -1,4 +1,4 @@
-"""Records of committed checkpoints by query: format, lookup, a rewound checkpoint folder.
+"""Committed checkpoints by query: identity (query, batch, data), format, a rewound folder.
 
 *On disk*: `.hoodie/.hoodie_nb/progress/<query id>.json`, replaced atomically: the newest hundred
 checkpoints of a query, and always one with rows, with the fingerprint of their data and their
