@@ -28,7 +28,16 @@ from hoodie_nb.errors import InvalidTable
 from hoodie_nb.storage.storage import Storage, read_bytes
 from hoodie_nb.timeline.archived import Archive
 from hoodie_nb.timeline.commits import CommitMetadata
-from hoodie_nb.timeline.instant import COMMITS, LAYOUT_1, LAYOUT_2, Instant, Layout, Listing, State
+from hoodie_nb.timeline.instant import (
+    COMMITS,
+    LAYOUT_1,
+    LAYOUT_2,
+    WRITTEN,
+    Instant,
+    Layout,
+    Listing,
+    State,
+)
 
 __all__ = ["COMMITS", "Instant", "Listing", "State", "Timeline"]
 _ATTEMPTS = 10
@@ -118,9 +127,12 @@ class Timeline:
         time17 = None if found is None else _file_time(found.modified_ms)
         return max(time17, instant.requested_time) if time17 and found and found.version else time17
 
-    def completed(self, requested_time: str) -> Instant | None:
-        """Return the completed commit of that time, by its file; None if there is none."""
-        found = (self._completed(requested_time, action) for action in COMMITS)
+    def completed(self, requested_time: str, actions: Sequence[str] = WRITTEN) -> Instant | None:
+        """Return the completed commit of that time, by its file; None if there is none.
+
+        Each of the actions costs a request: those that this library writes, if not given.
+        """
+        found = (self._completed(requested_time, action) for action in actions)
         return next(filter(None, found), None)
 
     def _completed(self, requested_time: str, action: str) -> Instant | None:

@@ -21,7 +21,7 @@ from hoodie_nb.storage.storage import Storage, is_remote, joined
 from hoodie_nb.storage.walk import Choice
 from hoodie_nb.timeline.commits import CLUSTER
 from hoodie_nb.timeline.split import refuse_split_timeline
-from hoodie_nb.timeline.timeline import Timeline
+from hoodie_nb.timeline.timeline import COMMITS, Timeline
 from hoodie_nb.types.on_demand import OnDemand
 from hoodie_nb.view.file_groups import (
     PARTITION_METADATA,
@@ -155,7 +155,7 @@ class Partitions:
         """Return the one of several files of a group and instant that its commit names."""
         storage = self._storage
         timeline = self._timeline
-        done = timeline.completed(pieces[0].instant_time)
+        done = timeline.completed(pieces[0].instant_time, COMMITS)
         where = timeline.path(done) if done else ""
         paths: Collection[str] = timeline.commit(done).files if done else ()
         named = [piece for piece in pieces if piece.path in paths]
