@@ -27,7 +27,6 @@ from hoodie_nb.storage.storage import META, Storage, java_path, joined
 from hoodie_nb.timeline.timeline import Instant, State
 from hoodie_nb.types.avro_file import decode, encode, load_schema
 from hoodie_nb.view.file_groups import BaseFileName, Commits, FileGroups
-from hoodie_nb.view.partitions import Partitions
 from hoodie_nb.view.read_handle import ReadHandle
 from hoodie_nb.view.views import KEEP_MORE
 
@@ -186,9 +185,7 @@ def refuse_cleaned(
             f"there, since cleans may have been archived: {earliest_hint(table)}"
         )
     known = Commits.of(table.timeline, listing)
-    logs = table.config.merge_on_read
-    view = functools.partial(Partitions, table.storage, table.timeline, merge_on_read=logs)
-    now = functools.cache(lambda: view().listed())
+    now = functools.cache(lambda: table.view().listed())
     for folder, file_name in _removed(table, time17):
         if partitions is not None and folder not in partitions:
             continue

@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.logs.blocks import BlockType, Header, LogBlock, read_blocks
 from hoodie_nb.logs.log_name import CDC, LogFile
-from hoodie_nb.logs.records import log_rows
+from hoodie_nb.logs.records import log_rows, with_op
 from hoodie_nb.rows.columns import DELETE_ALWAYS, OP
 from hoodie_nb.rows.ordering import Mask, ranked
 from hoodie_nb.rows.taking import take_rows
@@ -73,7 +73,7 @@ def folded(
     `schema` has the record key and the ordering column. Raises InvalidTable naming the file if a
     log is damaged, shorter than its commit says, or of a kind that is not read.
     """
-    pieces = [_with_op(schema).empty_table()]
+    pieces = [with_op(schema).empty_table()]
     of_deletes = [np.zeros(0, bool)]
     for block in counted_blocks(_blocks(storage, logs, merge), merge.counts):
         pieces.append(log_rows(block, schema, merge.ordering))
@@ -81,10 +81,6 @@ def folded(
         of_deletes.append(np.full(pieces[-1].num_rows, is_delete))
     rows = pa.concat_tables(pieces)
     return newest(rows, np.concatenate(of_deletes), merge.ordering)
-
-
-def _with_op(schema: pa.Schema) -> pa.Schema:
-    return schema.append(pa.field(OP, pa.int8()))
 
 
 def _blocks(storage: Storage, logs: Sequence[LogFile], merge: LogMerge) -> Iterator[LogBlock]:

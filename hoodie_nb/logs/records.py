@@ -76,7 +76,7 @@ def log_rows(block: LogBlock, schema: pa.Schema, ordering: pa.Field | None) -> p
     _refuse(block)
     try:
         if block.kind is BlockType.DELETE:
-            return conform(_deletes(block, ordering), _with_op(schema), f"log file {block.path}")
+            return conform(_deletes(block, ordering), with_op(schema), f"log file {block.path}")
         flags = [pa.field(*flag) for flag in _FLAGS.items() if flag[0] not in schema.names]
         wanted = pa.schema([*schema, *flags])
         pieces = [_marked(rows, wanted, ordering, block) for rows in _data(block, wanted)]
@@ -89,7 +89,7 @@ def log_rows(block: LogBlock, schema: pa.Schema, ordering: pa.Field | None) -> p
             f"({error!r:.120}): restore the file from a backup, or undo the commit "
             f"{block.instant_time} that wrote it with the table's own engine"
         ) from None
-    empty = _with_op(schema).empty_table()
+    empty = with_op(schema).empty_table()
     return pa.concat_tables([empty, *(piece.select(empty.column_names) for piece in pieces)])
 
 
@@ -102,7 +102,8 @@ def is_default(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray
     return missing
 
 
-def _with_op(schema: pa.Schema) -> pa.Schema:
+def with_op(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of the entries of a log: those of a schema, and the operation."""
     return schema.append(pa.field(OP, pa.int8()))
 
 

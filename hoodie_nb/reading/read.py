@@ -29,7 +29,6 @@ from hoodie_nb.types.avro_file import decode
 from hoodie_nb.types.schema import META_COLUMNS
 from hoodie_nb.view.file_groups import Commits, FileGroups, FileSlice, table_folders
 from hoodie_nb.view.moments import parse_time
-from hoodie_nb.view.partitions import Partitions
 from hoodie_nb.view.read_handle import ReadHandle
 from hoodie_nb.view.views import reading, steadily, until_true
 
@@ -94,9 +93,7 @@ def _listed(
         with contextlib.suppress(InvalidConfig):
             return _listed(table, listing.commit_times[-1], paths)
         time17 = _target(table, restores[0])
-    logs = table.config.merge_on_read
-    view = Partitions(table.storage, table.timeline, time17, keep, merge_on_read=logs)
-    found = view.listed(paths)
+    found = table.view(time17, keep).listed(paths)
     if time17 is not None:
         refuse_cleaned(table, found, time17, paths)
     _refuse_unknown(table, [path for path in paths or () if path not in found.slices])
@@ -229,6 +226,8 @@ class Scan:
 def merge_of(table: ReadHandle, found: FileGroups, stored: pa.Schema) -> LogMerge:
     """Return how the logs of a snapshot are merged, whose columns are `stored`."""
     config = table.config
+    if not config.merge_on_read:
+        return LogMerge()
     ordered = config.merge_mode == "event_time" and config.ordering is not None
     if ordered and config.ordering not in stored.names:
         raise InvalidTable(

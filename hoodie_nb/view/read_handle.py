@@ -16,6 +16,7 @@ from hoodie_nb.definition.evolved import refuse_renamed
 from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.storage.addresses import Address, storage_at
 from hoodie_nb.storage.storage import Storage
+from hoodie_nb.storage.walk import Choice
 from hoodie_nb.timeline.commits import CommitMetadata
 from hoodie_nb.timeline.timeline import Instant, Timeline
 from hoodie_nb.types.avro_schema import parse_avro
@@ -59,12 +60,16 @@ class ReadHandle:
         listing = self.timeline.listing
         found = self._partitions
         if found is None or listing.commit_times != self._groups.instants:
-            logs = self.config.merge_on_read
-            found = Partitions(self.storage, self.timeline, merge_on_read=logs)
+            found = self.view()
             self._partitions = found
             self._groups = found.on_demand()
         self._commits_seen = listing.commits
         return found
+
+    def view(self, as_of: str | None = None, keep: Choice | None = None) -> Partitions:
+        """Return a new view of the table as of a time, of the folders that `keep` chooses."""
+        logs = self.config.merge_on_read
+        return Partitions(self.storage, self.timeline, as_of, keep, merge_on_read=logs)
 
     def forget_file_groups(self) -> None:
         """Drop the cached view of the file groups: files may have been deleted by hand."""

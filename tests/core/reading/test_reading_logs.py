@@ -119,3 +119,16 @@ def test_history_has_all_kinds_of_commits(tmp_path: Path) -> None:
     actions = table.timeline()
     assert "compaction" not in set(actions["action"])
     assert isinstance(table.schema, pa.Schema)
+
+
+def test_reads_of_copy_on_write_need_no_ordering_column(tmp_path: Path) -> None:
+    """Only logs are merged by it: a table without logs is read if its properties name no column."""
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64())])
+    table = Table.create(tmp_path / "t", schema=schema, record_key="id", ordering="ts")
+    table.upsert([{"id": "a", "ts": 1}])
+    properties = tmp_path / "t" / ".hoodie" / "hoodie.properties"
+    changed = properties.read_text().replace("precombine.field=ts", "precombine.field=gone")
+    assert changed != properties.read_text()
+    properties.write_text(changed)
+    rows = Table.open(tmp_path / "t").to_arrow(meta=False).to_pylist()
+    assert rows == [{"id": "a", "ts": 1}]
