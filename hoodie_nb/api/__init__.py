@@ -1,1 +1,1 @@
-"""The words a user types: Table, write_stream, the session."""
+"""What a user types: Table, write_stream, the session, and the checks of their arguments."""

@@ -1,1 +1,1 @@
-"""What forbids or limits a write to a table as it is on disk (it only reads it); the open table."""
+"""What a write must check first in the table as it is on disk; the handle of a writer."""

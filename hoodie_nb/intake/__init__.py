@@ -1,1 +1,1 @@
-"""The user's data becomes keyed rows; what is invalid is refused or set aside."""
+"""Rows of any kind become keyed rows; what is invalid is refused or set aside."""

@@ -1,1 +1,1 @@
-"""For learning: flights, the race, the doctor, widgets. Public names are in `hoodie_nb`."""
+"""For learning: pictures, widgets, experiments, recordings. Public names are in `hoodie_nb`."""

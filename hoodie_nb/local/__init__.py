@@ -1,1 +1,1 @@
-"""Writes in this process, without Spark: batches, `update`, `merge`; operators of all runners."""
+"""The operators in this process, without Spark: batches, `update`, `merge`, rows written again."""

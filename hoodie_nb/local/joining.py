@@ -1,4 +1,4 @@
-"""Stored rows of several base files, joined in key order, to cluster or repair them.
+"""Order of the rows that clustering and repairs write: stored rows of several files, joined by key.
 
 Base files are not sorted: an update stays in its place, and new keys follow. So the rows are sorted
 in runs of `batch_bytes`, which are spilled to the staging folder and then read in parallel. Memory

@@ -1,1 +1,1 @@
-"""The runner on Spark's executors and driver, and reads on Spark."""
+"""The operators in Spark's tasks, or collected by its driver; reads on Spark."""

@@ -1,4 +1,4 @@
-"""SQL text to Arrow expressions: which syntax, functions, types and literals are understood.
+"""SQL text (LIKE, IN, CAST, …) to Arrow expressions: which syntax, functions, types are understood.
 
 | SQL | supported |
 | --- | --- |

@@ -1,1 +1,1 @@
-"""Maintenance that the user calls, with dry runs and results. Plans are in `actions`."""
+"""Maintenance by hand: its arguments, dry runs, results. Plans are in `actions`."""

@@ -1,1 +1,1 @@
-"""Which files and commits a reader sees, without reading rows (that is `reading`)."""
+"""Which files and commits a reader sees; the handle of a reader. Rows are read in `reading`."""

@@ -1,4 +1,4 @@
-"""A picture of a bloom filter's bits, and of its false-positive rate by size."""
+"""Picture of a bloom filter: its grid of bits, and the axes of false positives by size."""
 
 import math
 from collections.abc import Sequence

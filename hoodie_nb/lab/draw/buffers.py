@@ -1,4 +1,4 @@
-"""The writers' buffers: bytes over time with every flush, and the bytes per bucket."""
+"""Picture of the writers' buffers: bytes over time, marks of flushes, which buckets are shown."""
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.draw.progress import HALF, HEIGHT, span, window

@@ -1,4 +1,4 @@
-"""The pipeline of a run: its operators, their shuffles, and the current rows per second.
+"""Picture of the pipeline: boxes of operators, arrows of shuffles, bars of rows per task.
 
 Bars in a box count the rows of each of its tasks in the newest batch: large differences mean that
 the shuffle before it is skewed.

@@ -1,4 +1,4 @@
-"""A table's file groups as of an instant: one line per partition, one bar per group.
+"""Picture of file groups as of an instant: a line per partition, a bar and dots per group.
 
 A bar's frame is the target file size, the filled part is the newest slice, and the dots below count
 the slices of the group.

@@ -1,4 +1,4 @@
-"""Index lookups: how the keys of each checkpoint were found, from cheap to expensive.
+"""Picture of index lookups: colours and order of the ways in which a key was found.
 
 state           the state knew the key: no file is read
 ruled out       key range or bloom filter of every file exclude the key: it is new

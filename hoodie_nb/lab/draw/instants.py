@@ -1,4 +1,4 @@
-"""The strip of instants over checkpoints, with the states of each instant.
+"""Picture of instants over checkpoints: columns, lanes of states, marks, how many are shown.
 
 A column is a checkpoint; an instant is drawn over its checkpoints. It has several if a success
 notification was lost or if an interval commits them together.

@@ -1,4 +1,4 @@
-"""What each task of a run did, and when: a lane per task, and one for the coordinator.
+"""Picture of tasks over time: a lane per task and one for the coordinator; bars and colours.
 
 A pale bar is an operator from its start to its end, a solid one a file; a line below it is a flush,
 a red one the time in which the checkpoint waits for files.

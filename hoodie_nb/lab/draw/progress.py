@@ -1,4 +1,4 @@
-"""The progress of a run: its head line, the rows per second, and the last error."""
+"""Head line of a run, picture of its rows per second, its last error; how long a time is shown."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What the injected faults led to: the last recovery line by line, each earlier one in one line.
+"""Picture of recoveries: which events after a fault are shown, which are good or bad.
 
 Starts of batches and queries are left out. Recovery comes right after the fault, so the first lines
 are kept; later ones are only counted.

@@ -1,4 +1,4 @@
-"""A picture as PNG, for readers without a kernel: the same SVG, drawn once by resvg.
+"""SVG to PNG, for readers without a kernel: by resvg, in the light theme, with one font.
 
 Theme colours are replaced by those of the light theme. The font is matplotlib's, so that every
 machine draws the same picture, also one without fonts.

@@ -1,4 +1,4 @@
-"""The building blocks of the pictures: elements, marks, colours, numbers.
+"""What all pictures are made of: width, colours, text, marks, how numbers are shortened.
 
 A picture is at most `WIDTH` units wide and shrinks with its cell; its height in pixels is fixed, so
 that a notebook does not jump while it changes.

@@ -1,4 +1,4 @@
-"""A table's timeline: one line per instant, with a bar from requested to completed."""
+"""Picture of a table's timeline: a line per instant, a bar from requested to completed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Experiments: inputs, trials, the race, the cost model, faults."""
+"""Runs that show something: inputs, trials, the race, experiments, faults, the cost model."""

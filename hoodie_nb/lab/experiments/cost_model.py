@@ -1,4 +1,4 @@
-"""What checkpoints cost: from the workload and the store to seconds, bytes and requests.
+"""What checkpoints cost: formulas from workload and store to seconds, bytes and requests.
 
     load = Workload(rows=1e11, row_bytes=100, batch_rows=1e6, partitions=1000, writers=200)
     cost_of(load, Store(latency_s=0.03, bytes_per_s=100e6)).limit

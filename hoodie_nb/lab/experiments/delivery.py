@@ -1,4 +1,4 @@
-"""The folder with the input of a stream: written once, and unchanged after a restart.
+"""The folder with a stream's input: its layout, order of files; when it is written again.
 
 *Fault tolerance.* Parquet files are written to a temporary folder that is then renamed. Spark
 delivers them by modification time, which increases from file to file.

@@ -1,4 +1,4 @@
-"""The experiments of `Knob`: the RFC's bottlenecks and recoveries, each with one value to choose.
+"""The experiments of `Knob`: their inputs, positions, captions, and moments of a crash.
 
 Each runs the real operators and the real protocol in this process, on a new table in a temporary
 folder, in about a second. The network between tasks and the store are simulated links; errors and

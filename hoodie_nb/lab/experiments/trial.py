@@ -1,4 +1,4 @@
-"""One run of a pipeline on a generated input: on Spark, or in this process without it.
+"""One run of a pipeline on generated input: its settings; on Spark, or in threads without it.
 
 Without Spark the tasks are threads. `network` delays each shuffle and `store` each request of the
 writers, as simulated links; by default neither takes any time.

@@ -1,1 +1,1 @@
-"""What only teaches: the RFC's own threads and failures, without Spark."""
+"""Jobs without Spark that only teach: the RFC's own threads, failures and source."""

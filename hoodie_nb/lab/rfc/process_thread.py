@@ -1,4 +1,4 @@
-"""The process thread of a job without Spark, and its source.
+"""The process thread of a job without Spark; its source: rows, barriers, identities.
 
 *Source:* RFC-24 STEP1 to STEP3, StreamWriteFunctionWrapper of Hudi's tests.
 """

@@ -1,4 +1,4 @@
-"""A streaming job without Spark, with a method for each of the RFC's threads and failures.
+"""A streaming job without Spark: checkpoint, notification, time-out, failover as methods.
 
 *Work flow*: `write` passes rows to the process thread, which assigns and buffers them (`step3` also
 flushes them in the background while more arrive); `checkpoint` is the checkpoint thread, which ends

@@ -1,4 +1,4 @@
-"""One checkpoint in this process with several tasks: the stages of a pipeline, in threads.
+"""The stages of a pipeline as threads in this process, with a delay for each shuffle.
 
 Each shuffle moves rows to its tasks over a `Link`, which takes its time in each task; everything
 else is the operators' own work. As on Spark, a stage begins when the one before it has ended.

@@ -1,1 +1,1 @@
-"""A run: the state that its events make, recordings, and the thread that follows them."""
+"""What the events of a run amount to; recordings; the thread that has widgets redrawn."""

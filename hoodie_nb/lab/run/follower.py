@@ -1,4 +1,4 @@
-"""The thread that feeds new events to a RunState and has widgets redrawn; how often.
+"""Follower: the thread that redraws a widget; how often, and how a run's last picture is drawn.
 
 It draws at most `hz` times per second, and at once when it is woken; drawing may set traits but
 must not print. When the run ends it draws a last time and calls `ended`; the job's own thread waits

@@ -1,4 +1,4 @@
-"""Recordings: a run's events saved to a file and loaded again; the file's format.
+"""Recordings: their file format, reading and writing it; those that ship with the package.
 
 *On disk*: JSON lines, gzip. The first line describes the run (`pipeline`, `operators`, `partitions`
 of the table, `run` in words); each other line is an event: kind, ms since 1970, values. One

@@ -1,4 +1,4 @@
-"""What is remembered of a run: rows over time, operators, buffers, instants, lookups."""
+"""Parts of a run's state: rows over time, operators, buffers, instants, lookups, notes."""
 
 from __future__ import annotations
 

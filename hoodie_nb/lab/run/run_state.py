@@ -1,4 +1,4 @@
-"""RunState: which part of a run's picture each event changes; unknown events are ignored.
+"""RunState: which part each event changes; unknown events are ignored, also in recordings.
 
 *Work flow.* `RunState.take` is the only reducer: the dashboard of a running job, a replay and a
 test pass it the next events, in the order in which they were recorded. An event costs a few

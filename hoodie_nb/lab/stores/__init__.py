@@ -1,1 +1,1 @@
-"""Stores to learn with: slow, frail, and an S3 server on this machine."""
+"""Stores to learn with: with delays, with an error or a crash, and an S3 server."""

@@ -1,4 +1,4 @@
-"""A storage in which one change fails: the disk has an error, or the process dies there."""
+"""A storage in which one change fails: which change, and whether the process dies there."""
 
 import re
 from collections.abc import Callable

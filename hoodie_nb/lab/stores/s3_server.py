@@ -1,4 +1,4 @@
-"""Starts a local S3 server (`ministack`) to try tables on an object store.
+"""`S3Server`: starts and ends a local S3 server (`ministack`); its port, bucket, options.
 
 It checks `If-None-Match` and `If-Match` of PUTs, uploads in parts and copies as S3 does. Only
 programs on this machine reach it, and its rows are gone when it ends.

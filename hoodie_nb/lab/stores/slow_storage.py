@@ -1,4 +1,4 @@
-"""A storage with an object store's delays per request and byte."""
+"""A storage with delays: which requests wait, by latency and bytes per second."""
 
 import time
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Widgets: the dashboard, knobs, replays, views of tables."""
+"""Widgets in a notebook: which pictures each one shows, its buttons and sliders."""

@@ -1,4 +1,4 @@
-"""A small interactive bloom filter, of the kind in every base file's footer.
+"""`BloomView`: a bloom filter to add keys to and ask; how its rates are measured.
 
 Add keys until the filter is full or overfull, look up a key, and see which bits are checked. The
 rates on the right are measured with real filters of increasing size.

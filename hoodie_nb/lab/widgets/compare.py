@@ -1,4 +1,4 @@
-"""Two runs side by side, on the same time axis."""
+"""`Compare`: two runs side by side on one time axis; which figures stand above them."""
 
 from __future__ import annotations
 

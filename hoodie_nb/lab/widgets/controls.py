@@ -1,4 +1,4 @@
-"""Settings for a run, and a comparison of the last run with the new one.
+"""`Controls`: a run's settings, Run and Stop, the last run beside the new one.
 
 Nothing runs until Run is pressed; Stop ends the run after its micro-batch. With a Spark session a
 run is a real stream; without one its tasks are threads: the same operators, the same events.

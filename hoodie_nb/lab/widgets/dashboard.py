@@ -1,4 +1,4 @@
-"""The live dashboard of a job, drawn by a `Follower` of its event log.
+"""`Dashboard` of a job: which pictures, and in which rows; its Stop button.
 
 *Fault tolerance.* The dashboard only reads; its Stop button calls `job.stop` in a separate thread.
 An error while drawing ends the drawing and does not affect the job.

@@ -1,4 +1,4 @@
-"""The frame of every widget: SVG pictures in boxes of fixed height, and the saved PNG.
+"""The frame of every widget: boxes of fixed height, the PNG and text saved in a notebook.
 
 *Work flow.* `Pictures` has one `HTML` widget per picture and sends only changes. `Frame` adds
 controls around them. Its MIME bundle has the live view, a PNG of the pictures and a line of text,

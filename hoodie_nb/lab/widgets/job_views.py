@@ -1,4 +1,4 @@
-"""`IndexView` and `FaultPanel`: the lookups of a job, and its recovery from faults."""
+"""`IndexView` and `FaultPanel`: a job's lookups; a button per fault, its recovery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One knob and the experiment that it turns: the RFC's bottlenecks and recoveries, live.
+"""`Knob`: an experiment with one slider; each position runs it again.
 
 Each position of the slider runs the experiment again, in this process and without Spark.
 """

@@ -1,4 +1,4 @@
-"""Replay of a recorded run, with play, step and a slider, without Spark.
+"""`Replay` of a recorded run: play, speed, step, back; how its state is made again.
 
 The slider is the time since the first event; a step goes to the next event. Moving forward applies
 the events in between; moving back applies them again from the start.

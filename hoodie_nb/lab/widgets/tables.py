@@ -1,4 +1,4 @@
-"""Views of a table without a job: its timeline, and its file groups as of any instant.
+"""`Timeline` and `FileGroups` of any table, without a job; what of it is shown.
 
 *Source*: only the active timeline and the listed base files, so that any table that this library
 can open can be shown, whichever engine wrote it.
