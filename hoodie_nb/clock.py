@@ -51,8 +51,7 @@ def instant_time(ms: int) -> str:
     >>> instant_time(0)
     '19700101000000000'
     """
-    moment = datetime.fromtimestamp(ms // 1000, UTC)
-    return moment.strftime("%Y%m%d%H%M%S") + f"{ms % 1000:03d}"
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y%m%d%H%M%S") + f"{ms % 1000:03d}"
 
 
 def instant_ms(time17: str) -> int:

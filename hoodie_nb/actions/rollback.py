@@ -94,8 +94,7 @@ def undo(
     Idempotent: nothing is done if the instant is no longer on the timeline. What is not `by_hand`
     is part of a restore, which completes it after a crash. The `notes` are kept in its plan.
     """
-    pending = table.timeline.listing.pending_of("rollback")
-    plans = [(r, _read_plan(table, r)) for r in pending]
+    plans = [(r, _read_plan(table, r)) for r in table.timeline.listing.pending_of("rollback")]
     mine = [(r, plan) for r, plan in plans if _same(plan.instant, instant)]
     if mine:
         rollback, known = mine[0]

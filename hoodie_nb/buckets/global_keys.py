@@ -133,10 +133,8 @@ class _Lookup:
     def _verdict(self, partition: str, hits: list[_Hits]) -> _Hits:
         """Return each row once; refuse one that beats some copies of its key, and not others."""
         rows, at = np.unique(np.concatenate([hit.rows for hit in hits]), return_inverse=True)
-        wins = np.concatenate([hit.wins for hit in hits])
-        won = np.bincount(at, weights=wins)
-        copies = np.bincount(at)
-        mixed = np.flatnonzero((won > 0) & (won < copies))
+        won = np.bincount(at, weights=np.concatenate([hit.wins for hit in hits]))
+        mixed = np.flatnonzero((won > 0) & (won < np.bincount(at)))
         if len(mixed):
             key = self._keys[int(rows[mixed[0]])].as_py()
             raise InvalidTable(
@@ -159,8 +157,7 @@ class _Lookup:
         where = np.flatnonzero(found.is_valid())
         ids = found.drop_null()
         if ordering and len(where):
-            known = keys.take(pa.array(where))
-            at, others = self._index.copies(partition, known, ids)
+            at, others = self._index.copies(partition, keys.take(pa.array(where)), ids)
             where = np.concatenate([where, where[at]])
             ids = pa.concat_arrays([ids, pa.array(others, ids.type)])
         files = ids.dictionary_encode()

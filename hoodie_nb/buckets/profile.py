@@ -50,8 +50,7 @@ def record_bytes_of(keyed: pa.Table) -> int:
     """Return the average size of keyed rows as they will be stored, from their size in memory."""
     own = [n for n in keyed.column_names if n not in (PARTITION_PATH, SEQ, OP, THRESHOLD)]
     size = int(keyed.select(own).nbytes)
-    rows = int(keyed.num_rows)
-    return -(-size // max(1, rows)) + _META_BYTES
+    return -(-size // max(1, int(keyed.num_rows))) + _META_BYTES
 
 
 @dataclass(slots=True)

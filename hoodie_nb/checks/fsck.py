@@ -81,8 +81,7 @@ def _no_other(error: HoodieError) -> list[Finding]:
 
 
 def _findings(table: TableHandle) -> list[Finding]:
-    tables = (_leftovers, _late, record_findings)
-    found = [finding for look in tables for finding in look(table)]
+    found = [finding for look in (_leftovers, _late, record_findings) for finding in look(table)]
     damaged: set[str] = set()
     return [*found, *_files(table, damaged), *_keys(table, damaged)]
 

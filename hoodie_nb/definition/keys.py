@@ -207,8 +207,7 @@ def partition_value(part: str, config: TableConfig, field: pa.Field) -> pa.Scala
         value = pa.scalar(text).cast(field.type) if field.type in _KEY_TYPES else None
         if value is not None and text not in _NULLS:
             own = text if pa.types.is_string(value.type) else value.cast(pa.string()).as_py()
-            same = _part_text(own, config, field.name) == part
-            return value if same else None
+            return value if _part_text(own, config, field.name) == part else None
     return None
 
 

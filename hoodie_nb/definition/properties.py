@@ -188,8 +188,7 @@ def _split(names: str) -> tuple[str, ...]:
 def _global(values: dict[str, str]) -> bool:
     """Whether keys are unique in the whole table; without partitions they always are."""
     kind = values.get(INDEX, "")
-    partitions = values.get("hoodie.table.partition.fields")
-    return kind.startswith("GLOBAL_") and bool(partitions)
+    return kind.startswith("GLOBAL_") and bool(values.get("hoodie.table.partition.fields"))
 
 
 def _times(values: dict[str, str]) -> TimePartition | None:

@@ -122,8 +122,7 @@ def _must_agree(
     theirs = rules_of(found)
     ours = rules_of(wanted)
     if not wanted.schema.equals(found.schema):
-        now = schema_of(found)
-        theirs["schema"] = now.to_string()
+        theirs["schema"] = schema_of(found).to_string()
         ours["schema"] = wanted.schema.to_string()
     different = [
         f"{k}: table {theirs[k]!r}, requested {ours[k]!r}" for k in ours if ours[k] != theirs[k]

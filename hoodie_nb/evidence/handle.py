@@ -132,8 +132,7 @@ class TableHandle(ReadHandle):
     def keep_groups(self, before: tuple[str, ...]) -> None:
         """Keep the cached view after archiving, if it was that of the commits `before`."""
         if self._groups.instants == before:
-            times = self.timeline.listing.commit_times
-            self._groups = replace(self._groups, instants=times)
+            self._groups = replace(self._groups, instants=self.timeline.listing.commit_times)
 
 
 def open_table(

@@ -66,8 +66,7 @@ class HybridCalendar:
         if not dates and not old_int96:
             return None
         int96 = _int96_columns(file.metadata) if old_int96 else ()
-        zone = footer.get(_ZONE, b"unknown").decode()
-        return cls(path, zone, dates, frozenset(int96))
+        return cls(path, footer.get(_ZONE, b"unknown").decode(), dates, frozenset(int96))
 
     def gregorian(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of the file with Gregorian dates; InvalidTable if a moment is too old."""

@@ -83,8 +83,7 @@ class BloomIndex:
             hits = self._in_file(slices[file_id], keys.take(pa.array(open_keys)))
             numbers[open_keys[hits]] = number
         self.counts.found += int((numbers >= 0).sum())
-        positions = pa.array(numbers, mask=numbers < 0)
-        return pa.array(ids, pa.string()).take(positions)
+        return pa.array(ids, pa.string()).take(pa.array(numbers, mask=numbers < 0))
 
     def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
         """Return other file groups with the keys, as (position of the key, file id)."""

@@ -145,8 +145,7 @@ def loaded(storage: Storage, staged: str) -> tuple[list[SectionView], set[str]]:
 
 def note_damage(storage: Storage, staged: str, partition: str) -> None:
     """Record for the coordinator that runs of a partition cannot be used."""
-    path = _damage_note(staged, partition)
-    storage.put(path, json.dumps(partition).encode(), durable=False)
+    storage.put(_damage_note(staged, partition), json.dumps(partition).encode(), durable=False)
 
 
 def _damage_note(staged: str, partition: str) -> str:

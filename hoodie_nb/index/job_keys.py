@@ -143,8 +143,7 @@ def add_instant(plan: WritePlan, instant_time: str) -> None:
     """
     if plan.shape.index == "state":
         storage = _storage_of(plan.shape.state_folder)
-        times = {*_instants(storage), instant_time}
-        _put(storage, _INSTANTS, "\n".join(sorted(times)).encode())
+        _put(storage, _INSTANTS, "\n".join(sorted({*_instants(storage), instant_time})).encode())
 
 
 def check_instants(folder: str, written: Collection[str]) -> None:

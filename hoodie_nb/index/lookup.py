@@ -200,8 +200,7 @@ class BloomStateIndex:
         try:
             for section in state.sections:
                 counts = {i for i in loaded if state.valid(i, section)}
-                view = _current_view(self._plan.storage.fetch(section.run), section)
-                known.add(view, counts)
+                known.add(_current_view(self._plan.storage.fetch(section.run), section), counts)
         except DamagedRun:
             note_damage(self._plan.storage, self._plan.staged, partition)
             if self._strict:

@@ -140,8 +140,7 @@ def write_run(
             body = part.encoded()
             sink.write(body)
             crc = crc32(body)
-            count = len(part.hashes)
-            found.append(Section(path, instant, offset, len(body), crc, count))
+            found.append(Section(path, instant, offset, len(body), crc, len(part.hashes)))
             offset += len(body)
     return found
 

@@ -120,8 +120,7 @@ class _Partition:
 
     def state(self) -> PartitionState:
         """Return the partition's state for the manifest."""
-        pure = not self.unloaded
-        return PartitionState(self.instant, self.groups, tuple(self.sections), pure)
+        return PartitionState(self.instant, self.groups, tuple(self.sections), not self.unloaded)
 
 
 def _size_class(count: int) -> int:

@@ -124,8 +124,7 @@ def files_of_tasks(storage: Storage, quarantine: Quarantine) -> list[StoredFile]
         match = pattern.fullmatch(name)
         if match is not None:
             task = int(match[1])
-            attempt = int(match[2])
-            newest[task] = max(newest.get(task, (-1, "")), (attempt, name))
+            newest[task] = max(newest.get(task, (-1, "")), (int(match[2]), name))
     paths = [joined(quarantine.folder, name) for _, (_, name) in sorted(newest.items())]
     found = [(path, storage.entry(path), crc_of(storage.fetch(path))) for path in paths]
     return [StoredFile(path, entry.size_bytes, crc) for path, entry, crc in found if entry]

@@ -135,8 +135,7 @@ def _kind(given: type) -> str:
 
 def _refuse_mixed_times(present: Objects) -> None:
     """Refuse times of which Arrow would drop a part, and mixtures that it would guess at."""
-    times = _instances(present, datetime.datetime)
-    zones = set(map(attrgetter("tzinfo"), present[times]))
+    zones = set(map(attrgetter("tzinfo"), present[_instances(present, datetime.datetime)]))
     if None in zones and len(zones) > 1:
         raise Unfit("some of the times have a time zone, others do not", "choose the zone first")
     stamps = present[_instances(present, pd.Timestamp)]
@@ -147,8 +146,7 @@ def _refuse_mixed_times(present: Objects) -> None:
 def _lists(present: Objects, types: set[type], kind: pa.DataType) -> pa.Array:
     _refuse_types(types, (list, tuple, np.ndarray), "a list")
     values = _cells(itertools.chain.from_iterable(present))
-    offsets = _offsets(present)
-    return pa.ListArray.from_arrays(offsets, _array(values, kind.value_type), type=kind)
+    return pa.ListArray.from_arrays(_offsets(present), _array(values, kind.value_type), type=kind)
 
 
 def _structs(present: Objects, types: set[type], kind: pa.DataType) -> pa.Array:

@@ -109,8 +109,7 @@ def _pieces(keyed: pa.Table, arrived: bool) -> Generator[pa.Table]:
     """Yield sorted rows in pieces; large partitions have their own, which need not be copied."""
     for table in tables_in_order(keyed) if arrived else [keyed]:
         for piece in parts_of(table, _PIECE_ROWS):
-            partitions = piece.column(PARTITION_PATH).combine_chunks()
-            runs = runs_of(partitions)
+            runs = runs_of(piece.column(PARTITION_PATH).combine_chunks())
             if (len(runs) + 1) * _FEW_ROWS > piece.num_rows:
                 yield piece
             else:

@@ -180,8 +180,7 @@ def _source(rows: pa.Table, intake: Intake) -> pa.Table:
 def _clause(intake: Intake, source: pa.Schema, given: tuple[str, str, object, Set]) -> Clause:
     """Return a clause, checked, or raise InvalidConfig or InvalidInput naming it."""
     kind, action, where, values = given
-    target = stored_schema(intake.schema)
-    sides = {"source": source, "target": target}
+    sides = {"source": source, "target": stored_schema(intake.schema)}
     sides.pop({"not_matched": "target", "not_matched_by_source": "source"}.get(kind, ""), None)
     over = columns_of(**sides)
     new = None

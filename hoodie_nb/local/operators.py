@@ -112,8 +112,7 @@ def assign_routed(
         return
     if plan.record_bytes is None:
         plan = replace(plan, record_bytes=record_bytes_of(first))
-    all_pieces = itertools.chain([first], pieces)
-    yield from FileIdAssigner(plan, Routed(), task, emit).assign(all_pieces)
+    yield from FileIdAssigner(plan, Routed(), task, emit).assign(itertools.chain([first], pieces))
 
 
 def index_of(plan: WritePlan, *, strict: bool = False) -> Index:

@@ -64,8 +64,7 @@ class Lease:
         self._sent_s, self._version = self._take()
         self.closed = False
         register(self)
-        renewal = threading.Thread(target=self._renew_often, name="table-lease", daemon=True)
-        renewal.start()
+        threading.Thread(target=self._renew_often, name="table-lease", daemon=True).start()
 
     def __enter__(self) -> "Lease":
         return self

@@ -28,8 +28,7 @@ def process_identity(pid: int) -> list[str] | None:
 def _began(pid: int) -> str | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-            return fields[19].decode()
+            return file.read().rpartition(b")")[2].split()[19].decode()
     except (OSError, IndexError):
         return None
 

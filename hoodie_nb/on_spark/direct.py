@@ -53,8 +53,7 @@ _BLOB_BYTES = 16 << 20
 
 def written_directly(batch: DataFrame, plan: WritePlan, channel: Channel) -> DataFrame:
     """Return the output of the pipeline `direct` for a batch: statuses and events."""
-    route_task = partial(_route_task, plan, channel)
-    blobs = batch.mapInArrow(route_task, f"{_TASK} int, {_BLOB} binary")
+    blobs = batch.mapInArrow(partial(_route_task, plan, channel), f"{_TASK} int, {_BLOB} binary")
     shuffled = blobs.repartitionById(plan.shape.tasks, F.col(_TASK))
     return shuffled.mapInArrow(partial(_write_task, plan, channel), OUTPUT)
 

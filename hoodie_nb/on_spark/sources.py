@@ -145,8 +145,7 @@ class _Changes:
         changes_schema(open_table(self._storage))  # refuses a table that has a column `_change`
 
     def _tasks(self, since: str | None, until: str | None) -> list[spark_api.InputPartition]:
-        table = open_table(self._storage)
-        found, whole = changed_slices(table, since, until)
+        found, whole = changed_slices(open_table(self._storage), since, until)
         tasks = ([paths(pair) for pair in pairs] for pairs in found)
         return [spark_api.InputPartition((files, whole)) for files in tasks]
 

@@ -225,8 +225,7 @@ def seal_on_spark(
     if taken is not None:
         taken.rows, taken.size_bytes = size.value
     runs = [StoredFile(**json.loads(row.payload)) for row in sealed if row.kind == "run"]
-    partitions = {row.payload for row in sealed if row.kind == "partition"}
-    return runs, partitions, _quarantined(plan)
+    return runs, {row.payload for row in sealed if row.kind == "partition"}, _quarantined(plan)
 
 
 def _keyed(batch: DataFrame, plan: WritePlan | SealPlan, size: Size | None = None) -> DataFrame:

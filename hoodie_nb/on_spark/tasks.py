@@ -104,8 +104,7 @@ def instant_task(plan: WritePlan, channel: Channel, batches: Batches) -> Batches
     pieces = pieces_of(batches)
     for piece in waiting.on(pieces):
         time17 = time17 or generate_instant(plan)
-        instants = pa.repeat(time17, piece.num_rows)
-        yield from piece.append_column(INSTANT, instants).to_batches()
+        yield from piece.append_column(INSTANT, pa.repeat(time17, piece.num_rows)).to_batches()
     if waiting.rows:
         output.emit("instant_inflight", instant=time17)
         waiting.end()

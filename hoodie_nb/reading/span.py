@@ -83,8 +83,7 @@ class Span:
 
     def pairs(self) -> list[list[SlicePair]]:
         """Return the slices to compare, partition by partition."""
-        commits = self.table.timeline.completed_commits()
-        writes = self._writes(commits)
+        writes = self._writes(self.table.timeline.completed_commits())
         self._refuse_archived(writes)
         before = FileGroups()
         after = self._after(writes)

@@ -76,14 +76,12 @@ class CommitNotes:
 
     def ends_with(self, time17: str, records: Sequence[Prepared]) -> bool:
         """Whether the last of these records is the last record of a completed instant."""
-        last = checkpoints_of(records)[-1:]
-        return all(self._held_by(time17).get(c.query_id) == c for c in last)
+        return all(self._held_by(time17).get(c.query_id) == c for c in checkpoints_of(records)[-1:])
 
     def _held_by(self, time17: str) -> dict[str, Checkpoint]:
         """Return the last checkpoint of each query in a commit."""
         done = self._table.timeline.completed(time17)
-        extra = {} if done is None else self._table.commit_metadata(done).extra
-        return held_by(extra, time17)
+        return held_by({} if done is None else self._table.commit_metadata(done).extra, time17)
 
     def of(self, records: Sequence[Prepared], intake: Intake) -> dict[str, str]:
         """Return the notes for the commit of these prepared records."""

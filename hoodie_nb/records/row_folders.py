@@ -39,8 +39,7 @@ def new_row_folder(clock: Clock, owner: str = BATCH) -> str:
     """
     _, pid, began = process_identity(getppid()) or ["", "0", "0"]
     created = clock.now_ms() // 1000
-    nonce = uuid4().hex
-    return f"{STAGED}/rows.{_here()}.{pid}.{began}.{created}.{_word(owner)}.{nonce}"
+    return f"{STAGED}/rows.{_here()}.{pid}.{began}.{created}.{_word(owner)}.{uuid4().hex}"
 
 
 def row_folders_in_use(names: Collection[str], clock: Clock, applied: str) -> set[str]:

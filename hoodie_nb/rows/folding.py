@@ -64,7 +64,6 @@ def _last_key(rows: pa.Table) -> tuple[bytes, bytes]:
 def _split(piece: pa.Table, bound: tuple[bytes, bytes]) -> tuple[pa.Table, pa.Table]:
     partition, key = (text.decode() for text in bound)
     partitions = piece.column(PARTITION_PATH)
-    keys = piece.column(RECORD_KEY)
-    same = pc.and_(pc.equal(partitions, partition), pc.less_equal(keys, key))
+    same = pc.and_(pc.equal(partitions, partition), pc.less_equal(piece.column(RECORD_KEY), key))
     inside = pc.sum(pc.or_(pc.less(partitions, partition), same)).as_py() or 0
     return piece.slice(0, inside), piece.slice(inside)

@@ -79,8 +79,7 @@ class Partial:
         if rows.num_rows < 2:
             return rows.combine_chunks()
         rows = _ranked(rows, self.ordering)
-        keys = rows.column(RECORD_KEY).combine_chunks()
-        first = first_of_run(keys)
+        first = first_of_run(rows.column(RECORD_KEY).combine_chunks())
         numbers = np.arange(rows.num_rows)
         lasts = np.flatnonzero(_lasts(first))
         begins = np.maximum.accumulate(np.where(first, numbers, 0))

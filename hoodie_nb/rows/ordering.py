@@ -142,8 +142,7 @@ def first_of_run(*columns: pa.Array) -> Mask:
 
 def runs_of(values: pa.Array) -> list[tuple[int, int]]:
     """Return the bounds of the runs of equal values (none of them null)."""
-    begins = np.flatnonzero(first_of_run(values)).tolist()
-    return list(itertools.pairwise([*begins, len(values)]))
+    return list(itertools.pairwise([*np.flatnonzero(first_of_run(values)).tolist(), len(values)]))
 
 
 def _tied(at: Indices, numbers: Words | Indices) -> tuple[Indices, Indices]:

@@ -146,8 +146,7 @@ def _merged(plan: WritePlan, emit: Emit, small: SmallFiles, number: int) -> Writ
     rows = joined_rows(plan, small.pieces, f"clustered{number}")
     keys = KeysToIndex(plan, partition, None)
     attempt = TaskAttempt(task=number)
-    group = (partition, file_id)
-    status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
+    status = write_group(plan, (partition, file_id), attempt, rows, expected_rows=count, keys=keys)
     assert status.rows == count  # the old files are going to be deleted
     emit("file_written", task=number, **status.facts)
     return status

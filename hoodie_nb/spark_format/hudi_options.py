@@ -298,8 +298,7 @@ def _merges(value: str, operation: str) -> bool:
 
 
 def _define(definition: dict[str, tuple[str, object]], name: str, value: object) -> None:
-    argument = ARGUMENTS[name].of_create
-    other, before = definition.setdefault(argument, (name, value))
+    other, before = definition.setdefault(ARGUMENTS[name].of_create, (name, value))
     if before != value:
         raise InvalidConfig(
             f"options {other} and {name} mean the same, but differ ({_shown(before)} and "

@@ -129,10 +129,8 @@ def staged(
     batches: Iterator[pa.RecordBatch], columns: list[str], plan: SealPlan, limit_bytes: int
 ) -> StagedRows:
     """Stage the rows of one task, and report them."""
-    rows = (batch.select(columns) for batch in batches)
-    keyed = keyed_pieces(rows, plan, None)
-    token = this_attempt().token
-    runs = stage_runs(plan, keyed, token, limit_bytes)
+    keyed = keyed_pieces((batch.select(columns) for batch in batches), plan, None)
+    runs = stage_runs(plan, keyed, this_attempt().token, limit_bytes)
     failpoints.hit("spark.rows.post")
     return StagedRows(tuple(runs), keys_of(plan.intake.config))
 

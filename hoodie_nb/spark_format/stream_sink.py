@@ -83,8 +83,7 @@ class StreamSink(spark_api.DataSourceStreamArrowWriter):
             if options.merges and _add_columns(table, intake.merging(given)):
                 intake = intake_of(coordinator, options.operation, self._query_id)
         intake.check(given)
-        folder = new_row_folder(table.clock, self._query_id)
-        self._plan = SealPlan(table.storage, intake, folder, 1)
+        self._plan = SealPlan(table.storage, intake, new_row_folder(table.clock, self._query_id), 1)
         self._limit_bytes = table.options.task_max_bytes // 2
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:

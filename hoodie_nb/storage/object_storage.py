@@ -112,8 +112,7 @@ class ObjectStorage:
             return call(store, path, *args, **options)
 
         where = f"{self.root}/{path}"
-        tries = _CHANGES if timely else _TRIES
-        return repeated(attempt, where, tries, self._server)
+        return repeated(attempt, where, _CHANGES if timely else _TRIES, self._server)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -232,8 +231,7 @@ class ObjectStorage:
                 raise FileExistsError(errno.EEXIST, "the object exists", f"{self.root}/{key}")
             options: dict[str, Any] = {"use_multipart": True, "max_concurrency": 4}
             options |= {"timely": False, "chunk_size": _PART_BYTES}
-            made = self._change(obstore.put, key, Path(local), **options)
-            version = made["e_tag"]
+            version = self._change(obstore.put, key, Path(local), **options)["e_tag"]
         local_copies().add(self.root, key, str(version), local)
 
     def publish(self, staged: str, target: str) -> None:

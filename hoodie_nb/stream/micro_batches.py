@@ -130,8 +130,7 @@ class MicroBatches:
         coordinator = WriteCoordinator(table, self.coordinator.events)
         intake = self.checkpointing.intake
         self.coordinators.append(coordinator)
-        rewriter = Background(hold.paused, self._kept)
-        return Checkpointing(coordinator, intake, Shape(), rewriter)
+        return Checkpointing(coordinator, intake, Shape(), Background(hold.paused, self._kept))
 
     def close(self) -> None:
         """Free what is kept for further batches."""
@@ -198,8 +197,7 @@ class MicroBatches:
         if folder is None:
             return
         intake = self.checkpointing.intake
-        clock = self._table.clock
-        quarantine = quarantine_of(intake, folder, clock, checkpoint)
+        quarantine = quarantine_of(intake, folder, self._table.clock, checkpoint)
         plan = SealPlan(self._table.storage, intake, folder, self.tasks, quarantine)
         kill = self.checkpointing.fault_fires("kill_writer")
         pause = self._hold.paused if self._hold else contextlib.nullcontext

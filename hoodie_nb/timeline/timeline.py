@@ -113,8 +113,7 @@ class Timeline:
 
     def instants(self) -> list[Instant]:
         """Return each instant once, in its latest state, oldest first, with completion times."""
-        found = self.listing.instants
-        return [replace(i, completion_time=self.completion_time(i)) for i in found]
+        return [replace(i, completion_time=self.completion_time(i)) for i in self.listing.instants]
 
     def completion_time(self, instant: Instant) -> str | None:
         """Return the completion time of an instant, in 17 digits; None if pending or gone.

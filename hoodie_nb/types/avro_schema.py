@@ -64,8 +64,7 @@ def _avro_type(kind: pa.DataType, name: str, inside: str) -> Any:  # noqa: ANN40
             "scale": kind.scale,
         }
     if pa.types.is_list(kind):
-        items = ["null", _avro_type(kind.value_type, name, inside)]
-        return {"type": "array", "items": items}
+        return {"type": "array", "items": ["null", _avro_type(kind.value_type, name, inside)]}
     if pa.types.is_map(kind):
         return {"type": "map", "values": ["null", _avro_type(kind.item_type, name, inside)]}
     if pa.types.is_struct(kind):

@@ -46,8 +46,7 @@ def convertible(given: pa.DataType, kind: pa.DataType) -> bool:
         _rule(given, kind)
     except Unfit:
         return False
-    inner = _inner_types(given, kind)
-    return all(convertible(*pair) for pair in inner)
+    return all(convertible(*pair) for pair in _inner_types(given, kind))
 
 
 def fitted(

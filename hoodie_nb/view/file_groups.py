@@ -82,8 +82,7 @@ class Commits:
         listing = listing or timeline.listing
         writes = (*COMMITS, *ENDS_AS)
         pending = {i.requested_time for i in listing.pending if i.action in writes}
-        times = frozenset(listing.commit_times)
-        return cls(times, frozenset(pending), timeline.start(listing))
+        return cls(frozenset(listing.commit_times), frozenset(pending), timeline.start(listing))
 
     def archived(self, instant_time: str) -> bool:
         """Whether a file of that instant is older than the active timeline."""

@@ -42,8 +42,7 @@ def write_markers(storage: Storage, instant_time: str, statuses: Iterable[WriteS
 def marked_files(storage: Storage, instant_time: str) -> list[str]:
     """Return the data files in an instant's markers, relative to the table's root."""
     folder = marker_folder(instant_time)
-    found = {path for path in _lines(storage, folder) if is_data_file(path, instant_time)}
-    return sorted(found)
+    return sorted({path for path in _lines(storage, folder) if is_data_file(path, instant_time)})
 
 
 def _lines(storage: Storage, folder: str, inside: str = "") -> Iterator[str]:
