@@ -41,12 +41,7 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.outdated import HOUR_COMMITS, Mark
 from hoodie_nb.storage.storage import joined, size_of
 from hoodie_nb.timeline.timeline import Instant, Listing
-from hoodie_nb.view.file_groups import (
-    BaseFileName,
-    Commits,
-    Group,
-    table_folders,
-)
+from hoodie_nb.view.file_groups import BaseFileName, Commits, Group, table_folders
 from hoodie_nb.view.history import History
 
 COMMITS_POLICY, HOURS_POLICY, VERSIONS_POLICY = CLEAN_POLICIES

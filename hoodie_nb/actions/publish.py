@@ -15,12 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from hoodie_nb import failpoints
-from hoodie_nb.storage.storage import (
-    SCRATCH,
-    STAGED,
-    Storage,
-    each,
-)
+from hoodie_nb.storage.storage import SCRATCH, STAGED, Storage, each
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.timeline.timeline import Instant, Timeline
 from hoodie_nb.view.markers import MARKERS, marker_folder, write_markers

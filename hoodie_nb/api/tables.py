@@ -174,12 +174,7 @@ class Table(TableReads, TableMaintenance):
     # --- batch writes ---------------------------------------------------------------------------
 
     def upsert(
-        self,
-        data: Data,
-        *,
-        schema: str = "fixed",
-        on_bad_record: str = "fail",
-        wait: Wait = None,
+        self, data: Data, *, schema: str = "fixed", on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
         """Insert or update rows by record key; None (`changes` refuses it) if `data` is empty.
 
@@ -193,23 +188,13 @@ class Table(TableReads, TableMaintenance):
         return self._write(data, "upsert", on_bad_record, wait, schema)
 
     def insert(
-        self,
-        data: Data,
-        *,
-        schema: str = "fixed",
-        on_bad_record: str = "fail",
-        wait: Wait = None,
+        self, data: Data, *, schema: str = "fixed", on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
         """Add rows without checking whether their keys exist (see `fsck`)."""
         return self._write(data, "insert", on_bad_record, wait, schema)
 
     def bulk_insert(
-        self,
-        data: Data,
-        *,
-        schema: str = "fixed",
-        on_bad_record: str = "fail",
-        wait: Wait = None,
+        self, data: Data, *, schema: str = "fixed", on_bad_record: str = "fail", wait: Wait = None
     ) -> Commit | None:
         """Add rows as `insert` does, but only to new files: none is rewritten (for a first load).
 

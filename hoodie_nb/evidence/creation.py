@@ -20,10 +20,7 @@ SchemaOf = Callable[[TableConfig], pa.Schema]
 
 
 def present(
-    storage: Storage,
-    config: TableConfig,
-    if_exists: str,
-    schema_of: SchemaOf,
+    storage: Storage, config: TableConfig, if_exists: str, schema_of: SchemaOf
 ) -> TableConfig | None:
     """Return the table that exists, None in a free place; InvalidTable if it is neither.
 
@@ -113,12 +110,7 @@ def refuse_remains(storage: Storage) -> None:
         )
 
 
-def _must_agree(
-    found: TableConfig,
-    wanted: TableConfig,
-    root: str,
-    schema_of: SchemaOf,
-) -> None:
+def _must_agree(found: TableConfig, wanted: TableConfig, root: str, schema_of: SchemaOf) -> None:
     theirs = rules_of(found)
     ours = rules_of(wanted)
     if not wanted.schema.equals(found.schema):

@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 
 def collected(
-    batch: DataFrame,
-    intake: Intake,
-    bad: RefusedRows | None = None,
-    taken: Taken | None = None,
+    batch: DataFrame, intake: Intake, bad: RefusedRows | None = None, taken: Taken | None = None
 ) -> pa.Table:
     """Return a micro-batch as keyed rows, in the order in which Spark collects them.
 

@@ -20,12 +20,7 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.files.base_file import open_base_file
 from hoodie_nb.logs.folding import LogMerge
 from hoodie_nb.machine import threads
-from hoodie_nb.reading.changes import (
-    changed_slices,
-    group_changes,
-    net_changes,
-    paths,
-)
+from hoodie_nb.reading.changes import changed_slices, group_changes, net_changes, paths
 from hoodie_nb.reading.dataset import older_types
 from hoodie_nb.reading.read import merge_of, snapshot_as_of
 from hoodie_nb.reading.slice_rows import slice_rows

@@ -204,11 +204,7 @@ def _size(batch: DataFrame) -> Size:
 
 
 def seal_on_spark(
-    batch: DataFrame,
-    plan: SealPlan,
-    *,
-    kill: bool = False,
-    taken: Taken | None = None,
+    batch: DataFrame, plan: SealPlan, *, kill: bool = False, taken: Taken | None = None
 ) -> tuple[list[StoredFile], set[str], list[StoredFile]]:
     """Write a DataFrame's records as sorted runs, without index or buckets.
 

@@ -12,13 +12,7 @@ from hoodie_nb.rows.ordering import Mask
 from hoodie_nb.storage.checksums import LOST, ChecksummedFile, StoredFile
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.types.conversion import fitted as converted
-from hoodie_nb.types.schema import (
-    META_COLUMNS,
-    PARTITION_PATH,
-    conform,
-    is_narrower,
-    lost_fields,
-)
+from hoodie_nb.types.schema import META_COLUMNS, PARTITION_PATH, conform, is_narrower, lost_fields
 
 _PIECE_ROWS = 65_536
 
