@@ -84,14 +84,15 @@ def _retained(value: object, name: str) -> int:
     return number
 
 
-def _flag(value: object, name: str) -> bool:
+def flag(value: object, name: str) -> bool:
+    """Return a truth value given as such or as text, or raise InvalidConfig."""
     if (text := str(value).lower()) not in ("true", "false"):
         raise InvalidConfig(f"{name}={value!r}: choose true or false")
     return text == "true"
 
 
 def _not_beyond(value: object, name: str) -> bool:
-    if _flag(value, name):
+    if flag(value, name):
         raise InvalidConfig(
             f"{name}={value!r} is not supported: readers such as hudi-rs hide the rows of commits "
             "that were archived after a savepoint. Leave it out; delete savepoints that are no "
@@ -151,12 +152,12 @@ class WriteOptions:
     task_max_bytes: int = _option("write.task.max.size", 256 << 20, _positive)
     index_load_budget: int = _option("hoodie_nb.index.load.budget", 4, _count)
     index_max_bytes: int = _option("hoodie_nb.index.max.bytes", 1 << 30, _size)
-    clean_automatic: bool = _option("hoodie.clean.automatic", True, _flag)
+    clean_automatic: bool = _option("hoodie.clean.automatic", True, flag)
     clean_policy: str = _option("hoodie.clean.policy", CLEAN_POLICIES[0], _policy)
     clean_commits: int | None = _option("hoodie.clean.commits.retained", None, _retained)
     clean_hours: int = _option("hoodie.clean.hours.retained", 24, _retained)
     clean_versions: int = _option("hoodie.clean.fileversions.retained", 3, _retained)
-    archive_automatic: bool = _option("hoodie.archive.automatic", True, _flag)
+    archive_automatic: bool = _option("hoodie.archive.automatic", True, flag)
     keep_min: int = _option("hoodie.keep.min.commits", 20, _retained)
     keep_max: int = _option("hoodie.keep.max.commits", 30, _retained)
     archive_beyond_savepoint: bool = _option("hoodie.archive.beyond.savepoint", False, _not_beyond)

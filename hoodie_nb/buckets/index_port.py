@@ -17,7 +17,7 @@ Copies = tuple[npt.NDArray[np.int64], list[str]]
 
 
 class Index(Protocol):
-    """Finds the file group of each known key."""
+    """Finds the file group of each known key; the writer reports the keys in its files."""
 
     counts: "LookupCounts"
 
@@ -31,10 +31,12 @@ class Index(Protocol):
         """
 
     def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
-        """Record the file ids of new keys."""
+        """Record the file ids of new keys, if nobody else does."""
+        return
 
     def save(self, name: str) -> None:
-        """Save the recorded keys, under a name that a repeated task uses again."""
+        """Save the recorded keys, if any, under a name that a repeated task uses again."""
+        return
 
 
 class WrittenKeys(Protocol):

@@ -241,10 +241,8 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
     if other:
         return f"has {other[0]}={values[other[0]]}: its rows are laid out differently"
     generator = values.get("hoodie.table.keygenerator.class", "")
-    short = generator.removeprefix(KEYGEN).removesuffix("KeyGenerator").removesuffix("Avro")
-    short = short.removesuffix("Based")
+    of_class = generator_of(generator)
     kind = values.get("hoodie.table.keygenerator.type", "").removesuffix("_AVRO")
-    of_class = {"NONPARTITIONED": "NON_PARTITION"}.get(short.upper(), short.upper())
     if config.times is not None and (kind or of_class) != "TIMESTAMP":
         return f"has {PREFIX}output.dateformat and another key generator ({kind or generator})"
     if kind and kind != config.keygen:
@@ -254,6 +252,13 @@ def _other_keys(values: dict[str, str], config: TableConfig) -> str | None:
     if config.keygen == "COMPLEX" and len(config.record_key) == 1:
         return "has hoodie.table.keygenerator.type=COMPLEX for one key column (HUDI-7001)"
     return None
+
+
+def generator_of(name: str) -> str:
+    """Return Hudi's key generator as `TableConfig.keygen` does, given its class."""
+    short = name.removeprefix(KEYGEN).removesuffix("KeyGenerator").removesuffix("Avro")
+    short = short.removesuffix("Based").upper()
+    return {"NONPARTITIONED": "NON_PARTITION"}.get(short, short)
 
 
 def _other_clock(values: dict[str, str]) -> str | None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.buckets.index_port import Copies, LookupCounts
+from hoodie_nb.buckets.index_port import Copies, Index, LookupCounts
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.files.base_file import open_base_file, read_footer, read_keys
 from hoodie_nb.files.bloom import BloomFilter
@@ -62,7 +62,7 @@ _FOOTER_BYTES = 16 << 10  # one small request
 _footers: _Recent[_FileIndex] = _Recent(4096)  # shared by the tasks of a process
 
 
-class BloomIndex:
+class BloomIndex(Index):
     """The index of one task over the slices of a plan."""
 
     def __init__(self, plan: WritePlan) -> None:
@@ -94,12 +94,6 @@ class BloomIndex:
             rows.append(others[self._in_file(piece, keys.take(pa.array(others)))])
             ids += [file_id] * len(rows[-1])
         return np.concatenate(rows), ids
-
-    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
-        """Do nothing: the files themselves contain the keys."""
-
-    def save(self, name: str) -> None:
-        """Do nothing."""
 
     def _in_file(self, piece: FileSlice, keys: pa.Array) -> Positions:
         """Return the positions of the `keys` that are in the file."""

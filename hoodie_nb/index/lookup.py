@@ -129,7 +129,7 @@ class _Known:
         return np.concatenate(rows), np.concatenate(groups)
 
 
-class BloomStateIndex:
+class BloomStateIndex(Index):
     """The index of one task: the table's state, and the bloom filters of unloaded files.
 
     With `strict` a damaged run raises DamagedRun.
@@ -186,12 +186,6 @@ class BloomStateIndex:
             rows.append(maybe[inside])
             ids += [file_id] * len(rows[-1])
         return np.concatenate(rows), ids
-
-    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
-        """Do nothing: the writer reports the keys in its files."""
-
-    def save(self, name: str) -> None:
-        """Do nothing."""
 
     def _open(self, partition: str, slices: Mapping[str, FileSlice]) -> _Known:
         state = self._manifest.partition(partition) or PartitionState("")

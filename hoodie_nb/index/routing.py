@@ -87,7 +87,7 @@ class KeyRouter:
         return tasks
 
 
-class Routed:
+class Routed(Index):
     """The index after the shuffle: a key without a file id is new."""
 
     def __init__(self) -> None:
@@ -100,9 +100,3 @@ class Routed:
     def copies(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> Copies:
         """Return nothing: the deletes of copies have been routed."""
         return np.empty(0, np.int64), []
-
-    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
-        """Do nothing: the writer reports the keys in its files."""
-
-    def save(self, name: str) -> None:
-        """Do nothing."""

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from hoodie_nb.api.definition import check_supported
 from hoodie_nb.clock import seconds
-from hoodie_nb.config import WriteOptions
-from hoodie_nb.definition.properties import KEYGEN, TableConfig
+from hoodie_nb.config import WriteOptions, flag
+from hoodie_nb.definition.properties import TableConfig, generator_of
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.storage.storage import is_remote
 from hoodie_nb.timeline.commits import OVERWRITES
 from hoodie_nb.types.merge_modes import MODES
 
+Argument = tuple[str, Callable[[str, str], object]]  # of `Table.create`, and how it is read
 _WRITE = "hoodie.datasource.write."
 OPERATION = f"{_WRITE}operation"
 OPERATIONS = ("upsert", "insert", "bulk_insert", "delete", *OVERWRITES.values())
@@ -44,12 +46,6 @@ def _one(value: str, name: str) -> str | None:
     if len(found) > 1:
         raise InvalidConfig(f"{name}={value!r}: only one ordering column is supported")
     return found[0] if found else None
-
-
-def _flag(value: str, name: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise InvalidConfig(f"{name}={value!r}: choose true or false")
-    return value.lower() == "true"
 
 
 def _version(value: str, name: str) -> int:
@@ -94,8 +90,7 @@ def _global(value: str, name: str) -> bool:
 
 
 def _keygen(value: str, name: str) -> str:
-    short = value.removeprefix(KEYGEN).removesuffix("KeyGenerator").removesuffix("Avro").upper()
-    kind = {"NONPARTITIONED": "NON_PARTITION"}.get(short, short)
+    kind = generator_of(value)
     if kind not in ("SIMPLE", "COMPLEX", "NON_PARTITION"):
         raise InvalidConfig(
             f"{name}={value!r} is not supported: keys and partitions are made from columns as "
@@ -104,40 +99,32 @@ def _keygen(value: str, name: str) -> str:
     return kind
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """An option that defines a table: the argument of `Table.create`, and how it is read."""
-
-    of_create: str
-    parse: Callable[[str, str], object]
-
-
-ARGUMENTS = {
-    f"{_WRITE}recordkey.field": Argument("record_key", _names),
-    "hoodie.table.recordkey.fields": Argument("record_key", _names),
-    f"{_WRITE}partitionpath.field": Argument("partition_by", _names),
-    "hoodie.table.partition.fields": Argument("partition_by", _names),
-    f"{_WRITE}precombine.field": Argument("ordering", _one),
-    "hoodie.table.precombine.field": Argument("ordering", _one),
-    "hoodie.table.ordering.fields": Argument("ordering", _one),
-    "hoodie.table.name": Argument("name", lambda value, _: value),
-    f"{_WRITE}table.name": Argument("name", lambda value, _: value),
-    "hoodie.table.type": Argument("table_type", _type),
-    f"{_WRITE}table.type": Argument("table_type", _type),
-    f"{_WRITE}storage.type": Argument("table_type", _type),
-    "hoodie.table.version": Argument("table_version", _version),
-    "hoodie.write.table.version": Argument("table_version", _version),
-    f"{_WRITE}hive_style_partitioning": Argument("hive_style", _flag),
-    f"{_WRITE}partitionpath.urlencode": Argument("url_encode", _flag),
-    "hoodie.record.merge.mode": Argument("merge_mode", _merge_mode),
-    "hoodie.write.record.merge.mode": Argument("merge_mode", _merge_mode),
-    f"{_WRITE}payload.class": Argument("merge_mode", _payload),
-    "hoodie.compaction.payload.class": Argument("merge_mode", _payload),
-    "hoodie.index.type": Argument("global_index", _global),
-    f"{_WRITE}keygenerator.class": Argument("keygen", _keygen),
-    f"{_WRITE}keygenerator.type": Argument("keygen", _keygen),
-    "hoodie.table.keygenerator.class": Argument("keygen", _keygen),
-    "hoodie.table.keygenerator.type": Argument("keygen", _keygen),
+ARGUMENTS: dict[str, Argument] = {
+    f"{_WRITE}recordkey.field": ("record_key", _names),
+    "hoodie.table.recordkey.fields": ("record_key", _names),
+    f"{_WRITE}partitionpath.field": ("partition_by", _names),
+    "hoodie.table.partition.fields": ("partition_by", _names),
+    f"{_WRITE}precombine.field": ("ordering", _one),
+    "hoodie.table.precombine.field": ("ordering", _one),
+    "hoodie.table.ordering.fields": ("ordering", _one),
+    "hoodie.table.name": ("name", lambda value, _: value),
+    f"{_WRITE}table.name": ("name", lambda value, _: value),
+    "hoodie.table.type": ("table_type", _type),
+    f"{_WRITE}table.type": ("table_type", _type),
+    f"{_WRITE}storage.type": ("table_type", _type),
+    "hoodie.table.version": ("table_version", _version),
+    "hoodie.write.table.version": ("table_version", _version),
+    f"{_WRITE}hive_style_partitioning": ("hive_style", flag),
+    f"{_WRITE}partitionpath.urlencode": ("url_encode", flag),
+    "hoodie.record.merge.mode": ("merge_mode", _merge_mode),
+    "hoodie.write.record.merge.mode": ("merge_mode", _merge_mode),
+    f"{_WRITE}payload.class": ("merge_mode", _payload),
+    "hoodie.compaction.payload.class": ("merge_mode", _payload),
+    "hoodie.index.type": ("global_index", _global),
+    f"{_WRITE}keygenerator.class": ("keygen", _keygen),
+    f"{_WRITE}keygenerator.type": ("keygen", _keygen),
+    "hoodie.table.keygenerator.class": ("keygen", _keygen),
+    "hoodie.table.keygenerator.type": ("keygen", _keygen),
 }
 WITHOUT_EFFECT = (
     f"{_WRITE}row.writer.enable",
@@ -215,24 +202,17 @@ class SinkOptions:
 
     def refuse_others(self, config: TableConfig) -> None:
         """Raise InvalidConfig if an option says other than the table's own definition."""
-        known: dict[str, object] = {
-            "record_key": config.record_key,
-            "partition_by": config.partition_by,
-            "ordering": config.ordering,
-            "name": config.name,
+        renamed: dict[str, object] = {
             "table_type": "copy_on_write",
             "table_version": int(config.version),
-            "hive_style": config.hive_style,
-            "url_encode": config.url_encode,
-            "merge_mode": config.merge_mode,
             "global_index": config.global_keys,
-            "keygen": config.keygen,
         }
         for argument, (option, value) in self.definition.items():
-            if value != known[argument] and not _says_nothing(argument, value, config):
+            known = renamed[argument] if argument in renamed else getattr(config, argument)
+            if value != known and not _says_nothing(argument, value, config):
                 raise InvalidConfig(
                     f"option {option} says {_shown(value)}, but the table at {self.path} has "
-                    f"{_shown(known[argument])}: leave the option out, or write to another path"
+                    f"{_shown(known)}: leave the option out, or write to another path"
                 )
 
 
@@ -264,7 +244,7 @@ def parse(
     known = {f.metadata["name"] for f in fields(WriteOptions)}
     for name, value in named.items():
         if name in ARGUMENTS:
-            _define(definition, name, ARGUMENTS[name].parse(value, name))
+            _define(definition, name, value)
         elif name in known:
             options[name] = value
         elif name in FIXED:
@@ -290,15 +270,16 @@ def parse(
 
 
 def _merges(value: str, operation: str) -> bool:
-    if value not in ("fixed", "merge"):
-        raise InvalidConfig(f"schema={value!r}: choose 'fixed' or 'merge'")
+    check_supported(schema=value)
     if value == "merge" and operation == "delete":
         raise InvalidConfig("schema='merge' is for rows that are stored: leave it out")
     return value == "merge"
 
 
-def _define(definition: dict[str, tuple[str, object]], name: str, value: object) -> None:
-    other, before = definition.setdefault(ARGUMENTS[name].of_create, (name, value))
+def _define(definition: dict[str, tuple[str, object]], name: str, text: str) -> None:
+    argument, parsed = ARGUMENTS[name]
+    value = parsed(text, name)
+    other, before = definition.setdefault(argument, (name, value))
     if before != value:
         raise InvalidConfig(
             f"options {other} and {name} mean the same, but differ ({_shown(before)} and "

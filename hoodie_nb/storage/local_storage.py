@@ -39,7 +39,6 @@ from hoodie_nb.storage.storage import META, PROPERTIES, SCRATCH, Entry
 
 T = TypeVar("T")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-_TOUCH = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def local_root(path: str | os.PathLike[str]) -> str:

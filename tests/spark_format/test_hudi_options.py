@@ -32,7 +32,7 @@ def test_the_page_lists_the_options_of_the_code():
     arguments = {
         n: names(row[1])[0] for row in cells("Options that define a table") for n in names(row[0])
     }
-    assert arguments == {name: argument.of_create for name, argument in ARGUMENTS.items()}
+    assert arguments == {name: argument for name, (argument, _) in ARGUMENTS.items()}
     fixed = {
         names(row[0])[0]: (names(row[1])[0], row[2]) for row in cells("Options with only one value")
     }
