@@ -12,6 +12,11 @@
 Every message says what is wrong, where (column, rows, instant, file) and what to do.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_DAMAGED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+
 
 class HoodieError(Exception):
     """Base class of all exceptions that this library raises on purpose."""
@@ -52,3 +57,16 @@ class StoreFailed(HoodieError, OSError):
 
 class ConcurrentWriter(HoodieError):
     """Another writer is using the table; only one may write at a time."""
+
+
+@contextmanager
+def readable(what: str, cure: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise InvalidTable for what a damaged record makes a parser raise, and for errors of `kinds`.
+
+    It says that `what`, a file or a part of one, cannot be read, why, and the cure.
+    """
+    caught: tuple[type[Exception], ...] = (*_DAMAGED, *kinds)
+    try:
+        yield
+    except caught as error:
+        raise InvalidTable(f"{what} cannot be read ({error!r:.200}): {cure}") from None

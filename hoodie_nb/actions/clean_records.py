@@ -20,7 +20,7 @@ from typing import Any
 
 from hoodie_nb.actions.clean_plan import CleanPlan
 from hoodie_nb.actions.plans import read_plan
-from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable, readable
 from hoodie_nb.evidence.outdated import Mark
 from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import META, Storage, java_path, joined
@@ -137,7 +137,8 @@ def _completed(table: ReadHandle) -> list[Instant]:
 def _result(table: ReadHandle, instant: Instant) -> Mapping[str, Any]:
     """Return what a completed clean has done; nothing if its file is empty, as for Hudi."""
     content = table.timeline.read(instant)
-    try:
+    where = f"{table.storage.root}/{table.timeline.path(instant)}"
+    with readable(where, "restore it from a backup, or delete it to give earlier times up"):
         found: Mapping[str, Any] = decode(content) if content else {}
         folders = dict(found.get("partitionMetadata") or {})
         deleted = {
@@ -145,11 +146,6 @@ def _result(table: ReadHandle, instant: Instant) -> Mapping[str, Any]:
             for folder, done in folders.items()
         }
         return {**found, "deleted": deleted}
-    except (ValueError, TypeError, LookupError) as error:
-        raise InvalidTable(
-            f"{table.storage.root}/{table.timeline.path(instant)} is not a readable clean "
-            f"({error!s:.200}): restore it from a backup, or delete it to give earlier times up"
-        ) from None
 
 
 def last_mark(table: ReadHandle) -> Mark | None:

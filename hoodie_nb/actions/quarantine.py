@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import readable
 from hoodie_nb.storage.checksums import StoredFile
 from hoodie_nb.storage.storage import OURS, Storage
 from hoodie_nb.view.read_handle import ReadHandle
@@ -97,10 +97,6 @@ def refused_rows(table: ReadHandle) -> pa.Table:
 
 
 def _read(storage: Storage, path: str) -> pa.Table:
-    try:
+    cure = "restore it from a backup, or delete it to give these refused rows up"
+    with readable(f"{storage.root}/{path}", cure, pa.ArrowException, OSError):
         return pq.ParquetFile(storage.fetch(path)).read().select(STORED.names).cast(STORED)
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise InvalidTable(
-            f"{storage.root}/{path} cannot be read ({error!s:.200}): restore it from a backup, or "
-            "delete it to give these refused rows up"
-        ) from None

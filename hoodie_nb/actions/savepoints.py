@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from hoodie_nb import failpoints
 from hoodie_nb.display import card
-from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.errors import InvalidConfig, readable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.avro_file import decode, encode, load_schema
@@ -63,7 +63,8 @@ def saved(table: TableHandle) -> list[Instant]:
 
 def read_savepoint(table: TableHandle, instant: Instant) -> Savepoint:
     """Return the savepoint of a completed instant; InvalidTable if it cannot be read."""
-    try:
+    where = f"{table.storage.root}/{table.timeline.path(instant)}"
+    with readable(where, "delete it with Table.delete_savepoint and create it again"):
         raw = decode(table.timeline.read(instant))
         return Savepoint(
             instant.requested_time,
@@ -72,11 +73,6 @@ def read_savepoint(table: TableHandle, instant: Instant) -> Savepoint:
             datetime.fromtimestamp(raw["savepointedAt"] / 1000, UTC),
             sum(len(kept["savepointDataFile"]) for kept in raw["partitionMetadata"].values()),
         )
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
-        raise InvalidTable(
-            f"{table.storage.root}/{table.timeline.path(instant)} is not a readable savepoint "
-            f"({error!s:.200}): delete it with Table.delete_savepoint and create it again"
-        ) from None
 
 
 def refuse_archived(table: TableHandle, time17: str) -> None:

@@ -325,7 +325,7 @@ class Table(TableReads, TableMaintenance):
         if data.isStreaming:
             raise InvalidConfig("the DataFrame is a stream: use hn.write_stream")
         handle = self._handle
-        given = arrow_schema(data)
+        given = arrow_schema(data.schema)
         intake = Intake(handle.config, handle.schema, operation, quarantines=keep)
         intake = intake.merging(given) if merges else intake
         intake.check(given)

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import InvalidTable, readable
 from hoodie_nb.storage.storage import META, Storage, read_bytes
 
 LATEST = "latest_schema"
@@ -31,18 +31,13 @@ def refuse_renamed(storage: Storage, extra: Mapping[str, str]) -> None:
         return
     names = [e.name for e in storage.list_folder(_FOLDER) if e.name.endswith(_END)]
     path = f"{_FOLDER}/{max((n for n in names if n[:1] != '.'), default=_END)}"
-    try:
+    cure = "restore it from a backup, or read the table with the engine that evolved its schema"
+    with readable(f"{storage.root}/{path} has the earlier column names and", cure, OSError):
         latest = dict(_columns(json.loads(extra[LATEST])))
         versions = json.loads(read_bytes(storage, path))["schemas"]
         changed = [
             text for version in versions for text in _changed(latest, dict(_columns(version)))
         ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise InvalidTable(
-            f"{storage.root}/{path} has the earlier column names and cannot be read "
-            f"({error!r:.200}): restore it from a backup, or read the table with the engine that "
-            "evolved its schema"
-        ) from None
     if changed:
         raise InvalidTable(
             f"{storage.root} has columns that another engine has renamed, or dropped and added "

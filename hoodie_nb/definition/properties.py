@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.definition.property_file import checksum, parse_properties, read_text
-from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable, readable
 from hoodie_nb.storage.storage import META, Storage, read_bytes
 from hoodie_nb.timeline.instant import LAYOUT_1, LAYOUT_2, Layout
 from hoodie_nb.types import merge_modes
@@ -283,10 +283,6 @@ def load_options(storage: Storage) -> WriteOptions:
     """Return the write options that were given when the table was created."""
     if not storage.entry(OPTIONS):
         return WriteOptions()
-    try:
+    cure = "restore it, or delete it to use the default options"
+    with readable(f"{storage.root}/{OPTIONS}", cure, OSError, InvalidConfig):
         return WriteOptions().updated(dict(json.loads(read_bytes(storage, OPTIONS))))
-    except (ValueError, TypeError, RecursionError, OSError, InvalidConfig) as error:
-        raise InvalidTable(
-            f"{storage.root}/{OPTIONS} cannot be read ({error}): restore it, or delete it to use "
-            "the default options"
-        ) from None

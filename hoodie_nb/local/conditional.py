@@ -49,14 +49,13 @@ from hoodie_nb.reading.filters import RowFilter
 from hoodie_nb.records.prepared import one_per_file
 from hoodie_nb.rows.columns import with_column
 from hoodie_nb.rows.ordering import Mask, runs_of
-from hoodie_nb.rows.taking import parts_of
+from hoodie_nb.rows.taking import PART_ROWS, parts_of
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.types.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, SEQNO
 from hoodie_nb.view.file_groups import FileGroups, FileSlice
 
 _NO_ROWS = pa.schema([(RECORD_KEY, pa.string()), (PARTITION_PATH, pa.string())]).empty_table()
-_PIECE_ROWS = 131_072
 _ALL_FILES = ("not_matched_by_source", "any")
 
 
@@ -102,7 +101,7 @@ def _with_rows(
     groups = plan.groups.with_commit(plan.instant_time, written, staged=True)
     intake = replace(plan.intake, operation="insert")  # no other row has their keys
     plan = replace(plan, intake=intake, groups=groups, ordinal=plan.ordinal + 1)
-    return one_per_file([*written, *write_pieces(parts_of(keyed, _PIECE_ROWS), plan, events)])
+    return one_per_file([*written, *write_pieces(parts_of(keyed, PART_ROWS), plan, events)])
 
 
 @dataclass(slots=True)

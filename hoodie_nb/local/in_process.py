@@ -24,12 +24,11 @@ from hoodie_nb.machine import threads
 from hoodie_nb.rows.ordering import runs_of
 from hoodie_nb.rows.runs import partitions_of, save_run
 from hoodie_nb.rows.sorting import in_order, tables_in_order
-from hoodie_nb.rows.taking import parts_of
+from hoodie_nb.rows.taking import PART_ROWS, parts_of
 from hoodie_nb.storage.checksums import StoredFile
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.types.schema import PARTITION_PATH
 
-_PIECE_ROWS = 131_072
 _FEW_ROWS = 8_192
 
 
@@ -108,7 +107,7 @@ def seal_in_process(
 def _pieces(keyed: pa.Table, arrived: bool) -> Generator[pa.Table]:
     """Yield sorted rows in pieces; large partitions have their own, which need not be copied."""
     for table in tables_in_order(keyed) if arrived else [keyed]:
-        for piece in parts_of(table, _PIECE_ROWS):
+        for piece in parts_of(table, PART_ROWS):
             runs = runs_of(piece.column(PARTITION_PATH).combine_chunks())
             if (len(runs) + 1) * _FEW_ROWS > piece.num_rows:
                 yield piece

@@ -38,7 +38,7 @@ from hoodie_nb.on_spark.tasks import (
 )
 from hoodie_nb.rows.columns import SEQ
 from hoodie_nb.rows.spilling import run_options, sorted_rows
-from hoodie_nb.rows.taking import parts_of
+from hoodie_nb.rows.taking import PART_ROWS, parts_of
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 _TASK = "task"
 _BLOB = "blob"
-_CHUNK_ROWS = 131_072
 _CHUNK_BYTES = 32 << 20
 _BLOB_BYTES = 16 << 20
 
@@ -93,7 +92,7 @@ def _chunks(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for piece in pieces:
         held.append(piece)
         size = sum(table.nbytes for table in held)
-        if size >= _CHUNK_BYTES or sum(table.num_rows for table in held) >= _CHUNK_ROWS:
+        if size >= _CHUNK_BYTES or sum(table.num_rows for table in held) >= PART_ROWS:
             yield pa.concat_tables(held).combine_chunks()
             held = []
     if held:

@@ -42,6 +42,7 @@ from hoodie_nb.reading.positions import position_of
 from hoodie_nb.reading.read import merge_of, snapshot_as_of
 from hoodie_nb.reading.span import settled_commits
 from hoodie_nb.storage.addresses import Address, storage_at
+from hoodie_nb.types.conversion import as_lists
 from hoodie_nb.view.file_groups import FileSlice
 
 if TYPE_CHECKING:
@@ -88,19 +89,13 @@ def _is_rounded(column: pa.Array, narrow: pa.Array, *, inside: bool = False) -> 
         return not same.cast(pa.string()).equals(column.cast(pa.string()))
     both = (column, narrow)
     if pa.types.is_map(kind):
-        both = (_as_lists(column), _as_lists(narrow))
+        both = (as_lists(column), as_lists(narrow))
     if pa.types.is_struct(kind):
         fields = ([pc.struct_field(rows, f.name) for rows in both] for f in kind)
         return any(_is_rounded(*field, inside=True) for field in fields)
     if pa.types.is_nested(kind):
         return _is_rounded(*map(pc.list_flatten, both), inside=True)
     return False
-
-
-def _as_lists(maps: pa.Array) -> pa.Array:
-    """Return maps as lists of pairs."""
-    pair = pa.struct([("key", maps.type.key_type), ("value", maps.type.item_type)])
-    return maps.cast(pa.list_(pair))
 
 
 class SnapshotReader(spark_api.DataSourceReader):

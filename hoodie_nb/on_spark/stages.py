@@ -68,6 +68,7 @@ from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _BY_KEY = (PARTITION_PATH, RECORD_KEY)
 _ROW_BY_ROW = {  # steps of a plan
@@ -94,10 +95,10 @@ class _SizeParam(AccumulatorParam[tuple[int, int]]):
         return (value1[0] + value2[0], value1[1] + value2[1])
 
 
-def arrow_schema(batch: DataFrame) -> pa.Schema:
+def arrow_schema(columns: StructType) -> pa.Schema:
     """Return the Arrow schema of a DataFrame's columns, or raise InvalidInput for a type."""
     try:
-        return to_arrow_schema(batch.schema, timezone="UTC")
+        return to_arrow_schema(columns, timezone="UTC")
     except PySparkException as error:
         raise InvalidInput(f"the data has a column that cannot be written: {error}") from None
 

@@ -34,7 +34,7 @@ from typing import Any, NoReturn
 from hoodie_nb.clock import Clock
 from hoodie_nb.definition.rules import KeptRules
 from hoodie_nb.display import counted
-from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.errors import InvalidConfig, InvalidTable, readable
 from hoodie_nb.intake.bad_rows import Quarantine
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.reading.positions import is_in_table
@@ -197,14 +197,10 @@ class ProgressRecords:
 
     def catch_up(self, extra: Mapping[str, str]) -> None:
         """Record the progress in the newest commit, in case a crash left it unrecorded."""
-        try:
+        text = extra.get(EXTRA_KEY, "")
+        what = f"the newest commit of {self._storage.root} carries {EXTRA_KEY}={text:.80}, which"
+        with readable(what, "restore the commit from a backup"):
             newest = _carried_by(extra)
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            text = extra.get(EXTRA_KEY, "")
-            raise InvalidTable(
-                f"the newest commit of {self._storage.root} carries {EXTRA_KEY}={text:.80}, which "
-                f"cannot be read ({error}): restore the commit from a backup"
-            ) from None
         for checkpoint, instant in newest:
             if self.find(checkpoint) is None:
                 self.record([checkpoint], instant)

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from hoodie_nb.rows.folding import merge_runs
-from hoodie_nb.rows.taking import parts_of, sort_rows
+from hoodie_nb.rows.taking import PART_ROWS, parts_of, sort_rows
 
 RUN_ROWS = 65_536  # of a piece of a run
-_PART_ROWS = 131_072
 
 
 def run_options() -> pa.ipc.IpcWriteOptions:
@@ -83,11 +82,11 @@ def sorted_rows(
             return
         last = _sorted(held, by)
         if not paths:
-            yield from parts_of(last, _PART_ROWS)
+            yield from parts_of(last, PART_ROWS)
             return
         runs = [*map(read_run, paths), parts_of(last, piece_rows)]
         for piece in merged(runs, by):
-            yield from parts_of(piece, _PART_ROWS)
+            yield from parts_of(piece, PART_ROWS)
     finally:
         for name in paths:
             with contextlib.suppress(FileNotFoundError):

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from hoodie_nb.rows.ordering import ARROW_BYTES, ascends, sort_order
 
 PART_BYTES = 256 << 20
+PART_ROWS = 131_072  # of a piece that operators pass on
 _TEXT = (pa.types.is_string, pa.types.is_binary)
 Indices = npt.NDArray[np.int64]
 

@@ -25,22 +25,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import datasource as spark_api
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from hoodie_nb import failpoints
 from hoodie_nb.buckets.plan import SealPlan
 from hoodie_nb.clock import seconds
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.definition.properties import TableConfig
-from hoodie_nb.errors import ConcurrentWriter, InvalidInput, WriteFailed
+from hoodie_nb.errors import ConcurrentWriter, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.evidence.other_engines import refuse_merge_on_read
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.settling import settle
 from hoodie_nb.lock.lock import writing
+from hoodie_nb.on_spark.stages import arrow_schema
 from hoodie_nb.on_spark.tasks import keyed_pieces, this_attempt
 from hoodie_nb.records.row_folders import new_row_folder
 from hoodie_nb.spark_format.hudi_options import SinkOptions
@@ -155,10 +154,7 @@ def arrow_columns(schema: StructType) -> pa.Schema:
     Hudi's own columns are left out, as Hudi does. Whether Spark's optimizer knows a column to be
     without nulls says nothing about later batches.
     """
-    try:
-        given = to_arrow_schema(schema, timezone="UTC")
-    except PySparkException as error:
-        raise InvalidInput(f"the data has a column that cannot be written: {error}") from None
+    given = arrow_schema(schema)
     return pa.schema([f.with_nullable(True) for f in given if f.name not in META_COLUMNS])
 
 

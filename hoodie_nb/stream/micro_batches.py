@@ -91,7 +91,7 @@ class MicroBatches:
             self.folder.query_id(),
             quarantines=self._sets_aside,
         )
-        given = arrow_schema(stream)
+        given = arrow_schema(stream.schema)
         intake.check(given)
         tasks = settings.write_tasks or stream.sparkSession.sparkContext.defaultParallelism
         return Checkpointing(

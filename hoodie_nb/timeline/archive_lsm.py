@@ -24,14 +24,14 @@ LSMTimeline, LSMTimelineWriter, HoodieLSMTimelineInstant.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hoodie_nb import failpoints
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import readable
 from hoodie_nb.storage.checksums import ChecksummedFile
 from hoodie_nb.storage.storage import Storage, read_bytes
 from hoodie_nb.timeline.instant import Contents, Instant
@@ -145,15 +145,9 @@ class LsmArchive:
                 manifest = self._write(manifest, merged, self._batches(names), names)
             self._clean(manifest.number - _KEPT - level)
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        try:
-            yield
-        except (pa.ArrowException, ValueError, LookupError) as error:
-            raise InvalidTable(
-                f"the archive {self._storage.root}/{self._folder} cannot be read "
-                f"({error!s:.200}): restore its files from a backup"
-            ) from None
+    def _readable(self) -> AbstractContextManager[None]:
+        where = f"the archive {self._storage.root}/{self._folder}"
+        return readable(where, "restore its files from a backup", pa.ArrowException)
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[pq.ParquetFile]:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import InvalidTable, readable
 from hoodie_nb.storage.storage import Entry, Storage, read_bytes
 from hoodie_nb.timeline.archive_log import log_number, read_blocks
 from hoodie_nb.timeline.archive_lsm import is_manifest, read_manifest, span
@@ -30,8 +30,7 @@ from hoodie_nb.timeline.instant import COMMITS, State
 from hoodie_nb.types.avro_file import decode
 
 _ATTEMPTS = 10
-_CLEAN = "clean"
-_ROLLBACK = "rollback"
+_MERGED_LOGS = "restore it from a backup: it says which log files a compaction has merged"
 _CONTENTS = (  # in layout 1
     *("hoodieCommitMetadata", "hoodieReplaceCommitMetadata"),
     "hoodieRollbackMetadata",
@@ -122,7 +121,7 @@ class Archive:
     def cleaned(self) -> bool:
         """Whether a clean was archived; also if it may be in a file that cannot be read."""
         return self._steadily(
-            lambda: any(p.damage or _CLEAN in {a for _, a in p.others} for p in self._parts())
+            lambda: any(p.damage or "clean" in {a for _, a in p.others} for p in self._parts())
         )
 
     def knows(self, time17: str) -> bool:
@@ -137,14 +136,8 @@ class Archive:
         found = dict[str, str]()
         for path in self.files():
             if path.endswith(".parquet"):
-                try:
+                with readable(f"{self._storage.root}/{path}", _MERGED_LOGS, pa.ArrowException):
                     rows = pq.read_table(self._storage.fetch(path), columns=columns)
-                except pa.ArrowException as error:
-                    raise InvalidTable(
-                        f"{self._storage.root}/{path} cannot be read ({error!s:.200}), so it is "
-                        "not known which log files a compaction has merged: restore it from a "
-                        "backup"
-                    ) from None
                 found |= dict(zip(*(rows.column(c).to_pylist() for c in columns), strict=True))
         return {time17: done for time17, done in found.items() if done}
 
@@ -159,7 +152,7 @@ class Archive:
     def _rollbacks(self, after: str) -> Iterator[Rollback]:
         for part in self._parts(after):
             damage = part.damage
-            if any(time17 > after and action == _ROLLBACK for time17, action in part.others):
+            if any(time17 > after and action == "rollback" for time17, action in part.others):
                 try:
                     yield from self._rolled_back(part.path)
                 except (pa.ArrowException, ValueError, LookupError, TypeError) as error:
@@ -173,7 +166,7 @@ class Archive:
 
     def _rolled_back(self, path: str) -> Iterator[Rollback]:
         for time17, action, content in self.entries(path, content=True):
-            if action == _ROLLBACK:
+            if action == "rollback":
                 record = decode(content) if isinstance(content, bytes) else content
                 yield time17, frozenset(map(str, record["commitsRollback"]))
 

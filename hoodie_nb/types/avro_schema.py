@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import InvalidTable, readable
 from hoodie_nb.types.schema import LOGICAL, LOGICAL_OF, META_COLUMNS, META_FIELDS, PLAIN, WORDS
 
 
@@ -85,16 +85,12 @@ def _decimal_bytes(precision: int) -> int:
 
 def parse_avro(text: str, where: str) -> pa.Schema:
     """Return the Arrow schema of Avro JSON, or raise InvalidTable naming its location."""
-    try:
+    cure = "restore the file from a backup, or use the engine that created the table"
+    with readable(f"{where}: the table's schema", cure):
         schema = from_avro(json.loads(text))
         if len({*schema.names}) < len(schema.names):
             raise ValueError(f"the columns {schema.names} are not distinct")
         return schema
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidTable(
-            f"{where}: the table's schema cannot be read ({error!r:.200}): restore the file from a "
-            "backup, or use the engine that created the table"
-        ) from None
 
 
 def from_avro(avro: dict[str, Any]) -> pa.Schema:

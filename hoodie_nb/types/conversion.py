@@ -97,8 +97,7 @@ def _refuse_repeated_keys(column: pa.Array) -> None:
     elif _is.is_list(column.type):
         _refuse_repeated_keys(pc.list_flatten(column))
     elif _is.is_map(column.type):
-        pair = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
-        lists = pc.cast(column, pa.list_(pair))
+        lists = as_lists(column)
         pairs = pc.list_flatten(lists)
         rows = pc.list_parent_indices(lists)
         both = pa.table({"row": rows, "key": pc.struct_field(pairs, "key")}).group_by(
@@ -107,6 +106,12 @@ def _refuse_repeated_keys(column: pa.Array) -> None:
         if both.aggregate([]).num_rows < len(pairs):
             raise Unfit("a map has a key twice", "keep one of the pairs")
         _refuse_repeated_keys(pc.struct_field(pairs, "value"))
+
+
+def as_lists(maps: pa.Array) -> pa.Array:
+    """Return maps as lists of pairs."""
+    pair = pa.struct([("key", maps.type.key_type), ("value", maps.type.item_type)])
+    return maps.cast(pa.list_(pair))
 
 
 def _refused(
@@ -271,8 +276,7 @@ def _as_struct(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _as_map(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if _is.is_map(column.type):
-        pair = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
-        column = pc.cast(column, pa.list_(pair))
+        column = as_lists(column)
     offsets, pairs = _flat(column)
     keys = converted(pc.struct_field(pairs, "key"), kind.key_type)
     if keys.null_count:

@@ -125,7 +125,7 @@ def test_a_damaged_savepoint_still_keeps_its_files(tmp_path: Path) -> None:
     for number in range(1, 6):
         upsert(table, number, [0])
     assert table.to_arrow(as_of=made)["ts"].to_pylist() == [0]
-    with pytest.raises(InvalidTable, match=rf"{made.requested_time}\.savepoint is not a readable"):
+    with pytest.raises(InvalidTable, match=rf"{made.requested_time}\.savepoint cannot be read"):
         table.savepoints()
     table.delete_savepoint(made)
     assert table.savepoints().empty and len(table.clean().files) == 1
