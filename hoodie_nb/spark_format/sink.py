@@ -28,6 +28,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark_api
 
 from hoodie_nb import failpoints
+from hoodie_nb.api.definition import check_global
 from hoodie_nb.buckets.plan import SealPlan
 from hoodie_nb.clock import seconds
 from hoodie_nb.commit.coordinator import WriteCoordinator
@@ -68,8 +69,6 @@ class BatchSink(spark_api.DataSourceArrowWriter):
     """One `df.write`: planned in one process, run in the tasks, committed in another process."""
 
     def __init__(self, table: TableHandle, given: pa.Schema, options: SinkOptions) -> None:
-        from hoodie_nb.api.definition import check_global
-
         self._options = options
         self._columns = given.names
         intake = Intake(table.config, table.schema, options.operation)
@@ -95,8 +94,6 @@ class BatchSink(spark_api.DataSourceArrowWriter):
                 self._apply(messages)
 
     def _apply(self, messages: Messages) -> None:
-        from hoodie_nb.api.definition import check_global
-
         runs = runs_of(messages)
         events = EventLog()
         patient = replace(self._options, wait=self._options.wait or WAIT)
