@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"error: {error}: run {install_extra('demo')}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
-        return 130
+        return 143 if 143 in error.args else 130
     except BrokenPipeError:  # the reader of our output has closed it, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
@@ -190,9 +190,12 @@ def _demo(args: Arguments) -> int:
     Each is compared with the board computed by pandas. Ctrl-C stops between two batches; the same
     command continues from there.
     """
-    from hoodie_nb.programs.demo import DemoSettings, run
+    from hoodie_nb.programs.terminal import StopRequest
 
-    return run(DemoSettings(**{name: value for name, value in vars(args).items() if name != "run"}))
+    with StopRequest().handlers() as stop:  # before the imports, which take a second
+        from hoodie_nb.programs.demo import DemoSettings, run
+
+        return run(DemoSettings(**{k: v for k, v in vars(args).items() if k != "run"}), stop)
 
 
 def _doctor(args: Arguments) -> int:

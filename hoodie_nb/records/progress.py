@@ -270,8 +270,7 @@ class ProgressRecords:
 
         Tables do not know one another: of another one only a folder beside this one is found.
         """
-        record = _path(last.query_id)
-        others = sorted(Path(self._storage.root).parent.glob(f"*/{record}"))
+        others = sorted(Path(self._storage.root).parent.glob(f"*/{_path(last.query_id)}"))
         whose = others[0].parents[3] if others else "another table"
         raise InvalidTable(
             f"the table {self._storage.root}, which has {counted(len(known), 'commit')}, has no "
@@ -279,7 +278,7 @@ class ProgressRecords:
             f"{last.batch_id + 1}: the folder is that of a stream into {whose}, or this "
             "table was deleted or replaced (if_exists='replace') after the stream had begun. Start "
             "the stream with a new checkpoint folder, one for each table: it reads its source from "
-            f"the start, and repeated upserts converge (also if {record} was lost)"
+            f"the start, and repeated upserts converge (also if {_path(last.query_id)} was lost)"
         )
 
     def check_insert(
