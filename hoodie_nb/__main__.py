@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hoodie_nb import __version__
 from hoodie_nb.errors import HoodieError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m hoodie_nb",
         description="Write Apache Hudi tables from PySpark streams and watch how they are written",
     )
-    root.add_argument("--version", action="version", version=_version())
+    root.add_argument("--version", action="version", version=f"hoodie_nb {__version__}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
 
     def command(run: Command, summary: str) -> argparse.ArgumentParser:
@@ -94,12 +95,6 @@ def parser() -> argparse.ArgumentParser:
     rollback = of_table(_rollback, "undo the newest commit", "list the files, change nothing")
     rollback.add_argument("--commit", metavar="INSTANT", help="must be the newest (the default)")
     return root
-
-
-def _version() -> str:
-    from hoodie_nb import __version__
-
-    return f"hoodie_nb {__version__}"
 
 
 def _add_demo(demo: argparse.ArgumentParser) -> None:
