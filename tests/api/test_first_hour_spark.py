@@ -109,7 +109,7 @@ def test_an_aggregated_stream_is_refused_in_one_line(spark, tmp_path):
 
 @pytest.mark.parametrize("how", ["replaced", "another"])
 def test_the_checkpoint_folder_of_another_table_is_refused_by_name(spark, tmp_path, how):
-    """The error says which table lacks the query, and which has it; a new folder fills the first."""
+    """The error says which table lacks the query, and which has it; a new folder fills that one."""
     _, job = started(spark, tmp_path, trigger="available_now")
     job.wait(60)
     place = {"replaced": tmp_path / "t", "another": tmp_path / "other"}[how]
