@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hoodie_nb import __version__
 from hoodie_nb.errors import HoodieError
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"error: {error}: run {install_extra('demo')}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
-        return 130
+        return 143 if 143 in error.args else 130
     except BrokenPipeError:  # the reader of our output has closed it, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m hoodie_nb",
         description="Write Apache Hudi tables from PySpark streams and watch how they are written",
     )
-    root.add_argument("--version", action="version", version=_version())
+    root.add_argument("--version", action="version", version=f"hoodie_nb {__version__}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
 
     def command(run: Command, summary: str) -> argparse.ArgumentParser:
@@ -94,12 +95,6 @@ def parser() -> argparse.ArgumentParser:
     rollback = of_table(_rollback, "undo the newest commit", "list the files, change nothing")
     rollback.add_argument("--commit", metavar="INSTANT", help="must be the newest (the default)")
     return root
-
-
-def _version() -> str:
-    from hoodie_nb import __version__
-
-    return f"hoodie_nb {__version__}"
 
 
 def _add_demo(demo: argparse.ArgumentParser) -> None:
@@ -190,9 +185,12 @@ def _demo(args: Arguments) -> int:
     Each is compared with the board computed by pandas. Ctrl-C stops between two batches; the same
     command continues from there.
     """
-    from hoodie_nb.programs.demo import DemoSettings, run
+    from hoodie_nb.programs.terminal import StopRequest
 
-    return run(DemoSettings(**{name: value for name, value in vars(args).items() if name != "run"}))
+    with StopRequest().handlers() as stop:  # before the imports, which take a second
+        from hoodie_nb.programs.demo import DemoSettings, run
+
+        return run(DemoSettings(**{k: v for k, v in vars(args).items() if k != "run"}), stop)
 
 
 def _doctor(args: Arguments) -> int:

@@ -104,7 +104,7 @@ def _by_datafusion(data: ds.Dataset, name: str, sign: str, value: pa.Scalar) -> 
         context.register_dataset("data", data)
         column, literal = datafusion.col(f'"{name}"'), datafusion.lit(value)
         kept = context.table("data").filter(_SIGNS[sign](column, literal))
-        yield pa.table(kept.collect() or kept.schema().empty_table())
+        yield kept.to_arrow_table()
 
 
 def _selected(data: ds.Dataset, names: list[str]) -> ds.Dataset:

@@ -75,6 +75,8 @@ class Table(TableReads, TableMaintenance):
     """
 
     def __init__(self, handle: TableHandle) -> None:
+        if not isinstance(handle, TableHandle):
+            raise InvalidConfig(f"a table is opened by hn.Table.open(path), here {handle!r}")
         self._handle = handle
         self.events = EventLog()
         log_events(self.events, handle.config.name)

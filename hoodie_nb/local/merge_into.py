@@ -76,6 +76,9 @@ class MergeInto:
         self._no_columns = isinstance(data, Sequence) and not data
         self._rows = arrow_rows(data, handle.schema, check_stored_names)
 
+    def __repr__(self) -> str:
+        return f"<merge, not yet written by execute(); rows in the source: {self._rows.num_rows:,}>"
+
     def when_matched_update(self, *, where: object = None, set: Set = None) -> MergeInto:
         """Set columns of rows whose key is on both sides; without `set` those of the source."""
         return self._with("matched", "update", where, set)

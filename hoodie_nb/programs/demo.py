@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyarrow import parquet
@@ -85,18 +85,18 @@ class DemoSettings:
         )
 
 
-def run(settings: DemoSettings, out: TextIO | None = None) -> int:
+def run(settings: DemoSettings, stop: StopRequest) -> int:
     """Run the demo and return its exit code: 0, 1 if a reader differs, 128 + signal if stopped."""
     began = time.time()
-    stop = StopRequest()
-    screen = Screen(out or sys.stdout, settings.every_s)
-    prepare(settings)
-    with stop.handlers():
-        try:
-            return _streamed_and_checked(settings, screen, stop, began)
-        except KeyboardInterrupt:
-            screen.say("Stopped. The same command (without --fresh) continues from here.")
-            return stop.exit_code
+    screen = Screen(sys.stdout, settings.every_s)
+    try:
+        prepare(settings)
+        if stop.signal:  # as the modules were imported: some packages swallow what it raises
+            raise KeyboardInterrupt
+        return _streamed_and_checked(settings, screen, stop, began)
+    except KeyboardInterrupt:
+        screen.say("Stopped. The same command (without --fresh) continues from here.")
+        return stop.exit_code
 
 
 def _streamed_and_checked(
@@ -105,7 +105,7 @@ def _streamed_and_checked(
     from hoodie_nb.api.session import spark as make_session
 
     checkpoint, board, source = settings.folders
-    screen.say(f"Streaming {settings.days} days of New York's departures into {board}")
+    screen.say(f"Streaming {counted(settings.days, 'day')} of New York's departures into {board}")
     spark = make_session(cores=settings.cores)
     try:
         stream = flights.stream(spark, path=source, pace=1, **settings.stream)

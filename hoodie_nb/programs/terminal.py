@@ -46,16 +46,16 @@ class StopRequest:
         again = self.signal
         self.signal = number
         if again or not self.patient:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(self.exit_code)
 
     @contextmanager
-    def handlers(self) -> Iterator[None]:
-        """Install the handlers, and restore the old ones at the end."""
+    def handlers(self) -> Iterator[StopRequest]:
+        """Install this as the handler, and restore the old ones at the end."""
         before = [(n, signal.getsignal(n)) for n in _SIGNALS]
         for number, _ in before:
             signal.signal(number, self)
         try:
-            yield
+            yield self
         finally:
             for number, handler in before:
                 signal.signal(number, handler)

@@ -29,6 +29,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from hoodie_nb.clock import Clock
@@ -261,11 +262,16 @@ class ProgressRecords:
             )
 
     def _refuse_stranger(self, last: Checkpoint, known: Collection[str]) -> NoReturn:
-        """Raise InvalidTable for a query that has no record in the table, but has run batches."""
+        """Raise InvalidTable for a query that has no record in the table, but has run batches.
+
+        Tables do not know one another: of another one only a folder beside this one is found.
+        """
+        others = sorted(Path(self._storage.root).parent.glob(f"*/{_path(last.query_id)}"))
+        whose = others[0].parents[3] if others else "another table"
         raise InvalidTable(
             f"the table {self._storage.root}, which has {counted(len(known), 'commit')}, has no "
             f"record of query {last.query_id}, but the checkpoint folder continues with batch "
-            f"{last.batch_id + 1}: the folder is that of a stream into another table, or this "
+            f"{last.batch_id + 1}: the folder is that of a stream into {whose}, or this "
             "table was deleted or replaced (if_exists='replace') after the stream had begun. Start "
             "the stream with a new checkpoint folder, one for each table: it reads its source from "
             f"the start, and repeated upserts converge (also if {_path(last.query_id)} was lost)"

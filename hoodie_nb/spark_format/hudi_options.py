@@ -28,9 +28,9 @@ STREAMED = ("upsert", "insert", "delete")
 SPARKS_OWN = ("path", "checkpointlocation", "wait", "schema")  # the last two are ours
 NO_CATALOG = (
     "A table of a catalog (CREATE TABLE, saveAsTable, writeTo) cannot have the format hoodie_nb: "
-    "Spark passes its path and options to no source in Python. Create the table with "
-    "hn.Table.create(path, ...), or by df.write.format('hoodie_nb').save(path); for SQL make a "
-    "view of it: CREATE TEMP VIEW name USING hoodie_nb OPTIONS (path '...')"
+    "Spark passes its path and options to no source in Python. DROP TABLE it if it is there. Make "
+    "the table by hn.Table.create(path, ...) or df.write.format('hoodie_nb').mode('append')."
+    "save(path), for SQL with CREATE TEMP VIEW name USING hoodie_nb OPTIONS (path '...')"
 )
 
 
@@ -297,7 +297,8 @@ def _unknown(name: str) -> str:
     for prefix, why in REFUSED.items():
         if name.startswith(prefix):
             return f"option {name} is not supported: {why}. Leave it out"
-    near = difflib.get_close_matches(name, [*all_names()], 1, cutoff=0.8)
+    near = [option for option, its in ARGUMENTS.items() if its[0] == name]
+    near += difflib.get_close_matches(name, [*all_names()], 1, cutoff=0.8)
     hint = f"did you mean {near[0]}?" if near else "docs/spark-options.md lists the options"
     return f"option {name} is unknown: {hint}"
 

@@ -47,7 +47,6 @@ _READ = {"as_of"}
 _CHANGES = {"since", "until"}
 _STREAM = {"starting"}
 _OWN = {"path"} | _READ | _CHANGES | _STREAM
-_OF_CATALOGS = {"owner", "provider"}
 
 
 class HudiSource(spark_api.DataSource):
@@ -63,7 +62,7 @@ class HudiSource(spark_api.DataSource):
         given = {key.lower() for key in self.options} - {*self._store_options()}
         wrong = given - _OWN
         kinds = [kind & given for kind in (_READ, _CHANGES, _STREAM) if kind & given]
-        if given >= _OF_CATALOGS:
+        if given >= {"owner", "provider"}:  # of a table of a catalog
             raise InvalidConfig(NO_CATALOG)
         if wrong or len(kinds) > 1 or "path" not in given or kinds == [{"until"}]:
             raise InvalidConfig(

@@ -109,15 +109,18 @@ def test_an_aggregated_stream_is_refused_in_one_line(spark, tmp_path):
 
 @pytest.mark.parametrize("how", ["replaced", "another"])
 def test_the_checkpoint_folder_of_another_table_is_refused_by_name(spark, tmp_path, how):
-    """The error says which table has no record of the query; a new folder fills that table."""
+    """The error says which table lacks the query, and which has it; a new folder fills that one."""
     _, job = started(spark, tmp_path, trigger="available_now")
     job.wait(60)
     place = {"replaced": tmp_path / "t", "another": tmp_path / "other"}[how]
     table = hn.Table.create(place, schema=SCHEMA, record_key="id", if_exists="replace")
     stream = FolderSource(tmp_path / "source", SCHEMA).stream(spark)
     settings = {"trigger": "available_now"}
-    with pytest.raises(hn.InvalidTable, match=f"the table {place}, which has 0 commits, has no re"):
+    told = f"the table {place}, which has 0 commits, has no re"
+    with pytest.raises(hn.InvalidTable, match=told) as caught:
         hn.write_stream(stream, table, checkpoint=tmp_path / "ck", **settings).wait(60)
+    whose = {"replaced": "another table", "another": tmp_path / "t"}[how]
+    assert f"that of a stream into {whose}, or this" in str(caught.value)
     hn.write_stream(stream, table, checkpoint=tmp_path / "new", **settings).wait(60)
     found = table.to_pandas(columns=["id", "v"])
     assert dict(zip(found["id"], found["v"], strict=True)) == {"a": 1, "b": 2}

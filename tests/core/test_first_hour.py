@@ -227,6 +227,20 @@ def test_a_path_in_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
         hn.write_stream(frame, table_at(tmp_path / "t"), checkpoint="ck")
 
 
+def test_a_table_made_of_a_path_names_the_way_to_open_it(tmp_path: Path) -> None:
+    """`hn.Table(path)`, as other libraries open tables."""
+    with pytest.raises(hn.InvalidConfig, match=r"opened by hn\.Table\.open\(path\), here 'board'"):
+        hn.Table("board")
+
+
+def test_a_merge_that_is_not_executed_says_so(tmp_path: Path) -> None:
+    """In a notebook, a cell that ends before `execute()` shows that nothing is written."""
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")
+    merge = table.merge([{"id": "a", "v": 1}]).when_not_matched_insert()
+    assert repr(merge) == "<merge, not yet written by execute(); rows in the source: 1>"
+    assert merge.execute().inserts == 1
+
+
 def test_arrow_keeps_freed_memory_unless_the_user_says_otherwise(tmp_path):
     """Its allocator reads the setting as pyarrow is loaded: our import sets it before that."""
     ours = run_code(SETTING, tmp_path).stdout.split()

@@ -261,6 +261,26 @@ def test_a_table_of_a_catalog_is_refused(spark, tmp_path):
     assert hn.Table.open(tmp_path / "t").to_arrow().num_rows == 7
     with pytest.raises(PySparkException, match="does not support MERGE INTO"):
         spark.sql("merge into board using board b on board.id = b.id when matched then delete")
+    with pytest.raises(PySparkException, match="not enough data columns"):
+        spark.sql("insert into board values ('newer', 'p0', 1, 1)")
+    for by_path in ("select * from {}", "insert into {} (id, p) values ('a', 'p0')"):
+        with pytest.raises(PySparkException, match=r"UNSUPPORTED_DATASOURCE|TABLE_OR_VIEW"):
+            spark.sql(by_path.format(f"hoodie_nb.`{tmp_path / 't'}`"))
+
+
+@pytest.mark.parametrize("how", ["", "options (path '{}')", "location '{}'"])
+def test_a_table_of_a_catalog_with_columns_is_refused_when_it_is_used(spark, tmp_path, how):
+    """Spark makes it without asking the format; its use says what to do, dropping it loses none."""
+    save(frame(spark, some(6)), tmp_path / "t", **DEFINED)
+    columns = "(id string, p string, ts bigint, v bigint)"
+    spark.sql(f"create table cat5 {columns} using hoodie_nb {how.format(tmp_path / 't')}")
+    for use in ("select * from cat5", "insert into cat5 values ('new', 'p0', 1, 1)"):
+        with pytest.raises(
+            PySparkException, match=r"DROP TABLE it.*hn\.Table\.create.*CREATE TEMP VIEW"
+        ):
+            spark.sql(use).collect()
+    spark.sql("drop table cat5")
+    assert hn.Table.open(tmp_path / "t").to_arrow().num_rows == 6
 
 
 # --- kills ---------------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ REFUSALS = {
         {"hoodie.table.version": "6", "hoodie.write.table.version": "8"},
         "mean the same, but differ",
     ),
+    "an argument of Table.create": ({"record_key": "id"}, f"did you mean {W}recordkey.field"),
     "a store's option for a folder": ({"aws_region": "x"}, "is unknown"),
     "asynchronous progress": ({"asyncProgressTrackingEnabled": "true"}, "is unknown"),
 }
