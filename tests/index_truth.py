@@ -59,7 +59,8 @@ def _missing(plan: WritePlan) -> Iterator[str]:
             rows, groups = known.find(hashes)
             mine = rows[groups == known.file_ids.index(file_id)]
             if len(np.unique(mine)) < len(hashes):
-                yield f"{piece.base_path}: the state lacks {len(hashes) - len(np.unique(mine))} keys"
+                lacks = len(hashes) - len(np.unique(mine))
+                yield f"{piece.base_path}: the state lacks {lacks} keys"
 
 
 def _astray(plan: WritePlan) -> Iterator[str]:

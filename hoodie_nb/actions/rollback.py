@@ -171,7 +171,8 @@ def _undone(content: bytes) -> frozenset[str]:
     undone = raw["instantToRollback"]
     requests = raw["RollbackRequests"] or []
     by_markers = all(request["fileId"] for request in requests)
-    replaced = undone["action"] != "commit" and not requests  # perhaps only file groups
+    adds = undone["action"] in ("commit", "deltacommit")
+    replaced = not adds and not requests  # perhaps only file groups
     if by_markers and not completed and not replaced:
         return frozenset()
     return frozenset([str(undone["commitTime"])])

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Collection
 
 from hoodie_nb.definition.evolved import LATEST
+from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.storage.storage import META
@@ -35,7 +36,8 @@ def refuse_foreign_logs(table: TableHandle) -> None:
     if table.config.merge_on_read and not table.rules.known:
         raise InvalidTable(
             f"{table.storage.root} is a merge-on-read table of another engine, which can only be "
-            "read here (to_arrow, to_pandas, to_spark): write it with that engine"
+            "read here (to_arrow, to_pandas, to_spark): write it with that engine; if this library "
+            f"has created it, restore {RULES} from a backup"
         )
 
 

@@ -110,7 +110,7 @@ def test_a_crash_inside_the_recovery_is_recovered(
 def test_an_error_of_the_disk_is_reported_and_repeated(
     prepared: dict[int, Path], number: int, how: str, commit_on: str
 ) -> None:
-    """After an error the batch is in the table or not, and the same process's next try ends well."""
+    """After an error the batch is in the table or not, and the next try ends well."""
     act = runs(number + 1, commit_on=commit_on)
     for root, _ in each_fault(prepared[number], act, how, every=2, raises=OSError):
         assert_whole_prefix(root)
