@@ -97,7 +97,7 @@ def run(
     without = {*without, *(WITHOUT_LOGS if logs else ())}
     traits = replace(traits, **{name: False for name in ("long", "clock") if name in without})
     file_keys.MASK = (1 << 64) - (1 << 56) if traits.narrow else (1 << 64) - 1
-    plan.LOGS_PER_BASE = 10 if seed % 3 else 0.5  # a log of a few rows is as large as a base file
+    plan.LOGS_PER_BASE = 10 if seed % 3 else 1.0  # a log of a few rows is as large as a base file
     with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
         history = kind(Path(folder), pipeline, seed, traits)
         try:
@@ -116,7 +116,7 @@ def run(
                 history.end_process()
             failpoints.arm("")
             file_keys.MASK = (1 << 64) - 1
-            plan.LOGS_PER_BASE = 0.5
+            plan.LOGS_PER_BASE = 1.0
         return history.verbs
 
 

@@ -80,13 +80,13 @@ def defined(
         version=version_of(table_version, mode, merge_on_read=merge_on_read),
         merge_on_read=merge_on_read,
     )
-    check_columns(config)
     if merge_on_read and (config.not_appended or MODES[mode].custom):
         reason = config.not_appended or f"with merge_mode={mode!r}"
         raise InvalidConfig(
             f"table_type='merge_on_read': no log files are written to a table {reason}; use "
             "table_version=9 or 8, an ordering column of integers or none, and no global keys"
         )
+    check_columns(config)
     return config
 
 

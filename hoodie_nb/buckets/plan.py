@@ -20,7 +20,7 @@ from hoodie_nb.storage.storage import Storage
 from hoodie_nb.timeline.instant import LAYOUT_1, Layout
 from hoodie_nb.view.file_groups import FileGroups, FileSlice
 
-LOGS_PER_BASE = 0.5  # bytes of log files, above which a slice is rewritten
+LOGS_PER_BASE = 1.0  # bytes of log files, above which a slice is rewritten
 _IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
 
 
@@ -88,7 +88,7 @@ class WritePlan:
             log.name.instant_time == self.instant_time for log in piece.logs
         )
         most = self.options.compact_commits
-        most -= zlib.crc32(piece.file_id.encode()) % (most // 2 + 1)
+        most -= zlib.crc32(piece.file_id.encode()) % (most // 3 + 1)
         in_logs = piece.total_bytes - piece.size_bytes
         large = piece.total_bytes > self.options.append_above_bytes
         light = in_logs <= piece.size_bytes * LOGS_PER_BASE and len(piece.logs) < most

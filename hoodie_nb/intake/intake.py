@@ -199,7 +199,8 @@ class Intake:
 
     def _keyed(self, rows: pa.Table, sequence: pa.Array) -> pa.Table:
         cast = _cast(rows, self.schema)
-        self._refuse_unordered(cast)
+        if self.ordering in rows.column_names:  # a delete without it always wins
+            self._refuse_unordered(cast)
         keys = record_keys(cast, self.config)
         place = cast.schema.get_field_index(self.config.record_key[0])
         field = cast.schema.field(place)
@@ -219,11 +220,9 @@ class Intake:
         column = self.ordering
         if column is None or not self.config.merge_on_read:
             return
-        values = rows.column(column)
-        if values.null_count and (self.operation != "delete" or values.null_count < len(values)):
-            nulls = pc.is_null(values).combine_chunks()
-            why = "is the ordering column of a merge-on-read table, and null"
-            refuse_rows(values.combine_chunks(), nulls, column, why)
+        values = rows.column(column).combine_chunks()
+        why = "is the ordering column of a merge-on-read table, and null"
+        refuse_rows(values, pc.is_null(values), column, why)
 
     def _operations(self, rows: pa.Table) -> pa.Array:
         if self.operation == "delete":
