@@ -27,6 +27,10 @@ bounds (see `actions.clean_plan`); a number is exact. The one before can be read
 | archive_beyond_savepoint | hoodie.archive.beyond.savepoint | false only: from a savepoint on \
 all commits stay |
 | archive_batch | hoodie.commits.archival.batch | 10 records in a block of the archive |
+| append_above_bytes | hoodie_nb.append.above.bytes | 1 MB: smaller file slices of merge-on-read \
+tables are rewritten, larger ones get log files |
+| compact_commits | hoodie.compact.inline.max.delta.commits | 10 log files; with more of them a \
+slice is rewritten when it is written to |
 """
 
 import difflib
@@ -162,6 +166,8 @@ class WriteOptions:
     keep_max: int = _option("hoodie.keep.max.commits", 30, _retained)
     archive_beyond_savepoint: bool = _option("hoodie.archive.beyond.savepoint", False, _not_beyond)
     archive_batch: int = _option("hoodie.commits.archival.batch", 10, _retained)
+    append_above_bytes: int = _option("hoodie_nb.append.above.bytes", 1 << 20, _size)
+    compact_commits: int = _option("hoodie.compact.inline.max.delta.commits", 10, _retained)
 
     def updated(self, options: Mapping[str, object]) -> "WriteOptions":
         """Return a copy with `options` (Hudi's or Python names) applied, or raise InvalidConfig."""

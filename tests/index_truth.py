@@ -55,20 +55,21 @@ def _missing(plan: WritePlan) -> Iterator[str]:
         for file_id, piece in slices.items():
             if state is None or state.loaded(piece) is None:
                 continue
-            hashes = hash64(read_keys(plan.storage.fetch(piece.path)))
+            hashes = hash64(read_keys(plan.storage.fetch(piece.base_path)))
             rows, groups = known.find(hashes)
             mine = rows[groups == known.file_ids.index(file_id)]
             if len(np.unique(mine)) < len(hashes):
-                yield f"{piece.path}: the state lacks {len(hashes) - len(np.unique(mine))} keys"
+                lacks = len(hashes) - len(np.unique(mine))
+                yield f"{piece.base_path}: the state lacks {lacks} keys"
 
 
 def _astray(plan: WritePlan) -> Iterator[str]:
     state, files = BloomStateIndex(plan), BloomIndex(plan)
     for partition, slices in plan.groups.slices.items():
         for file_id, piece in slices.items():
-            keys = read_keys(plan.storage.fetch(piece.path))
+            keys = read_keys(plan.storage.fetch(piece.base_path))
             here = pa.array([file_id] * len(keys), pa.string())
             if not (state.locate(partition, keys).equals(here)):
-                yield f"{piece.path}: keys are located elsewhere"
+                yield f"{piece.base_path}: keys are located elsewhere"
             if not files.locate(partition, keys).equals(here):
-                yield f"{piece.path}: the blooms locate its keys elsewhere"
+                yield f"{piece.base_path}: the blooms locate its keys elsewhere"

@@ -32,3 +32,11 @@ def test_histories_with_one_frequent_kind_of_failure(verb: str) -> None:
 def test_a_history_is_a_function_of_its_seed() -> None:
     """The same seed gives the same verbs, so that a failure can be reproduced."""
     assert run("step2", 3, STEPS) == run("step2", 3, STEPS)
+
+
+@pytest.mark.parametrize("first", range(0, 50, PER_TEST))
+@pytest.mark.parametrize("pipeline", ["step1", "step2", "step3"])
+def test_random_histories_of_merge_on_read_tables(pipeline: str, first: int) -> None:
+    """The same on tables of versions 8 and 9 that get log files."""
+    for seed in range(first, first + PER_TEST):
+        run(pipeline, seed, STEPS, logs=True)

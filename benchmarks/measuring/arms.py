@@ -24,8 +24,10 @@ RAW, HUDI, DELTA, DELTA_STREAM = "raw", "hudi", "delta-rs tuned", "delta-rs tune
 AS_IT_COMES = {"delta-rs", "delta-rs stream"}
 KEEPS = "MIMALLOC_PURGE_DELAY"  # set by `import hoodie_nb`: the others keep freed memory, too
 USER = STREAM + "as a user gets it"
+LOGS = "merge-on-read"
 _STREAMS: Mapping[str, Mapping[str, Any]] = {  # the first has no options at all
     USER: {"cores": None},
+    STREAM + LOGS: {"cores": None, "table_type": "merge_on_read"},
     STREAM + "direct on driver": {"pipeline": "direct", "placement": "driver"},
     STREAM + "direct": {"pipeline": "direct", "placement": "executors"},
     STREAM + "step3": {"pipeline": "step3", "placement": "executors"},
@@ -47,6 +49,7 @@ def arms() -> dict[str, Arm]:
     Those that are compared with one another are neighbours: they take turns in one group.
     """
     found = {RAW: _raw(True), "raw without meta columns": _raw(False), OURS: _local("Ours")}
+    found[f"{OURS} {LOGS}"] = _local("Ours", table_type="merge_on_read")
     found |= {"delta-rs": _local("Delta", tuned=False), DELTA: _local("Delta", tuned=True)}
     found["delta-rs stream"] = _stream("DeltaStream", tuned=False)
     found[DELTA_STREAM] = _stream("DeltaStream", tuned=True)

@@ -51,9 +51,11 @@ class _Stream:
 class OurStream(_Stream):
     """`hn.write_stream` with some of its options, or none, in a session of some cores, or all."""
 
-    def __init__(self, folder: Path, *, cores: int | None = 2, **options: object) -> None:
+    def __init__(
+        self, folder: Path, *, cores: int | None = 2, table_type: str = "", **options: object
+    ) -> None:
         super().__init__(folder, cores)
-        self._table = our_table(folder)
+        self._table = our_table(folder, **({"table_type": table_type} if table_type else {}))
         self._job = hn.write_stream(
             self._stream, self._table, checkpoint=self._checkpoint, trigger="0 seconds", **options
         )

@@ -9,8 +9,8 @@ a restore; with it is the number of the last sealed checkpoint that the undone c
 
 *Fault tolerance*: a crash at any point leaves either T with its markers (rolled back again) or a
 pending rollback with its plan, which `finish_rollbacks` completes; both are idempotent, in this
-library and in Java Hudi. Files named on disk are deleted only if they are base files of T inside
-the table.
+library and in Java Hudi. Files named on disk are deleted only if they are base or log files of T
+inside the table.
 
 *Source:* RFC-24 "Fault Tolerance", BaseRollbackPlanActionExecutor, MarkerBasedRollbackStrategy.
 """
@@ -170,7 +170,8 @@ def _undone(content: bytes) -> frozenset[str]:
     undone = raw["instantToRollback"]
     requests = raw["RollbackRequests"] or []
     by_markers = all(request["fileId"] for request in requests)
-    replaced = undone["action"] != "commit" and not requests  # perhaps only file groups
+    adds = undone["action"] in ("commit", "deltacommit")
+    replaced = not adds and not requests  # perhaps only file groups
     if by_markers and not completed and not replaced:
         return frozenset()
     return frozenset([str(undone["commitTime"])])
@@ -230,7 +231,7 @@ def _encoded(table: TableHandle, plan: RollbackPlan) -> bytes:
     requests = [
         {
             "partitionPath": _folder(path),
-            "fileId": PurePosixPath(path).name.partition("_")[0],
+            "fileId": PurePosixPath(path).name.partition("_")[0].removeprefix("."),
             "latestBaseInstant": plan.instant.requested_time,
             "filesToBeDeleted": [java_path(table.storage.root, path)],
             "logBlocksToBeDeleted": {},

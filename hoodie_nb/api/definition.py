@@ -32,6 +32,7 @@ _ALLOWED = {
     "on_bad_record": ("fail", "quarantine"),
     "output_mode": ("append", "update"),
     "schema": ("fixed", "merge"),
+    "table_type": ("copy_on_write", "merge_on_read"),
 }
 
 
@@ -51,17 +52,20 @@ def defined(
     partition_by: str | Sequence[str] | None = None,
     ordering: str | None = None,
     name: str | None = None,
-    table_version: int = 6,
+    table_version: int | None = None,
     hive_style: bool = False,
     url_encode: bool = False,
     merge_mode: str | None = None,
     global_index: bool = False,
+    table_type: str = "copy_on_write",
 ) -> TableConfig:
     """Return the definition of a new table with the arguments of `Table.create`, or raise."""
     given = arrow_schema_of(schema)
     keys = names_of(record_key)
     stored = storable(given)
     mode = merge_mode_of(merge_mode, ordering)
+    check_supported(table_type=table_type)
+    merge_on_read = table_type == "merge_on_read"
     refuse_not_null(given, keys[0] if len(keys) == 1 else None)
     config = TableConfig(
         name=name or table_name(path),
@@ -73,8 +77,15 @@ def defined(
         merge_mode=mode,
         global_keys=bool(global_index) and bool(names_of(partition_by)),
         schema=stored,
-        version=version_of(table_version, mode),
+        version=version_of(table_version, mode, merge_on_read=merge_on_read),
+        merge_on_read=merge_on_read,
     )
+    if merge_on_read and (config.not_appended or MODES[mode].custom):
+        reason = config.not_appended or f"with merge_mode={mode!r}"
+        raise InvalidConfig(
+            f"table_type='merge_on_read': no log files are written to a table {reason}; use "
+            "table_version=9 or 8, an ordering column of integers or none, and no global keys"
+        )
     check_columns(config)
     return config
 
@@ -140,16 +151,10 @@ def check_global(table: TableHandle, operation: str) -> None:
         refuse_global(table.config, what, "use insert, which looks keys up, or upsert")
 
 
-def check_table_type(table_type: str) -> None:
-    """Raise InvalidConfig for a type of table that cannot be written."""
-    if table_type != "copy_on_write":
-        known = table_type == "merge_on_read"
-        reason = "such tables cannot be written yet" if known else "there is no such type"
-        raise InvalidConfig(f"table_type={table_type!r}: {reason}; choose 'copy_on_write'")
-
-
-def version_of(table_version: int, merge_mode: str) -> str:
+def version_of(table_version: int | None, merge_mode: str, *, merge_on_read: bool) -> str:
     """Return the version of a new table, or raise InvalidConfig."""
+    if table_version is None:
+        table_version = 9 if merge_on_read else 6
     if table_version not in (6, 8, 9):
         raise InvalidConfig(f"table_version={table_version!r}: choose 6, 8 or 9")
     if table_version != 6 and MODES[merge_mode].custom:

@@ -35,7 +35,7 @@ class TableMaintenance:
 
     def index_status(self) -> IndexStatus:
         """Return the coverage of the state index: files loaded, entries, bytes."""
-        refuse_merge_on_read(self._handle)
+        refuse_merge_on_read(self._handle, "index_status")
         return index_status(self._handle)
 
     def rebuild_index(self) -> IndexStatus:
@@ -145,5 +145,5 @@ class TableMaintenance:
         self, dry_run: bool = False, *, alone: bool = False
     ) -> AbstractContextManager[object]:
         """Return the table's lock for a service; a plan alone needs none."""
-        refuse_merge_on_read(self._handle)
+        refuse_merge_on_read(self._handle, "a service")
         return nullcontext() if dry_run else writing(self._handle.storage, alone=alone)

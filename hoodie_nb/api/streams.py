@@ -37,7 +37,7 @@ from hoodie_nb.config import parse_bytes
 from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.evidence.handle import TableHandle, open_table
-from hoodie_nb.evidence.other_engines import refuse_merge_on_read
+from hoodie_nb.evidence.other_engines import refuse_foreign_logs
 from hoodie_nb.records.sealing import Interval
 from hoodie_nb.stream.checkpoint_folder import checkpoint_folder
 from hoodie_nb.stream.settings import StreamSettings
@@ -112,7 +112,7 @@ def _stream_handle(
     """Return a separate handle for the job, with the options of this stream."""
     given = table._handle
     handle = open_table(given.storage, drops_metadata_table=given.drops_metadata_table)
-    refuse_merge_on_read(handle)
+    refuse_foreign_logs(handle)
     sizes = {
         "batch_bytes": parse_bytes(batch_size, "batch_size"),
         "task_max_bytes": parse_bytes(task_max_size, "task_max_size"),
@@ -159,6 +159,8 @@ def _checked(settings: StreamSettings, config: TableConfig) -> StreamSettings:
     _check_counts(write_tasks=(settings.write_tasks, 1), max_restarts=(settings.max_restarts, 0))
     settings = _kept_global(settings, config)
     _refuse_mixtures(settings)
+    if config.merge_on_read:
+        _refuse_for_logs(settings)
     return settings
 
 
@@ -216,6 +218,18 @@ def _refuse_mixtures(settings: StreamSettings) -> None:
     inserts = settings.operation == "insert" or settings.commit_on == "write"
     if inserts and settings.interval is not None:
         raise InvalidConfig("commit_interval needs commit_on='checkpoint' and upserts or deletes")
+
+
+def _refuse_for_logs(settings: StreamSettings) -> None:
+    """Raise InvalidConfig for what a stream cannot do with a merge-on-read table yet."""
+    refused = {
+        "operation='insert'": settings.operation == "insert",
+        "commit_interval": settings.interval is not None,
+        "index='state'": settings.index == "state",
+        f"pipeline={settings.pipeline!r}": PIPELINES[settings.pipeline].serial_instant,
+    }
+    for what in (name for name, given in refused.items() if given):
+        raise InvalidConfig(f"{what} is not possible with a merge-on-read table yet: leave it out")
 
 
 def _timeout(value: float | str | None) -> float | None:

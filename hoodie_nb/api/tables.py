@@ -19,7 +19,6 @@ from hoodie_nb.api.definition import (
     arrow_schema_of,
     check_global,
     check_supported,
-    check_table_type,
     defined,
 )
 from hoodie_nb.api.maintenance import TableMaintenance
@@ -30,7 +29,7 @@ from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog, log_events
 from hoodie_nb.evidence.handle import TableHandle, create_table, open_table
-from hoodie_nb.evidence.other_engines import refuse_merge_on_read
+from hoodie_nb.evidence.other_engines import refuse_foreign_logs, refuse_merge_on_read
 from hoodie_nb.intake.input import rows_of_keys
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.batch import Commit, completed, write_arrow
@@ -53,17 +52,15 @@ Wait = str | float | None
 class Table(TableReads, TableMaintenance):
     """A Hudi table on a local disk or object store; see `create` and `open`.
 
-    New tables are copy-on-write; merge-on-read tables can be read (docs/merge-on-read.md).
-
     | argument of `create` | meaning |
     | --- | --- |
     | record_key | the column or columns that identify a row within its partition |
     | partition_by | the column or columns that choose its folder; None: one folder |
     | ordering | of two rows with one key the greater value wins; None: the later write |
     | merge_mode | "event_time" (default with `ordering`), "commit_time", "partial" (null: keep) |
-    | table_version | 6 (all engines), 8 or 9 (Hudi 1.x); an existing table keeps its own |
+    | table_version | 6 (all engines), 8 or 9 (Hudi 1.x); default 6, or 9 if merge-on-read |
     | global_index | True: a key is in one partition of the table (docs/global-keys.md) |
-    | table_type | "copy_on_write"; "merge_on_read" cannot be written yet |
+    | table_type | "copy_on_write", or "merge_on_read" (first steps: docs/merge-on-read.md) |
     | if_exists | "error", "open" (it must agree; `options` are changed) or "replace" |
     | hive_style, url_encode | folders `column=value`; special characters as `%2F` |
     | options | file sizes, codec, bloom filter, cleaning: see `hoodie_nb.config` |
@@ -92,7 +89,7 @@ class Table(TableReads, TableMaintenance):
         ordering: str | None = None,
         if_exists: str = "error",
         name: str | None = None,
-        table_version: int = 6,
+        table_version: int | None = None,
         hive_style: bool = False,
         url_encode: bool = False,
         merge_mode: str | None = None,
@@ -106,7 +103,6 @@ class Table(TableReads, TableMaintenance):
         `schema`: pyarrow, Spark StructType or DDL text (needs a running Spark session); see `Table`
         for the other arguments. Raises InvalidConfig, InvalidInput, InvalidTable.
         """
-        check_table_type(table_type)
         config = defined(
             path,
             schema=schema,
@@ -119,6 +115,7 @@ class Table(TableReads, TableMaintenance):
             url_encode=url_encode,
             merge_mode=merge_mode,
             global_index=global_index,
+            table_type=table_type,
         )
         storage = storage_at(path, storage_options)
         made = create_table(storage, config, options=options, if_exists=if_exists, holding=writing)
@@ -274,6 +271,7 @@ class Table(TableReads, TableMaintenance):
         that differ only in case or are Hudi's, and wider record key, partition or ordering columns.
         """
         given = arrow_schema_of(columns)
+        refuse_merge_on_read(self._handle, "add_columns")
         with self._writing(wait), self._handle.timeline.listed_once():
             return add_columns(self._handle, self.events, given)
 
@@ -288,13 +286,14 @@ class Table(TableReads, TableMaintenance):
 
     def _change(self, where: object, values: Mapping[str, Any] | None, wait: Wait) -> Commit | None:
         handle = self._handle
+        refuse_merge_on_read(handle, "a change of rows by condition")
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
             return change_rows(handle, where, values, self.events)
 
     def _writing(self, wait: Wait) -> contextlib.AbstractContextManager[None]:
-        """Hold the table for one write; InvalidTable if it is merge-on-read."""
-        refuse_merge_on_read(self._handle)
+        """Hold the table for one write; InvalidTable for a merge-on-read table of others."""
+        refuse_foreign_logs(self._handle)
         return writing(self._handle.storage, 0.0 if wait is None else seconds(wait, "wait"))
 
     def _write(
@@ -304,6 +303,8 @@ class Table(TableReads, TableMaintenance):
         handle = self._handle
         keep = on_bad_record == "quarantine"
         merges = schema == "merge"
+        if merges or operation not in ("upsert", "delete"):
+            refuse_merge_on_read(handle, 'schema="merge"' if merges else operation)
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
             if handle.timeline.listing.pending_of("rollback", "restore"):

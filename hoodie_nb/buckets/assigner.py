@@ -67,7 +67,8 @@ class BucketAssigner:
 
     def _small_files(self, partition: str) -> Iterator[SmallFile]:
         plan = self._plan
-        slices = plan.groups.partition(partition).values()
+        found = plan.groups.partition(partition).values()
+        slices = [piece for piece in found if not plan.may_append(piece)]
         if plan.shape.pipeline.routed:
             mine = (s for s in slices if self._tasks_of[partition, s.file_id] == self._task)
             return small_files(mine, plan.options, self._record_bytes, 0, 1)

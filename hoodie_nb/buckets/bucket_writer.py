@@ -1,11 +1,14 @@
-"""BucketWriter: one staged base file per bucket; threads, file names, write statuses.
+"""BucketWriter: one staged file per bucket, a base file or a log; threads, write statuses.
 
 *Work flow*: rows go into the buffer, which spills sorted runs while input still arrives; at the end
 every bucket is folded and merged with the previous slice, once, into a new base file in the staging
 folder. The output is one write status per file, which the coordinator commits.
 
-*Semantics*: one base file per file group and instant. A new file group without rows is not written,
-but deletes that matched no row are reported. *Fault tolerance*: staged files are created
+In a merge-on-read table a bucket becomes a log file of its slice if every reader merges it as this
+library would: its keys are in the base file (by the bloom filter, which this library wrote), and,
+by event time, no log of the slice has deletes. Else base file and logs are merged and written
+again. *Semantics*: one file per file group and instant. A new file group without rows is not
+written, but deletes that matched no row are reported. *Fault tolerance*: staged files are created
 exclusively, below a folder that only the driver creates, so a task that outlives its job cannot
 touch another attempt's file. The writer does not use the timeline: nothing is visible before the
 coordinator publishes it.
@@ -24,7 +27,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hoodie_nb import failpoints
 from hoodie_nb.buckets.buffer import OPEN_FILES, Bucket, WriteBuffer
@@ -34,14 +39,20 @@ from hoodie_nb.buckets.merge import Merge, MergeCounts, merged_schema
 from hoodie_nb.buckets.new_file import NewFile
 from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
 from hoodie_nb.events import Emit
-from hoodie_nb.files.base_file import Inherited
-from hoodie_nb.rows.columns import MOVED, OP, is_delete
+from hoodie_nb.files.base_file import Inherited, open_base_file, read_footer, stored_schema
+from hoodie_nb.files.bloom import BloomFilter
+from hoodie_nb.files.footer import NAME
+from hoodie_nb.logs.log_name import LogFileName
+from hoodie_nb.logs.records import is_default
+from hoodie_nb.logs.writing import ORDERINGS, has_deletes
+from hoodie_nb.reading.slice_rows import slice_rows
+from hoodie_nb.rows.columns import DELETE, DELETE_ALWAYS, MOVED, OP, STORE, is_delete
 from hoodie_nb.rows.folding import fold_runs
 from hoodie_nb.rows.runs import save_rows
 from hoodie_nb.rows.spilling import RUN_ROWS, read_run
 from hoodie_nb.rows.taking import parts_of
 from hoodie_nb.storage.checksums import ChecksummedFile, StoredFile
-from hoodie_nb.storage.storage import joined
+from hoodie_nb.storage.storage import Storage, joined
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.types.schema import RECORD_KEY
 from hoodie_nb.view.file_groups import BaseFileName, FileSlice
@@ -75,7 +86,7 @@ class BucketWriter:
         failpoints.hit("writer.start")
 
     def write(self, pieces: Iterable[pa.Table]) -> Iterator[WriteStatus]:
-        """Yield the write status of each base file written for the rows in `pieces`."""
+        """Yield the write status of each file written for the rows in `pieces`."""
         buffer = self.buffer
         try:
             for piece in pieces:
@@ -149,6 +160,10 @@ class BucketWriter:
         old = self._old(bucket)
         new = bucket.new_file
         merge = self._merge(bucket, incoming)
+        if old is not None and self._appends(old, incoming):
+            status = self._append(bucket, merge, began)
+            self._emit("file_written", **status.facts)
+            return status
         if new is not None and not bucket.runs and new.accepts(incoming):
             new.append(merge)
             staged = self._close(new)
@@ -158,7 +173,8 @@ class BucketWriter:
         else:
             if new is not None:  # its rows are merged like those of a previous slice
                 old = self._as_slice(bucket, self._close(new))
-            written_keys = self._keys_of(bucket.partition_path, old)
+            whole = self._plan.intake.config.merge_on_read  # keys that are gone must not be found
+            written_keys = self._keys_of(bucket.partition_path, None if whole else old)
             staged, rows = self._write_file(bucket.partition_path, merge, old, written_keys)
             deleted = self._stage_unwritten(staged.path, merge)
         for run in bucket.runs:
@@ -266,11 +282,11 @@ class BucketWriter:
         staged = self._staged_name()
         kept = list[pa.Table]()
         size = 0
-        count, inherited, stored = self._kept.previous(plan.storage, old, merge)
+        count, inherited, stored = self._previous(old, merge)
         if inherited is not None and is_delete(merge.incoming).any():
             inherited = replace(inherited, range=None)
         with ChecksummedFile(plan.storage.open_new(staged)) as sink:
-            expected = merge.incoming.num_rows + count
+            expected = None if count is None else merge.incoming.num_rows + count
             writer = plan.base_file(sink, merge.file_name, expected, inherited)
             for rows, new_keys in merge.pieces(stored):
                 writer.write(rows, new_keys)
@@ -283,6 +299,78 @@ class BucketWriter:
             index = Inherited(writer.keys.bloom(writer.rows), writer.keys.range)
             self._kept.put(joined(partition, merge.file_name), kept, index, sink.crc)
         return sink.stored(staged), writer.rows
+
+    def _previous(
+        self, old: FileSlice | None, merge: Merge
+    ) -> tuple[int | None, Inherited | None, Iterator[pa.Table]]:
+        """Return the rows of the slice to merge with; their number and key index, if known."""
+        plan = self._plan
+        if old is None or not old.logs:
+            count, inherited, stored = self._kept.previous(plan.storage, old, merge)
+            return count, None if plan.intake.config.merge_on_read else inherited, stored
+        schema = stored_schema(plan.intake.schema)
+        merged = slice_rows(plan.storage, old, schema, None, plan.log_merge)
+        return None, None, (piece.cast(merge.stored) for piece in merged)
+
+    # --- log files --------------------------------------------------------------------------------
+
+    def _appends(self, old: FileSlice, incoming: pa.Table) -> bool:
+        """Whether a bucket becomes a log file of its slice."""
+        plan = self._plan
+        if not plan.may_append(old) or not old.file_name:
+            return False
+        operations = incoming.column(OP).to_numpy()
+        if not np.isin(operations, (STORE, DELETE, DELETE_ALWAYS)).all():
+            return False
+        ordering = plan.intake.ordering
+        if ordering is not None:
+            told = incoming.column(ordering).filter(pa.array(operations == DELETE))
+            if told.type not in ORDERINGS or pc.any(is_default(told)).as_py():
+                return False
+            local = ((log.path, plan.storage.fetch(log.path, log.size_bytes)) for log in old.logs)
+            if any(has_deletes(*log) for log in local):
+                return False
+        bloom = _bloom_of(plan.storage, old)
+        return bloom is not None and bool(bloom.might_contain(incoming.column(RECORD_KEY)).all())
+
+    def _append(self, bucket: Bucket, merge: Merge, began: float) -> WriteStatus:
+        """Write a bucket's rows and deletes to a staged log file, durable."""
+        plan = self._plan
+        time17 = plan.instant_time
+        name = str(LogFileName(bucket.file_id, time17, 1, self._attempt.token))
+        merge.file_name = bucket.file_id  # of rows in logs, as in Hudi
+        staged = self._staged_name()
+        deletes = merge.incoming.filter(pa.array(is_delete(merge.incoming)))
+        with ChecksummedFile(plan.storage.open_new(staged)) as sink:
+            writer = plan.log_file(sink)
+            for rows, _ in merge.pieces(iter(())):
+                writer.write_rows(rows)
+            if deletes.num_rows:
+                writer.write_deletes(deletes, plan.intake.ordering)
+            sink.flush()
+            failpoints.hit("writer.data", sink.name)
+            sink.sync()
+        failpoints.hit("writer.data.post")
+        for run in bucket.runs:
+            os.unlink(run)
+        rows = merge.counts.inserts
+        merge.file_name = name
+        merge.counts = MergeCounts(updates=rows, deletes=deletes.num_rows)
+        status = self._status(bucket, merge, sink.stored(staged), None, rows=rows, began=began)
+        status = replace(status, previous_commit=time17)  # as Hudi says of a log
+        return _with_deletes(status, self._stage_unwritten(staged, merge))
+
+
+@functools.lru_cache(maxsize=32)
+def _read_bloom(root: str, path: str, local: str) -> BloomFilter | None:
+    file = open_base_file(local)
+    ours = NAME.encode() in (file.metadata.metadata or {})
+    return read_footer(file).bloom() if ours else None
+
+
+def _bloom_of(storage: Storage, piece: FileSlice) -> BloomFilter | None:
+    """Return the bloom filter of a base file that this library wrote; None for another's."""
+    return _read_bloom(storage.root, piece.base_path, storage.fetch(piece.base_path))
 
 
 def _nothing_in(bucket: Bucket) -> WriteStatus:

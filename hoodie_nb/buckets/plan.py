@@ -13,11 +13,14 @@ from hoodie_nb.config import WriteOptions
 from hoodie_nb.files.base_file import BaseFileWriter, Inherited
 from hoodie_nb.intake.bad_rows import Quarantine
 from hoodie_nb.intake.intake import Intake
+from hoodie_nb.logs.folding import LogMerge
+from hoodie_nb.logs.writing import LogWriter
 from hoodie_nb.storage.checksums import ChecksummedFile
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.timeline.instant import LAYOUT_1, Layout
-from hoodie_nb.view.file_groups import FileGroups
+from hoodie_nb.view.file_groups import FileGroups, FileSlice
 
+LOGS_PER_BASE = 1.0  # bytes of log files, above which a slice is rewritten
 _IDS = uuid.UUID("5f0c1a52-6f2c-5c39-9a5e-1f1d7f3a9b24")
 
 
@@ -62,6 +65,40 @@ class WritePlan:
             expected_rows=expected_rows,
             inherited=inherited,
         )
+
+    def log_file(self, sink: ChecksummedFile) -> LogWriter:
+        """Return a writer of one log file of this instant."""
+        return LogWriter(
+            sink,
+            self.intake.schema,
+            table=self.intake.config.name,
+            instant_time=self.instant_time,
+            codec=self.options.codec,
+        )
+
+    def may_append(self, piece: FileSlice) -> bool:
+        """Whether known keys of a slice may go to a log file; new ones never do, see `profile`.
+
+        If not, the slice is written again: it is small, due, or of an open checkpoint. Slices are
+        due after different numbers of commits, so that not all are rewritten at once.
+        """
+        if not self.intake.config.merge_on_read or self.intake.composed or self.intake.adds:
+            return False
+        opened = piece.staged_path or any(
+            log.name.instant_time == self.instant_time for log in piece.logs
+        )
+        most = self.options.compact_commits
+        most -= zlib.crc32(piece.file_id.encode()) % (most // 3 + 1)
+        in_logs = piece.total_bytes - piece.size_bytes
+        large = piece.total_bytes > self.options.append_above_bytes
+        light = in_logs <= piece.size_bytes * LOGS_PER_BASE and len(piece.logs) < most
+        return large and light and not opened
+
+    @property
+    def log_merge(self) -> LogMerge:
+        """Return how the logs of a slice are merged."""
+        ordering = self.intake.ordering
+        return LogMerge(self.intake.schema.field(ordering) if ordering else None)
 
     @property
     def id_tasks(self) -> int:

@@ -7,7 +7,8 @@ the batch takes their size in memory: close to that of a file, and the same if i
 does a task that has all rows of its keys. Other tasks must agree, so they take Hudi's
 `ASSUMED_BYTES`: files of short rows are far smaller than the limit until a commit is large enough.
 A small file is a slice below the small file limit; it has room for (max size - size) // average
-size more rows.
+size more rows. In a merge-on-read table only slices that are rewritten have room: a key that is
+only in a log file is invisible to the indexes of Hudi's Spark writer.
 
 *Source:* WriteProfile, AverageRecordSizeUtils; formulas and defaults as in Flink.
 """

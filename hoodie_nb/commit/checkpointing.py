@@ -44,7 +44,7 @@ from hoodie_nb.records.sealing import FOLDER as SEALED
 from hoodie_nb.records.sealing import Interval, Sealed
 from hoodie_nb.storage.checksums import LOST, StoredFile
 from hoodie_nb.storage.storage import STAGED
-from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.timeline.timeline import Instant
 
 
 class Checkpointing(Admission):
@@ -218,7 +218,7 @@ class Checkpointing(Admission):
         self._crash("crash_before_commit")
         if self.fault_fires("lose_success"):
             self._lost.add(result.checkpoints[-1].batch_id)
-        return Instant(result.instant_time, "commit", State.INFLIGHT)
+        return result.pending
 
     def _crash(self, fault: str) -> None:
         """Crash the coordinator without cleanup, as if its process died, if so injected."""

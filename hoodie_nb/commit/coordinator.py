@@ -126,9 +126,10 @@ class WriteCoordinator(Recovery):
         instant = None
         try:
             if records:
-                instant = Instant(records[0].instant_time, "commit", State.INFLIGHT)
+                instant = records[0].pending
             elif not shape.pipeline.serial_instant:
-                instant = self.begin(action=action_of(intake.operation))
+                appends = intake.config.merge_on_read
+                instant = self.begin(action=action_of(intake.operation, merge_on_read=appends))
             work = Writing(self.plan(instant, intake, shape, records, checkpoint))
             yield work
             instant = instant or next(iter(self._own()), None)
@@ -171,6 +172,7 @@ class WriteCoordinator(Recovery):
                 tuple(statuses),
                 replaced=replaced,
                 quarantined=tuple(work.quarantined),
+                merge_on_read=plan.intake.config.merge_on_read,
             )
         if instant is not None and not plan.ordinal:
             self.table.timeline.remove(instant)

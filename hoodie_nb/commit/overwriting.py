@@ -54,7 +54,7 @@ def completed_file(
     table: TableHandle, record: Prepared, statuses: Sequence[WriteStatus], notes: Mapping[str, str]
 ) -> bytes:
     """Return the completed file of an instant whose last record this is."""
-    replaced = None if record.pending.action == "commit" else record.replaced
+    replaced = record.replaced if record.pending.action == "replacecommit" else None
     time17 = record.instant_time
     operation = record.operation
     avro = table.timeline.layout.avro

@@ -96,11 +96,13 @@ def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
     texts = [_text(rows.column(name), name) for name in config.record_key]
     if not config.composite_key:
         empty = pc.fill_null(pc.equal(texts[0], ""), True)
-        _refuse(rows.column(config.record_key[0]), empty, config.record_key[0], "is null or empty")
+        refuse_rows(
+            rows.column(config.record_key[0]), empty, config.record_key[0], "is null or empty"
+        )
         return _short(texts[0], config)
     missing = [pc.fill_null(pc.equal(text, ""), True) for text in texts]
     nothing = functools.reduce(pc.and_, missing)
-    _refuse(texts[0], nothing, ", ".join(config.record_key), "are all null or empty")
+    refuse_rows(texts[0], nothing, ", ".join(config.record_key), "are all null or empty")
     _refuse_ambiguous(texts, config.record_key)
     parts = [
         pc.binary_join_element_wise(f"{name}:", _placeholder(text), "")
@@ -112,7 +114,7 @@ def record_keys(rows: pa.Table, config: TableConfig) -> pa.Array:
 def _short(keys: pa.Array, config: TableConfig) -> pa.Array:
     """Return the keys, or raise InvalidInput if one is too long for a bloom filter."""
     long = pc.greater(pc.binary_length(keys), _LONGEST)
-    _refuse(keys, long, ", ".join(config.record_key), "has a key longer than 64 KiB")
+    refuse_rows(keys, long, ", ".join(config.record_key), "has a key longer than 64 KiB")
     return keys
 
 
@@ -127,11 +129,11 @@ def _refuse_ambiguous(texts: list[pa.Array], names: tuple[str, ...]) -> None:
     for position, (text, name) in enumerate(zip(texts, names, strict=True)):
         for word, meaning in ((_NULL, "null"), (_EMPTY, "an empty value")):
             why = f"has {word!r}, which is how the key of {meaning} is written,"
-            _refuse(text, pc.fill_null(pc.equal(text, word), False), name, why)
+            refuse_rows(text, pc.fill_null(pc.equal(text, word), False), name, why)
         for other in names[max(1, position) : position + 2]:
             mark = f",{other}:"
             why = f"has {mark!r}, which separates the values of a composite key,"
-            _refuse(text, pc.fill_null(pc.match_substring(text, mark), False), name, why)
+            refuse_rows(text, pc.fill_null(pc.match_substring(text, mark), False), name, why)
 
 
 def _placeholder(text: pa.Array) -> pa.Array:
@@ -147,7 +149,7 @@ def partition_paths(rows: pa.Table, config: TableConfig) -> pa.Array:
         return parts[0]
     paths = _one_array(pc.binary_join_element_wise(*parts, "/"))
     why = f"{_PATH}is longer than {_DEEPEST:,} bytes"
-    _refuse(
+    refuse_rows(
         paths, pc.greater(pc.binary_length(paths), _DEEPEST), ", ".join(config.partition_by), why
     )
     return paths
@@ -162,14 +164,14 @@ def _partition_part(column: pa.ChunkedArray, name: str, config: TableConfig) -> 
         why = f"{_PATH}is not a time from year 1 to 9999"
         if config.times.given:
             why += f" in the format {config.times.given}"
-        _refuse(given, none, name, why)
+        refuse_rows(given, none, name, why)
     encoded = text.dictionary_encode()
     values = encoded.dictionary.to_pylist()
     reasons = [] if config.times else [_objection(value, config, name) for value in values]
     first = next(filter(None, reasons), None)
     if first is not None:
         whys = pa.array([r and _PATH + r for r in reasons], pa.string()).take(encoded.indices)
-        _refuse(text, whys.is_valid(), name, _PATH + first, whys)
+        refuse_rows(text, whys.is_valid(), name, _PATH + first, whys)
     paths = [_part_text(value, config, name) for value in values]
     return pa.array(paths, pa.string()).take(encoded.indices)
 
@@ -237,9 +239,10 @@ def _objection(value: str, config: TableConfig, name: str) -> str | None:
     return None
 
 
-def _refuse(
+def refuse_rows(
     values: pa.Array, bad: pa.Array, column: str, why: str, whys: pa.Array | None = None
 ) -> None:
+    """Raise InvalidInput if there are bad values, naming the column and some of them."""
     count = pc.sum(bad).as_py() or 0
     if count:
         first = pc.unique(values.filter(bad)).to_pylist()[:5]
@@ -257,7 +260,7 @@ def _text(column: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:
         first, last = (pa.scalar(day, pa.date32()) for day in _DATES)
         other = pc.or_(pc.less(column, first), pc.greater(column, last))
         why = "has dates outside 0001-01-01 to 9999-12-31, whose text differs between engines,"
-        _refuse(pc.cast(column, pa.string()), pc.fill_null(other, False), name, why)
+        refuse_rows(pc.cast(column, pa.string()), pc.fill_null(other, False), name, why)
     return _one_array(pc.cast(column, pa.string()))
 
 

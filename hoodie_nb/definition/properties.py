@@ -85,12 +85,26 @@ class TableConfig:
     @property
     def refusal(self) -> str:
         """Return why this library does not write the table; empty if it does."""
-        if self.merge_on_read:
+        reason = self.not_appended if self.merge_on_read else ""
+        if reason:
             return (
-                f"{self.name} is a merge-on-read table, which can only be read here (to_arrow, "
-                "to_pandas, to_spark): write it with the engine that created it"
+                f"{self.name} is a merge-on-read table {reason}, which can only be read here "
+                "(to_arrow, to_pandas, to_spark): write it with the engine that created it"
             )
         return self.unwritable
+
+    @property
+    def not_appended(self) -> str:
+        """Return why this library writes no log files to such a table; empty if it does."""
+        if self.version == "6":
+            return "of version 6"
+        if self.global_keys:
+            return "with global keys"
+        ordered = self.merge_mode == "event_time" and self.ordering in self.schema.names
+        kind = self.schema.field(self.ordering).type if ordered else pa.int64()
+        if kind not in (pa.int32(), pa.int64()):
+            return f"with {self.ordering!r}, of type {kind}, as the ordering column"
+        return ""
 
     @property
     def layout(self) -> Layout:

@@ -19,7 +19,7 @@ def text_of(config: TableConfig, saved_at: str) -> str:
     """Return the text of the file of a new table, in the form of its version."""
     values = {
         "hoodie.table.name": config.name,
-        "hoodie.table.type": "COPY_ON_WRITE",
+        "hoodie.table.type": "MERGE_ON_READ" if config.merge_on_read else "COPY_ON_WRITE",
         "hoodie.table.version": config.version,
         "hoodie.timeline.layout.version": str(config.layout.number),
         "hoodie.table.recordkey.fields": ",".join(config.record_key),

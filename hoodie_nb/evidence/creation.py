@@ -10,8 +10,9 @@ import pyarrow as pa
 from hoodie_nb.clock import SystemClock
 from hoodie_nb.definition import properties, property_file
 from hoodie_nb.definition.properties import TableConfig
-from hoodie_nb.definition.rules import rules_of
+from hoodie_nb.definition.rules import KeptRules, rules_of
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import META, OURS, SCRATCH, Storage, joined
 from hoodie_nb.timeline.timeline import Timeline
 from hoodie_nb.view.file_groups import METADATA_NAMES, BaseFileName, Commits, table_folders
@@ -35,10 +36,10 @@ def present(
             "or if_exists='replace' to delete it first"
         )
     found = properties.load(storage)
-    if found.merge_on_read:
+    if found.merge_on_read and (found.refusal or not KeptRules(storage).known):
         raise InvalidTable(
-            f"{storage.root} has a merge-on-read table, which is neither replaced nor written "
-            "here: read it with Table.open, or delete its folder first"
+            f"{storage.root} has a merge-on-read table of another engine, which is neither "
+            "replaced nor written here: read it with Table.open, or delete its folder first"
         )
     if if_exists == "open":
         _must_agree(found, config, storage.root, schema_of)
@@ -46,14 +47,15 @@ def present(
 
 
 def clear(storage: Storage, found: TableConfig) -> None:
-    """Delete a table: base files of its own partitions, then `.hoodie`, its properties last.
+    """Delete a table: data files of its own partitions, then `.hoodie`, its properties last.
 
     If interrupted, the remains are still a table that can be replaced; the lock is kept.
     """
     commits = Commits.of(Timeline(storage, SystemClock(), found.layout))
     for folder in [f for f in table_folders(storage, commits) if f.is_partition]:
         for entry in reversed(folder.entries):  # the metadata file last
-            if BaseFileName.parse(entry.name) or entry.name in METADATA_NAMES:
+            data = BaseFileName.parse(entry.name) or LogFileName.parse(entry.name)
+            if data or entry.name in METADATA_NAMES:
                 storage.remove(joined(folder.path, entry.name))
         path = folder.path
         while path and not storage.list_folder(path):
@@ -111,8 +113,8 @@ def refuse_remains(storage: Storage) -> None:
 
 
 def _must_agree(found: TableConfig, wanted: TableConfig, root: str, schema_of: SchemaOf) -> None:
-    theirs = rules_of(found)
-    ours = rules_of(wanted)
+    theirs = {**rules_of(found), "merge_on_read": found.merge_on_read}
+    ours = {**rules_of(wanted), "merge_on_read": wanted.merge_on_read}
     if not wanted.schema.equals(found.schema):
         theirs["schema"] = schema_of(found).to_string()
         ours["schema"] = wanted.schema.to_string()

@@ -9,23 +9,41 @@ import contextlib
 from collections.abc import Collection
 
 from hoodie_nb.definition.evolved import LATEST
+from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.storage.storage import META
+from hoodie_nb.timeline.instant import ENDS_AS
 from hoodie_nb.timeline.timeline import COMMITS, Instant, Timeline
 
 _HEARTBEAT_MS = 120_000
 
 
-def refuse_merge_on_read(table: TableHandle) -> None:
-    """Raise InvalidTable if the table is merge-on-read: before a write or service touches it."""
+def refuse_merge_on_read(table: TableHandle, what: str) -> None:
+    """Raise InvalidTable for a call that knows no log files, if the table is merge-on-read."""
+    refuse_foreign_logs(table)
     if table.config.merge_on_read:
+        raise InvalidTable(
+            f"{table.storage.root} is a merge-on-read table, for which {what} is not possible yet: "
+            "use upsert, delete of rows, write_stream, or read it (docs/merge-on-read.md)"
+        )
+
+
+def refuse_foreign_logs(table: TableHandle) -> None:
+    """Raise InvalidTable for a merge-on-read table that this library does not write at all."""
+    if table.config.merge_on_read and table.config.refusal:
         raise InvalidTable(f"{table.storage.root}: {table.config.refusal}")
+    if table.config.merge_on_read and not table.rules.known:
+        raise InvalidTable(
+            f"{table.storage.root} is a merge-on-read table of another engine, which can only be "
+            "read here (to_arrow, to_pandas, to_spark): write it with that engine; if this library "
+            f"has created it, restore {RULES} from a backup"
+        )
 
 
 def refuse_unwritable(table: TableHandle) -> None:
     """Raise InvalidTable if no instant of the table may be changed by this library."""
-    refuse_merge_on_read(table)
+    refuse_foreign_logs(table)
     table.refuse_split_timeline()
     table.rules.refuse_other(table.config)
     if table.config.unwritable:
@@ -53,7 +71,8 @@ def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None
             "lose the ids of its columns: write it with that engine"
         )
     for pending in table.timeline.pending():
-        if pending.action in (*COMMITS, "restore") and pending.requested_time not in ours:
+        plans = ("restore", *(ENDS_AS if table.config.merge_on_read else ()))
+        if pending.action in (*COMMITS, *plans) and pending.requested_time not in ours:
             _refuse_foreign(table, pending)
 
 
@@ -78,7 +97,8 @@ def _refuse_foreign(table: TableHandle, pending: Instant) -> None:
                 f"another engine is writing instant {pending.requested_time} of "
                 f"{table.storage.root} (heartbeat {age // 1000} s ago): wait until it ends"
             )
-    if pending.action != "commit" and not is_overwrite(table.timeline, pending):
+    rolls_back = pending.action in ("commit", "deltacommit")
+    if not rolls_back and not is_overwrite(table.timeline, pending):
         raise ConcurrentWriter(
             f"{pending} of {table.storage.root} is another engine's plan: let that engine "
             "complete or cancel it"

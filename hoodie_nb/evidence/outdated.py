@@ -22,7 +22,8 @@ class Outdated:
     @classmethod
     def of(cls, time17: str, statuses: Sequence[WriteStatus], before: FileGroups) -> Outdated:
         """Return it for a commit, from the view of the file groups before it."""
-        old = (before.partition(s.partition_path).get(s.file_id) for s in statuses)
+        bases = (s for s in statuses if not s.is_log)
+        old = (before.partition(s.partition_path).get(s.file_id) for s in bases)
         size = sum(piece.size_bytes for piece in old if piece is not None)
         return cls(time17, size, frozenset(s.partition_path for s in statuses))
 

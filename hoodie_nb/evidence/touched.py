@@ -14,6 +14,7 @@ by `fsck`.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ from hoodie_nb.evidence.lost import listed_now, lost_files, lost_message, refuse
 from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.on_demand import OnDemand
 from hoodie_nb.view.file_groups import FileGroups, FileSlice
-from hoodie_nb.view.partitions import Partitions, mark_partition
+from hoodie_nb.view.partitions import Partition, Partitions, mark_partition
 from hoodie_nb.view.read_handle import ReadHandle
 
 
@@ -80,6 +81,7 @@ class TouchedPartitions:
         seen = self.partitions.seen(None if path is None else [path])
         if path is None or path not in groups.slices:
             self._fitness.refuse_unfit(table, groups, whole=True)
+        _refuse_logs_of_others(table, commits, seen.values())
         if not self._fitness.accepts_loss:
             root = table.storage.root
             lost = lost_files(table, groups, commits, path)
@@ -101,3 +103,20 @@ class TouchedPartitions:
                 if mark_partition(self._table.storage, folder, oldest):
                     self._fitness.emit("partition_metadata_restored", partition=folder)
                 del unmarked[folder]
+
+
+def _refuse_logs_of_others(
+    table: ReadHandle, commits: Iterable[Instant], partitions: Iterable[Partition]
+) -> None:
+    """Raise InvalidTable for a log file of another engine: it may have keys that no index finds."""
+    if not table.config.merge_on_read:
+        return
+    at = {instant.requested_time: instant for instant in commits}
+    for piece in itertools.chain.from_iterable(p.slices.values() for p in partitions):
+        for log in piece.logs:
+            done = at.get(log.name.instant_time)
+            if done is None or not table.commit_metadata(done).verified:
+                raise InvalidTable(
+                    f"{table.storage.root}/{log.path} is a log file of another engine, whose keys "
+                    "the index does not know: compact the table with that engine, and write again"
+                )

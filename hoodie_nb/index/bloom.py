@@ -127,14 +127,14 @@ class BloomIndex(Index):
         storage = self._plan.storage
 
         def read() -> _FileIndex:
-            footer = read_footer(open_base_file(storage.fetch(piece.path, _FOOTER_BYTES)))
+            footer = read_footer(open_base_file(storage.fetch(piece.base_path, _FOOTER_BYTES)))
             return _FileIndex(footer.min_key, footer.max_key, footer.bloom(), footer.rows)
 
-        return _footers.get(f"{storage.root}/{piece.path}", read)
+        return _footers.get(f"{storage.root}/{piece.base_path}", read)
 
     def _file_keys(self, piece: FileSlice) -> pa.Array:
         def read() -> pa.Array:
             self.counts.files_looked_up += 1
-            return read_keys(self._plan.storage.fetch(piece.path, piece.size_bytes))
+            return read_keys(self._plan.storage.fetch(piece.base_path, piece.size_bytes))
 
-        return self._keys.get(piece.path, read)
+        return self._keys.get(piece.base_path, read)

@@ -95,7 +95,7 @@ def _hashed(words: Hashes, starts: NDArray[np.int64], lengths: NDArray[np.int64]
 
 def read_hashes(storage: Storage, piece: FileSlice) -> Entries:
     """Return the hashes of all non-null keys of a slice, by reading its key column."""
-    keys = read_keys(storage.fetch(piece.path, piece.size_bytes))
+    keys = read_keys(storage.fetch(piece.base_path, piece.size_bytes))
     keys = keys.filter(pc.greater(pc.binary_length(keys), 0))
     return Entries.of(piece.partition_path, piece.file_id, hash64(keys))
 
@@ -103,7 +103,7 @@ def read_hashes(storage: Storage, piece: FileSlice) -> Entries:
 def load(storage: Storage, staged: str, piece: FileSlice) -> tuple[SectionView, bool]:
     """Return a slice's hashes, and whether this call has read them from the file."""
     storage.make_folder(f"{staged}/{_FOLDER}")
-    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{piece.partition_path}//{piece.path}").hex
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{piece.partition_path}//{piece.base_path}").hex
     path = f"{staged}/{_FOLDER}/{name}"
     create_empty(storage, f"{path}.lock")
     with open(storage.fetch(f"{path}.lock"), "rb") as lock:

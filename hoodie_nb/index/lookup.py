@@ -236,12 +236,12 @@ class BloomStateIndex(Index):
 
     def _loaded(self, piece: FileSlice) -> SectionView:
         """Return the hashes of a file, which the first task that needs them reads."""
-        view = self._views.get(piece.path)
+        view = self._views.get(piece.base_path)
         if view is None:
             view, read = load(self._plan.storage, self._plan.staged, piece)
             self.counts.files_looked_up += read
             self.counts.keys_loaded += len(view.hashes) * read
-            self._views[piece.path] = view
+            self._views[piece.base_path] = view
         return view
 
 

@@ -20,7 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.definition.keys import Refusal, check_key_types, partition_paths, record_keys
+from hoodie_nb.definition.keys import (
+    Refusal,
+    check_key_types,
+    partition_paths,
+    record_keys,
+    refuse_rows,
+)
 from hoodie_nb.definition.new_columns import can_widen, with_new
 from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import InvalidInput, InvalidTable
@@ -193,6 +199,8 @@ class Intake:
 
     def _keyed(self, rows: pa.Table, sequence: pa.Array) -> pa.Table:
         cast = _cast(rows, self.schema)
+        if self.ordering in rows.column_names:  # a delete without it always wins
+            self._refuse_unordered(cast)
         keys = record_keys(cast, self.config)
         place = cast.schema.get_field_index(self.config.record_key[0])
         field = cast.schema.field(place)
@@ -206,6 +214,15 @@ class Intake:
             *cast.columns,
         ]
         return pa.Table.from_arrays(columns, schema=self.keyed_schema)
+
+    def _refuse_unordered(self, rows: pa.Table) -> None:
+        """Raise InvalidInput for nulls that readers of log files do not merge: Java fails."""
+        column = self.ordering
+        if column is None or not self.config.merge_on_read:
+            return
+        values = rows.column(column).combine_chunks()
+        why = "is the ordering column of a merge-on-read table, and null"
+        refuse_rows(values, pc.is_null(values), column, why)
 
     def _operations(self, rows: pa.Table) -> pa.Array:
         if self.operation == "delete":

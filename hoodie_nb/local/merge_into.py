@@ -65,7 +65,7 @@ class MergeInto:
                 "as in table.merge(df.toPandas()), or use table.upsert(df)"
             )
         handle.reload()
-        refuse_merge_on_read(handle)
+        refuse_merge_on_read(handle, "merge")
         keys = [*handle.config.record_key]
         both = keys if handle.config.global_keys else [*keys, *handle.config.partition_by]
         if on is not None and {*([on] if isinstance(on, str) else on)} != {*both}:

@@ -34,6 +34,7 @@ from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import WriteFailed
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.in_process import write_in_process
+from hoodie_nb.logs.writing import rows_in_log
 from hoodie_nb.records.prepared import Prepared, checkpoints_of, merged, quarantined
 from hoodie_nb.records.sealing import Sealed
 from hoodie_nb.rows.columns import OP, SEQ, STORE, is_delete, with_column
@@ -112,7 +113,7 @@ def redo(coordinator: WriteCoordinator, intake: Intake, records: Sequence[Prepar
         coordinator.prepared.note_undone(records[0])
         coordinator.roll_back(pending, keep_staged=True)
     new: list[Prepared] = []
-    instant = coordinator.begin(after=old)
+    instant = coordinator.begin(after=old, action=last.pending.action)
     coordinator.events.emit("instant_redone", instant=old, as_instant=instant.requested_time)
     for rows in parts:
         plan = coordinator.plan(instant, intake, Shape(), new)
@@ -156,11 +157,12 @@ def _winners(storage: Storage, intake: Intake, records: Sequence[Prepared]) -> p
         assert status.staged_file is not None
         status.staged_file.verify(storage)
         path = storage.fetch(status.staged_path)
-        rows = pq.read_table(path, use_threads=False)
-        mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), records[0].instant_time))
-        mine = mine.append_column(OP, pa.repeat(pa.scalar(STORE, pa.int8()), mine.num_rows))
-        mine = mine.append_column(SEQ, pa.repeat(pa.scalar(0, pa.int64()), mine.num_rows))
-        parts.append(fitted(mine, keyed, path))
+        in_log = rows_in_log(status.path, path) if status.is_log else None
+        for rows in [pq.read_table(path, use_threads=False)] if in_log is None else in_log:
+            mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), records[0].instant_time))
+            mine = mine.append_column(OP, pa.repeat(pa.scalar(STORE, pa.int8()), mine.num_rows))
+            mine = mine.append_column(SEQ, pa.repeat(pa.scalar(0, pa.int64()), mine.num_rows))
+            parts.append(fitted(mine, keyed, path))
     return _in_order([keyed.empty_table(), *parts])
 
 

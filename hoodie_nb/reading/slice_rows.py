@@ -26,7 +26,7 @@ from hoodie_nb.rows.columns import OP, STORE
 from hoodie_nb.rows.merge_rule import not_older
 from hoodie_nb.rows.ordering import Mask
 from hoodie_nb.rows.taking import take_rows
-from hoodie_nb.storage.storage import Storage, joined
+from hoodie_nb.storage.storage import Storage
 from hoodie_nb.types.schema import RECORD_KEY
 from hoodie_nb.view.file_groups import FileSlice
 
@@ -74,8 +74,7 @@ def _merged(
 ) -> Iterator[pa.Table]:
     """Yield the rows of the base file after the merge, and those that are only in the logs."""
     if piece.file_name:
-        at = piece.staged_path or joined(piece.partition_path, piece.file_name)
-        path = storage.fetch(at)
+        path = storage.fetch(piece.base_path)
         file = open_base_file(path)
         for rows in iterate_rows(file, schema, path, _row_groups(file, path, kept)):
             yield entries.merged(rows)

@@ -32,6 +32,7 @@ from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.definition.rules import KeptRules
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.machine import threads
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.records.record_folder import RecordFolder
@@ -66,11 +67,13 @@ class Prepared:
     undone: bool = False
     replaced: Mapping[str, Sequence[str]] = field(default_factory=dict)
     quarantined: tuple[StoredFile, ...] = ()
+    merge_on_read: bool = False
 
     @property
     def pending(self) -> Instant:
         """Return its instant, inflight."""
-        return Instant(self.instant_time, action_of(self.operation), State.INFLIGHT)
+        action = action_of(self.operation, merge_on_read=self.merge_on_read)
+        return Instant(self.instant_time, action, State.INFLIGHT)
 
     @property
     def path(self) -> str:
@@ -189,7 +192,7 @@ def archived(table: TableHandle, records: Sequence[Prepared]) -> Instant | None:
             f"instant {time17} is prepared, but the timeline of {table.storage.root} begins after "
             f"it and its files are gone: it was archived and cleaned, or rolled back; {LOST}"
         )
-    return Instant(time17, "commit", State.COMPLETED)
+    return Instant(time17, records[0].pending.action, State.COMPLETED)
 
 
 def checkpoints_of(records: Iterable[Prepared]) -> list[Checkpoint]:
@@ -208,7 +211,15 @@ def one_per_file(statuses: Iterable[WriteStatus]) -> list[WriteStatus]:
     for status in (s for s in statuses if s.file_name):
         key = (status.partition_path, status.file_id)
         before = last.get(key)
-        if before is not None:
+        if before is not None and before.is_log:  # the slice is that of before the instant
+            counts = (before.inserts, before.updates, before.deletes)
+            status = replace(
+                status,
+                inserts=counts[0] + status.inserts,
+                updates=counts[1] + status.updates,
+                deletes=counts[2] + status.deletes,
+            )
+        elif before is not None:
             status = replace(
                 status,
                 inserts=before.inserts + status.inserts,
@@ -265,7 +276,7 @@ def refuse_other_instants(statuses: Iterable[WriteStatus], instant_time: str, no
     """
     staged = f"{staged_folder(instant_time, nonce)}/"
     for status in statuses:
-        name = BaseFileName.parse(status.file_name)
+        name = BaseFileName.parse(status.file_name) or LogFileName.parse(status.file_name)
         paths = filter(None, (status.staged_path, status.deleted_path))
         if (name and name.instant_time != instant_time) or not all(
             path.startswith(staged) for path in paths

@@ -158,7 +158,7 @@ def arrow_columns(schema: StructType) -> pa.Schema:
 def opened(storage: Storage, options: SinkOptions) -> TableHandle:
     """Open the table for a write with these options."""
     table = open_table(storage)
-    refuse_merge_on_read(table)
+    refuse_merge_on_read(table, "Spark's format")
     table.options = table.options.updated(options.options)
     return table
 

@@ -46,14 +46,15 @@ _ZEROS += ["totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks"]
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """One base file of a bucket writer: its staged path, its contents, the file it replaces.
+    """One file of a bucket writer: its staged path, its contents, the file it replaces.
 
-    Counts are rows, `bytes_written` is the file's size and `crc` its CRC-32; `previous_file` is the
-    base file of the previous slice, None for a new file group. `deleted_path` is a staged Arrow
-    file with the rows of this checkpoint that are not in the base file: deletes, and rows that lost
-    against the slice. If deletes matched no row, there is no base file and `file_name` is empty.
-    `part` counts the writes of an instant that was redone. `keys` is the path of the keys for the
-    index: all keys of the file, or only the new ones. *Source:* RFC-24 "write status".
+    It is a base file, or a log file that is added to a slice, which replaces none. Counts are rows,
+    `bytes_written` is the file's size and `crc` its CRC-32; `previous_file` is the base file of the
+    previous slice, None for a new file group. `deleted_path` is a staged Arrow file with the rows
+    of this checkpoint that are not in the file: deletes, and rows that lost against the slice. If
+    deletes matched no row, there is no file and `file_name` is empty. `part` counts the writes of
+    an instant that was redone. `keys` is the path of the keys for the index: all keys of the file,
+    or only the new ones. *Source:* RFC-24 "write status".
     """
 
     partition_path: str
@@ -75,6 +76,11 @@ class WriteStatus:
     deleted_bytes: int = 0
     deleted_crc: int = 0
     part: int = 0
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the file is a log of its slice, and not a base file."""
+        return self.file_name.startswith(".")
 
     @property
     def path(self) -> str:
@@ -209,9 +215,11 @@ def _checksum(time17: str, content: Mapping[str, Any], prefix: str) -> str:
     return f"{prefix}{zlib.crc32(text.encode()):08x}"
 
 
-def action_of(operation: str) -> str:
-    """Return the action of an operation's instants."""
-    return "replacecommit" if operation in (*OVERWRITES.values(), CLUSTER) else "commit"
+def action_of(operation: str, *, merge_on_read: bool = False) -> str:
+    """Return the action of an operation's instants, in a table of that type."""
+    if operation in (*OVERWRITES.values(), CLUSTER):
+        return "replacecommit"
+    return "deltacommit" if merge_on_read else "commit"
 
 
 def encode_commit(
@@ -266,9 +274,15 @@ def _stat(status: WriteStatus) -> dict[str, Any]:
         "minEventTime": None,
         "maxEventTime": None,
         **dict.fromkeys(_ZEROS, 0),
+        **(_of_log(status) if status.is_log else {}),
         "runtimeStats": {
             "totalScanTime": 0,
             "totalUpsertTime": milliseconds if status.previous_file else 0,
             "totalCreateTime": 0 if status.previous_file else milliseconds,
         },
     }
+
+
+def _of_log(status: WriteStatus) -> dict[str, Any]:
+    """Return what a commit says of a log file in addition, as HoodieDeltaWriteStat."""
+    return {"logVersion": 1, "logOffset": 0, "baseFile": "", "logFiles": [status.file_name]}

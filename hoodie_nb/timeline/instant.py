@@ -41,7 +41,7 @@ _ACTIONS = (
 )
 _NAME = re.compile(rf"(\d{{14}}|\d{{17}})(?:\.({_ACTIONS}))?(?:\.(requested|inflight))?")
 _COMPLETED = re.compile(rf"(\d{{14}}|\d{{17}})_(\d{{14}}|\d{{17}})\.({_ACTIONS})")
-WRITTEN = ("commit", "replacecommit")  # by this library
+WRITTEN = ("commit", "replacecommit")  # to copy-on-write tables, by this library
 COMMITS = (*WRITTEN, "deltacommit")
 ENDS_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 

@@ -19,7 +19,7 @@ is read only if that has a savepoint. *Source:* HoodieActiveTimeline, ActiveTime
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hoodie_nb import failpoints
@@ -129,8 +129,11 @@ class Timeline:
     def completed(self, requested_time: str, actions: Sequence[str] = WRITTEN) -> Instant | None:
         """Return the completed commit of that time, by its file; None if there is none.
 
-        Each of the actions costs a request: those that this library writes, if not given.
+        In layout 1 each of the actions costs a request: those of copy-on-write, if not given. In
+        layout 2 all actions of commits cost one.
         """
+        if self.layout.number == 2:
+            return next((i for i in self._under(requested_time) if i.action in COMMITS), None)
         found = (self._completed(requested_time, action) for action in actions)
         return next(filter(None, found), None)
 
@@ -139,9 +142,14 @@ class Timeline:
         done = Instant(requested_time, action, State.COMPLETED)
         if self.layout.number == 1:
             return done if self._storage.entry(self.path(done)) else None
+        return next((i for i in self._under(requested_time) if i.action == action), None)
+
+    def _under(self, requested_time: str) -> Iterator[Instant]:
+        """Yield the completed instants of that time, under any name of their files."""
         names = self._storage.file_names(self.layout.folder)
         ours = (self.layout.parse(name) for name in names if name.startswith(requested_time))
-        return next((i for i in ours if i and replace(i, completion_time=None) == done), None)
+        done = (i for i in ours if i is not None and i.state is State.COMPLETED)
+        return (i for i in done if i.requested_time == requested_time)
 
     def completed_commits(self) -> list[Instant]:
         """Return the completed commits and replacecommits, oldest first."""

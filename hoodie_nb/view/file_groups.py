@@ -25,7 +25,7 @@ from enum import Enum
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.files.base_file import first_row
-from hoodie_nb.logs.log_name import LogFile
+from hoodie_nb.logs.log_name import LogFile, LogFileName
 from hoodie_nb.storage.storage import Entry, Storage, joined
 from hoodie_nb.storage.walk import Choice, walk_folders
 from hoodie_nb.timeline.commits import WriteStatus
@@ -138,14 +138,18 @@ class FileSlice:
                 f"{self.paths[0]} belongs to a slice with log files, which this call does not "
                 "merge: read the table with to_arrow, to_pandas or to_spark"
             )
+        return self.base_path
+
+    @property
+    def base_path(self) -> str:
+        """Return the base file's path, whether there are logs or not."""
         return self.staged_path or joined(self.partition_path, self.file_name)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the base file, if there is one, and of the logs."""
-        base = self.staged_path or joined(self.partition_path, self.file_name)
         there = self.staged_path or self.file_name
-        return (*([base] if there else []), *(log.path for log in self.logs))
+        return (*([self.base_path] if there else []), *(log.path for log in self.logs))
 
     @property
     def total_bytes(self) -> int:
@@ -198,8 +202,15 @@ class FileGroups:
             file_id = status.file_id
             size = status.bytes_written
             at = status.staged_path if staged else None
-            piece = FileSlice(path, file_id, instant_time, status.file_name, size, at)
-            changed[path] = {**(changed.get(path) or self.partition(path)), file_id: piece}
+            known = changed.get(path) or self.partition(path)
+            name = LogFileName.parse(status.file_name)
+            if name is None:
+                piece = FileSlice(path, file_id, instant_time, status.file_name, size, at)
+            else:
+                old = known[file_id]
+                log = LogFile(at or status.path, name, size)
+                piece = replace(old, logs=(*old.logs, log))
+            changed[path] = {**known, file_id: piece}
         instants = self.instants if staged else (*self.instants, instant_time)
         return replace(self, slices=updated(self.slices, changed), instants=instants)
 

@@ -5,7 +5,7 @@
 (rewrite), created before the data file. The folder has nothing else: any other name makes Java's
 rollback ignore the markers and leave the data files. Java's timeline server keeps the same lines in
 files `MARKERS0`…; both kinds are read here. Names read from disk are not trusted: only well-formed
-base file names of the instant itself, inside the table, are ever returned.
+names of base and log files of the instant itself, inside the table, are ever returned.
 
 *Source:* WriteMarkers, MarkerUtils.
 """
@@ -13,6 +13,7 @@ base file names of the instant itself, inside the table, are ever returned.
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
+from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import META, Storage, create_empty, each, joined, read_bytes
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.view.file_groups import BaseFileName
@@ -62,8 +63,8 @@ def _without_kind(marker: str) -> str:
 
 
 def is_data_file(path: str, instant_time: str) -> bool:
-    """Whether a path read from disk is a base file of the instant, inside the table."""
+    """Whether a path read from disk is a base or log file of the instant, inside the table."""
     pure = PurePosixPath(path)
-    name = BaseFileName.parse(pure.name)
+    name = BaseFileName.parse(pure.name) or LogFileName.parse(pure.name)
     inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)
     return inside and name is not None and name.instant_time == instant_time

@@ -8,6 +8,7 @@ part; what is left meets the stored row by the same rule.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import os
@@ -133,9 +134,13 @@ def tree(root: str | Path) -> dict[str, bytes | None]:
 
 
 def data_files(root: str | Path) -> set[str]:
-    """Return the paths of all Parquet files of a table, those of refused rows aside."""
-    found = (path for path in tree(root) if path.endswith(".parquet"))
+    """Return the paths of all Parquet and log files of a table, those of refused rows aside."""
+    found = (path for path in tree(root) if path.endswith(".parquet") or _is_log(path))
     return {path for path in found if not path.startswith(QUARANTINE)}
+
+
+def _is_log(path: str) -> bool:
+    return ".log." in path and not path.startswith(".hoodie")
 
 
 def timeline_folder(root: str | Path) -> Path:
@@ -189,7 +194,8 @@ def committed_files(root: str | Path) -> set[str]:
     """Return the paths that the completed commits name, read without the library."""
     found: set[str] = set()
     folder = timeline_folder(root)
-    for file in (*folder.glob("*.commit"), *folder.glob("*.replacecommit")):
+    actions = ("commit", "replacecommit", "deltacommit")
+    for file in itertools.chain.from_iterable(folder.glob(f"*.{action}") for action in actions):
         content = commit_content(file)
         for stats in content["partitionToWriteStats"].values():
             found |= {stat["path"] for stat in stats}

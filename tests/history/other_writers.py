@@ -94,7 +94,7 @@ def rolls_back(history: History) -> None:
     handle = history.handle()
     with unarmed():
         for pending in handle.timeline.pending():
-            if pending.action == "commit":
+            if pending.action in ("commit", "deltacommit"):
                 plan = RollbackPlan(pending, marked_files(handle.storage, pending.requested_time))
                 requested = handle.timeline.request("rollback", _encoded(handle, plan))
                 rollback = handle.timeline.begin(requested)

@@ -46,10 +46,10 @@ _CRAFTED = (  # each gives the key text of another key, or may
 )
 
 
-def config_of(keys: str) -> TableConfig:
+def config_of(keys: str, **more: object) -> TableConfig:
     """Return the table's configuration for a kind of keys."""
     key = ("id", "sub") if keys == "composite" else ("id",)
-    return TableConfig("t", key, ("part",), "ts", merge_mode="event_time", schema=SCHEMA)
+    return TableConfig("t", key, ("part",), "ts", merge_mode="event_time", schema=SCHEMA, **more)
 
 
 def crafted(draw: random.Random) -> dict[str, Any]:

@@ -11,6 +11,7 @@
 | `retained` | all but every fifth | after a commit files are cleaned: 1 to 4 commits are retained |
 | `archived` | two of seven | and archived: one or two more commits than these stay |
 | `clock` | every third | the clock is set back and forward by up to an hour |
+| `logs` | those that are asked for | a merge-on-read table of version 8 or 9, without intervals |
 """
 
 from __future__ import annotations
@@ -49,16 +50,20 @@ class Traits:
     sizes: int = 0
     retained: int = 0
     archived: bool = False
+    logs: bool = False
+    seed: int = 0
 
     @classmethod
-    def of(cls, pipeline: str, seed: int) -> Traits:
+    def of(cls, pipeline: str, seed: int, *, logs: bool = False) -> Traits:
         """Return the traits of the history with that seed."""
-        long = seed % 25 == 7
-        insert = pipeline != "step3" and seed % 4 == 3 and not long
+        long = seed % 25 == 7 and not logs
+        insert = pipeline != "step3" and seed % 4 == 3 and not long and not logs
         return cls(
             insert=insert,
-            interval=None if insert else _interval(seed, long=long),
+            interval=None if insert or logs else _interval(seed, long=long),
             long=long,
+            logs=logs,
+            seed=seed,
             keys=KEYS[seed % 7],
             index="bloom" if seed % 4 == 1 else "bloom+state",
             links=seed % 11 not in (3, 8),
@@ -74,7 +79,11 @@ class Traits:
         """Return the table's write options."""
         retained = {"hoodie.clean.commits.retained": self.retained or 10}
         few = {"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2} if self.archived else {}
-        return {**OPTIONS, **SIZES[self.sizes], **retained, **few}
+        appends = {
+            "hoodie_nb.append.above.bytes": (0, 5000)[self.seed % 2],
+            "hoodie.compact.inline.max.delta.commits": (1, 2, 4, 10)[self.seed % 4],
+        }
+        return {**OPTIONS, **SIZES[self.sizes], **retained, **few, **(appends if self.logs else {})}
 
 
 def _interval(seed: int, *, long: bool) -> Interval | None:

@@ -1,0 +1,114 @@
+"""Writing a log file: what is in its blocks, and the bytes of each.
+
+A log has the rows and deletes that one instant adds to one slice: first a block of rows, then one
+of deletes, each only if there are any. It is never appended to. Rows are Parquet, of the codec and
+encodings of base files: as Avro, which Hudi writes, they take twenty times the time.
+
+A delete has the ordering value of its column's type, or none: then it wins over every older row.
+
+*Source:* HoodieLogFormatWriter, HoodieParquetDataBlock, HoodieDeleteBlock, DeleteRecord.
+"""
+
+import io
+import json
+import struct
+from collections.abc import Mapping
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hoodie_nb.files.column_storage import ENCODING, repetitive_columns
+from hoodie_nb.files.dictionaries import unified
+from hoodie_nb.logs.blocks import FORMAT_VERSION, MAGIC, BlockType, Header, read_blocks
+from hoodie_nb.logs.records import CONTENT_VERSION, DELETES
+from hoodie_nb.rows.columns import DELETE, OP
+from hoodie_nb.storage.checksums import ChecksummedFile
+from hoodie_nb.types.avro_schema import to_avro
+from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
+
+ORDERINGS = (pa.int32(), pa.int64())  # of which a delete can say a value as Java reads it
+_WORD = struct.Struct(">i")
+_PAIR = struct.Struct(">ii")
+_LENGTH = struct.Struct(">q")
+_WRAPPERS = {pa.int32(): "IntWrapper", pa.int64(): "LongWrapper"}
+
+
+class LogWriter:
+    """Writes one log file of an instant; `schema` are the table's own columns."""
+
+    def __init__(
+        self, sink: ChecksummedFile, schema: pa.Schema, *, table: str, instant_time: str, codec: str
+    ) -> None:
+        avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
+        self._header = {Header.INSTANT_TIME: instant_time, Header.SCHEMA: avro}
+        self._sink = sink
+        self._codec = codec
+
+    def write_rows(self, rows: pa.Table) -> None:
+        """Add a block of rows, which have their meta columns."""
+        content = pa.BufferOutputStream()
+        rows = unified(rows)
+        with pq.ParquetWriter(
+            content,
+            rows.schema,
+            store_schema=False,
+            use_dictionary=repetitive_columns(rows),
+            compression=self._codec,
+            write_statistics=False,
+            **ENCODING,
+        ) as writer:
+            writer.write_table(rows)
+            avro = self._header[Header.SCHEMA]
+            writer.add_key_value_metadata({"parquet.avro.schema": avro})
+        self._write(BlockType.PARQUET_DATA, content.getvalue())
+
+    def write_deletes(self, deletes: pa.Table, ordering: str | None) -> None:
+        """Add a block of deletes, keyed rows that are ordered by that column."""
+        keys = deletes.column(RECORD_KEY).to_pylist()
+        paths = deletes.column(PARTITION_PATH).to_pylist()
+        values = [None] * len(keys) if ordering is None else _wrapped(deletes, ordering)
+        records = [
+            {"recordKey": key, "partitionPath": path, "orderingVal": value}
+            for key, path, value in zip(keys, paths, values, strict=True)
+        ]
+        datum = io.BytesIO()
+        fastavro.schemaless_writer(datum, DELETES, {"deleteRecordList": records})
+        content = datum.getvalue()
+        self._write(BlockType.DELETE, _PAIR.pack(CONTENT_VERSION, len(content)) + content)
+
+    def _write(self, kind: BlockType, content: bytes | pa.Buffer) -> None:
+        head = _PAIR.pack(FORMAT_VERSION, kind) + _map(self._header)
+        head += _LENGTH.pack(len(content))
+        after = len(head) + len(content) + _WORD.size + _LENGTH.size
+        for part in (MAGIC, _LENGTH.pack(after), head, content, _map({})):
+            self._sink.write(part)
+        self._sink.write(_LENGTH.pack(after + len(MAGIC)))
+
+
+def _wrapped(deletes: pa.Table, ordering: str) -> list[tuple[str, dict[str, int]] | None]:
+    """Return the ordering values of deletes as Avro has them; None for one that always wins."""
+    column = deletes.column(ordering)
+    name = f"org.apache.hudi.avro.model.{_WRAPPERS[column.type]}"
+    compared = (deletes.column(OP).to_numpy() == DELETE).tolist()
+    values = zip(column.to_pylist(), compared, strict=True)
+    return [(name, {"value": value}) if told else None for value, told in values]
+
+
+def _map(pairs: Mapping[Header, str]) -> bytes:
+    parts = [_WORD.pack(len(pairs))]
+    for key, text in pairs.items():
+        content = text.encode()
+        parts += [_PAIR.pack(key, len(content)), content]
+    return b"".join(parts)
+
+
+def rows_in_log(path: str, local: str) -> list[pa.Table]:
+    """Return the rows of a log that this library wrote (`local` on disk), by block."""
+    blocks = (b for b in read_blocks(path, local) if b.kind is BlockType.PARQUET_DATA)
+    return [pq.read_table(pa.BufferReader(b.content()), use_threads=False) for b in blocks]
+
+
+def has_deletes(path: str, local: str) -> bool:
+    """Whether a log of this library has a block of deletes."""
+    return any(block.kind is BlockType.DELETE for block in read_blocks(path, local))

@@ -1,0 +1,117 @@
+"""Streams into merge-on-read tables: logs by driver and executors, kills, restarts, deletes."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from core.tables import Model, hudi_rows, without_meta
+
+import hoodie_nb as hn
+from hoodie_nb.errors import InvalidConfig
+
+pytestmark = pytest.mark.spark
+FLAG = "_hoodie_is_deleted"
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+FLAGGED = SCHEMA.append(pa.field(FLAG, pa.bool_()))
+DDL = f"id string, p string, ts bigint, v bigint, {FLAG} boolean"
+OPTIONS = {"hoodie_nb.append.above.bytes": "20 KB", "hoodie.compact.inline.max.delta.commits": 3}
+KEYS = {"record_key": "id", "partition_by": "p", "ordering": "ts", "table_type": "merge_on_read"}
+
+
+def feed(folder: Path, model: Model, number: int) -> None:
+    """Write a file of updates, late rows, new keys and deletes."""
+    draw = random.Random(number)
+    keys = range(1500) if number == 0 else draw.sample(range(1600), 60)
+    rows = [
+        {
+            "id": f"k{key:05d}",
+            "p": "ab"[key % 2],
+            "ts": number + draw.choice([0, 0, -2]),
+            "v": draw.randrange(10**12),
+            FLAG: number > 1 and draw.random() < 0.1,
+        }
+        for key in keys
+    ]
+    model.upsert(rows)
+    path = folder / f"{number:04d}.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, FLAGGED), path)
+    os.utime(path, (number, number))
+
+
+def source_of(spark: Any, folder: Path) -> Any:
+    """Return the files as a stream, one a micro-batch."""
+    reader = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder))
+
+
+SETTINGS = [
+    {"placement": "driver"},
+    {"placement": "executors"},
+    {"placement": "executors", "pipeline": "step3"},
+    {"placement": "executors", "pipeline": "step1"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s.values()))
+@pytest.mark.parametrize("fault", ["kill_writer", "crash_before_commit"])
+def test_a_stream_appends_and_survives_a_fault(
+    spark: Any, tmp_path: Path, settings: dict[str, str], fault: str
+) -> None:
+    """After each start the snapshot is the model's, in hudi-rs, too, and there are logs."""
+    folder, model = tmp_path / "in", Model()
+    folder.mkdir()
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, options=OPTIONS, **KEYS)
+    options = {"checkpoint": tmp_path / "c", "trigger": "0 seconds", **settings}
+    for number in range(4):
+        feed(folder, model, number)
+    with hn.write_stream(source_of(spark, folder), table, **options) as job:
+        job.process_all_available()
+        hn.faults.inject(job, fault)
+        for number in range(4, 7):
+            feed(folder, model, number)
+        job.process_all_available()
+    feed(folder, model, 7)
+    with hn.write_stream(source_of(spark, folder), table, **options) as job:
+        job.process_all_available()
+    found = hn.Table.open(table.path)
+    assert without_meta(found.to_arrow()) == model.snapshot()
+    assert hudi_rows(table.path) == model.snapshot()
+    assert [*Path(table.path).glob("*/.*.log.*")]
+    assert without_meta(found.to_spark(spark).toArrow()) == model.snapshot()
+
+
+def test_dataframes_are_upserted(spark: Any, tmp_path: Path) -> None:
+    """Updates of a DataFrame go to logs, which Spark's tasks write."""
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, options=OPTIONS, **KEYS)
+    first = spark.range(2000).selectExpr(
+        "format_string('k%05d', id) id", "'a' p", "1L ts", "id * 1000003 v"
+    )
+    table.upsert(first)
+    table.upsert(first.where("v % 50 = 0").selectExpr("id", "p", "2L ts", "-1L v"))
+    assert [*Path(table.path).glob("a/.*.log.*")]
+    wanted = [v if v % 50 else -1 for v in (1000003 * n for n in range(2000))]
+    rows = sorted(hn.Table.open(table.path).to_arrow(meta=False).to_pylist(), key=lambda r: r["id"])
+    assert [row["v"] for row in rows] == wanted
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"commit_interval": 2},
+        {"operation": "insert"},
+        {"index": "state", "pipeline": "step3"},
+        {"pipeline": "current"},
+    ],
+)
+def test_what_a_stream_cannot_do_yet(spark: Any, tmp_path: Path, given: dict[str, Any]) -> None:
+    """The option is named, before anything runs."""
+    table = hn.Table.create(tmp_path / "t", schema=SCHEMA, **KEYS)
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(InvalidConfig, match="not possible with a merge-on-read table yet"):
+        hn.write_stream(stream, table, checkpoint=tmp_path / "c", **given)
