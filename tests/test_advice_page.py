@@ -23,6 +23,7 @@ _TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`(?: \(`([^`]+)`\))?")
 ELSEWHERE = (  # texts that advise another argument, option or program, or nothing
     "# Spark asks for a module that this Java lacks",
     "a delete has no record key",
+    "a table is opened by hn.Table.open(path)",
     "Fix the options, then start the stream again.",
     "A table of a catalog (CREATE TABLE",
     "Spark commits a write with the format",

@@ -20,7 +20,7 @@ FLAG = "_hoodie_is_deleted"
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 FLAGGED = SCHEMA.append(pa.field(FLAG, pa.bool_()))
 DDL = f"id string, p string, ts bigint, v bigint, {FLAG} boolean"
-OPTIONS = {"hoodie_nb.append.above.bytes": "20 KB", "hoodie.compact.inline.max.delta.commits": 3}
+OPTIONS = {"hoodie_nb.append.above.bytes": 0, "hoodie.compact.inline.max.delta.commits": 3}
 KEYS = {"record_key": "id", "partition_by": "p", "ordering": "ts", "table_type": "merge_on_read"}
 
 

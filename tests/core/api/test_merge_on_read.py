@@ -128,6 +128,11 @@ def test_another_type_is_another_table(table: Table) -> None:
 
 def test_no_rules_no_writes(table: Table) -> None:
     """Without its record of the rules the table may be another engine's."""
-    Path(table.path, ".hoodie/.hoodie_nb/rules.json").unlink()
+    rules = Path(table.path, ".hoodie/.hoodie_nb/rules.json")
+    backup = rules.read_bytes()
+    rules.unlink()
     with pytest.raises(InvalidTable, match=r"of another engine.*restore .*rules\.json"):
         Table.open(table.path).upsert(ROWS)
+    rules.write_bytes(backup)
+    Table.open(table.path).upsert([{**ROWS[0], "id": "k2"}])
+    assert Table.open(table.path).to_arrow().num_rows == 2
