@@ -127,9 +127,7 @@ def test_random_histories_notice_each_lost_log(tmp_path: Path, version: int, see
     model: dict[str, dict[str, Any]] = {row["id"]: row for row in base}
     snapshots = []
     for time17 in times(5):
-        rows = [
-            {"id": f"k{draw.randrange(9)}", "ts": draw.randrange(4), "v": draw.randrange(99)}
-        ]
+        rows = [{"id": f"k{draw.randrange(9)}", "ts": draw.randrange(4), "v": draw.randrange(99)}]
         log = table.log(time17, parquet_block(time17, [table.row(time17, r) for r in rows], SCHEMA))
         table.commit(time17, log.name)
         for row in rows:
