@@ -39,12 +39,15 @@ class TableReads:
         spark: SparkSession | None = None,
         as_of: Moment = None,
         partitions: Sequence[str] | None = None,
+        *,
+        read_optimized: bool = False,
     ) -> DataFrame:
         """Return the snapshot as a Spark DataFrame, meta columns included.
 
         `as_of`: an instant's 17 digits (of the table's timeline: UTC), ISO text, a date (its start)
         or a datetime (without a zone: this machine's local time), or a commit. `partitions`: paths,
         as in the column `_hoodie_partition_path`; InvalidConfig for unknown ones.
+        `read_optimized`: as in `to_arrow`.
         """
         from hoodie_nb.api.session import require_classic
         from hoodie_nb.api.session import spark as make_session
@@ -52,7 +55,7 @@ class TableReads:
 
         session = spark or make_session()
         require_classic(session)
-        return snapshot(self._handle, session, as_of, partitions)
+        return snapshot(self._handle, session, as_of, partitions, read_optimized=read_optimized)
 
     def to_arrow(
         self,
@@ -62,6 +65,7 @@ class TableReads:
         partitions: Sequence[str] | None = None,
         as_of: Moment = None,
         meta: bool = True,
+        read_optimized: bool = False,
     ) -> pa.Table:
         """Return the snapshot as an Arrow table, without Spark.
 
@@ -69,11 +73,18 @@ class TableReads:
         `("delay", ">", 15)` as in pyarrow.parquet; they may name columns that are not returned.
         Files that they exclude are not read (see `hoodie_nb.reading.filters`).
         `partitions`: paths, as in the column `_hoodie_partition_path`. `as_of`: as in `to_spark`.
-        `meta=False`: without Hudi's columns, unless `columns` names them. Raises InvalidConfig for
-        unknown columns and partitions.
+        `meta=False`: without Hudi's columns, unless `columns` names them. `read_optimized`: of a
+        merge-on-read table only the newest base files, without what log files changed, as Hudi's
+        query of that name. Raises InvalidConfig for unknown columns and partitions.
         """
         return to_arrow(
-            self._handle, columns, filters=filters, partitions=partitions, as_of=as_of, meta=meta
+            self._handle,
+            columns,
+            filters=filters,
+            partitions=partitions,
+            as_of=as_of,
+            meta=meta,
+            read_optimized=read_optimized,
         )
 
     def to_pandas(
@@ -84,22 +95,31 @@ class TableReads:
         partitions: Sequence[str] | None = None,
         as_of: Moment = None,
         meta: bool = True,
+        read_optimized: bool = False,
     ) -> pd.DataFrame:
         """Return the snapshot as a pandas DataFrame, without Spark; see `to_arrow`."""
         found = self.to_arrow(
-            columns, filters=filters, partitions=partitions, as_of=as_of, meta=meta
+            columns,
+            filters=filters,
+            partitions=partitions,
+            as_of=as_of,
+            meta=meta,
+            read_optimized=read_optimized,
         )
         return found.to_pandas()
 
-    def to_pyarrow_dataset(self, as_of: Moment = None) -> ds.FileSystemDataset:
+    def to_pyarrow_dataset(
+        self, as_of: Moment = None, *, read_optimized: bool = False
+    ) -> ds.FileSystemDataset:
         """Return the snapshot as a lazy dataset of Arrow, with the columns and rows of `to_arrow`.
 
         DuckDB, Polars (`scan_pyarrow_dataset`) and others read of it only the columns, files and
         row groups that a query needs. It stays the snapshot of one commit: reading a file that
-        was cleaned away since is an error. Raises InvalidConfig for a table on an object store. See
-        `hoodie_nb.reading.dataset`.
+        was cleaned away since is an error. Slices with log files are merged now, and held in memory
+        as compressed Parquet. `read_optimized`: as in `to_arrow`. Raises InvalidConfig for a table
+        on an object store. See `hoodie_nb.reading.dataset`.
         """
-        return dataset(self._handle, as_of)
+        return dataset(self._handle, as_of, read_optimized=read_optimized)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the current snapshot as an Arrow stream: `polars.DataFrame(table)`, DuckDB, ...

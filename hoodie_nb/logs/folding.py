@@ -50,6 +50,10 @@ from hoodie_nb.types.schema import RECORD_KEY
 
 Indices = npt.NDArray[np.int64]
 _ROLLBACK = "0"
+BRING_BACK = (
+    "restore it from a backup, or copy the table again with its hidden files (`cp *` leaves them "
+    "out); without one, undo that commit with the table's own engine"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def folded(
     """Return the newest row or tombstone per key, with the columns of `schema` and `OP`.
 
     `schema` has the record key and the ordering column. Raises InvalidTable naming the file if a
-    log is damaged, shorter than its commit says, or of a kind that is not read.
+    log is missing, damaged, shorter than its commit says, or of a kind that is not read.
     """
     pieces = [with_op(schema).empty_table()]
     of_deletes = [np.zeros(0, bool)]
@@ -83,11 +87,18 @@ def folded(
     return newest(rows, np.concatenate(of_deletes), merge.ordering)
 
 
+def missing(log: LogFile) -> str:
+    """Return the text that a log of a completed commit is missing."""
+    return f"log file {log.path} is missing, which the completed commit {log.missing_of} names"
+
+
 def _blocks(storage: Storage, logs: Sequence[LogFile], merge: LogMerge) -> Iterator[LogBlock]:
     """Yield the blocks of a slice's logs that are whole, in order; without those of changes."""
     for log in sorted(logs, key=lambda log: log.name):
         if log.name.suffix == CDC:
             continue
+        if log.missing_of:
+            raise InvalidTable(f"{missing(log)}: {BRING_BACK}")
         local = storage.fetch(log.path, log.size_bytes)
         size = _size(local, log)
         for block in read_blocks(log.path, local):

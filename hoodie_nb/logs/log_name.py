@@ -58,9 +58,11 @@ class LogFileName:
 class LogFile:
     """A log file of a slice: its path in the table, and the bytes that its commit says it has.
 
-    `size_bytes` is what the folder says, if no commit of the timeline names the file.
+    `size_bytes` is what the folder says, if no commit of the timeline names the file. `missing_of`
+    is the commit that names a file which its folder does not have.
     """
 
     path: str
     name: LogFileName
     size_bytes: int
+    missing_of: str = ""

@@ -26,7 +26,7 @@ from hoodie_nb.reading.read import merge_of, snapshot_as_of
 from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.storage.storage import Storage, is_remote
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
-from hoodie_nb.view.file_groups import FileSlice
+from hoodie_nb.view.file_groups import FileGroups, FileSlice
 from hoodie_nb.view.views import reading, until_true
 
 if TYPE_CHECKING:
@@ -53,15 +53,20 @@ def snapshot(
     spark: SparkSession,
     as_of: object = None,
     partitions: Sequence[str] | None = None,
+    *,
+    read_optimized: bool = False,
 ) -> DataFrame:
     """Return the snapshot as a DataFrame, Hudi's meta columns first."""
-    return until_true(lambda: _snapshot(table, spark, as_of, partitions))
+
+    def look() -> tuple[FileGroups, pa.Schema]:
+        return snapshot_as_of(table, as_of, partitions, read_optimized=read_optimized)
+
+    return until_true(lambda: _snapshot(table, spark, *look()))
 
 
 def _snapshot(
-    table: TableHandle, spark: SparkSession, as_of: object, partitions: Sequence[str] | None
+    table: TableHandle, spark: SparkSession, found: FileGroups, stored: pa.Schema
 ) -> DataFrame:
-    found, stored = snapshot_as_of(table, as_of, partitions)
     slices = [*found]
     schema = from_arrow_schema(stored, True)
     if not slices:

@@ -101,15 +101,18 @@ def _is_rounded(column: pa.Array, narrow: pa.Array, *, inside: bool = False) -> 
 class SnapshotReader(spark_api.DataSourceReader):
     """Reads the base files of a snapshot, a few in each task."""
 
-    def __init__(self, place: Address, columns: pa.Schema, as_of: str | None) -> None:
+    def __init__(
+        self, place: Address, columns: pa.Schema, as_of: str | None, *, read_optimized: bool = False
+    ) -> None:
         self._storage = storage_at(place)
         self._columns = columns
         self._as_of = as_of
+        self._read_optimized = read_optimized
 
     def partitions(self) -> Sequence[spark_api.InputPartition]:
         """Return the files, in groups of some megabytes."""
         table = open_table(self._storage)
-        found, stored = snapshot_as_of(table, self._as_of)
+        found, stored = snapshot_as_of(table, self._as_of, read_optimized=self._read_optimized)
         merge = merge_of(table, found, stored)
         tasks: list[list[FileSlice]] = []
         room = 0

@@ -2,8 +2,9 @@
 
 *Work flow*: when the dataset is made, the footer of each file of the view is read and checked. A
 file that Arrow would read in another way than `to_arrow` (a column has an older type, or dates are
-in another calendar) is converted then, and held in memory as compressed Parquet. All other files
-are read by Arrow itself, when an engine asks for rows.
+in another calendar) is converted then, and held in memory as compressed Parquet. So are the merged
+rows of a slice with log files: making the dataset costs as much as reading these slices. All other
+files are read by Arrow itself, when an engine asks for rows.
 
 *Semantics*: the rows and columns are those of `to_arrow` at the same moment. Partition columns are
 read from the files; what a folder's name says of them only leaves out files.
@@ -19,7 +20,7 @@ checksums are verified, but not the headers of pages: Arrow may skip a page whos
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -33,7 +34,8 @@ from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.files.base_file import iterate_rows, open_base_file
 from hoodie_nb.files.calendars import in_hybrid_calendar
 from hoodie_nb.machine import threads
-from hoodie_nb.reading.read import snapshot_as_of
+from hoodie_nb.reading.read import merge_of, snapshot_as_of
+from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.storage.storage import is_remote
 from hoodie_nb.view.file_groups import FileSlice
 from hoodie_nb.view.read_handle import ReadHandle
@@ -44,7 +46,9 @@ _DISK = LocalFileSystem()
 _FORMAT = ds.ParquetFileFormat(default_fragment_scan_options=_VERIFIED)
 
 
-def dataset(table: ReadHandle, as_of: object = None) -> ds.FileSystemDataset:
+def dataset(
+    table: ReadHandle, as_of: object = None, *, read_optimized: bool = False
+) -> ds.FileSystemDataset:
     """Return the snapshot as of a moment (None: now); InvalidConfig on an object store."""
     root = table.storage.root
     if is_remote(root):
@@ -52,24 +56,25 @@ def dataset(table: ReadHandle, as_of: object = None) -> ds.FileSystemDataset:
             f"{root} is on an object store, which Arrow's datasets cannot read with this library's "
             "options: use to_arrow(columns, filters=...), which engines take, too"
         )
-    return until_true(lambda: _opened(table, as_of))
+    return until_true(lambda: _opened(table, as_of, read_optimized=read_optimized))
 
 
-def _opened(table: ReadHandle, as_of: object) -> ds.FileSystemDataset:
-    found, schema = snapshot_as_of(table, as_of)
-    if any(piece.logs for piece in found.unordered()):
-        raise InvalidConfig(
-            f"{table.storage.root} has log files (it is merge-on-read), which Arrow's datasets "
-            "cannot merge: use to_arrow(columns, filters=...), which engines take, too"
-        )
+def _opened(table: ReadHandle, as_of: object, *, read_optimized: bool) -> ds.FileSystemDataset:
+    found, schema = snapshot_as_of(table, as_of, read_optimized=read_optimized)
+    merge = merge_of(table, found, schema)
 
     def fragment(piece: FileSlice) -> ds.ParquetFileFragment:
         known = _known(partition_values(piece.partition_path, table.config, schema))
-        with reading(table.storage, piece.path):
+        with reading(table.storage, *piece.paths):
+            if piece.logs:
+                rows = slice_rows(table.storage, piece, schema, None, merge)
+                return _FORMAT.make_fragment(_in_memory(rows, schema), None, known)
             path = table.storage.fetch(piece.path)
             file = open_base_file(path)
             if _differs(file, schema):
-                return _FORMAT.make_fragment(_converted(file, schema, path), None, known)
+                own = pa.schema([c for c in schema if c.name in file.schema_arrow.names])
+                content = _in_memory(iterate_rows(file, own, path), own)
+                return _FORMAT.make_fragment(content, None, known)
             return _FORMAT.make_fragment(path, _DISK, known)
 
     with ThreadPoolExecutor(threads()) as pool:
@@ -110,12 +115,11 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _converted(file: pq.ParquetFile, schema: pa.Schema, path: str) -> pa.Buffer:
-    """Return a file with the same rows in the table's types."""
-    own = pa.schema([column for column in schema if column.name in file.schema_arrow.names])
+def _in_memory(pieces: Iterable[pa.Table], schema: pa.Schema) -> pa.Buffer:
+    """Return rows as a Parquet file."""
     sink = pa.BufferOutputStream()
     # no statistics: those of floats omit NaN, and Arrow would then leave rows out
-    with pq.ParquetWriter(sink, own, compression="zstd", write_statistics=False) as writer:
-        for rows in iterate_rows(file, own, path):
+    with pq.ParquetWriter(sink, schema, compression="zstd", write_statistics=False) as writer:
+        for rows in pieces:
             writer.write_table(rows)
     return sink.getvalue()

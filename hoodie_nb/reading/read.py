@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from hoodie_nb.actions.clean_records import refuse_cleaned
+from hoodie_nb.actions.clean_records import cleaned_files, refuse_cleaned
 from hoodie_nb.definition.keys import partition_values, paths_have_values
 from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import InvalidConfig, InvalidTable
@@ -54,10 +54,13 @@ def snapshot_as_of(
     as_of: object = None,
     partitions: Sequence[str] | None = None,
     filters: object = None,
+    *,
+    read_optimized: bool = False,
 ) -> tuple[FileGroups, pa.Schema]:
     """Return the slices, as `slices_as_of`, and the table's columns as stored in base files.
 
     Both are those of one moment. Partitions in which `filters` keeps no row may be left out.
+    `read_optimized`: the newest base files, without logs.
     """
     table.reload()
     time17, paths = _asked(table, as_of, partitions)
@@ -66,7 +69,7 @@ def snapshot_as_of(
     def look() -> tuple[FileGroups, pa.Schema]:
         stored = stored_schema(table.schema)
         keep = None if whole else _folders_kept(table, filters, stored)
-        return _listed(table, time17, paths, keep), stored
+        return _listed(table, time17, paths, keep, logs=not read_optimized), stored
 
     return steadily(table, look, lambda found: found[0].instants, whole=True)
 
@@ -80,7 +83,12 @@ def _asked(
 
 
 def _listed(
-    table: ReadHandle, time17: str | None, paths: list[str] | None, keep: Choice | None = None
+    table: ReadHandle,
+    time17: str | None,
+    paths: list[str] | None,
+    keep: Choice | None = None,
+    *,
+    logs: bool = True,
 ) -> FileGroups:
     """Return the slices as of a time.
 
@@ -91,13 +99,31 @@ def _listed(
     restores = listing.pending_of("restore")
     if time17 is None and restores and listing.commits:
         with contextlib.suppress(InvalidConfig):
-            return _listed(table, listing.commit_times[-1], paths)
+            return _listed(table, listing.commit_times[-1], paths, logs=logs)
         time17 = _target(table, restores[0])
-    found = table.view(time17, keep).listed(paths)
+    found = _without_cleaned(table, table.view(time17, keep, logs=logs).listed(paths))
     if time17 is not None:
         refuse_cleaned(table, found, time17, paths)
     _refuse_unknown(table, [path for path in paths or () if path not in found.slices])
     return found
+
+
+def _without_cleaned(table: ReadHandle, found: FileGroups) -> FileGroups:
+    """Return the slices without missing logs that a clean has deleted.
+
+    Of a table that was upgraded from version 6 and then copied, older logs may seem to belong to
+    the newest slice.
+    """
+    missing = {log.path for piece in found for log in piece.logs if log.missing_of}
+    cleaned = missing & cleaned_files(table)[0] if missing else missing
+    if not cleaned:
+        return found
+    kept = dict[str, dict[str, FileSlice]]()
+    for piece in found:
+        left = replace(piece, logs=tuple(log for log in piece.logs if log.path not in cleaned))
+        if left.paths:
+            kept.setdefault(piece.partition_path, {})[piece.file_id] = left
+    return replace(found, slices=kept)
 
 
 def _target(table: ReadHandle, restore: Instant) -> str | None:
@@ -160,12 +186,22 @@ class Scan:
         partitions: Sequence[str] | None = None,
         as_of: object = None,
         meta: bool = True,
+        read_optimized: bool = False,
     ) -> "Scan":
         """Return the scan of the table's snapshot; files that the filter excludes are left out."""
         again = functools.partial(
-            cls.of, table, columns, filters=filters, partitions=partitions, as_of=as_of, meta=meta
+            cls.of,
+            table,
+            columns,
+            filters=filters,
+            partitions=partitions,
+            as_of=as_of,
+            meta=meta,
+            read_optimized=read_optimized,
         )
-        found, stored = snapshot_as_of(table, as_of, partitions, filters)
+        found, stored = snapshot_as_of(
+            table, as_of, partitions, filters, read_optimized=read_optimized
+        )
         slices = [*found]
         config = table.config
         merge = merge_of(table, found, stored)
@@ -226,7 +262,7 @@ class Scan:
 def merge_of(table: ReadHandle, found: FileGroups, stored: pa.Schema) -> LogMerge:
     """Return how the logs of a snapshot are merged, whose columns are `stored`."""
     config = table.config
-    if not config.merge_on_read:
+    if not any(piece.logs for piece in found.unordered()):
         return LogMerge()
     ordered = config.merge_mode == "event_time" and config.ordering is not None
     if ordered and config.ordering not in stored.names:

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | `path` | all | the table's folder; `load`, `save` and `start` set it |
 | `as_of` | a read | the snapshot as of a moment |
+| `hoodie.datasource.query.type` | a read | `read_optimized`: the newest base files; or `snapshot` |
 | `since`, `until` | a read | the changes between two moments, with `_change` |
 | `starting` | a stream | `"earliest"`: all rows first, as inserts; `"latest"`; or a moment |
 | `hoodie...` | a write | Hudi's own: see `hudi_options` and docs/spark-options.md |
@@ -46,7 +47,8 @@ NAME = "hoodie_nb"
 _READ = {"as_of"}
 _CHANGES = {"since", "until"}
 _STREAM = {"starting"}
-_OWN = {"path"} | _READ | _CHANGES | _STREAM
+_QUERY = "hoodie.datasource.query.type"
+_OWN = {"path", _QUERY} | _READ | _CHANGES | _STREAM
 
 
 class HudiSource(spark_api.DataSource):
@@ -69,8 +71,10 @@ class HudiSource(spark_api.DataSource):
                 f"options {sorted(given)} of format {NAME!r}: give a path, and at most one of "
                 "`as_of`, `since` (with or without `until`), or `starting` (of a stream)"
             )
-        table = self._table()
         is_changes = kinds and kinds[0] != _READ
+        if is_changes and self._read_optimized():
+            raise InvalidConfig(f"option {_QUERY}: changes are never read so: leave it out")
+        table = self._table()
         columns = changes_schema(table) if is_changes else stored_schema(table.schema)
         return from_arrow_schema(columns, True)
 
@@ -83,7 +87,9 @@ class HudiSource(spark_api.DataSource):
             since = self.options["since"]
             until = self.options.get("until")
             return ChangesReader(self._storage(), columns, since, until)
-        return SnapshotReader(self._storage(), columns, self.options.get("as_of"))
+        as_of = self.options.get("as_of")
+        optimized = self._read_optimized()
+        return SnapshotReader(self._storage(), columns, as_of, read_optimized=optimized)
 
     def streamReader(self, schema: StructType) -> ChangeStream:
         """Return the reader of a stream of changes."""
@@ -101,6 +107,15 @@ class HudiSource(spark_api.DataSource):
         options = parse(self.options, overwrite=overwrite, stream=True)
         given = arrow_columns(schema)
         return StreamSink(_opened_or_created(options, given), given, options)
+
+    def _read_optimized(self) -> bool:
+        kind = self.options.get(_QUERY, "snapshot").lower()
+        if kind not in ("snapshot", "read_optimized"):
+            raise InvalidConfig(
+                f"option {_QUERY}={kind!r}: choose 'snapshot' or 'read_optimized'; for changes, "
+                "give `since` (with or without `until`) instead"
+            )
+        return kind == "read_optimized"
 
     def _storage(self) -> Storage:
         if "path" not in self.options:

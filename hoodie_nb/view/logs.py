@@ -12,19 +12,21 @@ than any base file of the timeline; if there is an archived base file after it, 
 when it completed.
 
 A log has the size that its commit says, if that commit is on the timeline, so that a reader notices
-one that is too short. Only folders of merge-on-read tables are looked at, in the listing that there
-is.
+one that is too short. A log that such a commit names and its folder lacks belongs to its slice all
+the same: who reads the slice gets an error. Only folders of merge-on-read tables are looked at, in
+the listing that there is; the delta commits of the timeline are read.
 
 *Source:* HoodieFileGroup.getBaseInstantTime, AbstractTableFileSystemView.filterUncommittedLogs.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hoodie_nb.logs.log_name import LogFile, LogFileName
 from hoodie_nb.storage.storage import joined
-from hoodie_nb.timeline.timeline import Listing, Timeline
+from hoodie_nb.timeline.commits import CommitMetadata
+from hoodie_nb.timeline.timeline import Instant, Listing, Timeline
 from hoodie_nb.view.file_groups import Commits, FileSlice, Folder, Groups
 
 
@@ -41,24 +43,33 @@ class Counted:
 
 
 class Logs:
-    """The logs of one view of a table: that of a listing of the timeline."""
+    """The logs of one view of a table: that of a listing of the timeline.
+
+    `read` returns what a commit says.
+    """
 
     def __init__(
-        self, timeline: Timeline, listing: Listing, commits: Commits, as_of: str | None
+        self,
+        timeline: Timeline,
+        listing: Listing,
+        counted: Counted,
+        read: Callable[[Instant], CommitMetadata],
     ) -> None:
-        self.counted = Counted(commits, as_of)
+        self.counted = counted
         self._timeline = timeline
         self._named_by_base = timeline.layout.number == 1
         self._done = {i.requested_time: i for i in listing.commits}
-        self._deltas = listing.completed("deltacommit")
-        self._of_commit = functools.cache(self._read_sizes)
+        deltas = listing.completed("deltacommit")
+        self._deltas = [done for done in deltas if counted(done.requested_time)]
+        self._read = read
 
     def attached(
         self, folder: Folder, slices: Mapping[str, FileSlice], replaced: Groups
     ) -> dict[str, FileSlice]:
         """Return the newest slices of a folder, by file id, with their logs."""
         found = dict[str, list[LogFile]]()
-        for log in _logs_of(folder):
+        known = self.named.get(folder.path, {})
+        for log in (known | {log.path: self._sized(log) for log in _logs_of(folder)}).values():
             if (folder.path, log.name.file_id) not in replaced and not log.name.suffix:
                 base = slices.get(log.name.file_id)
                 if self._belongs(log.name, base.instant_time if base else ""):
@@ -69,7 +80,7 @@ class Logs:
             base = slices.get(file_id)
             if base is not None or self.counted(first):
                 base = base or FileSlice(folder.path, file_id, first, "", 0)
-                ordered = sorted(map(self._sized, logs), key=lambda log: log.name)
+                ordered = sorted(logs, key=lambda log: log.name)
                 merged[file_id] = replace(base, logs=tuple(ordered))
         return merged
 
@@ -89,19 +100,28 @@ class Logs:
             return done.completion_time or time17
         return self._timeline.archive.completion_times().get(time17, time17)
 
+    @functools.cached_property
+    def named(self) -> Mapping[str, Mapping[str, LogFile]]:
+        """Return the logs that delta commits name, by folder and path, as if all were missing."""
+        found: dict[str, dict[str, LogFile]] = {}
+        for done in self._deltas:
+            for path, stat in self._read(done).files.items():
+                folder, _, file_name = path.rpartition("/")
+                name = LogFileName.parse(file_name)
+                size = stat.get("fileSizeInBytes")
+                if name is not None and size:
+                    logs = found.setdefault(folder, {})
+                    before = logs[path].size_bytes if path in logs else 0
+                    logs[path] = LogFile(path, name, max(size, before), done.requested_time)
+        return found
+
     def _sized(self, log: LogFile) -> LogFile:
         """Return a log with the bytes that its commit says it has, if that is on the timeline."""
+        known = self.named.get(log.path.rpartition("/")[0], {}).get(log.path)
+        size = known.size_bytes if known else log.size_bytes
         if self._named_by_base:  # another commit may have appended to it
-            sizes = [self._of_commit(i.requested_time).get(log.path, 0) for i in self._deltas]
-            return replace(log, size_bytes=max([log.size_bytes, *sizes]))
-        size = self._of_commit(log.name.instant_time).get(log.path, log.size_bytes)
+            size = max(size, log.size_bytes)
         return replace(log, size_bytes=size)
-
-    def _read_sizes(self, time17: str) -> dict[str, int]:
-        done = self._done.get(time17)
-        files = self._timeline.commit(done).files if done else {}
-        known = {path: stat.get("fileSizeInBytes") for path, stat in files.items()}
-        return {path: size for path, size in known.items() if size}
 
 
 def _logs_of(folder: Folder) -> Iterator[LogFile]:

@@ -8,7 +8,7 @@ On a case-insensitive file system two names can be one folder, so all partitions
 """
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -19,9 +19,9 @@ from hoodie_nb.definition.keys import ignores_case
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.storage.storage import Storage, is_remote, joined
 from hoodie_nb.storage.walk import Choice
-from hoodie_nb.timeline.commits import CLUSTER
+from hoodie_nb.timeline.commits import CLUSTER, CommitMetadata
 from hoodie_nb.timeline.split import refuse_split_timeline
-from hoodie_nb.timeline.timeline import COMMITS, Timeline
+from hoodie_nb.timeline.timeline import COMMITS, Instant, Timeline
 from hoodie_nb.types.on_demand import OnDemand
 from hoodie_nb.view.file_groups import (
     PARTITION_METADATA,
@@ -34,7 +34,7 @@ from hoodie_nb.view.file_groups import (
     Standing,
     table_folders,
 )
-from hoodie_nb.view.logs import Logs
+from hoodie_nb.view.logs import Counted, Logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,9 @@ class Partition:
 class Partitions:
     """The partitions as of the timeline's listing now, and of `as_of` (17 digits; None: now).
 
-    `unmarked` are those listed so far that have lost their metadata file, each with the oldest
-    instant of its slices.
+    `deltas` reads the delta commits of a merge-on-read table (None: slices have no logs). `unmarked`
+    are those listed so far that have lost their metadata file, each with the oldest instant of its
+    slices.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Partitions:
         as_of: str | None = None,
         keep: Choice | None = None,
         *,
-        merge_on_read: bool = False,
+        deltas: Callable[[Instant], CommitMetadata] | None = None,
     ) -> None:
         listing = timeline.listing
         refuse_split_timeline(storage, timeline.layout)
@@ -73,13 +74,14 @@ class Partitions:
         commits = Commits.of(timeline, listing)
         self._commits = commits
         self._visible = _Visible.of(timeline, commits, as_of)
-        self._logs = Logs(timeline, listing, commits, as_of) if merge_on_read else None
+        counted = Counted(commits, as_of)
+        self._logs = Logs(timeline, listing, counted, deltas) if deltas else None
         self.unmarked = dict[str, str]()
         self._known = dict[str, Partition]()
         self._paths = list[str]()
         self._lock = threading.RLock()
         self._keep = keep
-        self._walk: Iterator[Folder] | None = table_folders(storage, commits, keep=keep)
+        self._walk: Iterator[Folder] | None = self._folders()
 
     def on_demand(self) -> FileGroups:
         """Return the file groups; a partition is listed when it is asked for."""
@@ -107,8 +109,8 @@ class Partitions:
     def _find(self, path: str) -> Partition:
         with self._lock:
             if path not in self._known and self._walk is not None:
-                folders = table_folders(self._storage, self._commits, [path])
-                self._note(path, next(map(self._seen, folders), Partition()))
+                folders = [*table_folders(self._storage, self._commits, [path])]
+                self._note(path, next(map(self._seen, folders or self._lost([path])), Partition()))
             return self._known.get(path) or Partition()
 
     def _with_slices(self) -> Iterator[str]:
@@ -128,10 +130,22 @@ class Partitions:
                         self._note(folder.path, self._seen(folder))
                         return True
             except BaseException:
-                self._walk = table_folders(self._storage, self._commits, keep=self._keep)
+                self._walk = self._folders()
                 raise
             self._walk = None  # the whole table is listed
             return False
+
+    def _folders(self) -> Iterator[Folder]:
+        """Yield the folders of the table, and at the end those of its logs that are none."""
+        yield from table_folders(self._storage, self._commits, keep=self._keep)
+        if self._logs is not None and self._keep is None:
+            yield from self._lost([path for path in self._logs.named if path not in self._known])
+
+    def _lost(self, paths: Iterable[str]) -> Iterator[Folder]:
+        """Yield those of some folders that have logs but neither base files nor a metadata file."""
+        for path in paths:
+            if self._logs is not None and path in self._logs.named:
+                yield Folder(path, self._storage.list_folder(path), (), False, True)
 
     def _note(self, path: str, partition: Partition) -> None:
         self._known[path] = partition

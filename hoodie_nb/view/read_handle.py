@@ -66,10 +66,15 @@ class ReadHandle:
         self._commits_seen = listing.commits
         return found
 
-    def view(self, as_of: str | None = None, keep: Choice | None = None) -> Partitions:
-        """Return a new view of the table as of a time, of the folders that `keep` chooses."""
-        logs = self.config.merge_on_read
-        return Partitions(self.storage, self.timeline, as_of, keep, merge_on_read=logs)
+    def view(
+        self, as_of: str | None = None, keep: Choice | None = None, *, logs: bool = True
+    ) -> Partitions:
+        """Return a new view of the table as of a time, of the folders that `keep` chooses.
+
+        Not `logs`: of the base files only.
+        """
+        deltas = self.commit_metadata if logs and self.config.merge_on_read else None
+        return Partitions(self.storage, self.timeline, as_of, keep, deltas=deltas)
 
     def forget_file_groups(self) -> None:
         """Drop the cached view of the file groups: files may have been deleted by hand."""

@@ -136,7 +136,9 @@ def reading(storage: Storage, *paths: str) -> Iterator[None]:
             times = {name.instant_time for _, _, name in base_files_at(paths)}
             logs = (LogFileName.parse(path.rpartition("/")[2]) for path in paths)
             times |= {name.instant_time for name in logs if name is not None}
-            undone = _undone(table, times, table.timeline.listing)
+            listing = table.timeline.listing  # version 6 names logs by a pending compaction, too
+            times -= {i.requested_time for i in listing.pending_of("compaction")}
+            undone = _undone(table, times, listing)
         if undone is None:
             raise
         raise UndoneMeanwhile(

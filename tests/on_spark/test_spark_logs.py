@@ -13,6 +13,7 @@ import hoodie_nb as hn
 from hoodie_nb.errors import HoodieError, InvalidConfig, InvalidTable
 
 pytestmark = pytest.mark.spark
+QUERY = "hoodie.datasource.query.type"
 STATES = [(6, "pending"), (9, "pending"), (9, "log_only"), (8, "commit_time")]
 
 
@@ -25,6 +26,37 @@ def test_both_reads_of_spark_are_javas(
     wanted = java_rows(version, state)
     assert same_rows(hn.Table.open(root).to_spark(spark).toArrow(), wanted)
     assert same_rows(spark.read.format("hoodie_nb").load(str(root)).toArrow(), wanted)
+
+
+@pytest.mark.parametrize("version, state", STATES)
+def test_read_optimized_queries_of_spark(
+    spark: SparkSession, tmp_path: Path, version: int, state: str
+) -> None:
+    """`to_spark` and the format by Hudi's option return the base files' rows, as `to_arrow`."""
+    root = java_table(tmp_path, version, state)
+    table = hn.Table.open(root)
+    wanted = table.to_arrow(read_optimized=True)
+    assert same_rows(table.to_spark(spark, read_optimized=True).toArrow(), wanted)
+    reader = spark.read.format("hoodie_nb").option(QUERY, "read_optimized")
+    assert same_rows(reader.load(str(root)).toArrow(), wanted)
+    reader = spark.read.format("hoodie_nb").option(QUERY, "snapshot")
+    assert same_rows(reader.load(str(root)).toArrow(), java_rows(version, state))
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({QUERY: "incremental"}, "give `since`"),
+        ({QUERY: "read_optimized", "since": "earliest"}, "changes are never read so"),
+    ],
+)
+def test_other_query_types_are_refused(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], words: str
+) -> None:
+    """With what to do instead."""
+    root = java_table(tmp_path, 9)
+    with pytest.raises(PySparkException, match=words):
+        spark.read.format("hoodie_nb").options(**options).load(str(root)).count()
 
 
 def test_an_earlier_snapshot(spark: SparkSession, tmp_path: Path) -> None:
