@@ -46,7 +46,7 @@ def test_read_optimized_queries_of_spark(
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({QUERY: "incremental"}, "give `since`"),
+        ({QUERY: "incremental"}, "`since` reads changes"),
         ({QUERY: "read_optimized", "since": "earliest"}, "changes are never read so"),
     ],
 )
