@@ -92,7 +92,7 @@ def test_what_no_snapshot_needs_may_be_missing(tmp_path: Path, version: int) -> 
         table.to_arrow(as_of=times17[2])
 
 
-class _Deltas(LoggedSlice):
+class Deltas(LoggedSlice):
     """A slice whose delta commits name their logs."""
 
     def commit(self, time17: str, *names: str) -> None:
@@ -123,7 +123,7 @@ def test_random_histories_notice_each_lost_log(tmp_path: Path, version: int, see
     """
     draw = random.Random(f"{version} {seed}")
     base = [{"id": f"k{n}", "ts": 1, "v": n} for n in range(5)]
-    table = _Deltas(tmp_path, base, version=version)
+    table = Deltas(tmp_path, base, version=version)
     model: dict[str, dict[str, Any]] = {row["id"]: row for row in base}
     snapshots = []
     for time17 in times(5):
