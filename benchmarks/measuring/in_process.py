@@ -75,8 +75,7 @@ def our_table(folder: Path, **options: str) -> hn.Table:
 def our_rows(path: str) -> pa.Table:
     """Return what a reader of our table sees; refuse a table with problems."""
     table = hn.Table.open(path)
-    if not table._handle.config.merge_on_read:
-        assert table.fsck() == [], table.fsck()
+    assert table.fsck() == [], table.fsck()
     return table.to_arrow(meta=False)
 
 

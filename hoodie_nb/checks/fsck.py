@@ -3,14 +3,16 @@
 Checks: every base file of the snapshot exists with the size and row count in its commit; every file
 in a partition is named by a completed commit; there are no pending instants, leftover markers or
 staged files; every partition has its metadata file; every footer index finds all keys of its file;
-no partition has duplicate keys (the table, if its keys are global). Nothing is changed:
-`fsck(repair=True)` makes the repairs that are safe.
+every log file of the snapshot is whole (see `log_findings`); no partition has duplicate keys (the
+table, if its keys are global). Nothing is changed: `fsck(repair=True)` makes the repairs that are
+safe, not in a merge-on-read table.
 """
 
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +23,7 @@ from hoodie_nb.actions.rollback import being_undone, read_rollback, was_rolled_b
 from hoodie_nb.checks.archived_files import archived_files
 from hoodie_nb.checks.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
 from hoodie_nb.checks.folder_findings import folder_findings
+from hoodie_nb.checks.log_findings import merged_keys
 from hoodie_nb.checks.record_findings import record_findings
 from hoodie_nb.checks.row_findings import row_finding
 from hoodie_nb.definition.metadata_table import FOLDER
@@ -28,12 +31,20 @@ from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.evidence.lost import ACCEPT, vanished
 from hoodie_nb.evidence.other_engines import is_overwrite
-from hoodie_nb.files.base_file import Footer, open_base_file, read_footer, read_keys, verify_pages
+from hoodie_nb.files.base_file import (
+    Footer,
+    open_base_file,
+    read_footer,
+    read_keys,
+    stored_schema,
+    verify_pages,
+)
 from hoodie_nb.files.key_range import KeyRange
+from hoodie_nb.reading.read import merge_of, without_cleaned
 from hoodie_nb.storage.addresses import Address
 from hoodie_nb.storage.storage import META, SCRATCH, STAGED, Entry
 from hoodie_nb.timeline.timeline import COMMITS, ArchivedMeanwhile
-from hoodie_nb.view.file_groups import Group, base_files_at
+from hoodie_nb.view.file_groups import FileSlice, Group, base_files_at
 from hoodie_nb.view.history import FileFacts, History
 from hoodie_nb.view.views import is_overtaken, until_true
 
@@ -44,7 +55,7 @@ _PLANS = {"clean": read_clean, "restore": read_restore, "rollback": read_rollbac
 
 
 def fsck(path: Address) -> list[Finding]:
-    """Return all findings; empty if the table is clean. InvalidTable if it is merge-on-read.
+    """Return all findings; empty if the table is clean.
 
     What a clean, rollback or restore deletes meanwhile is not a finding: the check is repeated.
     """
@@ -54,12 +65,6 @@ def fsck(path: Address) -> list[Finding]:
             seen = table.timeline.refresh()
         except HoodieError as error:
             return _no_other(error)
-        if table.config.merge_on_read:
-            raise InvalidTable(
-                f"{table.storage.root} is a merge-on-read table, whose log files fsck does not "
-                "check: to_arrow reads them, and raises an error for one that is damaged or too "
-                "short; check the rest with the engine that created it"
-            )
         failure: OSError | None = None
         try:
             found = until_true(functools.partial(_findings, table), ArchivedMeanwhile)
@@ -83,7 +88,16 @@ def _no_other(error: HoodieError) -> list[Finding]:
 def _findings(table: TableHandle) -> list[Finding]:
     found = [finding for look in (_leftovers, _late, record_findings) for finding in look(table)]
     damaged: set[str] = set()
-    return [*found, *_files(table, damaged), *_keys(table, damaged)]
+    found += [*_files(table, damaged), *_keys(table, damaged)]
+    return [*map(_not_repaired, found)] if table.config.merge_on_read else found
+
+
+def _not_repaired(finding: Finding) -> Finding:
+    """Return a finding with a fix that is possible: merge-on-read tables are not written here."""
+    if "Table.open(" not in finding.fix:
+        return finding
+    other = "restore a backup, or let the engine that created the table repair it"
+    return replace(finding, fix=other)
 
 
 def _late(table: TableHandle) -> Iterator[Finding]:
@@ -106,10 +120,12 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     undone = being_undone(table)
     for instant in listing.pending:
         known = restoring or instant.requested_time in undone
-        commit = instant.action in COMMITS and not known
+        foreign = table.config.merge_on_read  # no instant is ours
+        commit = instant.action in COMMITS and not known and not foreign
         lost = vanished(table, instant) if commit else None
         ours = (*_PLANS, "commit", "savepoint")
-        own = instant.action in ours or is_overwrite(table.timeline, instant)
+        mine = instant.action in ours or is_overwrite(table.timeline, instant)
+        own = mine and not foreign
         fix, code = (next_write, "pending-instant") if own else _THEIRS
         of_restore = restoring and instant.action == "rollback"  # which completes it
         if instant.action in _PLANS and not of_restore:
@@ -136,6 +152,7 @@ def _files(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
     replaced = history.replaced
     yield from folder_findings(table, history.facts)
     pieces = [*table.file_groups()]
+    pieces = [replace(piece, logs=()) for piece in pieces if piece.file_name]
     latest = {piece.path for piece in pieces}
     slices = {(piece.partition_path, piece.file_id): piece.instant_time for piece in pieces}
     newest = dict.fromkeys(replaced, "9") | slices  # replaced files may have been cleaned
@@ -222,35 +239,58 @@ def _keys(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
     computed = False  # the texts of keys and partitions, which are ours if rules are kept
     with suppress(InvalidTable):
         computed = table.rules.known
-    for piece in table.file_groups():
-        local = table.storage.fetch(piece.path)
-        try:
-            verify_pages(local)
-            footer = read_footer(open_base_file(local))
-            keys = read_keys(local)
-        except HoodieError as error:
-            if piece.path in damaged:
-                continue
-            if os.access(local, os.R_OK):
-                yield Finding(str(error), RESTORE, "damaged-base-file")
-            else:
-                yield Finding(str(error), "let this user read it", "unreadable-base-file")
-            continue
-        moved = row_finding(table, piece, local, computed=computed)
-        if moved is not None:
-            yield moved
-        place = "the table" if table.config.global_keys else f"partition {piece.partition_path!r}"
-        seen.setdefault(place, []).append(keys)
-        wrong = index_objection(footer, keys)
-        if wrong:
-            what = f"{piece.path}: {wrong}, so an upsert would duplicate them"
-            yield Finding(what, REPAIR, "wrong-key-index")
+    groups = without_cleaned(table, table.file_groups())
+    merge = merge_of(table, groups, stored_schema(table.schema))
+    for piece in groups:
+        found: list[Finding] = []
+        base = replace(piece, logs=())
+        keys = _base_keys(table, base, damaged, found, computed=computed) if base.paths else None
+        if piece.logs:
+            merges = keys is not None or not base.paths
+            keys = merged_keys(table, piece, merge, found, merges=merges)
+        yield from found
+        if keys is not None:
+            everywhere = table.config.global_keys
+            place = "the table" if everywhere else f"partition {piece.partition_path!r}"
+            seen.setdefault(place, []).append(keys)
     for place, parts in seen.items():
         keys = pa.concat_arrays(parts)
         doubled = len(keys) - len(pc.unique(keys))
         if doubled:
             what = f"{place} has {doubled} duplicate keys"
             yield Finding(what, DEDUPLICATE, "duplicate-keys")
+
+
+def _base_keys(
+    table: TableHandle,
+    piece: FileSlice,
+    damaged: set[str],
+    found: list[Finding],
+    *,
+    computed: bool,
+) -> pa.Array | None:
+    """Return the keys of a base file, None if it cannot be read; add what is wrong to `found`."""
+    local = table.storage.fetch(piece.path)
+    try:
+        verify_pages(local)
+        footer = read_footer(open_base_file(local))
+        keys = read_keys(local)
+    except HoodieError as error:
+        if piece.path in damaged:
+            return None
+        if os.access(local, os.R_OK):
+            found.append(Finding(str(error), RESTORE, "damaged-base-file"))
+        else:
+            found.append(Finding(str(error), "let this user read it", "unreadable-base-file"))
+        return None
+    moved = row_finding(table, piece, local, computed=computed)
+    if moved is not None:
+        found.append(moved)
+    wrong = index_objection(footer, keys)
+    if wrong:
+        what = f"{piece.path}: {wrong}, so an upsert would duplicate them"
+        found.append(Finding(what, REPAIR, "wrong-key-index"))
+    return keys
 
 
 def index_objection(footer: Footer, keys: pa.Array) -> str | None:

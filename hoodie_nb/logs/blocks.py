@@ -39,6 +39,10 @@ _PAIR = struct.Struct(">ii")
 _SCAN_BYTES = 1 << 20
 
 
+class UnknownBlock(InvalidTable):
+    """A block is of a kind that this library does not read."""
+
+
 class BlockType(IntEnum):
     """The types of blocks; `CORRUPT` is never on disk."""
 
@@ -91,7 +95,7 @@ class LogBlock:
 def read_blocks(path: str, local: str) -> Iterator[LogBlock]:
     """Yield the blocks of the log file `path`, of which `local` is the local copy, in file order.
 
-    Raises InvalidTable for a block of another version of the format.
+    Raises UnknownBlock for a block of another version of the format.
     """
     with open(local, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -120,7 +124,7 @@ def _block(
     file.seek(begin)
     version = _WORD.unpack(file.read(_WORD.size))[0]
     if version != FORMAT_VERSION:
-        raise InvalidTable(
+        raise UnknownBlock(
             f"log file {path} has a block of version {version} of the log format, which this "
             "library does not read: compact the table with the engine that wrote it"
         )

@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.logs.blocks import BlockType, Header, LogBlock, read_blocks
+from hoodie_nb.logs.blocks import BlockType, Header, LogBlock, UnknownBlock, read_blocks
 from hoodie_nb.logs.log_name import CDC, LogFile
 from hoodie_nb.logs.records import log_rows, with_op
 from hoodie_nb.rows.columns import DELETE_ALWAYS, OP
@@ -139,7 +139,7 @@ def counted_blocks(
     for block in blocks:
         if block.kind is BlockType.COMMAND:
             if block.header.get(Header.COMMAND_BLOCK_TYPE) != _ROLLBACK:
-                raise InvalidTable(
+                raise UnknownBlock(
                     f"log file {block.path} has a command that this library does not know: "
                     "compact the table with the engine that wrote it"
                 )

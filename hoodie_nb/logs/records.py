@@ -40,7 +40,7 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.files.calendars import HybridCalendar
-from hoodie_nb.logs.blocks import BlockType, Header, LogBlock
+from hoodie_nb.logs.blocks import BlockType, Header, LogBlock, UnknownBlock
 from hoodie_nb.rows.columns import DELETE, DELETE_ALWAYS, OP, STORE
 from hoodie_nb.types.avro_file import load_schema
 from hoodie_nb.types.avro_schema import parse_avro
@@ -116,7 +116,7 @@ def _refuse(block: LogBlock) -> None:
     elif block.header.get(Header.IS_PARTIAL, "").lower() == "true":
         reason = "a block with some of the columns only (partial updates)"
     if reason is not None:
-        raise InvalidTable(
+        raise UnknownBlock(
             f"log file {block.path} has {reason}, which this library does not read: compact the "
             "table with the engine that wrote it, or read it there"
         )
@@ -204,7 +204,7 @@ def _deletes(block: LogBlock, ordering: pa.Field | None) -> pa.Table:
     content = block.content()
     version, length = _PAIR.unpack_from(content)
     if version < CONTENT_VERSION:
-        raise InvalidTable(
+        raise UnknownBlock(
             f"log file {block.path} has deletes in the old format {version}, as serialized Java "
             "objects, which this library does not read: compact the table with Java Hudi"
         )

@@ -20,7 +20,11 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.files.base_file import open_base_file
 from hoodie_nb.logs.folding import LogMerge
 from hoodie_nb.machine import threads
-from hoodie_nb.reading.changes import changed_slices, group_changes, net_changes, paths
+from hoodie_nb.reading.changes import (
+    changed_slices,
+    group_changes,
+    net_changes,
+)
 from hoodie_nb.reading.dataset import older_types
 from hoodie_nb.reading.read import merge_of, snapshot_as_of
 from hoodie_nb.reading.slice_rows import slice_rows
@@ -146,16 +150,16 @@ def spark_changes(
     storage = table.storage
 
     def compare(batches: Batches) -> Batches:
-        for pair in (row for batch in batches for row in batch.to_pylist()):
-            found = group_changes(storage, pair["before"], pair["after"], schema)
+        for number in (row["pair"] for batch in batches for row in batch.to_pylist()):
+            found = group_changes(storage, pairs[number], schema)
             yield from found.to_batches(BATCH_ROWS)
 
     def settle(batches: Batches) -> Batches:
         rows = (pa.Table.from_batches([batch]).cast(schema) for batch in batches)
         yield from net_changes(rows, schema).to_batches(BATCH_ROWS)
 
-    files = spark.createDataFrame([paths(pair) for pair in pairs], "before string, after string")
-    sizes = sum(s.size_bytes for pair in pairs for s in (pair.before, pair.after) if s)
+    files = spark.createDataFrame([(number,) for number in range(len(pairs))], "pair int")
+    sizes = sum(s.total_bytes for pair in pairs for s in (pair.before, pair.after) if s)
     tasks = max(spark.sparkContext.defaultParallelism, sizes // _TASK_BYTES)
     compared = files.mapInArrow(compare, columns)
     key = [F.coalesce(name, F.lit("")) for name in (PARTITION_PATH, RECORD_KEY)]  # null is "", too

@@ -36,11 +36,10 @@ from hoodie_nb.reading.changes import (
     changes_schema,
     group_changes,
     net_changes,
-    paths,
 )
 from hoodie_nb.reading.positions import position_of
 from hoodie_nb.reading.read import merge_of, snapshot_as_of
-from hoodie_nb.reading.span import settled_commits
+from hoodie_nb.reading.span import SlicePair, settled_commits
 from hoodie_nb.storage.addresses import Address, storage_at
 from hoodie_nb.types.conversion import as_lists
 from hoodie_nb.view.file_groups import FileSlice
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
 _TASK_BYTES = 16 << 20  # of base files
-Files = tuple[str | None, str | None]  # of a file group, before and after
 
 
 def _as_at_start(rows: Iterable[pa.RecordBatch], columns: pa.Schema, table: str) -> Batches:
@@ -143,17 +141,17 @@ class _Changes:
         changes_schema(open_table(self._storage))  # refuses a table that has a column `_change`
 
     def _tasks(self, since: str | None, until: str | None) -> list[spark_api.InputPartition]:
-        found, whole = changed_slices(open_table(self._storage), since, until)
-        tasks = ([paths(pair) for pair in pairs] for pairs in found)
-        return [spark_api.InputPartition((files, whole)) for files in tasks]
+        table = open_table(self._storage)
+        found, whole = changed_slices(table, since, until)
+        return [spark_api.InputPartition((pairs, whole)) for pairs in found]
 
     def read(self, partition: spark_api.InputPartition) -> Batches:
         """Yield the changes of one partition of the table."""
         if not partition.value:  # Spark makes a task without files, too
             return
-        pairs: Sequence[Files]
+        pairs: Sequence[SlicePair]
         pairs, whole = partition.value  # the columns of now: a file may have wider types
-        groups = (group_changes(self._storage, *pair, whole) for pair in pairs)
+        groups = (group_changes(self._storage, pair, whole) for pair in pairs)
         rows = net_changes(groups, whole).to_batches(BATCH_ROWS)
         yield from _as_at_start(rows, self._columns, self._storage.root)
 

@@ -6,7 +6,7 @@ slices have is an insert, or an update if an older version of its key is gone. A
 gone without a newer one is a delete, with the values that it had. Several changes of a key count as
 one; changes that cancel out do not count. A row that clustering moved to another file group has not
 changed; one that moved to another partition is a delete there and an insert here. Keys that
-`insert` has duplicated are compared copy by copy.
+`insert` has duplicated are compared copy by copy. A compaction changes no row version.
 
 *Work flow*: `span` returns the slices before and after of the file groups that changed. Each pair
 is compared; then the remaining rows of a partition are compared, since a key that was deleted or
@@ -34,11 +34,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.files.base_file import read_rows, stored_schema
+from hoodie_nb.files.base_file import stored_schema
+from hoodie_nb.logs.folding import LogMerge
 from hoodie_nb.machine import threads
+from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.reading.span import SlicePair, Span
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.types.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, SEQNO
+from hoodie_nb.view.file_groups import FileSlice
 from hoodie_nb.view.read_handle import ReadHandle
 from hoodie_nb.view.views import reading, steadily, until_true
 
@@ -60,7 +63,7 @@ def _changes(table: ReadHandle, since: object, until: object) -> pa.Table:
     partitions, schema = changed_slices(table, since, until)
 
     def read(pairs: Sequence[SlicePair]) -> pa.Table:
-        found = (group_changes(table.storage, *paths(pair), schema) for pair in pairs)
+        found = (group_changes(table.storage, pair, schema) for pair in pairs)
         return net_changes(found, schema)
 
     with ThreadPoolExecutor(threads()) as pool:
@@ -83,19 +86,8 @@ def changed_slices(
     return steadily(table, look)
 
 
-def paths(pair: SlicePair) -> tuple[str | None, str | None]:
-    """Return the paths of the two base files of a pair, relative to the table's root."""
-    before, after = (None if s is None else s.path for s in (pair.before, pair.after))
-    return before, after
-
-
 def changes_schema(table: ReadHandle) -> pa.Schema:
     """Return the columns of a snapshot and `_change`; InvalidConfig if changes are not known."""
-    if table.config.merge_on_read:
-        raise InvalidConfig(
-            f"{table.storage.root} is a merge-on-read table, whose changes are not read: compare "
-            "two snapshots (`as_of`) instead"
-        )
     stored = stored_schema(table.schema)
     if CHANGE in stored.names:
         raise InvalidConfig(
@@ -105,20 +97,20 @@ def changes_schema(table: ReadHandle) -> pa.Schema:
     return stored.append(pa.field(CHANGE, pa.string()))
 
 
-def group_changes(
-    storage: Storage, before: str | None, after: str | None, schema: pa.Schema
-) -> pa.Table:
-    """Return the changes between two base files of a file group (None: there was none).
+def group_changes(storage: Storage, pair: SlicePair, schema: pa.Schema) -> pa.Table:
+    """Return the changes between two slices of a file group, whose logs are merged.
 
     Raises UndoneMeanwhile if one cannot be read because its commit was undone.
     """
     stored = schema.remove(schema.get_field_index(CHANGE))
-    with reading(storage, *filter(None, (before, after))):
-        old, new = (
-            read_rows(storage.fetch(path), stored) if path else stored.empty_table()
-            for path in (before, after)
-        )
-    return _compared(old, new)
+
+    def rows(piece: FileSlice | None, merge: LogMerge) -> pa.Table:
+        pieces = slice_rows(storage, piece, stored, None, merge) if piece else ()
+        return pa.concat_tables([stored.empty_table(), *pieces])
+
+    files = [path for piece in (pair.before, pair.after) if piece for path in piece.paths]
+    with reading(storage, *files):
+        return _compared(rows(pair.before, pair.merges[0]), rows(pair.after, pair.merges[1]))
 
 
 def net_changes(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -101,14 +101,14 @@ def _listed(
         with contextlib.suppress(InvalidConfig):
             return _listed(table, listing.commit_times[-1], paths, logs=logs)
         time17 = _target(table, restores[0])
-    found = _without_cleaned(table, table.view(time17, keep, logs=logs).listed(paths))
+    found = without_cleaned(table, table.view(time17, keep, logs=logs).listed(paths))
     if time17 is not None:
         refuse_cleaned(table, found, time17, paths)
     _refuse_unknown(table, [path for path in paths or () if path not in found.slices])
     return found
 
 
-def _without_cleaned(table: ReadHandle, found: FileGroups) -> FileGroups:
+def without_cleaned(table: ReadHandle, found: FileGroups) -> FileGroups:
     """Return the slices without missing logs that a clean has deleted.
 
     Of a table that was upgraded from version 6 and then copied, older logs may seem to belong to

@@ -3,8 +3,10 @@
 The commits name the file groups that they wrote or replaced; no other partition is listed. They
 also name the slice that each group had before; of one that was only replaced, earlier commits do.
 A slice that is no longer on disk (Hudi's cleaner removed it, or it was lost) is reported, never
-replaced by an older one. Commits that were archived are not read; a span that may contain one is
-refused, unless it begins at the start and the snapshot at its end is whole.
+replaced by an older one. Of a merge-on-read table commits name logs, too; they do not say what was
+there before, so its slices are those of two snapshots. Commits that were archived are not read; a
+span that may contain one is refused, unless it begins at the start and the snapshot at its end is
+whole.
 
 *Source:* HoodieWriteStat.prevCommit, HoodieReplaceCommitMetadata, IncrementalRelation.
 """
@@ -14,18 +16,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from hoodie_nb.actions.clean_records import earliest_hint
+from hoodie_nb.actions.clean_records import earliest_hint, refuse_cleaned
 from hoodie_nb.actions.restore_plan import restores, undone_by
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.files.base_file import stored_schema
+from hoodie_nb.logs.folding import LogMerge
 from hoodie_nb.reading.positions import position_of
-from hoodie_nb.reading.read import slices_as_of
+from hoodie_nb.reading.read import merge_of, slices_as_of, without_cleaned
 from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.timeline import COMMITS, Instant, State, Timeline
 from hoodie_nb.types.avro_file import decode
 from hoodie_nb.view.file_groups import FileGroups, FileSlice, Group, base_files_at
 from hoodie_nb.view.history import History
+from hoodie_nb.view.logs import log_groups
 from hoodie_nb.view.moments import parse_time
-from hoodie_nb.view.partitions import Partitions
 from hoodie_nb.view.read_handle import ReadHandle
 
 _NONE = "null"  # Hudi's `prevCommit` of a new file group
@@ -33,10 +37,11 @@ _NONE = "null"  # Hudi's `prevCommit` of a new file group
 
 @dataclass(frozen=True, slots=True)
 class SlicePair:
-    """A file group's slices before and after a span (None: it had none)."""
+    """A file group's slices before and after a span (None: it had none), and how to merge each."""
 
     before: FileSlice | None
     after: FileSlice | None
+    merges: tuple[LogMerge, LogMerge]
 
 
 @dataclass(slots=True)
@@ -92,9 +97,11 @@ class Span:
         else:
             writes = {(s.partition_path, s.file_id): _Writes() for s in after} | writes
         found: dict[str, list[SlicePair]] = {}
+        stored = stored_schema(self.table.schema)
+        merges = merge_of(self.table, before, stored), merge_of(self.table, after, stored)
         for group in sorted(writes.keys() - before.replaced):
-            pair = self._pair(group, writes[group], before, after)
-            if pair.before != pair.after:
+            pair = SlicePair(*self._pair(group, writes[group], before, after), merges)
+            if pair.before != pair.after or merges[0].counts != merges[1].counts:
                 found.setdefault(group[0], []).append(pair)
         return list(found.values())
 
@@ -109,6 +116,10 @@ class Span:
                     known.add(instant.requested_time, commit.files[path])
                 for group in commit.replaced_groups:
                     found.setdefault(group, _Writes()).replaced = True
+                for group in log_groups(commit.files):
+                    found.setdefault(group, _Writes())
+        if self.table.config.merge_on_read:
+            return found  # commits of logs do not say what was there before
         unknown = {group for group, writes in found.items() if writes.before is None}
         for instant in reversed([i for i in commits if i.requested_time <= self.first]):
             earlier = History.of(self.table, [instant] if unknown else ()).newest
@@ -124,8 +135,16 @@ class Span:
         return self._slices(self.last, writes if self.first else None)
 
     def _slices(self, time17: str, writes: Mapping[Group, object] | None) -> FileGroups:
+        """Return the slices as of a time; of a merge-on-read table no file may have been cleaned.
+
+        The files of other tables are compared with what the commits say of them, group by group.
+        """
         folders = None if writes is None else sorted({folder for folder, _ in writes})
-        return Partitions(self.table.storage, self.table.timeline, time17).listed(folders)
+        found = self.table.view(time17).listed(folders)
+        if self.table.config.merge_on_read:
+            found = without_cleaned(self.table, found)
+            refuse_cleaned(self.table, found, time17, folders)
+        return found
 
     def _refuse_pending(self) -> None:
         """Raise InvalidConfig if a reader that continues there would miss a commit that is open."""
@@ -160,17 +179,19 @@ class Span:
 
     def _pair(
         self, group: Group, known: _Writes, before: FileGroups, after: FileGroups
-    ) -> SlicePair:
+    ) -> tuple[FileSlice | None, FileSlice | None]:
         """Return the slices of a group, which must be those that the commits name."""
         old, new = (view.partition(group[0]).get(group[1]) for view in (before, after))
         if known.after and group not in after.replaced and _time(new) != known.after[0]:
             self._refuse_missing(*known.after, "until", self.last)
+        if self.table.config.merge_on_read:
+            return old, new
         if self.first and known.before and _time(old) != known.before[0]:
             self._refuse_missing(*known.before, "since", self.first)
         if self.first and known.replaced and not known.before and old is None:
             file = joined(group[0], f"{group[1]}_*.parquet")
             self._refuse_missing("an earlier instant", file, "since", self.first)
-        return SlicePair(old, new)
+        return old, new
 
     def _refuse_missing(self, instant: str, path: str, option: str, time17: str) -> NoReturn:
         found = self.table.timeline.listing.instants

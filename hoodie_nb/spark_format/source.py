@@ -112,8 +112,8 @@ class HudiSource(spark_api.DataSource):
         kind = self.options.get(_QUERY, "snapshot").lower()
         if kind not in ("snapshot", "read_optimized"):
             raise InvalidConfig(
-                f"option {_QUERY}={kind!r}: choose 'snapshot' or 'read_optimized'; for changes, "
-                "give `since` (with or without `until`) instead"
+                f"option {_QUERY}={kind!r}: choose 'snapshot' or 'read_optimized'; option "
+                "`since` reads changes"
             )
         return kind == "read_optimized"
 

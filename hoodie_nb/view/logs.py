@@ -20,14 +20,14 @@ the listing that there is; the delta commits of the timeline are read.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hoodie_nb.logs.log_name import LogFile, LogFileName
 from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.commits import CommitMetadata
 from hoodie_nb.timeline.timeline import Instant, Listing, Timeline
-from hoodie_nb.view.file_groups import Commits, FileSlice, Folder, Groups
+from hoodie_nb.view.file_groups import Commits, FileSlice, Folder, Group, Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class Logs:
         """Return the newest slices of a folder, by file id, with their logs."""
         found = dict[str, list[LogFile]]()
         known = self.named.get(folder.path, {})
-        for log in (known | {log.path: self._sized(log) for log in _logs_of(folder)}).values():
+        here = {log.path: self._sized(log) for log in _logs_of(folder)}
+        for log in {**known, **here}.values():
             if (folder.path, log.name.file_id) not in replaced and not log.name.suffix:
                 base = slices.get(log.name.file_id)
                 if self._belongs(log.name, base.instant_time if base else ""):
@@ -122,6 +123,15 @@ class Logs:
         if self._named_by_base:  # another commit may have appended to it
             size = max(size, log.size_bytes)
         return replace(log, size_bytes=size)
+
+
+def log_groups(paths: Iterable[str]) -> Iterator[Group]:
+    """Yield the file groups of those of the paths that are logs."""
+    for path in paths:
+        folder, _, file_name = path.rpartition("/")
+        name = LogFileName.parse(file_name)
+        if name is not None:
+            yield folder, name.file_id
 
 
 def _logs_of(folder: Folder) -> Iterator[LogFile]:

@@ -52,9 +52,9 @@ class Partition:
 class Partitions:
     """The partitions as of the timeline's listing now, and of `as_of` (17 digits; None: now).
 
-    `deltas` reads the delta commits of a merge-on-read table (None: slices have no logs). `unmarked`
-    are those listed so far that have lost their metadata file, each with the oldest instant of its
-    slices.
+    `deltas` reads the delta commits of a merge-on-read table; None: slices have no logs.
+    `unmarked` are those listed so far that have lost their metadata file, each with the oldest
+    instant of its slices.
     """
 
     def __init__(

@@ -212,8 +212,7 @@ def assert_at_rest(root: Path) -> None:
         place = root / folder
         assert not place.is_dir() or list(place.iterdir()) == [], folder
     assert data_files(root) == committed_files(root) - cleaned_files(root)
-    if not open_table(root).config.merge_on_read:
-        assert [str(f) for f in fsck(root)] == []
+    assert [str(f) for f in fsck(root)] == []
     before = tree(root)
     settle(WriteCoordinator(opened(root), EventLog()))
     assert tree(root) == before

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import hoodie_nb as hn
-from hoodie_nb.errors import HoodieError, InvalidConfig, InvalidTable
+from hoodie_nb.errors import HoodieError, InvalidTable
 
 pytestmark = pytest.mark.spark
 QUERY = "hoodie.datasource.query.type"
@@ -46,7 +46,7 @@ def test_read_optimized_queries_of_spark(
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({QUERY: "incremental"}, "give `since`"),
+        ({QUERY: "incremental"}, "`since` reads changes"),
         ({QUERY: "read_optimized", "since": "earliest"}, "changes are never read so"),
     ],
 )
@@ -86,12 +86,34 @@ def test_streams_and_the_format_do_not_write(spark: SparkSession, tmp_path: Path
         sink.start(str(root)).processAllAvailable()
 
 
-def test_changes_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """By `changes_spark`, the format's `since`, and its streams."""
-    root = java_table(tmp_path, 9)
-    with pytest.raises(InvalidConfig, match="compare two snapshots"):
-        hn.Table.open(root).changes_spark(spark, since="earliest")
-    with pytest.raises(PySparkException, match="compare two snapshots"):
-        spark.read.format("hoodie_nb").option("since", "earliest").load(str(root)).count()
-    with pytest.raises(PySparkException, match="compare two snapshots"):
-        spark.readStream.format("hoodie_nb").option("starting", "earliest").load(str(root))
+@pytest.mark.parametrize("version", [6, 9])
+def test_changes_of_spark_are_those_of_this_process(
+    spark: SparkSession, tmp_path: Path, version: int
+) -> None:
+    """By `changes_spark` and the format, over updates, deletes and a compaction."""
+    root = java_table(tmp_path, version)
+    table = hn.Table.open(root)
+    times = [*table.history()["requested_time"]]
+    for since, until in [(times[1], times[-1]), (times[2], times[4]), ("earliest", times[3])]:
+        wanted = table.changes(since=since, until=until)
+        assert wanted.num_rows
+        assert same_rows(table.changes_spark(spark, since=since, until=until).toArrow(), wanted)
+        reader = spark.read.format("hoodie_nb").options(since=since, until=until)
+        assert same_rows(reader.load(str(root)).toArrow(), wanted)
+
+
+def test_a_stream_of_changes(spark: SparkSession, tmp_path: Path) -> None:
+    """From the start: all rows, as inserts."""
+    root = java_table(tmp_path / "t", 9)
+    stream = spark.readStream.format("hoodie_nb").option("starting", "earliest").load(str(root))
+    query = (
+        stream.writeStream.format("memory")
+        .queryName("changes_of_logs")
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found = spark.table("changes_of_logs").toArrow()
+    assert same_rows(found, hn.Table.open(root).to_arrow())
+    assert set(found["_change"].to_pylist()) == {"insert"}

@@ -264,6 +264,8 @@ CASES = [
     Case("wrong-record-key", other_keys, "upsert the rows of the moved file", move_and_upsert),
 ]
 ELSEWHERE = {
+    **dict.fromkeys(("damaged-log", "lost-log", "torn-log"), "checks/test_log_findings.py"),
+    "unreadable-log": "checks/test_log_findings.py",
     "replaced-file-group": "view/test_replaced.py",
     "unfinished-file": "checks/test_fsck_repair.py",
     "unreadable-base-file": "storage/test_permissions.py",

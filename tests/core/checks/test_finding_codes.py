@@ -9,7 +9,7 @@ from hoodie_nb.checks.findings import REPAIRS, STAKES
 
 ROOT = Path(__file__).parents[3]
 CHECKS = ROOT / "hoodie_nb" / "checks"
-FILES = ("fsck.py", "folder_findings.py", "record_findings.py", "row_findings.py")
+FILES = ("fsck", "folder_findings", "log_findings", "record_findings", "row_findings")
 
 
 def listed(column: int) -> dict[str, str]:
@@ -33,6 +33,6 @@ def test_the_page_lists_the_codes_of_the_source() -> None:
 
 def test_fsck_uses_each_code() -> None:
     """Each code is given to a finding, and each finding has one of them."""
-    text = "".join((CHECKS / name).read_text() for name in FILES)
+    text = "".join((CHECKS / f"{name}.py").read_text() for name in FILES)
     used = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text))
     assert used - {"leftover"} == STAKES.keys() - {"leftover"}

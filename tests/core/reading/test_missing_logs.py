@@ -61,10 +61,10 @@ def test_a_copy_without_hidden_files_is_an_error(tmp_path: Path, version: int, s
     for file in root.glob("*/.*"):
         if file.parent.name != ".hoodie":
             file.unlink()
-    with pytest.raises(InvalidTable, match="is missing.*hidden files"):
+    with pytest.raises(InvalidTable, match=r"is missing.*hidden files"):
         Table.open(root).to_arrow()
     for partition in partitions:
-        with pytest.raises(InvalidTable, match="is missing.*hidden files"):
+        with pytest.raises(InvalidTable, match=r"is missing.*hidden files"):
             Table.open(root).to_arrow(partitions=[partition])
 
 
@@ -78,7 +78,7 @@ def test_a_partition_of_logs_needs_no_metadata_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_no_snapshot_needs_may_be_missing(tmp_path: Path, version: int) -> None:
-    """Logs that a compaction has merged, or an overwrite replaced; but not for earlier snapshots."""
+    """Logs that a compaction has merged, or an overwrite replaced; earlier snapshots need them."""
     root = java_table(tmp_path, version)
     used = used_logs(root)
     times17 = commits(version)
@@ -92,7 +92,7 @@ def test_what_no_snapshot_needs_may_be_missing(tmp_path: Path, version: int) -> 
         table.to_arrow(as_of=times17[2])
 
 
-class _Deltas(LoggedSlice):
+class Deltas(LoggedSlice):
     """A slice whose delta commits name their logs."""
 
     def commit(self, time17: str, *names: str) -> None:
@@ -123,7 +123,7 @@ def test_random_histories_notice_each_lost_log(tmp_path: Path, version: int, see
     """
     draw = random.Random(f"{version} {seed}")
     base = [{"id": f"k{n}", "ts": 1, "v": n} for n in range(5)]
-    table = _Deltas(tmp_path, base, version=version)
+    table = Deltas(tmp_path, base, version=version)
     model: dict[str, dict[str, Any]] = {row["id"]: row for row in base}
     snapshots = []
     for time17 in times(5):

@@ -13,7 +13,7 @@ import pytest
 from java_logs import STATES, VERSIONS, commits, java_rows, java_table, same_rows
 
 from hoodie_nb import Table
-from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.errors import InvalidTable
 
 
 @pytest.mark.parametrize("version, state", STATES)
@@ -62,16 +62,6 @@ def test_a_filter_sees_merged_rows(tmp_path: Path, version: int, state: str, tex
     found = table.to_arrow(["id", "v", "at"], filters=text)
     assert sorted(found["id"].to_pylist()) == sorted(wanted["id"].to_list())
     assert sorted(found["v"].to_pylist()) == sorted(wanted["v"].to_list())
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_what_would_ignore_logs_is_refused(tmp_path: Path, version: int) -> None:
-    """Changes and checks are refused with what works instead."""
-    table = Table.open(java_table(tmp_path, version))
-    with pytest.raises(InvalidConfig, match="compare two snapshots"):
-        table.changes(since="earliest")
-    with pytest.raises(InvalidTable, match="fsck does not check"):
-        table.fsck()
 
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
