@@ -27,6 +27,7 @@ from hoodie_nb.view.logs import logs_named
 from hoodie_nb.view.partitions import Partitions
 
 COMMITS_KEPT = 64
+_DELTAS_KEPT = 4096  # whose logs are known
 
 
 class ReadHandle:
@@ -42,7 +43,7 @@ class ReadHandle:
         self._commits_seen: tuple[Instant, ...] = ()
         self._partitions: Partitions | None = None  # the last listing, unless it is outdated
         self._commits: dict[str, CommitMetadata] = {}
-        self._named: dict[str, Sequence[LogFile]] = {}  # of each delta commit on the timeline
+        self._named: dict[str, Sequence[LogFile]] = {}  # of delta commits, by time
 
     @functools.cached_property
     def options(self) -> WriteOptions:
@@ -77,12 +78,7 @@ class ReadHandle:
 
         Not `logs`: of the base files only.
         """
-        deltas = None
-        if logs and self.config.merge_on_read:
-            deltas = self.logs_named
-            times = {*self.timeline.listing.commit_times}
-            known = [*self._named.items()]  # another thread may add to it
-            self._named = {t: found for t, found in known if t in times}
+        deltas = self.logs_named if logs and self.config.merge_on_read else None
         return Partitions(self.storage, self.timeline, as_of, keep, deltas=deltas)
 
     def logs_named(self, instant: Instant) -> Sequence[LogFile]:
@@ -91,6 +87,8 @@ class ReadHandle:
         found = self._named.get(time17)
         if found is None:
             found = logs_named(self.commit_metadata(instant, keep=False), time17)
+            if len(self._named) >= _DELTAS_KEPT:
+                self._named.pop(min([*self._named], default=""), None)  # or another thread did
             self._named[time17] = found
         return found
 
