@@ -67,7 +67,7 @@ def test_ctrl_c_while_the_demo_imports_is_one_line(tmp_path, moment):
 
 @pytest.mark.spark
 def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(tmp_path):
-    """pyspark forgets a JVM whose start is interrupted, and that JVM would run for ever."""
+    """A JVM whose start is interrupted is forgotten by pyspark, and would run for ever."""
     command = [sys.executable, "-c", CODE, "demo", "--days", "1", "--warehouse", str(tmp_path)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
