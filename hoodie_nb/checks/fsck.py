@@ -50,6 +50,11 @@ from hoodie_nb.view.views import is_overtaken, until_true
 
 _ATTEMPTS = 3
 _THEIRS = ("let the engine that planned it complete or cancel it", "foreign-pending-instant")
+_ENGINE = "restore a backup, or let the engine that created the table repair it"
+_WRITE = (
+    "write to the table once, which completes or removes what a dead writer has left; if that "
+    "does not help, restore a backup"
+)
 _DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
 _PLANS = {"clean": read_clean, "restore": read_restore, "rollback": read_rollback}
 
@@ -89,15 +94,18 @@ def _findings(table: TableHandle) -> list[Finding]:
     found = [finding for look in (_leftovers, _late, record_findings) for finding in look(table)]
     damaged: set[str] = set()
     found += [*_files(table, damaged), *_keys(table, damaged)]
-    return [*map(_not_repaired, found)] if table.config.merge_on_read else found
+    if not table.config.merge_on_read:
+        return found
+    other = _ENGINE if _is_foreign(table) else _WRITE  # repairs are not possible
+    return [replace(f, fix=other) if "Table.open(" in f.fix else f for f in found]
 
 
-def _not_repaired(finding: Finding) -> Finding:
-    """Return a finding with a fix that is possible: merge-on-read tables are not written here."""
-    if "Table.open(" not in finding.fix:
-        return finding
-    other = "restore a backup, or let the engine that created the table repair it"
-    return replace(finding, fix=other)
+def _is_foreign(table: TableHandle) -> bool:
+    """Whether the table is a merge-on-read table that this library does not write."""
+    with suppress(InvalidTable):  # the rules cannot be read: a finding of its own
+        foreign = bool(table.config.refusal) or not table.rules.known
+        return table.config.merge_on_read and foreign
+    return False
 
 
 def _late(table: TableHandle) -> Iterator[Finding]:
@@ -118,12 +126,17 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     listing = table.timeline.listing
     restoring = listing.pending_of("restore")
     undone = being_undone(table)
+    foreign = _is_foreign(table)  # then no instant is ours
+    ours = (
+        *_PLANS,
+        "commit",
+        "savepoint",
+        *(["deltacommit"] if table.config.merge_on_read else []),
+    )
     for instant in listing.pending:
         known = restoring or instant.requested_time in undone
-        foreign = table.config.merge_on_read  # no instant is ours
         commit = instant.action in COMMITS and not known and not foreign
         lost = vanished(table, instant) if commit else None
-        ours = (*_PLANS, "commit", "savepoint")
         mine = instant.action in ours or is_overwrite(table.timeline, instant)
         own = mine and not foreign
         fix, code = (next_write, "pending-instant") if own else _THEIRS

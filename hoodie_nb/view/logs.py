@@ -20,7 +20,7 @@ the listing that there is; the delta commits of the timeline are read.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hoodie_nb.logs.log_name import LogFile, LogFileName
@@ -45,7 +45,7 @@ class Counted:
 class Logs:
     """The logs of one view of a table: that of a listing of the timeline.
 
-    `read` returns what a commit says.
+    `read` returns the logs that a delta commit names (see `logs_named`).
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Logs:
         timeline: Timeline,
         listing: Listing,
         counted: Counted,
-        read: Callable[[Instant], CommitMetadata],
+        read: Callable[[Instant], Sequence[LogFile]],
     ) -> None:
         self.counted = counted
         self._timeline = timeline
@@ -106,14 +106,10 @@ class Logs:
         """Return the logs that delta commits name, by folder and path, as if all were missing."""
         found: dict[str, dict[str, LogFile]] = {}
         for done in self._deltas:
-            for path, stat in self._read(done).files.items():
-                folder, _, file_name = path.rpartition("/")
-                name = LogFileName.parse(file_name)
-                size = stat.get("fileSizeInBytes")
-                if name is not None and size:
-                    logs = found.setdefault(folder, {})
-                    before = logs[path].size_bytes if path in logs else 0
-                    logs[path] = LogFile(path, name, max(size, before), done.requested_time)
+            for log in self._read(done):
+                logs = found.setdefault(log.path.rpartition("/")[0], {})
+                size = max(log.size_bytes, logs.get(log.path, log).size_bytes)
+                logs[log.path] = replace(log, size_bytes=size)
         return found
 
     def _sized(self, log: LogFile) -> LogFile:
@@ -123,6 +119,17 @@ class Logs:
         if self._named_by_base:  # another commit may have appended to it
             size = max(size, log.size_bytes)
         return replace(log, size_bytes=size)
+
+
+def logs_named(commit: CommitMetadata, time17: str) -> list[LogFile]:
+    """Return the logs that the commit of an instant names, as missing ones."""
+    found = []
+    for path, stat in commit.files.items():
+        name = LogFileName.parse(path.rpartition("/")[2])
+        size = stat.get("fileSizeInBytes")
+        if name is not None and size:
+            found.append(LogFile(path, name, size, time17))
+    return found
 
 
 def log_groups(paths: Iterable[str]) -> Iterator[Group]:

@@ -17,9 +17,10 @@ from typing import NamedTuple
 from hoodie_nb.clock import instant_ms
 from hoodie_nb.definition.keys import ignores_case
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.logs.log_name import LogFile
 from hoodie_nb.storage.storage import Storage, is_remote, joined
 from hoodie_nb.storage.walk import Choice
-from hoodie_nb.timeline.commits import CLUSTER, CommitMetadata
+from hoodie_nb.timeline.commits import CLUSTER
 from hoodie_nb.timeline.split import refuse_split_timeline
 from hoodie_nb.timeline.timeline import COMMITS, Instant, Timeline
 from hoodie_nb.types.on_demand import OnDemand
@@ -52,7 +53,7 @@ class Partition:
 class Partitions:
     """The partitions as of the timeline's listing now, and of `as_of` (17 digits; None: now).
 
-    `deltas` reads the delta commits of a merge-on-read table; None: slices have no logs.
+    `deltas` returns the logs that a delta commit names; None: slices have no logs.
     `unmarked` are those listed so far that have lost their metadata file, each with the oldest
     instant of its slices.
     """
@@ -64,7 +65,7 @@ class Partitions:
         as_of: str | None = None,
         keep: Choice | None = None,
         *,
-        deltas: Callable[[Instant], CommitMetadata] | None = None,
+        deltas: Callable[[Instant], Sequence[LogFile]] | None = None,
     ) -> None:
         listing = timeline.listing
         refuse_split_timeline(storage, timeline.layout)

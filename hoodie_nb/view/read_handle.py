@@ -6,6 +6,7 @@ writer is never missed.
 """
 
 import functools
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from hoodie_nb.config import WriteOptions
 from hoodie_nb.definition import properties
 from hoodie_nb.definition.evolved import refuse_renamed
 from hoodie_nb.definition.properties import TableConfig
+from hoodie_nb.logs.log_name import LogFile
 from hoodie_nb.storage.addresses import Address, storage_at
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.storage.walk import Choice
@@ -21,6 +23,7 @@ from hoodie_nb.timeline.commits import CommitMetadata
 from hoodie_nb.timeline.timeline import Instant, Timeline
 from hoodie_nb.types.avro_schema import parse_avro
 from hoodie_nb.view.file_groups import FileGroups
+from hoodie_nb.view.logs import logs_named
 from hoodie_nb.view.partitions import Partitions
 
 COMMITS_KEPT = 64
@@ -39,6 +42,7 @@ class ReadHandle:
         self._commits_seen: tuple[Instant, ...] = ()
         self._partitions: Partitions | None = None  # the last listing, unless it is outdated
         self._commits: dict[str, CommitMetadata] = {}
+        self._named: dict[str, Sequence[LogFile]] = {}  # of each delta commit on the timeline
 
     @functools.cached_property
     def options(self) -> WriteOptions:
@@ -73,8 +77,21 @@ class ReadHandle:
 
         Not `logs`: of the base files only.
         """
-        deltas = self.commit_metadata if logs and self.config.merge_on_read else None
+        deltas = None
+        if logs and self.config.merge_on_read:
+            deltas = self.logs_named
+            times = {*self.timeline.listing.commit_times}
+            self._named = {t: found for t, found in self._named.items() if t in times}
         return Partitions(self.storage, self.timeline, as_of, keep, deltas=deltas)
+
+    def logs_named(self, instant: Instant) -> Sequence[LogFile]:
+        """Return the logs that a delta commit names; it is read once, however many there are."""
+        time17 = instant.requested_time
+        found = self._named.get(time17)
+        if found is None:
+            found = logs_named(self.commit_metadata(instant, keep=False), time17)
+            self._named[time17] = found
+        return found
 
     def forget_file_groups(self) -> None:
         """Drop the cached view of the file groups: files may have been deleted by hand."""

@@ -148,19 +148,25 @@ def test_duplicate_keys_are_those_of_merged_rows(tmp_path: Path) -> None:
 
 def test_a_repair_is_left_to_the_tables_engine(tmp_path: Path) -> None:
     """No finding advises a call that is refused; restored, the table is clean."""
-    table = LoggedSlice(tmp_path, BASE)
-    kept = table.base.read_bytes()
-    rows = pq.read_table(table.base)
+    root = java_table(tmp_path, 9)
+    piece = next(p for p in open_to_read(str(root)).file_groups() if p.logs and p.file_name)
+    base = root / piece.partition_path / piece.file_name
+    mark = base.parent / ".hoodie_partition_metadata"
+    kept = base.read_bytes(), mark.read_bytes()
+    rows = pq.read_table(base)
     metadata = {**rows.schema.metadata, b"hoodie_max_record_key": b"b"}
-    pq.write_table(rows.replace_schema_metadata(metadata), table.base)
-    (tmp_path / ".hoodie_partition_metadata").unlink()
-    found = {finding.code: finding.fix for finding in Table.open(tmp_path).fsck()}
+    pq.write_table(rows.replace_schema_metadata(metadata), base)
+    mark.unlink()
+    found = {finding.code: finding.fix for finding in Table.open(root).fsck()}
     assert {"wrong-key-index", "lost-partition-metadata"} <= found.keys()
     assert all("Table.open(" not in fix for fix in found.values())
+    assert "let the engine that created the table repair it" in found["wrong-key-index"]
     with pytest.raises(InvalidTable, match="only be read"):
-        Table.open(tmp_path).fsck(repair=True)
-    table.base.write_bytes(kept)
-    assert codes(tmp_path) == ["lost-partition-metadata"]
+        Table.open(root).fsck(repair=True)
+    base.write_bytes(kept[0])
+    assert codes(root) == ["lost-partition-metadata"]
+    mark.write_bytes(kept[1])
+    assert codes(root) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -189,3 +195,29 @@ def test_a_log_row_of_another_partition_is_found(tmp_path: Path) -> None:
     table.commit(time17)
     (finding,) = Table.open(tmp_path).fsck()
     assert finding.code == "wrong-partition" and "'p'" in finding.what
+
+
+def test_what_a_dead_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    """A table of this library is clean; a pending instant and leftovers are its own to settle."""
+    table = Table.create(
+        tmp_path / "t",
+        schema=SCHEMA,
+        record_key="id",
+        ordering="ts",
+        table_type="merge_on_read",
+        options={"hoodie_nb.append.above.bytes": 0},
+    )
+    table.upsert(BASE)
+    table.upsert([{"id": "a", "ts": 9, "v": 1}])
+    assert [*(tmp_path / "t").glob(".*.log.*")]
+    assert codes(tmp_path / "t") == []
+    late = "20300101000000000"
+    timeline = tmp_path / "t" / ".hoodie" / "timeline"
+    (timeline / f"{late}.deltacommit.requested").touch()
+    (tmp_path / "t" / ".hoodie" / ".temp" / late).mkdir(parents=True)
+    (tmp_path / "t" / ".hoodie_partition_metadata").unlink()
+    found = {finding.code: finding.fix for finding in Table.open(tmp_path / "t").fsck()}
+    assert found.keys() == {"pending-instant", "leftover", "lost-partition-metadata"}
+    assert all("write to the table once" in fix for fix in found.values())
+    Table.open(tmp_path / "t").upsert([{"id": "b", "ts": 9, "v": 2}])
+    assert codes(tmp_path / "t") == []

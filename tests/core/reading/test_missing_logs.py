@@ -22,7 +22,7 @@ from hoodie_nb.evidence.outdated import Mark
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.timeline.timeline import Instant, State
 from hoodie_nb.types.avro_file import decode, encode, load_schema
-from hoodie_nb.view.read_handle import open_to_read
+from hoodie_nb.view.read_handle import COMMITS_KEPT, open_to_read
 
 WORDS = r"is missing, which the completed commit {time17} names.*`cp \*`"
 
@@ -177,6 +177,22 @@ def test_commits_are_read_once_for_all_views(tmp_path: Path) -> None:
     deltas = len(table.timeline.listing.completed("deltacommit"))
     assert deltas <= requests[0] <= deltas + 3
     assert requests[1:] == [1, 1]  # the overwrite's, of what it replaced
+
+
+def test_a_long_timeline_is_read_once(tmp_path: Path) -> None:
+    """More delta commits than are kept decoded: each is read once all the same."""
+    base = [{"id": "k0", "ts": 1, "v": 0}]
+    made = Deltas(tmp_path, base)
+    for time17 in times(COMMITS_KEPT + 6):
+        row = made.row(time17, {"id": "k0", "ts": 2, "v": int(time17[-5:])})
+        made.commit(time17, made.log(time17, parquet_block(time17, [row], SCHEMA)).name)
+    storage = CountedStorage(open_to_read(str(tmp_path)).storage)
+    table = open_to_read(storage)
+    [*table.view().listed()]
+    before = storage.requests["GET"]
+    (piece,) = table.view().listed()
+    assert len(piece.logs) == COMMITS_KEPT + 6
+    assert storage.requests["GET"] == before
 
 
 def test_a_log_that_a_clean_has_deleted_is_not_missing(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_an_archived_log_belongs_where_the_archive_says(
     for archived, joins in [({}, False), ({began: "20990101000000000"}, True)]:
         timeline = Timeline(table.storage, table.clock, table.config.layout)
         monkeypatch.setattr(timeline.archive, "completion_times", lambda known=archived: known)
-        view = Partitions(table.storage, timeline, deltas=timeline.commit).listed()
+        view = Partitions(table.storage, timeline, deltas=table.logs_named).listed()
         logs = view.partition("a")[piece.file_id].logs
         assert (old.name in {log.path.rpartition("/")[2] for log in logs}) == joins
 
