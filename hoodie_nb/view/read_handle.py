@@ -81,7 +81,8 @@ class ReadHandle:
         if logs and self.config.merge_on_read:
             deltas = self.logs_named
             times = {*self.timeline.listing.commit_times}
-            self._named = {t: found for t, found in self._named.items() if t in times}
+            known = [*self._named.items()]  # another thread may add to it
+            self._named = {t: found for t, found in known if t in times}
         return Partitions(self.storage, self.timeline, as_of, keep, deltas=deltas)
 
     def logs_named(self, instant: Instant) -> Sequence[LogFile]:
