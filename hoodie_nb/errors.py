@@ -69,4 +69,5 @@ def readable(what: str, cure: str, *kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except caught as error:
-        raise InvalidTable(f"{what} cannot be read ({error!r:.200}): {cure}") from None
+        why = str(error) if isinstance(error, ValueError) else repr(error)
+        raise InvalidTable(f"{what} cannot be read ({why:.200}): {cure}") from None

@@ -26,6 +26,7 @@ ELSEWHERE = (  # texts that advise another argument, option or program, or nothi
     "a table is opened by hn.Table.open(path)",
     "Fix the options, then start the stream again.",
     "A table of a catalog (CREATE TABLE",
+    "a table is opened by hn.Table.open(path)",
     "Spark commits a write with the format",
     "Spark gave no path",
     "Spark passes the checkpoint folder only",

@@ -37,6 +37,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -179,14 +180,12 @@ def _settings(cores: int | None, memory: str | None, wishes: Mapping[str, str]) 
         "spark.driver.memory": _heap() if memory is None else memory,
         "spark.sql.shuffle.partitions": str(here),
     }
-    java_options = _java_options(wishes.get(_JAVA_OPTIONS, ""), here)
-    return {**ours, **wishes, _JAVA_OPTIONS: java_options}
+    return {**ours, **wishes, _JAVA_OPTIONS: _java_options(wishes.get(_JAVA_OPTIONS, ""), here)}
 
 
 def _heap() -> str:
     """Return a quarter of the memory: rows are mostly in Python's memory, files in the cache."""
-    quarter = machine.memory_bytes() // 4 >> 20
-    return f"{min(max(quarter, _LEAST_MB), _MOST_MB)}m"
+    return f"{min(max(machine.memory_bytes() // 4 >> 20, _LEAST_MB), _MOST_MB)}m"
 
 
 def _java_options(wished: str, cores: int) -> str:
@@ -263,12 +262,25 @@ def _launch(conf: SparkConf) -> JavaGateway:
     with open(_log, "ab") as log, _environment(**ours):
         try:
             return _connected(conf, popen_kwargs={"stdout": log, "stderr": log})
+        except KeyboardInterrupt as error:
+            _end_jvm(error)
+            raise
         except PySparkRuntimeError:
             lines = _log.read_text(errors="replace").strip().splitlines()[-5:]
     raise InvalidConfig(
         f"the JVM of {home} did not start: {' / '.join(lines) or 'no output'}; "
         f"check `memory` and `conf`, or set JAVA_HOME to another Java. Log: {_log}"
     )
+
+
+def _end_jvm(interrupt: KeyboardInterrupt) -> None:
+    """End the JVM whose start was interrupted: pyspark deletes the folder that it answers in.
+
+    So its main thread fails, and does not notice that its driver has ended: it would run for ever.
+    """
+    for frame, _ in traceback.walk_tb(interrupt.__traceback__):
+        if process := frame.f_locals.get("proc"):
+            process.kill()
 
 
 def _connected(conf: SparkConf, **options: Any) -> JavaGateway:  # noqa: ANN401

@@ -222,14 +222,15 @@ def _refuse_mixtures(settings: StreamSettings) -> None:
 
 def _refuse_for_logs(settings: StreamSettings) -> None:
     """Raise InvalidConfig for what a stream cannot do with a merge-on-read table yet."""
-    refused = {
-        "operation='insert'": settings.operation == "insert",
-        "commit_interval": settings.interval is not None,
-        "index='state'": settings.index == "state",
-        f"pipeline={settings.pipeline!r}": PIPELINES[settings.pipeline].serial_instant,
-    }
-    for what in (name for name, given in refused.items() if given):
-        raise InvalidConfig(f"{what} is not possible with a merge-on-read table yet: leave it out")
+    refused = [
+        (settings.operation == "insert", "operation='insert'", "use 'upsert'"),
+        (settings.interval is not None, "commit_interval", "leave it out"),
+        (PIPELINES[settings.pipeline].serial_instant, "pipeline='current'", "leave it out"),
+        (settings.index == "state", "index='state'", "use index='bloom+state'"),
+    ]
+    for given, what, instead in refused:
+        if given:
+            raise InvalidConfig(f"{what} is not possible with a merge-on-read table yet: {instead}")
 
 
 def _timeout(value: float | str | None) -> float | None:

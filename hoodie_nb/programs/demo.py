@@ -148,7 +148,6 @@ def _print_summary(
 ) -> None:
     """Print what was done, how long it took and where the table is."""
     commits = events.records("instant_committed")
-    history = table.history()
     slices = table.file_groups()
     archived = len(table._handle.timeline.archive.commits()[0])
     if commits:
@@ -156,7 +155,7 @@ def _print_summary(
     else:
         first = "nothing new: all events were in the table already"
     screen.say(
-        f"{counted(len(history) + archived, 'commit')} ({len(commits)} now"
+        f"{counted(len(table.history()) + archived, 'commit')} ({len(commits)} now"
         f"{f', {archived} archived' if archived else ''}), {counted(len(slices), 'file')} "
         f"of {slices['size_bytes'].sum() / 1e6:.1f} MB in the snapshot; {first}, "
         f"all after {time.time() - began:.1f} s"
@@ -193,8 +192,7 @@ def prepare(settings: DemoSettings) -> None:
 def _matches(settings: DemoSettings, manifest: Path) -> bool:
     """Return whether the warehouse has these settings; refuse one that must not be changed."""
     if not manifest.exists():
-        present = [str(folder) for folder in settings.folders if folder.exists()]
-        if present:
+        if present := [str(folder) for folder in settings.folders if folder.exists()]:
             raise InvalidConfig(
                 f"{', '.join(present)}: not written by the demo; give another --warehouse"
             )
@@ -211,8 +209,7 @@ def _matches(settings: DemoSettings, manifest: Path) -> bool:
 def _clear(settings: DemoSettings) -> None:
     """Remove checkpoint, table and source, each atomically, so a rerun can always continue."""
     trash = settings.warehouse / "_removed"
-    _, board, _ = settings.folders
-    with writing(LocalStorage(board)):
+    with writing(LocalStorage(settings.folders[1])):
         for folder in settings.folders:
             shutil.rmtree(trash, ignore_errors=True)
             if folder.exists():

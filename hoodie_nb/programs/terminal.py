@@ -51,9 +51,7 @@ class StopRequest:
     @contextmanager
     def handlers(self) -> Iterator[StopRequest]:
         """Install this as the handler, and restore the old ones at the end."""
-        before = [(n, signal.getsignal(n)) for n in _SIGNALS]
-        for number, _ in before:
-            signal.signal(number, self)
+        before = [(number, signal.signal(number, self)) for number in _SIGNALS]
         try:
             yield self
         finally:
@@ -125,8 +123,7 @@ def _rate(batches: Sequence[Event], ends: Sequence[int]) -> float:
     if len(batches) < 2:
         return 0.0
     first, last = (min(r.values["batch"], len(ends) - 1) for r in (batches[0], batches[-1]))
-    passed_ms = batches[-1].at_ms - batches[0].at_ms
-    return float(ends[last] - ends[first]) * 1000 / max(passed_ms, 1)
+    return float(ends[last] - ends[first]) * 1000 / max(batches[-1].at_ms - batches[0].at_ms, 1)
 
 
 def _instant(record: Event) -> str:

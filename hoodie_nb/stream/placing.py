@@ -62,6 +62,7 @@ class Placing:
         if pipeline.shuffle == "partition":  # its tasks exist on Spark only
             self._placement = EXECUTORS
         self._last: deque[Taken] = deque(maxlen=_REMEMBERED)
+        self._driver: tuple[bool, int, int] | None = None  # local; bytes of heap and of results
         # the newest batch, and where it is written
         self.newest = Taken()
         self.where = ""
@@ -72,9 +73,12 @@ class Placing:
         if self._placement != AUTO:
             self._note(number, self._placement)
             return self.where == DRIVER
-        local = str(batch.sparkSession.sparkContext.master).startswith("local")
+        if self._driver is None:  # each call of the JVM costs a small batch a millisecond
+            local = str(batch.sparkSession.sparkContext.master).startswith("local")
+            self._driver = (local, _heap_bytes(batch), _result_bytes(batch))
+        local = self._driver[0]
+        heap = self._driver[1]
         estimate = _estimate(batch)
-        heap = _heap_bytes(batch)
         share = _HEAP_SHARE if estimate is not None else _BLIND_SHARE
         most = min(self._most, heap // share)
         limit = most if local else int(most * _TINY)
@@ -86,7 +90,7 @@ class Placing:
         self.newest = Taken(estimate=estimate)
         if fits:
             self.newest.limit_bytes = _ROOM * limit
-            if estimate is None and _result_bytes(batch) > heap // _RESULT_SHARE:
+            if estimate is None and self._driver[2] > heap // _RESULT_SHARE:
                 self.newest.limit_rows = 1 + _ROOM * limit // self._row_bytes()
         return fits
 

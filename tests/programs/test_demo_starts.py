@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,38 @@ def test_ctrl_c_while_the_demo_imports_is_one_line(tmp_path, moment):
     code, lines = interrupted(tmp_path, moment)
     assert (code, lines) in [(130, ["interrupted"]), (130, [STOPPED])]
     assert not (tmp_path / "warehouse" / "board").exists()
+
+
+@pytest.mark.spark
+def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(tmp_path):
+    """A JVM whose start is interrupted is forgotten by pyspark, and would run for ever."""
+    command = [sys.executable, "-c", CODE, "demo", "--days", "1", "--warehouse", str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as demo:
+        while "java" not in programs_of(demo.pid):
+            assert demo.poll() is None
+            os.sched_yield()
+        os.killpg(demo.pid, signal.SIGINT)
+        assert demo.communicate()[0].splitlines()[-1] == STOPPED
+    assert demo.returncode == 130
+    until = time.monotonic() + 30
+    while left := programs_of(demo.pid):
+        assert time.monotonic() < until, left
+        os.sched_yield()
+
+
+def programs_of(group: int) -> list[str]:
+    """Return the names of a process group's programs that are not zombies."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            before, _, after = stat.read_text().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if after.split()[2] == str(group) and after.split()[0] != "Z":
+            found.append(before.partition("(")[2])
+    return found
 
 
 @pytest.mark.spark

@@ -54,7 +54,7 @@ SETTINGS = [
     {"placement": "driver"},
     {"placement": "executors"},
     {"placement": "executors", "pipeline": "step3"},
-    {"placement": "executors", "pipeline": "step1"},
+    {"placement": "executors", "pipeline": "step1", "index": "bloom+state"},
 ]
 
 

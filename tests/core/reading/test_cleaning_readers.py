@@ -115,7 +115,7 @@ def test_a_damaged_record_of_a_clean_is_named(tmp_path: Path) -> None:
     first = table.history()["requested_time"].iloc[0]
     for file in Path(table.path, ".hoodie").glob("*.clean"):
         file.write_bytes(file.read_bytes().replace(b"deletePathPatterns", b"deletePathPatterms"))
-    with pytest.raises(InvalidTable, match="clean cannot be read"):
+    with pytest.raises(InvalidTable, match=r"cannot be read.*give earlier times up"):
         Table.open(table.path).to_arrow(as_of=first)
 
 
