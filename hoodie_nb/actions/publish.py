@@ -1,4 +1,4 @@
-"""One attempt to publish: rename staged files, write the completed file, sweep the staging area.
+"""One attempt to publish: staged files get their names, completed file, sweep of the staging area.
 
 *Work flow* of `publish_commit`: markers → `.hoodie_partition_metadata` → hard links of the accepted
 files into the partitions → the partitions' folders → completed file. The completed file is the

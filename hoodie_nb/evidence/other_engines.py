@@ -1,4 +1,4 @@
-"""Pending actions of other engines (compaction, inflight commits) that forbid a write now.
+"""Pending actions of other engines (compaction, live heartbeats) that forbid a write now.
 
 No write is possible while there is a pending commit of an engine that may be alive, another
 engine's plan, an upgrade that was interrupted, a metadata table (dropped later, if the table can be

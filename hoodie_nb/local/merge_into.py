@@ -1,4 +1,4 @@
-"""The builder `table.merge(rows).when_…().execute()`: its clauses, arguments and their errors.
+"""The builder `table.merge(rows)`: clauses and their checks; two source rows of a key are refused.
 
 *Semantics*: rows belong together if they have one record key and partition (only the key, if keys
 are global). Of the clauses for a row the first one is used whose condition is true; without one the

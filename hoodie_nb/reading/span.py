@@ -1,4 +1,4 @@
-"""Commits after `since` up to `until`: which files they changed; which commits are settled.
+"""Commits after `since` up to `until`: the files they changed; refused if too old or cleaned.
 
 The commits name the file groups that they wrote or replaced; no other partition is listed. They
 also name the slice that each group had before; of one that was only replaced, earlier commits do.

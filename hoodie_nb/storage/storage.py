@@ -1,4 +1,4 @@
-"""The interface of a storage: what a new kind of store must offer.
+"""The interface of a storage: what a new kind of store must offer; how many calls at once.
 
 All paths are relative to the table's root, with `/` between the parts and `""` for the root itself;
 a path that points outside the root is refused. The protocols rely on three guarantees:

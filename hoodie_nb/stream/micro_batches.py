@@ -1,4 +1,4 @@
-"""Each micro-batch as a checkpoint: which runner writes it, or whether it is only sealed.
+"""Each micro-batch as a checkpoint: which runner writes its rows, or saves them as sealed runs.
 
 *Work flow*: the checkpoint is identified by query, batch and the fingerprint of `offsets/N`; it is
 written, or only sealed if the job has a `commit_interval`. If it is already in the table, it is

@@ -1,4 +1,4 @@
-"""`placement="auto"`: whether a micro-batch is written by the driver or by executors.
+"""`placement=`: driver or executors for each micro-batch, also after one proved too large.
 
 A shuffle and Python workers cost more than writing a small batch here. `auto` decides for each
 micro-batch, by what the ones before it really were:

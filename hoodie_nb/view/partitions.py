@@ -1,4 +1,4 @@
-"""Lists partition folders and chooses each file group's newest slice; the partition metafile.
+"""Partition folders: listed, each group's newest slice chosen, the partition metafile written.
 
 A write into some partitions of a large table lists only these. A partition that is listed later is
 read by the timeline of the first listing: files of newer commits are ignored. The writer holds the
