@@ -42,9 +42,11 @@ from hoodie_nb.events import Emit
 from hoodie_nb.files.base_file import Inherited, open_base_file, read_footer, stored_schema
 from hoodie_nb.files.bloom import BloomFilter
 from hoodie_nb.files.footer import NAME
+from hoodie_nb.logs.blocks import BlockType
+from hoodie_nb.logs.folding import whole_blocks
 from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.logs.records import is_default
-from hoodie_nb.logs.writing import ORDERINGS, has_deletes
+from hoodie_nb.logs.writing import ORDERINGS
 from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.rows.columns import DELETE, DELETE_ALWAYS, MOVED, OP, STORE, is_delete
 from hoodie_nb.rows.folding import fold_runs
@@ -327,8 +329,8 @@ class BucketWriter:
             told = incoming.column(ordering).filter(pa.array(operations == DELETE))
             if told.type not in ORDERINGS or pc.any(is_default(told)).as_py():
                 return False
-            local = ((log.path, plan.storage.fetch(log.path, log.size_bytes)) for log in old.logs)
-            if any(has_deletes(*log) for log in local):
+            blocks = whole_blocks(plan.storage, old.logs, plan.log_merge)
+            if any(block.kind is BlockType.DELETE for block in blocks):
                 return False
         bloom = _bloom_of(plan.storage, old)
         return bloom is not None and bool(bloom.might_contain(incoming.column(RECORD_KEY)).all())

@@ -100,6 +100,8 @@ class TableConfig:
             return "of version 6"
         if self.global_keys:
             return "with global keys"
+        if "_hoodie_operation" in self.schema.names:
+            return "with a column _hoodie_operation, which deletes rows in log files"
         ordered = self.merge_mode == "event_time" and self.ordering in self.schema.names
         kind = self.schema.field(self.ordering).type if ordered else pa.int64()
         if kind not in (pa.int32(), pa.int64()):

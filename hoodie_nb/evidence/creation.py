@@ -13,7 +13,7 @@ from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.definition.rules import KeptRules, rules_of
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.logs.log_name import LogFileName
-from hoodie_nb.storage.storage import META, OURS, SCRATCH, Storage, joined
+from hoodie_nb.storage.storage import META, OURS, SCRATCH, Entry, Storage, joined
 from hoodie_nb.timeline.timeline import Timeline
 from hoodie_nb.view.file_groups import METADATA_NAMES, BaseFileName, Commits, table_folders
 
@@ -53,7 +53,7 @@ def clear(storage: Storage, found: TableConfig) -> None:
     """
     commits = Commits.of(Timeline(storage, SystemClock(), found.layout))
     for folder in [f for f in table_folders(storage, commits) if f.is_partition]:
-        for entry in reversed(folder.entries):  # the metadata file last
+        for entry in sorted(folder.entries, key=_is_metadata):  # the metadata file last
             data = BaseFileName.parse(entry.name) or LogFileName.parse(entry.name)
             if data or entry.name in METADATA_NAMES:
                 storage.remove(joined(folder.path, entry.name))
@@ -71,6 +71,10 @@ def clear(storage: Storage, found: TableConfig) -> None:
         if entry.is_folder:
             storage.remove(f"{OURS}/{entry.name}", tree=True)
     storage.remove(property_file.PATH)
+
+
+def _is_metadata(entry: Entry) -> bool:
+    return entry.name in METADATA_NAMES
 
 
 def _must_be_free(storage: Storage) -> None:

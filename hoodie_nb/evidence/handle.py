@@ -57,6 +57,11 @@ class TableHandle(ReadHandle):
         super().reload()
         if self.config != before:
             self.fitness.forget()
+        if self.config.merge_on_read != before.merge_on_read:
+            raise InvalidTable(
+                f"{self.storage.root} was replaced by a table of the other type (merge-on-read or "
+                "copy-on-write): open it again with Table.open"
+            )
 
     def reload_to_write(self) -> None:
         """Read the properties again, which Java may have left half changed, and the options."""

@@ -34,6 +34,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import OURS, joined, read_bytes
 from hoodie_nb.timeline.timeline import COMMITS, ArchivedMeanwhile, Instant, Listing, Timeline
 from hoodie_nb.view.file_groups import (
@@ -143,7 +144,7 @@ def lost_message(root: str, lost: Sequence[tuple[str, BaseFileName]], groups: Fi
     fix = "Restore it from a backup"
     piece = groups.partition(folder).get(name.file_id)
     if piece is not None and piece.instant_time > name.instant_time:
-        problem = f"is older than {piece.path}, which no commit names"
+        problem = f"is older than {piece.base_path}, which no commit names"
         fix = f"Restore {piece.instant_time}.commit from a backup, if it is damaged; or move that "
         fix += "file out of the table"
     return (
@@ -250,3 +251,8 @@ def _in_partitions(table: ReadHandle, time17: str) -> Iterator[str]:
         for file in folder.files:
             if file.name.instant_time == time17 and file.path not in marked:
                 yield f"its base file {file.path} no longer has a marker"
+        for entry in folder.entries if table.config.merge_on_read else ():
+            name = LogFileName.parse(entry.name)
+            path = joined(folder.path, entry.name)
+            if name is not None and name.instant_time == time17 and path not in marked:
+                yield f"its log file {path} no longer has a marker"

@@ -42,6 +42,7 @@ from hoodie_nb.rows.composing import composed
 from hoodie_nb.rows.runs import fitted, load_rows
 from hoodie_nb.rows.sorting import in_order
 from hoodie_nb.storage.storage import Storage
+from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.types.schema import COMMIT_TIME
 
 Pause = Callable[[str], contextlib.AbstractContextManager[object]]
@@ -140,29 +141,44 @@ def redo(coordinator: WriteCoordinator, intake: Intake, records: Sequence[Prepar
 
 
 def _unwritten(storage: Storage, intake: Intake, records: Sequence[Prepared]) -> Iterator[pa.Table]:
-    """Yield the rows that are not in the instant's files, keyed and sorted, by checkpoint."""
+    """Yield the rows that are not in the instant's files, keyed and sorted, by checkpoint.
+
+    A log that a later file of its group supersedes may have rows that lost there.
+    """
     keyed = intake.keyed_schema
+    time17 = records[0].instant_time
+    published = {status.staged_path for status in merged(records)}
     for record in records:
-        for _, statuses in itertools.groupby(record.statuses, key=lambda status: status.part):
+        for _, part in itertools.groupby(record.statuses, key=lambda status: status.part):
+            statuses = list(part)
             files = filter(None, (status.staged_deletes for status in statuses))
-            parts = (own_partitions(load_rows(storage, f, keyed), intake) for f in files)
+            parts = [own_partitions(load_rows(storage, f, keyed), intake) for f in files]
+            gone = (s for s in statuses if s.is_log and s.staged_path not in published)
+            parts += itertools.chain.from_iterable(_stored(storage, s, keyed, time17) for s in gone)
             yield _in_order([keyed.empty_table(), *parts])
+
+
+def _stored(
+    storage: Storage, status: WriteStatus, keyed: pa.Schema, time17: str
+) -> Iterator[pa.Table]:
+    """Yield the keyed rows of an instant in one of its staged files."""
+    assert status.staged_file is not None
+    status.staged_file.verify(storage)
+    path = storage.fetch(status.staged_path)
+    in_log = rows_in_log(status.path, path) if status.is_log else None
+    for rows in [pq.read_table(path, use_threads=False)] if in_log is None else in_log:
+        mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), time17))
+        mine = mine.append_column(OP, pa.repeat(pa.scalar(STORE, pa.int8()), mine.num_rows))
+        mine = mine.append_column(SEQ, pa.repeat(pa.scalar(0, pa.int64()), mine.num_rows))
+        yield fitted(mine, keyed, path)
 
 
 def _winners(storage: Storage, intake: Intake, records: Sequence[Prepared]) -> pa.Table:
     """Return the rows that the instant wrote and that are still in its files, sorted."""
     keyed = intake.keyed_schema
-    parts = []
-    for status in merged(records):
-        assert status.staged_file is not None
-        status.staged_file.verify(storage)
-        path = storage.fetch(status.staged_path)
-        in_log = rows_in_log(status.path, path) if status.is_log else None
-        for rows in [pq.read_table(path, use_threads=False)] if in_log is None else in_log:
-            mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), records[0].instant_time))
-            mine = mine.append_column(OP, pa.repeat(pa.scalar(STORE, pa.int8()), mine.num_rows))
-            mine = mine.append_column(SEQ, pa.repeat(pa.scalar(0, pa.int64()), mine.num_rows))
-            parts.append(fitted(mine, keyed, path))
+    time17 = records[0].instant_time
+    files = (_stored(storage, status, keyed, time17) for status in merged(records))
+    parts = itertools.chain.from_iterable(files)
     return _in_order([keyed.empty_table(), *parts])
 
 

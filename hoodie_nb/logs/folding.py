@@ -45,6 +45,7 @@ from hoodie_nb.logs.records import log_rows, with_op
 from hoodie_nb.rows.columns import DELETE_ALWAYS, OP
 from hoodie_nb.rows.ordering import Mask, ranked
 from hoodie_nb.rows.taking import take_rows
+from hoodie_nb.storage.checksums import crc_of
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.types.schema import RECORD_KEY
 
@@ -79,7 +80,7 @@ def folded(
     """
     pieces = [with_op(schema).empty_table()]
     of_deletes = [np.zeros(0, bool)]
-    for block in counted_blocks(_blocks(storage, logs, merge), merge.counts):
+    for block in counted_blocks(whole_blocks(storage, logs, merge), merge.counts):
         pieces.append(log_rows(block, schema, merge.ordering))
         is_delete = block.kind is BlockType.DELETE
         of_deletes.append(np.full(pieces[-1].num_rows, is_delete))
@@ -92,7 +93,7 @@ def missing(log: LogFile) -> str:
     return f"log file {log.path} is missing, which the completed commit {log.missing_of} names"
 
 
-def _blocks(storage: Storage, logs: Sequence[LogFile], merge: LogMerge) -> Iterator[LogBlock]:
+def whole_blocks(storage: Storage, logs: Sequence[LogFile], merge: LogMerge) -> Iterator[LogBlock]:
     """Yield the blocks of a slice's logs that are whole, in order; without those of changes."""
     for log in sorted(logs, key=lambda log: log.name):
         if log.name.suffix == CDC:
@@ -101,6 +102,11 @@ def _blocks(storage: Storage, logs: Sequence[LogFile], merge: LogMerge) -> Itera
             raise InvalidTable(f"{missing(log)}: {BRING_BACK}")
         local = storage.fetch(log.path, log.size_bytes)
         size = _size(local, log)
+        if log.crc is not None and crc_of(local) != log.crc:
+            raise InvalidTable(
+                f"log file {log.path} is damaged: its checksum is not that in its commit "
+                f"{log.name.instant_time}. Restore it from a backup"
+            )
         for block in read_blocks(log.path, local):
             if block.kind is not BlockType.CORRUPT:
                 yield block

@@ -59,10 +59,12 @@ class LogFile:
     """A log file of a slice: its path in the table, and the bytes that its commit says it has.
 
     `size_bytes` is what the folder says, if no commit of the timeline names the file. `missing_of`
-    is the commit that names a file which its folder does not have.
+    is the commit that names a file which its folder does not have; `crc` is the CRC-32 that its
+    commit says, if this library wrote it.
     """
 
     path: str
     name: LogFileName
     size_bytes: int
     missing_of: str = ""
+    crc: int | None = None

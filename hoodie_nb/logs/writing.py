@@ -18,6 +18,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hoodie_nb.files.calendars import VERSION, WRITTEN_AS
 from hoodie_nb.files.column_storage import ENCODING, repetitive_columns
 from hoodie_nb.files.dictionaries import unified
 from hoodie_nb.logs.blocks import FORMAT_VERSION, MAGIC, BlockType, Header, read_blocks
@@ -28,6 +29,7 @@ from hoodie_nb.types.avro_schema import to_avro
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 ORDERINGS = (pa.int32(), pa.int64())  # of which a delete can say a value as Java reads it
+_BLOCK_BYTES = 256 << 20  # hoodie.logfile.data.block.max.size
 _WORD = struct.Struct(">i")
 _PAIR = struct.Struct(">ii")
 _LENGTH = struct.Struct(">q")
@@ -46,9 +48,14 @@ class LogWriter:
         self._codec = codec
 
     def write_rows(self, rows: pa.Table) -> None:
-        """Add a block of rows, which have their meta columns."""
+        """Add a block of rows, which have their meta columns; several blocks if they are large."""
+        parts = -(-rows.nbytes // _BLOCK_BYTES) or 1
+        step = -(-rows.num_rows // parts)
+        for start in range(0, rows.num_rows, step):
+            self._write_block(unified(rows.slice(start, step)))
+
+    def _write_block(self, rows: pa.Table) -> None:
         content = pa.BufferOutputStream()
-        rows = unified(rows)
         with pq.ParquetWriter(
             content,
             rows.schema,
@@ -60,7 +67,7 @@ class LogWriter:
         ) as writer:
             writer.write_table(rows)
             avro = self._header[Header.SCHEMA]
-            writer.add_key_value_metadata({"parquet.avro.schema": avro})
+            writer.add_key_value_metadata({"parquet.avro.schema": avro, VERSION: WRITTEN_AS})
         self._write(BlockType.PARQUET_DATA, content.getvalue())
 
     def write_deletes(self, deletes: pa.Table, ordering: str | None) -> None:
@@ -107,8 +114,3 @@ def rows_in_log(path: str, local: str) -> list[pa.Table]:
     """Return the rows of a log that this library wrote (`local` on disk), by block."""
     blocks = (b for b in read_blocks(path, local) if b.kind is BlockType.PARQUET_DATA)
     return [pq.read_table(pa.BufferReader(b.content()), use_threads=False) for b in blocks]
-
-
-def has_deletes(path: str, local: str) -> bool:
-    """Whether a log of this library has a block of deletes."""
-    return any(block.kind is BlockType.DELETE for block in read_blocks(path, local))

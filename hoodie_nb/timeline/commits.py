@@ -25,6 +25,7 @@ from hoodie_nb.storage.storage import joined
 from hoodie_nb.types.avro_file import MAGIC, decode, encode, load_schema
 
 _CHECKSUM = "_hoodie_nb_checksum"
+_LOG_CRCS = "_hoodie_nb_log_crcs"
 _JSON = "2-"
 _AVRO = "3-"
 _SCHEMA = load_schema("HoodieCommitMetadata")
@@ -184,6 +185,11 @@ class CommitMetadata:
         return {stat["path"]: stat for stats in self.stats.values() for stat in stats}
 
     @property
+    def log_crcs(self) -> Mapping[str, int]:
+        """Return the CRC-32 of each log file that this library wrote, by its path."""
+        return cast(Mapping[str, int], json.loads(self.extra.get(_LOG_CRCS, "{}")))
+
+    @property
     def replaced_groups(self) -> list[tuple[str, str]]:
         """Return the file groups that were removed, by partition path and file id."""
         return [(folder, file_id) for folder, ids in self.replaced.items() for file_id in ids]
@@ -238,6 +244,9 @@ def encode_commit(
     partitions: dict[str, list[dict[str, Any]]] = {}
     for status in statuses:
         partitions.setdefault(status.partition_path, []).append(_stat(status))
+    crcs = {status.path: status.crc for status in statuses if status.is_log}
+    if crcs:
+        extra = {**extra, _LOG_CRCS: json.dumps(crcs)}
     content: dict[str, Any] = {
         "partitionToWriteStats": partitions,
         "compacted": False,

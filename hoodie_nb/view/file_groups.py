@@ -208,7 +208,7 @@ class FileGroups:
                 piece = FileSlice(path, file_id, instant_time, status.file_name, size, at)
             else:
                 old = known[file_id]
-                log = LogFile(at or status.path, name, size)
+                log = LogFile(at or status.path, name, size, crc=status.crc)
                 piece = replace(old, logs=(*old.logs, log))
             changed[path] = {**known, file_id: piece}
         instants = self.instants if staged else (*self.instants, instant_time)

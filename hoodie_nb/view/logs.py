@@ -118,17 +118,18 @@ class Logs:
         size = known.size_bytes if known else log.size_bytes
         if self._named_by_base:  # another commit may have appended to it
             size = max(size, log.size_bytes)
-        return replace(log, size_bytes=size)
+        return replace(log, size_bytes=size, crc=known.crc if known else None)
 
 
 def logs_named(commit: CommitMetadata, time17: str) -> list[LogFile]:
     """Return the logs that the commit of an instant names, as missing ones."""
     found = []
+    crcs = commit.log_crcs
     for path, stat in commit.files.items():
         name = LogFileName.parse(path.rpartition("/")[2])
         size = stat.get("fileSizeInBytes")
         if name is not None and size:
-            found.append(LogFile(path, name, size, time17))
+            found.append(LogFile(path, name, size, time17, crcs.get(path)))
     return found
 
 

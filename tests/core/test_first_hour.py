@@ -337,18 +337,6 @@ def test_an_option_of_the_table_is_not_guessed(tmp_path):
     assert "did you mean" not in str(refused.value)
 
 
-def test_a_table_type_that_cannot_be_written_is_refused(tmp_path):
-    """merge_on_read is refused as not written yet, a typing error as unknown; no folder is made."""
-    define = {"schema": SCHEMA, "record_key": "id"}
-    with pytest.raises(hn.InvalidConfig, match=r"merge_on_read'.*yet; choose 'copy_on_write'"):
-        hn.Table.create(tmp_path / "t", table_type="merge_on_read", **define)
-    with pytest.raises(hn.InvalidConfig, match=r"table_type='MOR': there is no such type"):
-        hn.Table.create(tmp_path / "t", table_type="MOR", **define)
-    assert not (tmp_path / "t").exists()
-    table = hn.Table.create(tmp_path / "t", table_type="copy_on_write", **define)
-    assert table.to_arrow().num_rows == 0
-
-
 def test_a_new_table_has_the_column_types_of_a_full_one(tmp_path: Path) -> None:
     """Programs that sum or compare counts need no case for a table without commits."""
     table = hn.Table.create(tmp_path / "t", schema=SCHEMA, record_key="id")

@@ -11,7 +11,7 @@ from every_type import TYPES
 from hoodie_nb.files.base_file import stored_schema
 from hoodie_nb.logs.blocks import BlockType, Header, read_blocks
 from hoodie_nb.logs.records import log_rows
-from hoodie_nb.logs.writing import LogWriter, has_deletes, rows_in_log
+from hoodie_nb.logs.writing import LogWriter, rows_in_log
 from hoodie_nb.rows.columns import DELETE, DELETE_ALWAYS, OP
 from hoodie_nb.storage.checksums import ChecksummedFile
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
@@ -55,7 +55,6 @@ def test_deletes_keep_the_value_and_type_of_their_order(tmp_path: Path, kind: pa
     assert found[RECORD_KEY] == KEYS
     assert found["ts"] == [-5, None, 2**31 - 1, None]
     assert found[OP] == [DELETE, DELETE_ALWAYS, DELETE, DELETE_ALWAYS]
-    assert has_deletes("log", path)
 
 
 def test_rows_of_every_type_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -73,7 +72,6 @@ def test_rows_of_every_type_are_read_as_they_were_written(tmp_path: Path) -> Non
     assert blocks[0].header[Header.SCHEMA] == blocks[1].header[Header.SCHEMA]
     assert log_rows(blocks[0], stored, None).drop_columns(OP).to_pylist() == rows.to_pylist()
     assert [t.num_rows for t in rows_in_log("log", path)] == [3, 2]
-    assert not has_deletes("log", path)
 
 
 def test_a_block_says_its_length_before_and_after(tmp_path: Path) -> None:
