@@ -9,6 +9,7 @@ state. `Screen` refreshes one line on a terminal and prints a line from time to 
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections import Counter
@@ -35,6 +36,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal = 0
         self.patient = False
+        self._process = os.getpid()
 
     @property
     def exit_code(self) -> int:
@@ -45,6 +47,8 @@ class StopRequest:
         """Handle a signal."""
         again = self.signal
         self.signal = number
+        if os.getpid() != self._process:  # a child that has not begun its own program yet
+            os._exit(self.exit_code)
         if again or not self.patient:
             raise KeyboardInterrupt(self.exit_code)
 

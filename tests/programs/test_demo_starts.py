@@ -115,3 +115,18 @@ def test_ctrl_c_that_an_import_swallows_stops_the_demo(tmp_path):
 def test_sigterm_while_the_demo_imports_ends_it_with_143(tmp_path):
     """As in its later moments."""
     assert interrupted(tmp_path, "numpy.linalg", number=signal.SIGTERM) == (143, ["interrupted"])
+
+
+def test_a_child_that_is_interrupted_before_its_program_begins_says_nothing() -> None:
+    """Ctrl-C reaches all processes of a terminal, also one that is about to become the JVM."""
+    child = (
+        "import os, signal\n"
+        "from hoodie_nb.programs.terminal import StopRequest\n"
+        "with StopRequest().handlers():\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("130\n", "")
