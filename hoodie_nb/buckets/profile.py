@@ -40,7 +40,8 @@ def average_record_bytes(
     """
     enough = options.record_size_threshold * options.small_file_bytes
     for commit in itertools.islice(newest_first, LOOKED_BACK):
-        bases = [stat for stat in commit.files.values() if not stat.get("logFiles")]
+        stats = itertools.chain.from_iterable(commit.stats.values())
+        bases = [stat for stat in stats if not stat.get("logFiles")]
         written = sum(int(stat.get("totalWriteBytes") or 0) for stat in bases)
         rows = sum(int(stat.get("numWrites") or 0) for stat in bases)
         if written > enough and rows > 0:
