@@ -34,7 +34,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import OURS, joined, read_bytes
 from hoodie_nb.timeline.timeline import COMMITS, ArchivedMeanwhile, Instant, Listing, Timeline
 from hoodie_nb.view.file_groups import (
@@ -45,6 +44,7 @@ from hoodie_nb.view.file_groups import (
     base_files_at,
     table_folders,
 )
+from hoodie_nb.view.logs import logs_of
 from hoodie_nb.view.markers import marked_files
 from hoodie_nb.view.read_handle import ReadHandle
 
@@ -251,8 +251,6 @@ def _in_partitions(table: ReadHandle, time17: str) -> Iterator[str]:
         for file in folder.files:
             if file.name.instant_time == time17 and file.path not in marked:
                 yield f"its base file {file.path} no longer has a marker"
-        for entry in folder.entries if table.config.merge_on_read else ():
-            name = LogFileName.parse(entry.name)
-            path = joined(folder.path, entry.name)
-            if name is not None and name.instant_time == time17 and path not in marked:
-                yield f"its log file {path} no longer has a marker"
+        for log in logs_of(folder) if table.config.merge_on_read else ():
+            if log.name.instant_time == time17 and log.path not in marked:
+                yield f"its log file {log.path} no longer has a marker"

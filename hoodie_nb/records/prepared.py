@@ -211,22 +211,15 @@ def one_per_file(statuses: Iterable[WriteStatus]) -> list[WriteStatus]:
     for status in (s for s in statuses if s.file_name):
         key = (status.partition_path, status.file_id)
         before = last.get(key)
-        if before is not None and before.is_log:  # the slice is that of before the instant
-            counts = (before.inserts, before.updates, before.deletes)
-            status = replace(
-                status,
-                inserts=counts[0] + status.inserts,
-                updates=counts[1] + status.updates,
-                deletes=counts[2] + status.deletes,
-            )
-        elif before is not None:
+        if before is not None:
+            if not before.is_log:  # a base file: it is what this checkpoint has built on
+                file = before.previous_file
+                status = replace(status, previous_file=file, previous_commit=before.previous_commit)
             status = replace(
                 status,
                 inserts=before.inserts + status.inserts,
                 updates=before.updates + status.updates,
                 deletes=before.deletes + status.deletes,
-                previous_file=before.previous_file,
-                previous_commit=before.previous_commit,
             )
         last[key] = status
     return [last[key] for key in sorted(last)]

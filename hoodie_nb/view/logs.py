@@ -69,7 +69,7 @@ class Logs:
         """Return the newest slices of a folder, by file id, with their logs."""
         found = dict[str, list[LogFile]]()
         known = self.named.get(folder.path, {})
-        here = {log.path: self._sized(log) for log in _logs_of(folder)}
+        here = {log.path: self._sized(log) for log in logs_of(folder)}
         for log in {**known, **here}.values():
             if (folder.path, log.name.file_id) not in replaced and not log.name.suffix:
                 base = slices.get(log.name.file_id)
@@ -142,7 +142,7 @@ def log_groups(paths: Iterable[str]) -> Iterator[Group]:
             yield folder, name.file_id
 
 
-def _logs_of(folder: Folder) -> Iterator[LogFile]:
+def logs_of(folder: Folder) -> Iterator[LogFile]:
     """Yield the log files of a folder, with the sizes that the folder says."""
     for entry in folder.entries:
         name = LogFileName.parse(entry.name) if entry.name[0] == "." else None
