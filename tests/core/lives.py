@@ -223,3 +223,11 @@ def assert_finished(root: Path) -> None:
     assert commits(root) == len(COMMITS) - 1
     assert_whole_prefix(root)
     assert_at_rest(root)
+
+
+def finish(root: Path, number: int) -> None:
+    """A new process replays up to the batch: the table equals the model, with nothing pending."""
+    live(opened(root), number + 1)
+    assert_whole_prefix(root)
+    assert without_meta(read.to_arrow(open_table(root))) == MODELS[number + 1]
+    assert_at_rest(root)

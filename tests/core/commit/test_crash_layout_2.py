@@ -15,20 +15,17 @@ from each_fault import each_fault
 from faults import Crash
 from lives import (
     BATCHES,
-    MODELS,
-    assert_at_rest,
     assert_finished,
     assert_whole_prefix,
+    finish,
     live,
     make,
     opened,
     runs,
 )
-from tables import timeline_folder, timeline_names, upgrade, without_meta
+from tables import timeline_folder, timeline_names, upgrade
 
 from hoodie_nb.errors import HoodieError
-from hoodie_nb.evidence.handle import open_table
-from hoodie_nb.reading import read
 
 both_modes = pytest.mark.parametrize("commit_on", ["write", "checkpoint"])
 
@@ -63,14 +60,6 @@ def assert_single(root: Path) -> None:
         assert len(set(times)) == len(done)
     times = [time for pair in sorted(done) for time in pair]
     assert times == sorted(times)
-
-
-def finish(root: Path, number: int) -> None:
-    """A new process replays up to the batch: the table equals the model, with nothing pending."""
-    live(opened(root), number + 1)
-    assert_whole_prefix(root)
-    assert without_meta(read.to_arrow(open_table(root))) == MODELS[number + 1]
-    assert_at_rest(root)
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])

@@ -15,20 +15,16 @@ from each_fault import each_fault
 from faults import Crash
 from lives import (
     BATCHES,
-    MODELS,
-    assert_at_rest,
     assert_finished,
     assert_whole_prefix,
+    finish,
     live,
     make,
     opened,
     runs,
 )
-from tables import without_meta
 
 from hoodie_nb.buckets import plan
-from hoodie_nb.evidence.handle import open_table
-from hoodie_nb.reading import read
 
 both_modes = pytest.mark.parametrize("commit_on", ["write", "checkpoint"])
 APPENDS = {"hoodie_nb.append.above.bytes": 0}
@@ -57,14 +53,6 @@ def prepared(new_folder: Callable[[], Path]) -> dict[int, Path]:
 def logs(root: Path) -> list[Path]:
     """Return the log files in the partitions of a table."""
     return sorted(root.glob("par*/.*.log.*"))
-
-
-def finish(root: Path, number: int) -> None:
-    """A new process replays up to the batch: the table equals the model, with nothing pending."""
-    live(opened(root), number + 1)
-    assert_whole_prefix(root)
-    assert without_meta(read.to_arrow(open_table(root))) == MODELS[number + 1]
-    assert_at_rest(root)
 
 
 def test_the_workload_leaves_logs_and_rewritten_slices(prepared: dict[int, Path]) -> None:

@@ -20,10 +20,10 @@ from faults import Crash
 from lives import (
     BATCHES,
     MODELS,
-    assert_at_rest,
     assert_finished,
     assert_whole_prefix,
     ended,
+    finish,
     live,
     make,
     opened,
@@ -52,14 +52,6 @@ def prepared(new_folder: Callable[[], Path]) -> dict[int, Path]:
         found[number] = root.with_name(f"after{number}")
         shutil.copytree(root, found[number])
     return found
-
-
-def finish(root: Path, number: int) -> None:
-    """A new process replays up to the batch: the table equals the model, with nothing pending."""
-    live(opened(root), number + 1)
-    assert_whole_prefix(root)
-    assert without_meta(read.to_arrow(open_table(root))) == MODELS[number + 1]
-    assert_at_rest(root)
 
 
 def in_table(root: Path, number: int) -> bool:
