@@ -97,7 +97,7 @@ def chosen(wish: str | None) -> list[str]:
     """Return the arms that match one of the patterns; all but Hudi without a wish."""
     known = list(arms.arms())
     if wish is None:
-        return [name for name in known if name != arms.HUDI]
+        return [name for name in known if not name.startswith(arms.HUDI)]
     patterns = [part.strip() for part in wish.split(",")]
     unknown = [pattern for pattern in patterns if not fnmatch.filter(known, pattern)]
     if unknown:

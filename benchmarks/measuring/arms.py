@@ -54,7 +54,9 @@ def arms() -> dict[str, Arm]:
     found["delta-rs stream"] = _stream("DeltaStream", tuned=False)
     found[DELTA_STREAM] = _stream("DeltaStream", tuned=True)
     found |= {name: _stream("OurStream", **options) for name, options in _STREAMS.items()}
-    return found | {HUDI: Arm(_hudi, True, DELTA_STREAM)}
+    found[HUDI] = _hudi("COPY_ON_WRITE")
+    found[f"{HUDI} {LOGS}"] = _hudi("MERGE_ON_READ")
+    return found
 
 
 def peer_of(name: str) -> str:
@@ -92,10 +94,13 @@ def _stream(kind: str, **options: Any) -> Arm:
     return Arm(make, True, DELTA_STREAM)
 
 
-def _hudi(folder: Path) -> Any:
-    from .hudi import Hudi
+def _hudi(table_type: str) -> Arm:
+    def make(folder: Path) -> Any:
+        from .hudi import Hudi
 
-    return Hudi(folder)
+        return Hudi(folder, table_type=table_type)
+
+    return Arm(make, True, DELTA_STREAM)
 
 
 # --- the arm's process ---------------------------------------------------------------------------

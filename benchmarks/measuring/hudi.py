@@ -30,9 +30,10 @@ _OPTIONS = BLOOM | {
 class Hudi:
     """A Spark session with Hudi's bundle, which reads a Parquet file and writes it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, table_type: str = "COPY_ON_WRITE") -> None:
         os.environ["_JAVA_OPTIONS"] = _HEAP  # the only setting that overrides the session's own
         self._path = folder / "table"
+        self._options = _OPTIONS | {f"{_WRITE}table.type": table_type}
         self._judge = Judge(install(), folder)
 
     def load(self, file: Path) -> None:
@@ -53,4 +54,4 @@ class Hudi:
 
     def _write(self, file: Path, operation: str, mode: str) -> None:
         request = {"do": "write", "path": str(self._path), "rows": str(file), "mode": mode}
-        self._judge._ask(request | {"options": _OPTIONS | {OPERATION: operation}})
+        self._judge._ask(request | {"options": self._options | {OPERATION: operation}})
