@@ -29,6 +29,7 @@ from hoodie_nb.actions.quarantine import withdraw_refused
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.storage.storage import java_path, joined
+from hoodie_nb.timeline.instant import ENDS_AS
 from hoodie_nb.timeline.timeline import COMMITS, Instant, State, Timeline
 from hoodie_nb.types.avro_file import decode, encode, load_schema, notes_of
 from hoodie_nb.view.markers import is_data_file, marked_files, marker_folder
@@ -210,6 +211,9 @@ def _finish(
             storage.sync_folder(folder)
     failpoints.hit("rollback.files.post")
     timeline.remove(instant)
+    for action in ENDS_AS if table.config.merge_on_read else ():
+        if ENDS_AS[action] == instant.action:  # it may have been the compaction of another engine
+            timeline.remove(Instant(instant.requested_time, action))
     failpoints.hit("rollback.instant.post")
     timeline.complete(rollback, encode(_METADATA, _metadata(rollback, instant, plan.files)))
     with suppress(OSError):  # the rollback is complete: the next writer removes the markers

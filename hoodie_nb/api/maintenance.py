@@ -15,7 +15,7 @@ from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.config import CLEAN_POLICIES
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.evidence.other_engines import refuse_merge_on_read
+from hoodie_nb.evidence.other_engines import refuse_foreign_logs, refuse_merge_on_read
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.services import restore, savepoint
@@ -113,7 +113,7 @@ class TableMaintenance:
         a savepoint after it, or if its files were cleaned away; ConcurrentWriter while a job runs;
         WriteFailed after an I/O error, with the way to complete it.
         """
-        with self._locked(dry_run, alone=True):
+        with self._locked(dry_run, alone=True, logs=True):
             return restore.restore(self._handle, self.events, to, dry_run=dry_run)
 
     def rollback(self, commit: Moment | Savepoint = None, *, dry_run: bool = False) -> RolledBack:
@@ -124,7 +124,7 @@ class TableMaintenance:
         files of the commit before it were cleaned away; ConcurrentWriter while a job runs;
         WriteFailed after an I/O error, with the call to repeat.
         """
-        with self._locked(dry_run, alone=True):
+        with self._locked(dry_run, alone=True, logs=True):
             return rollback(self._handle, self.events, commit, dry_run=dry_run)
 
     def fsck(self, *, repair: bool | str = False) -> list[Finding]:
@@ -138,12 +138,14 @@ class TableMaintenance:
         """
         if not repair:
             return fsck(self._handle.storage)
-        with self._locked():
+        with self._locked(logs=True):
             return cure(self._handle, self.events, repair)
 
     def _locked(
-        self, dry_run: bool = False, *, alone: bool = False
+        self, dry_run: bool = False, *, alone: bool = False, logs: bool = False
     ) -> AbstractContextManager[object]:
-        """Return the table's lock for a service; a plan alone needs none."""
-        refuse_merge_on_read(self._handle, "a service")
+        """Return the table's lock for a service, which knows `logs` or not; a plan needs none."""
+        if not logs:
+            refuse_merge_on_read(self._handle, "a service")
+        refuse_foreign_logs(self._handle)
         return nullcontext() if dry_run else writing(self._handle.storage, alone=alone)

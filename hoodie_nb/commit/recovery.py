@@ -114,8 +114,6 @@ class Recovery:
         table = self.table
         if table.timeline.listing.pending_of("restore"):
             refuse_unwritable(table)
-            if table.config.merge_on_read:  # which log files it deletes is not known here
-                refuse_other_engines(table, self.prepared.instant_times())
             table.drop_metadata_table()
             finish_restores(table, self.events.emit)
         self._note_undone()

@@ -141,9 +141,10 @@ def plan_restore(table: TableHandle, to: Instant) -> RestorePlan:
         )
     before = slices_as_of(table, to)
     earlier = [i for i in listing.commits if i.requested_time <= to.requested_time]
-    for folder, name in lost_files(table, before, earlier):
+    lost = [joined(folder, str(name)) for folder, name in lost_files(table, before, earlier)]
+    for path in (*lost, *(log.path for piece in before for log in piece.logs if log.missing_of)):
         raise InvalidTable(
-            f"{root}/{joined(folder, str(name))} is lost, and commit {to.requested_time} needs it: "
+            f"{root}/{path} is lost, and commit {to.requested_time} needs it: "
             "restore it from a backup, or choose another commit"
         )
     return RestorePlan(to.requested_time, tuple(reversed(undone)))

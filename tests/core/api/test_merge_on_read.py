@@ -71,9 +71,6 @@ REFUSED: dict[str, Callable[[Table], object]] = {
     "archive": lambda t: t.archive(dry_run=True),
     "cluster": lambda t: t.cluster(),
     "savepoint": lambda t: t.savepoint(),
-    "restore": lambda t: t.restore("20261126001254292"),
-    "rollback": lambda t: t.rollback(),
-    "repair": lambda t: t.fsck(repair=True),
     "index_status": lambda t: t.index_status(),
 }
 
