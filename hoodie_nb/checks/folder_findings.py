@@ -1,16 +1,18 @@
 """fsck, folders: orphan files, files of undone commits, and folders that are no partitions.
 
 A base file of no commit is either an orphan or the only copy of a lost commit's rows; the traces of
-its commit decide which (see `lost`).
+its commit decide which (see `lost`). So it is with the logs of a merge-on-read table of this
+library, which are named for the instant that wrote them.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from hoodie_nb.checks.findings import MOVE, REPAIR, Finding
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.lost import traces
+from hoodie_nb.logs.log_name import LogFile
 from hoodie_nb.storage.storage import joined, read_bytes
 from hoodie_nb.storage.walk import other_table
 from hoodie_nb.view.file_groups import (
@@ -21,12 +23,17 @@ from hoodie_nb.view.file_groups import (
     Standing,
     table_folders,
 )
+from hoodie_nb.view.logs import logs_of
+
+DataFile = BaseFile | LogFile
 
 
-def folder_findings(table: TableHandle, named: Collection[str]) -> Iterator[Finding]:
-    """Compare the folders with the files that the commits have `named`."""
+def folder_findings(
+    table: TableHandle, named: Collection[str], *, logs: bool = False
+) -> Iterator[Finding]:
+    """Compare the folders with the files, also the `logs`, that the commits have `named`."""
     known = Commits.of(table.timeline)
-    strays: dict[str, BaseFile | None] = {}
+    strays: dict[str, DataFile | None] = {}
     times = set[str]()
     for folder in table_folders(table.storage, known):
         what = _not_a_partition(table, folder)
@@ -47,14 +54,15 @@ def folder_findings(table: TableHandle, named: Collection[str]) -> Iterator[Find
                 "damaged-partition-metadata",
                 path,
             )
-        older = (file for file in folder.files if file.standing is Standing.OLDER)
-        times |= {file.name.instant_time for file in older}
-        strays |= _strays(folder, named)
+        files: list[DataFile] = [*folder.files, *(logs_of(folder) if logs else ())]
+        older = {f.path for f in files if known.archived(f.name.instant_time)}
+        times |= {file.name.instant_time for file in files if file.path in older}
+        strays |= _strays(folder, files, {*named, *older})
     yield from _denied(table, times)
-    lost = (f for f in strays.values() if f and f.standing is Standing.STRAY)
-    found = traces(table, {file.name.instant_time for file in lost})
+    instants = {file.name.instant_time for file in strays.values() if file}
+    found = traces(table, {t for t in instants if known.standing(t) is Standing.STRAY})
     for path, file in strays.items():
-        yield Finding(f"{path} is in no commit", *_cure(table, file, found), path)
+        yield Finding(f"{path} is in no commit", *_cure(table, file, known, found), path)
 
 
 def _denied(table: TableHandle, times: Collection[str]) -> Iterator[Finding]:
@@ -63,10 +71,10 @@ def _denied(table: TableHandle, times: Collection[str]) -> Iterator[Finding]:
         for time17 in sorted(times):
             if table.timeline.archive.lacks(time17):
                 yield Finding(
-                    f"base files *_{time17}.parquet are older than the timeline, but the archive "
-                    f"does not have their commit {time17}: readers may show what it had replaced",
+                    f"files *_{time17}.* are older than the timeline, but the archive does not "
+                    f"have their commit {time17}: readers may show what it had replaced",
                     f"restore the files {table.timeline.layout.folder}/{time17}.* from a backup; "
-                    "if that commit was undone, move these base files out of the table",
+                    "if that commit was undone, move its base and log files out of the table",
                     "lost-commit",
                 )
 
@@ -98,29 +106,31 @@ def _fits(table: TableHandle, folder: Folder) -> bool:
     return f"partitionDepth={depth}" in (line.replace(" ", "") for line in lines)
 
 
-def _strays(folder: Folder, named: Collection[str]) -> dict[str, BaseFile | None]:
-    """Return the Parquet files of no commit; None for those that are no base files."""
-    known = {file.path: file for file in folder.files}
+def _strays(
+    folder: Folder, files: Sequence[DataFile], named: Collection[str]
+) -> dict[str, DataFile | None]:
+    """Return the data files that are not `named`; None for Parquet files of another kind."""
+    known = {file.path: file for file in files}
     names = (e.name for e in folder.entries if e.name.endswith(".parquet") and e.name[0] != ".")
-    found = {path: known.get(path) for path in (joined(folder.path, name) for name in names)}
-    return {
-        path: file
-        for path, file in found.items()
-        if path not in named and not (file and file.standing is Standing.OLDER)
-    }
+    paths = dict.fromkeys([*(joined(folder.path, name) for name in names), *known])
+    return {path: known.get(path) for path in paths if path not in named}
 
 
-def _cure(table: TableHandle, file: BaseFile | None, found: Mapping[str, str]) -> tuple[str, str]:
+def _cure(
+    table: TableHandle, file: DataFile | None, known: Commits, found: Mapping[str, str]
+) -> tuple[str, str]:
     """Return the fix and the code of a file of no commit; `found` are traces of lost commits."""
     if file is None:
         return MOVE, "foreign-file"
     time17 = file.name.instant_time
-    if file.standing is Standing.PENDING:
+    standing = known.standing(time17)
+    if standing is Standing.PENDING:
         return f"see the finding about its instant {time17}", "unfinished-file"
-    done = table.timeline.completed(time17) if file.standing is Standing.COUNTS else None
+    done = table.timeline.completed(time17) if standing is Standing.COUNTS else None
     if done is not None:
         commit = table.commit_metadata(done)
-        group = f"{file.path.removesuffix(str(file.name))}{file.name.file_id}_"
+        before = file.path.removesuffix(str(file.name))
+        group = (f"{before}{file.name.file_id}_", f"{before}.{file.name.file_id}_")
         if commit.verified or any(held.startswith(group) for held in commit.files):
             return "a failed write left this file: delete it, readers may show it", "orphan-file"
         where = table.timeline.path(done)

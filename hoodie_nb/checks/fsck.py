@@ -5,7 +5,7 @@ in a partition is named by a completed commit; there are no pending instants, le
 staged files; every partition has its metadata file; every footer index finds all keys of its file;
 every log file of the snapshot is whole (see `log_findings`); no partition has duplicate keys (the
 table, if its keys are global). Nothing is changed: `fsck(repair=True)` makes the repairs that are
-safe, not in a merge-on-read table.
+safe.
 """
 
 import functools
@@ -51,10 +51,11 @@ from hoodie_nb.view.views import is_overtaken, until_true
 _ATTEMPTS = 3
 _THEIRS = ("let the engine that planned it complete or cancel it", "foreign-pending-instant")
 _ENGINE = "restore a backup, or let the engine that created the table repair it"
-_WRITE = (
-    "write to the table once, which completes or removes what a dead writer has left; if that "
-    "does not help, restore a backup"
-)
+_OURS = {  # the cures in a merge-on-read table of this library, by code
+    "damaged-log": RESTORE,
+    "duplicate-keys": "restore a backup, or undo the commits that doubled them (Table.restore)",
+    "lost-log": f"restore it from a backup, or {ACCEPT}",
+}
 _DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
 _PLANS = {"clean": read_clean, "restore": read_restore, "rollback": read_rollback}
 
@@ -96,8 +97,9 @@ def _findings(table: TableHandle) -> list[Finding]:
     found += [*_files(table, damaged), *_keys(table, damaged)]
     if not table.config.merge_on_read:
         return found
-    other = _ENGINE if _is_foreign(table) else _WRITE  # repairs are not possible
-    return [replace(f, fix=other) if "Table.open(" in f.fix else f for f in found]
+    if _is_foreign(table):  # repairs are not possible
+        return [replace(f, fix=_ENGINE) if "Table.open(" in f.fix else f for f in found]
+    return [replace(f, fix=_OURS.get(f.code, f.fix)) for f in found]
 
 
 def _is_foreign(table: TableHandle) -> bool:
@@ -163,7 +165,8 @@ def _files(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
     """Compare the partitions with the commits of the active timeline; note damaged files."""
     history = History.of(table, table.timeline.listing.commits)
     replaced = history.replaced
-    yield from folder_findings(table, history.facts)
+    ours = table.config.merge_on_read and not _is_foreign(table)
+    yield from folder_findings(table, history.facts, logs=ours)
     pieces = [*table.file_groups()]
     pieces = [replace(piece, logs=()) for piece in pieces if piece.file_name]
     latest = {piece.path for piece in pieces}

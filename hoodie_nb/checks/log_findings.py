@@ -24,7 +24,10 @@ from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.view.file_groups import FileSlice
 
 _TORN = "torn-log"
-_UNDO = "restore it from a backup; without one, undo its commit with the table's own engine"
+_UNDO = (
+    "restore it from a backup; without one, undo its commit and later ones (Table.restore, or the "
+    "table's own engine)"
+)
 
 
 def log_findings(table: TableHandle, piece: FileSlice, merge: LogMerge) -> Iterator[Finding]:

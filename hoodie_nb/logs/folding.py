@@ -53,7 +53,7 @@ Indices = npt.NDArray[np.int64]
 _ROLLBACK = "0"
 BRING_BACK = (
     "restore it from a backup, or copy the table again with its hidden files (`cp *` leaves them "
-    "out); without one, undo that commit with the table's own engine"
+    "out); without one, undo that commit and later ones (Table.restore, or the table's own engine)"
 )
 
 
@@ -113,8 +113,9 @@ def whole_blocks(storage: Storage, logs: Sequence[LogFile], merge: LogMerge) -> 
             elif merge.version >= 8 and block.begin < size:
                 raise InvalidTable(
                     f"log file {log.path} is damaged at byte {block.begin} of {size}: other "
-                    f"readers drop these rows. Restore it from a backup, or undo the commit "
-                    f"{log.name.instant_time} that wrote it with the table's own engine"
+                    f"readers drop these rows. Restore it from a backup, or undo commit "
+                    f"{log.name.instant_time} and later ones (Table.restore, or the table's own "
+                    "engine)"
                 )
 
 

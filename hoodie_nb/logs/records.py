@@ -86,8 +86,8 @@ def log_rows(block: LogBlock, schema: pa.Schema, ordering: pa.Field | None) -> p
     ) as error:
         raise InvalidTable(
             f"log file {block.path} cannot be read: its block at byte {block.begin} is damaged "
-            f"({error!r:.120}): restore the file from a backup, or undo the commit "
-            f"{block.instant_time} that wrote it with the table's own engine"
+            f"({error!r:.120}): restore the file from a backup, or undo commit "
+            f"{block.instant_time} and later ones (Table.restore, or the table's own engine)"
         ) from None
     empty = with_op(schema).empty_table()
     return pa.concat_tables([empty, *(piece.select(empty.column_names) for piece in pieces)])

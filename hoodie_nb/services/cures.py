@@ -7,8 +7,8 @@ is gone was repaired. "deduplicate" and "accept_loss" also rewrite what `service
 
 *Semantics*: no row that a reader shows, or could show after its file is restored, is deleted. An
 orphan is certain if a commit on the timeline wrote its partition, its rows do not name another
-partition, and its instant is ours and completed without it, or was rolled back. Findings that are
-not safe to repair stay, with their cure. ConcurrentWriter while another process or engine writes.
+partition, and its instant is ours and completed without it, or was rolled back. Of a log file, such
+a commit wrote a base file of its file group there. Findings that are not safe to repair stay, with their cure. ConcurrentWriter while another process or engine writes.
 
 *Fault tolerance*: each step is idempotent, and so is all of it.
 """
@@ -27,7 +27,8 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.settling import settled
 from hoodie_nb.services.repair import repair
-from hoodie_nb.view.file_groups import BaseFileName
+from hoodie_nb.logs.log_name import LogFileName
+from hoodie_nb.view.file_groups import BaseFileName, Group, base_files_at
 from hoodie_nb.view.history import History
 
 ASKED = ("deduplicate", "accept_loss")
@@ -40,6 +41,11 @@ def cure(table: TableHandle, events: EventLog, how: bool | str) -> list[Finding]
     """
     if how is not True and how not in ASKED:
         raise InvalidConfig(f"repair={how!r} is none of True, {', '.join(map(repr, ASKED))}")
+    if how == "deduplicate" and table.config.merge_on_read:
+        raise InvalidConfig(
+            f"repair='deduplicate' is not possible for {table.storage.root}, a merge-on-read "
+            "table: restore a backup, or undo the commits that doubled the keys (Table.restore)"
+        )
     found = fsck(table.storage)
     codes = {finding.code for finding in found}
     safe = bool(codes & REPAIRS.keys())
@@ -77,18 +83,24 @@ def _recover(table: TableHandle, events: EventLog, found: Sequence[Finding]) -> 
 
 
 def _delete_orphans(table: TableHandle) -> None:
-    """Delete the base files of no commit that no lost commit can have written."""
+    """Delete the base and log files of no commit that no lost commit can have written."""
     named = History.of(table, table.timeline.listing.commits).facts
     written = {path.rpartition("/")[0] for path in named}
-    for finding in folder_findings(table, named):
-        if finding.code == "orphan-file" and _is_certain(table, finding.path, written):
+    groups = {group for _, group, _ in base_files_at(named)}
+    for finding in folder_findings(table, named, logs=table.config.merge_on_read):
+        if finding.code == "orphan-file" and _is_certain(table, finding.path, written, groups):
             table.storage.remove(finding.path)
 
 
-def _is_certain(table: TableHandle, path: str, written: Collection[str]) -> bool:
+def _is_certain(
+    table: TableHandle, path: str, written: Collection[str], groups: Collection[Group]
+) -> bool:
     folder, _, file_name = path.rpartition("/")
-    name = BaseFileName.parse(file_name)
-    if name is None or folder not in written or elsewhere(table.storage, path):
+    base = BaseFileName.parse(file_name)
+    name = base or LogFileName.parse(file_name)
+    if name is None or folder not in written:
+        return False
+    if elsewhere(table.storage, path) if base else (folder, name.file_id) not in groups:
         return False
     done = table.timeline.completed(name.instant_time)
     if done is None:

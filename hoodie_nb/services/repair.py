@@ -17,6 +17,7 @@ keys loses no row.
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,7 @@ def repair(
         if accept_loss:
             found = lost_files(table, table.file_groups(), table.timeline.listing.commits)
             lost = {(folder, name.file_id) for folder, name in found} | lost_groups(table)
+            lost |= {(s.partition_path, s.file_id) for s in table.file_groups() if _lacks(s)}
         with coordinator.committing(intake) as work:
             work.statuses = list(_rewritten(work.plan, deduplicate, lost))
     finally:
@@ -75,13 +77,17 @@ def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator
     whole = plan.intake.config.global_keys
     for _, each in itertools.groupby(plan.groups, lambda s: "" if whole else s.partition_path):
         pieces = list(each)
-        keys = {piece.path: read_keys(plan.storage.fetch(piece.path)) for piece in pieces}
+        based = [piece for piece in pieces if piece.file_name]
+        keys = {p.base_path: read_keys(plan.storage.fetch(p.base_path)) for p in based}
         losers = _losers(plan, pieces, keys) if deduplicate else {}
         for piece in pieces:
-            group = (piece.partition_path, piece.file_id)
-            gone = losers.get(piece.path, _NONE)
-            footer = read_footer(open_base_file(plan.storage.fetch(piece.path)))
-            if len(gone) or group in lost or index_objection(footer, keys[piece.path]):
+            path = piece.base_path
+            gone = losers.get(path, _NONE)
+            wrong = (piece.partition_path, piece.file_id) in lost
+            if piece.file_name:
+                footer = read_footer(open_base_file(plan.storage.fetch(path)))
+                wrong = wrong or index_objection(footer, keys[path]) is not None
+            if len(gone) or wrong:
                 yield _rewrite(plan, piece, number, gone)
                 number += 1
     for partition, file_id in sorted(lost):
@@ -89,6 +95,11 @@ def _rewritten(plan: WritePlan, deduplicate: bool, lost: set[Group]) -> Iterator
             empty = FileSlice(partition, file_id, "", "", 0)
             yield _rewrite(plan, empty, number, _NONE)
             number += 1
+
+
+def _lacks(piece: FileSlice) -> bool:
+    """Whether a log of a slice is lost."""
+    return any(log.missing_of for log in piece.logs)
 
 
 def _losers(
@@ -123,6 +134,7 @@ def _rewrite(plan: WritePlan, piece: FileSlice, number: int, lost: Rows) -> Writ
     """Rewrite a file without the rows at the positions `lost`, with a new footer index."""
     position = 0
     counts = MergeCounts(deletes=len(lost))
+    piece = replace(piece, logs=tuple(log for log in piece.logs if not log.missing_of))
 
     def kept(rows: pa.Table) -> pa.Table:
         nonlocal position

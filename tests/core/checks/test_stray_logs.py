@@ -1,0 +1,228 @@
+"""fsck(repair=...) of merge-on-read tables of this library: stray, lost and damaged log files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from each_fault import each_fault, opened
+from index_truth import index_gaps
+from tables import data_files, hudi_rows, timeline_folder, tree, without_meta
+
+from hoodie_nb import Table
+from hoodie_nb.buckets import plan
+from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.logs.log_name import LogFileName
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+
+
+@pytest.fixture(autouse=True)
+def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let logs be as large as base files: of a few rows they are."""
+    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
+
+
+def row(key: str, v: int, p: str = "a") -> dict[str, Any]:
+    """Return a row."""
+    return {"id": key, "p": p, "ts": v, "v": v}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Return a table with k0 to k4 in two partitions, and two logs in the first one."""
+    table = Table.create(
+        tmp_path / "t",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="p",
+        ordering="ts",
+        table_type="merge_on_read",
+        options={"hoodie_nb.append.above.bytes": 0},
+    )
+    table.upsert([row(f"k{n}", 1, "ab"[n % 2]) for n in range(5)])
+    table.upsert([row("k0", 2), row("k2", 2)])
+    table.upsert([row("k0", 3)])
+    return table
+
+
+def logs(table: Table) -> list[Path]:
+    """Return the log files, in the order of their instants."""
+    found = (Path(table.path, path) for path in data_files(table.path) if ".log." in path)
+    return sorted(found, key=lambda path: str(path).partition(".log")[0][-17:])
+
+
+def codes(table: Table) -> list[str]:
+    """Return the codes of the findings."""
+    return sorted(finding.code for finding in Table.open(table.path).fsck())
+
+
+def values(table: Table) -> dict[str, int]:
+    """Return the value of each key; hudi-rs must read the same rows."""
+    found = Table.open(table.path).to_arrow(meta=False)
+    assert hudi_rows(table.path) == without_meta(found)
+    return {r["id"]: r["v"] for r in found.to_pylist()}
+
+
+def renamed(log: Path, **parts: Any) -> Path:
+    """Return a path whose name differs in some parts from that of a log."""
+    name = LogFileName.parse(log.name)
+    assert name is not None
+    known = {"version": name.version, "write_token": name.write_token}
+    return log.with_name(
+        str(LogFileName(**{"file_id": name.file_id, "instant_time": name.instant_time, **known, **parts}))
+    )
+
+
+def test_a_log_that_its_commit_does_not_name_is_deleted(table: Table) -> None:
+    """A second attempt ran on after the commit: every reader would merge it."""
+    before = values(table)
+    log = logs(table)[-1]
+    stray = Path(shutil.copy(log, renamed(log, version=2, write_token="0-0-9")))
+    (finding,) = table.fsck()
+    assert (finding.code, finding.at_stake) == ("orphan-file", "rows doubled")
+    (done,) = table.fsck(repair=True)
+    assert done.repaired == "deleted"
+    assert not stray.exists()
+    assert log.exists()
+    assert values(table) == before
+    assert table.fsck() == []
+
+
+def test_a_log_of_an_undone_commit_is_deleted(table: Table) -> None:
+    """It came back, from a backup say: once its instant is archived it would count."""
+    log = logs(table)[-1]
+    content = log.read_bytes()
+    table.rollback()
+    assert not log.exists()
+    log.write_bytes(content)
+    before = values(table)
+    assert codes(table) == ["orphan-file"]
+    table.fsck(repair=True)
+    assert not log.exists()
+    assert values(table) == before
+    assert table.fsck() == []
+
+
+def test_a_log_of_an_unknown_instant_stays(table: Table) -> None:
+    """Nothing says that its commit was undone: it may be lost, so the log is only reported."""
+    log = logs(table)[-1]
+    stray = Path(shutil.copy(log, renamed(log, instant_time="29990101000000000")))
+    assert codes(table) == ["orphan-file"]
+    (left,) = table.fsck(repair=True)
+    assert left.repaired == ""
+    assert stray.exists()
+
+
+def test_a_log_of_another_partition_stays(table: Table) -> None:
+    """It was moved or copied by hand, and may be the only copy."""
+    log = logs(table)[-1]
+    log.rename(moved := Path(table.path, "b", log.name))
+    assert codes(table) == ["lost-log", "orphan-file"]
+    table.fsck(repair=True)
+    assert moved.exists()
+    moved.rename(log)
+    assert codes(table) == []
+
+
+def test_what_a_dead_writer_left_is_repaired(table: Table) -> None:
+    """Its published log is reported with its instant, and goes with it."""
+    before = values(table)
+    for root, error in each_fault(
+        table.path, lambda t: t.upsert([row("k0", 9), row("k2", 9)]), "before", raises=OSError
+    ):
+        assert error is not None
+        crashed = Table(opened(root))
+        crashed.fsck(repair=True)
+        assert codes(crashed) == []
+        found = {r["id"]: r["v"] for r in crashed.to_arrow().to_pylist()}
+        assert found in (before, {**before, "k0": 9, "k2": 9})
+
+
+def test_a_log_of_a_lost_commit_is_no_orphan(table: Table) -> None:
+    """Its commit was completed: repaired, nothing is deleted."""
+    newest = max(timeline_folder(table.path).glob("*_*.deltacommit"))
+    for file in timeline_folder(table.path).glob(f"{newest.name[:17]}*"):
+        file.unlink()
+    assert "lost-commit" in codes(table)
+    kept = data_files(table.path)
+    Table.open(table.path).fsck(repair=True)
+    assert data_files(table.path) == kept
+
+
+@pytest.mark.parametrize("number, lost", [(0, {"k0": 3, "k2": 1}), (1, {"k0": 2, "k2": 2})])
+def test_the_loss_of_a_log_can_be_accepted(
+    table: Table, number: int, lost: dict[str, int]
+) -> None:
+    """The slice goes on with base file and other logs; reads before that still name the log."""
+    before = values(table)
+    log = logs(table)[number]
+    log.unlink()
+    (finding,) = Table.open(table.path).fsck()
+    assert finding.code == "lost-log"
+    assert 'fsck(repair="accept_loss")' in finding.fix
+    (left,) = Table.open(table.path).fsck(repair=True)
+    assert left.repaired == ""
+    table = Table.open(table.path)
+    (done,) = table.fsck(repair="accept_loss")
+    assert done.repaired == "rewritten"
+    assert values(table) == {**before, **lost}
+    assert table.fsck() == []
+    assert index_gaps(Table.open(table.path)._handle) == []
+    assert table.history()["action"].iloc[-1] == "deltacommit"
+    with pytest.raises(InvalidTable, match=rf"{log.name} is lost"):
+        table.rollback()
+    table.upsert([row("k2", 7), row("new", 7)])
+    assert values(table) == {**before, **lost, "k2": 7, "new": 7}
+
+
+def test_a_damaged_log_is_moved_out_and_its_loss_accepted(table: Table) -> None:
+    """As its finding says."""
+    before = values(table)
+    log = logs(table)[-1]
+    content = log.read_bytes()
+    log.write_bytes(content[:-20] + bytes(20))
+    (finding,) = Table.open(table.path).fsck()
+    assert finding.code == "damaged-log"
+    assert "move it out of the table" in finding.fix
+    log.unlink()
+    Table.open(table.path).fsck(repair="accept_loss")
+    assert values(table) == {**before, "k0": 2}
+
+
+def test_the_loss_of_a_base_file_below_logs_can_be_accepted(table: Table) -> None:
+    """Rows in the logs stay."""
+    (piece,) = (p for p in table._handle.file_groups() if p.logs)
+    Path(table.path, piece.base_path).unlink()
+    assert "lost-base-file" in codes(table)
+    table = Table.open(table.path)
+    table.fsck(repair="accept_loss")
+    assert values(table) == {"k0": 3, "k1": 1, "k2": 2, "k3": 1}
+    assert table.fsck() == []
+
+
+def test_a_wrong_bloom_filter_below_logs_is_repaired(table: Table) -> None:
+    """Base file and logs are merged into a new base file."""
+    before = values(table)
+    (piece,) = (p for p in table._handle.file_groups() if p.logs)
+    base = Path(table.path, piece.base_path)
+    rows = pq.read_table(base)
+    metadata = {**rows.schema.metadata, b"hoodie_max_record_key": b"b"}
+    pq.write_table(rows.replace_schema_metadata(metadata), base)
+    assert "wrong-key-index" in codes(table)
+    Table.open(table.path).fsck(repair=True)
+    assert "wrong-key-index" not in codes(table)
+    assert values(table) == before
+    assert all(not p.logs for p in Table.open(table.path)._handle.file_groups())
+
+
+def test_duplicates_are_not_removed(table: Table) -> None:
+    """The refusal says what works, and changes nothing."""
+    before = tree(table.path)
+    with pytest.raises(InvalidConfig, match=r"deduplicate.*merge-on-read.*Table\.restore"):
+        table.fsck(repair="deduplicate")
+    assert tree(table.path) == before
