@@ -242,9 +242,7 @@ def finished(new_folder: Callable[[], Path]) -> dict[int, Path]:
     ("version", "how"),
     [*((9, how) for how in ("before", "after", "error", "interrupt")), (8, "before")],
 )
-def test_a_failure_anywhere_in_a_restore(
-    finished: dict[int, Path], version: int, how: str
-) -> None:
+def test_a_failure_anywhere_in_a_restore(finished: dict[int, Path], version: int, how: str) -> None:
     """Readers see a state of the past; the next writer completes it, the stream writes again."""
     planned = []
     faults = {"every": 1 if how == "before" else 2, "at_least": 21, "raises": OSError}
