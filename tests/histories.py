@@ -59,7 +59,7 @@ VERBS: dict[str, tuple[int, Callable[[History], None]]] = {
 
 
 WITHOUT_LOGS = (  # what merge-on-read tables cannot do yet, and intervals
-    *("archives", "restore_seals", "new_columns", "undo"),
+    *("archives", "restore_seals", "new_columns"),
 )
 
 

@@ -6,9 +6,10 @@ whose footer index is wrong; delete the orphans that are certain. Then check aga
 is gone was repaired. "deduplicate" and "accept_loss" also rewrite what `services/repair.py` says.
 
 *Semantics*: no row that a reader shows, or could show after its file is restored, is deleted. An
-orphan is certain if a commit on the timeline wrote its partition, its rows do not name another
-partition, and its instant is ours and completed without it, or was rolled back. Of a log file, such
-a commit wrote a base file of its file group there. Findings that are not safe to repair stay, with their cure. ConcurrentWriter while another process or engine writes.
+orphan is certain if a commit on the timeline wrote its partition (of a log: a base file of its file
+group), its rows do not name another partition, and its instant is ours and completed without it, or
+was rolled back. Findings that are not safe to repair stay, with their cure. ConcurrentWriter while
+another process or engine writes.
 
 *Fault tolerance*: each step is idempotent, and so is all of it.
 """
@@ -26,8 +27,8 @@ from hoodie_nb.errors import InvalidConfig, InvalidTable, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.settling import settled
-from hoodie_nb.services.repair import repair
 from hoodie_nb.logs.log_name import LogFileName
+from hoodie_nb.services.repair import repair
 from hoodie_nb.view.file_groups import BaseFileName, Group, base_files_at
 from hoodie_nb.view.history import History
 

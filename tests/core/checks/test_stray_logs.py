@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +73,7 @@ def renamed(log: Path, **parts: Any) -> Path:
     """Return a path whose name differs in some parts from that of a log."""
     name = LogFileName.parse(log.name)
     assert name is not None
-    known = {"version": name.version, "write_token": name.write_token}
-    return log.with_name(
-        str(
-            LogFileName(
-                **{"file_id": name.file_id, "instant_time": name.instant_time, **known, **parts}
-            )
-        )
-    )
+    return log.with_name(str(replace(name, **parts)))
 
 
 def test_a_log_that_its_commit_does_not_name_is_deleted(table: Table) -> None:
