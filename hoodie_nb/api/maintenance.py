@@ -133,8 +133,8 @@ class TableMaintenance:
         `repair=True` first makes all safe repairs (leftovers of dead writers, wrong footer indexes,
         ...), and their findings say so (`repaired`). "deduplicate" also keeps one row per key: that
         with the greatest ordering value, or the newest; "accept_loss" goes on without the rows of
-        lost base files. Raises ConcurrentWriter while another process writes, WriteFailed after an
-        I/O error, InvalidConfig for another word.
+        lost base or log files. Raises ConcurrentWriter while another process writes, WriteFailed
+        after an I/O error, InvalidConfig for another word.
         """
         if not repair:
             return fsck(self._handle.storage)

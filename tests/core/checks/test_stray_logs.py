@@ -17,6 +17,7 @@ from tables import data_files, hudi_rows, tree, without_meta
 from hoodie_nb import Table
 from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.index.lookup import BloomStateIndex
 from hoodie_nb.logs.log_name import LogFileName
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -205,9 +206,39 @@ def test_a_wrong_bloom_filter_below_logs_is_repaired(table: Table) -> None:
     assert all(not p.logs for p in Table.open(table.path)._handle.file_groups())
 
 
-def test_duplicates_are_not_removed(table: Table) -> None:
-    """The refusal says what works, and changes nothing."""
+@pytest.mark.parametrize("lost", [True, False])
+def test_the_commit_of_a_log_can_be_undone(table: Table, lost: bool) -> None:
+    """As the error of a read says of a lost log, and of a damaged one."""
+    log = logs(table)[-1]
+    content = log.read_bytes()
+    if lost:
+        log.unlink()
+    else:
+        log.write_bytes(bytes(6) + content[6:])
+    with pytest.raises(InvalidTable, match=r"undo .* later ones \(Table\.restore|is damaged"):
+        Table.open(table.path).to_arrow()
+    table = Table.open(table.path)
+    table.restore(table.history()["requested_time"].iloc[-2])
+    assert values(table) == {"k0": 2, "k1": 1, "k2": 2, "k3": 1, "k4": 1}
+    assert table.fsck() == []
+
+
+def test_duplicates_go_with_their_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not removed: the refusal says what works, and changes nothing."""
+    known = values(table)
+    nothing = pa.array([], pa.string())
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            BloomStateIndex, "locate", lambda self, _, keys: pa.nulls(len(keys), nothing.type)
+        )
+        table.upsert([row("k0", 9)])
+    assert "duplicate-keys" in codes(table)
     before = tree(table.path)
     with pytest.raises(InvalidConfig, match=r"deduplicate.*merge-on-read.*Table\.restore"):
-        table.fsck(repair="deduplicate")
+        Table.open(table.path).fsck(repair="deduplicate")
     assert tree(table.path) == before
+    (finding,) = Table.open(table.path).fsck()
+    assert "undo the commits that doubled them (Table.restore)" in finding.fix
+    table.restore(table.history()["requested_time"].iloc[-2])
+    assert values(table) == known
+    assert table.fsck() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -30,13 +31,17 @@ from tables import (
     hudi_rows,
     timeline_folder,
     timeline_names,
+    tree,
     without_meta,
 )
 from test_crash_restore import check, is_planned, restore, settled
 
 from hoodie_nb import Table
+from hoodie_nb.actions.clean_plan import CleanPlan
+from hoodie_nb.actions.clean_records import encode_plan, encode_result
 from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.evidence.outdated import Mark
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 APPENDS = {"hoodie_nb.append.above.bytes": 0}
@@ -207,6 +212,31 @@ def test_what_the_target_needs_must_be_there(tmp_path: Path) -> None:
     table.restore(first)
     assert table.to_arrow()["v"].to_pylist() == [0]
     assert table.fsck() == []
+
+
+def test_cleaned_logs_are_named(tmp_path: Path) -> None:
+    """A clean has deleted a log that the earlier snapshot needs: nothing is undone."""
+    table = make(tmp_path / "t", options={"hoodie.compact.inline.max.delta.commits": 1})
+    for number in range(3):
+        table.upsert([row(0, number)])
+    assert slices(table) == [0]
+    log = Path(table.path, logs(table)[0])
+    log.unlink()
+    handle = Table.open(table.path)._handle
+    newest = handle.timeline.completed_commits()[-1]
+    mark = Mark(0, newest.requested_time, frozenset())
+    files = {"a": [log.name]}
+    clean = CleanPlan("KEEP_LATEST_COMMITS", newest, newest.requested_time, mark, files)
+    requested = handle.timeline.request("clean", encode_plan(clean, handle.storage))
+    begun = handle.timeline.begin(requested)
+    handle.timeline.complete(begun, encode_result(clean, begun, files))
+    before = tree(table.path)
+    table = Table.open(table.path)
+    for call in (table.rollback, lambda: table.restore(times(table)[1])):
+        with pytest.raises(InvalidConfig, match=rf"cleaned away \(a/{re.escape(log.name)}\)"):
+            call()
+    assert {**tree(table.path), **before} == before
+    assert table.to_arrow()["v"].to_pylist() == [2]
 
 
 def test_readers_of_changes_know_what_was_undone(tmp_path: Path) -> None:
