@@ -7,8 +7,7 @@ retains more. A commit stays
 - from the first savepoint on (`hoodie.archive.beyond.savepoint` is refused: see `config`);
 - from the newest commit before an unfinished action on;
 - if it replaced file groups that still have files: they would reappear;
-- if it wrote a log file that is still there: its commit says how long the log is, and hudi-rs reads
-  logs of archived commits in the wrong order;
+- if it wrote a log file that is still there: it says how long the log is, and what is in it;
 - if it decides which of two files of one group and instant counts.
 
 More than `keep.max` cleans or rollbacks are archived in the same way, but only those that are older

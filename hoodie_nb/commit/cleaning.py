@@ -115,9 +115,7 @@ def _is_obsolete(groups: FileGroups, folder: str, file_name: str) -> bool:
     name = name_of(file_name)
     if name is None:
         return False
-    if (folder, name.file_id) in groups.replaced:
-        return True
-    piece = groups.partition(folder).get(name.file_id)
+    piece = groups.partition(folder).get(name.file_id)  # first: it refuses a damaged partition
     if piece is None or piece.instant_time <= name.instant_time:
-        return False
+        return (folder, name.file_id) in groups.replaced
     return all(log.name != name for log in piece.logs)

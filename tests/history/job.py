@@ -243,8 +243,6 @@ class History:
         times = [i.requested_time for i in table.timeline.completed_commits()]
         least = (self.traits.retained or 10) - len(self.undone)
         check_replay(table, None, None)
-        if self.traits.logs:
-            least = len(times)  # nothing is cleaned
         for back, time17 in enumerate(reversed(times)):
             with refused_if(back > least):
                 rows = order(map(visible, to_arrow(table, as_of=time17).to_pylist()))
