@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from archives import MAX, MIN, active, archived
+from archives import MAX, MIN, active, archived, lsm_rows
 from tables import (
     Model,
     cleaned_files,
@@ -211,6 +211,30 @@ def test_a_commit_whose_log_is_there_stays_on_the_timeline(tmp_path: Path) -> No
     table.archive()
     assert len(times_of(table)) == 2
     assert rows_of(table) and table.fsck() == []
+
+
+def test_a_compaction_leaves_the_timeline_whole(tmp_path: Path) -> None:
+    """Its requested and inflight files have another name than the completed one."""
+    table = make(tmp_path / "t", 9, 1, **{MIN: 1, MAX: 2, "hoodie.clean.commits.retained": 1})
+    table.upsert([row("k1", 0)])
+    table.upsert([row("k1", 1)])
+    table.upsert([row("k1", 2)])  # a base file
+    time17 = times_of(table)[-1]
+    for file in timeline_folder(table.path).glob(f"{time17}*"):
+        pending = file.suffix != ".deltacommit"
+        name = file.name.replace(".deltacommit", ".compaction" if pending else ".commit")
+        file.rename(file.with_name(name))
+    (timeline_folder(table.path) / f"{time17}.compaction.requested").write_bytes(b"the plan")
+    table = Table.open(table.path)
+    for number in range(3, 9):
+        table.upsert([row("k1", number)])
+        table.clean()
+    table.archive()
+    (found,) = [r for r in lsm_rows(table.path) if r["instantTime"] == time17]
+    assert (found["action"], found["plan"]) == ("commit", b"the plan")
+    assert not [name for name in timeline_names(table.path) if name.startswith(time17)]
+    table.upsert([row("k1", 10)])
+    assert pending_names(table.path) == [] and rows_of(table)
 
 
 def test_a_lost_log_is_not_forgotten(tmp_path: Path) -> None:
