@@ -7,13 +7,14 @@ retains more. A commit stays
 - from the first savepoint on (`hoodie.archive.beyond.savepoint` is refused: see `config`);
 - from the newest commit before an unfinished action on;
 - if it replaced file groups that still have files: they would reappear;
+- if it wrote a log file that is still there: it says how long the log is, and what is in it;
 - if it decides which of two files of one group and instant counts.
 
 More than `keep.max` cleans or rollbacks are archived in the same way, but only those that are older
 than all commits that stay: reads as of a commit compare with all later cleans, and `changes` since
 a commit with what was undone later.
 
-*Iron rule*: a base file that no commit names is hidden as long as its instant is not older than the
+*Iron rule*: a file that no commit names is hidden as long as its instant is not older than the
 timeline; if it is older, every reader assumes that its commit was archived. So such files are
 deleted before the timeline is shortened, unless there is evidence that their instant completed.
 Other files (see `orphans`) are never deleted: the timeline must not begin after their instants.
@@ -34,8 +35,9 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.lost import traces
 from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.timeline import COMMITS, Instant, Listing
-from hoodie_nb.view.file_groups import Commits, Group, table_folders
+from hoodie_nb.view.file_groups import Commits, Folder, Group, table_folders
 from hoodie_nb.view.history import History
+from hoodie_nb.view.logs import log_groups, logs_of
 
 _HARMLESS = ("clean", "indexing")  # unfinished ones: they have no rows
 _OTHERS = ("clean", "rollback")
@@ -145,6 +147,7 @@ class _Seen:
     listing: Listing
     plan: ArchivePlan
     counted: dict[Group, list[str]] = field(default_factory=dict)
+    logs: dict[str, str] = field(default_factory=dict)  # the instants, by path
     unknown: dict[str, str] = field(default_factory=dict)
     foreign: list[tuple[str, str]] = field(default_factory=list)
 
@@ -156,37 +159,70 @@ class _Seen:
                 if file.counts:
                     group = (folder.path, file.name.file_id)
                     self.counted.setdefault(group, []).append(time17)
-                elif time17 < self.plan.start:
-                    why = why_not_ours(self.table.storage, file, folder)
-                    if why is None:
-                        self.unknown[file.path] = time17
-                    else:
-                        self.foreign.append((time17, f"{file.path} is in no commit, and {why}"))
+                else:
+                    self._note(file.path, time17, folder)
+            for log in logs_of(folder) if self.table.config.merge_on_read else ():
+                time17 = log.name.instant_time
+                if not commits.count(time17):
+                    self._note(log.path, time17, folder)
+                elif folder.is_partition:
+                    self.logs[log.path] = time17
+
+    def _note(self, path: str, time17: str, folder: Folder) -> None:
+        """Note a file of no commit."""
+        if time17 < self.plan.start:
+            why = why_not_ours(self.table.storage, path, folder)
+            if why is None:
+                self.unknown[path] = time17
+            else:
+                self.foreign.append((time17, f"{path} is in no commit, and {why}"))
 
     def blocked(self) -> tuple[str | None, str]:
         """Return the first commit that must stay, and why; None if all can be archived.
 
         Raises InvalidTable if a commit's file is lost: nobody would miss it afterwards.
         """
-        found = sorted([*self._replaced(), *self._ambiguous(), *self._visible()])
+        found = sorted(
+            [*self._replaced(), *self._with_logs(), *self._ambiguous(), *self._visible()]
+        )
         return found[0] if found else (None, "")
 
     def _archived(self) -> list[Instant]:
         return [i for i in self.plan.instants if i.action in COMMITS]
 
     def _replaced(self) -> Iterator[tuple[str, str]]:
-        gone = self.table.file_groups().replaced
+        there = {*self.counted, *log_groups(self.logs)}
         for instant in self._archived():
             said = History.of(self.table, [instant], keep=False)
             for group, (time17, path) in said.newest.items():
-                if group not in gone and max(self.counted.get(group, [""])) < time17:
-                    raise InvalidTable(
-                        f"{self.table.storage.root}/{path}, written by {instant}, is missing: "
-                        "`fsck` says what to do"
-                    )
-            for group in self.counted.keys() & said.replaced.keys():
+                self._refuse_missing(instant, group, time17, path)
+            for group in there & said.replaced.keys():
                 what = f"replaced file group {joined(*group)}, whose files are not cleaned yet"
                 yield instant.requested_time, f"{instant} {what}"
+
+    def _refuse_missing(self, instant: Instant, group: Group, time17: str, path: str) -> None:
+        """Raise InvalidTable if a file is missing, and its group has no newer base file."""
+        gone = self.table.file_groups().replaced
+        if group not in gone and max(self.counted.get(group, [""])) < time17:
+            raise InvalidTable(
+                f"{self.table.storage.root}/{path}, written by {instant}, is missing: "
+                "`fsck` says what to do"
+            )
+
+    def _with_logs(self) -> Iterator[tuple[str, str]]:
+        """Yield the commits whose logs are there, by their first one; none may be missing."""
+        if not self.table.config.merge_on_read:
+            return
+        by_time = {time17: path for path, time17 in sorted(self.logs.items(), reverse=True)}
+        for instant in self._archived():
+            time17 = instant.requested_time
+            for log in self.table.logs_named(instant):
+                group = (log.path.rpartition("/")[0], log.name.file_id)
+                if log.path not in self.logs:
+                    self._refuse_missing(instant, group, time17, log.path)
+            if time17 in by_time:
+                what = f"log file {by_time[time17]}, whose file slice is not merged and cleaned yet"
+                yield time17, f"{instant} wrote {what}"
 
     def _ambiguous(self) -> Iterator[tuple[str, str]]:
         archived = {i.requested_time for i in self._archived()}

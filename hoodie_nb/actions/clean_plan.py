@@ -1,4 +1,4 @@
-"""Clean plan: which old base files to delete, by retention (commits, hours or versions).
+"""Clean plan: which old files to delete, by retention (commits, hours or versions).
 
 *Semantics*: the policies of Hudi, each with its number:
 
@@ -12,6 +12,7 @@ The first two keep what a snapshot as of a retained commit reads, and what one a
 before the first of them reads (Hudi's `KEEP_LATEST_BY_HOURS` keeps less). A slice is read from its
 instant until the next one of its group, or until the group is replaced. Slices that a savepoint or
 a pending instant may need are kept under each policy, and so is the newest slice of a live group.
+A slice of a merge-on-read table is kept or deleted with all its logs.
 
 *The last hour.* Ten commits of a stream with a trigger of two seconds are twenty seconds: too short
 for a reader. So unless the number of commits is given, further commits are retained if they
@@ -39,10 +40,12 @@ from datetime import UTC, datetime
 from hoodie_nb.config import CLEAN_POLICIES, WriteOptions
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.outdated import HOUR_COMMITS, Mark
+from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import joined, size_of
 from hoodie_nb.timeline.timeline import Instant, Listing
 from hoodie_nb.view.file_groups import BaseFileName, Commits, Group, table_folders
 from hoodie_nb.view.history import History
+from hoodie_nb.view.logs import Counted, Logs
 
 COMMITS_POLICY, HOURS_POLICY, VERSIONS_POLICY = CLEAN_POLICIES
 COMMITS = 10
@@ -81,7 +84,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """The base files to delete, names by partition path, and their size in bytes.
+    """The files to delete, names by partition path, and their size in bytes.
 
     `earliest` is the first instant that is retained (None if versions are counted), `newest` the
     newest completed commit at the time of the plan.
@@ -123,8 +126,10 @@ def plan_clean(table: TableHandle, retention: Retention, mark: Mark | None = Non
     changed = _changed(table, mark.upto, until) if mark else None
     by = (i for i in listing.commits if i.action == "replacecommit")
     replaced = History.of(table, by).replaced
-    for folder, names in _folders(table, Commits.of(table.timeline, listing), changed):
-        gone = sorted(_unneeded(folder, names, replaced, rule))
+    commits = Commits.of(table.timeline, listing)
+    logs = Logs(table.timeline, listing, Counted(commits, None), table.logs_named)
+    for folder, names in _folders(table, commits, changed):
+        gone = sorted(_unneeded(folder, names, replaced, rule, logs))
         if gone:
             files[folder] = gone
     plan = replace(plan, files=files)
@@ -166,7 +171,7 @@ def _of_last_hour(table: TableHandle, commits: Sequence[Instant], retention: Ret
         if outdated is not None:
             old += outdated.size_bytes
             for path in outdated.partitions - partitions:
-                live += sum(piece.size_bytes for piece in groups.partition(path).values())
+                live += sum(piece.total_bytes for piece in groups.partition(path).values())
             partitions |= outdated.partitions
         inside = outdated is not None and instant.requested_time >= since
         if kept >= retention.number and not (inside and old <= _HOUR_SHARE * live):
@@ -212,12 +217,21 @@ class _Rule:
 
 
 def _unneeded(
-    folder: str, names: Sequence[BaseFileName], replaced: Mapping[Group, str], rule: _Rule
+    folder: str,
+    names: Sequence[BaseFileName | LogFileName],
+    replaced: Mapping[Group, str],
+    rule: _Rule,
+    logs: Logs,
 ) -> Iterator[str]:
-    """Yield the names of a folder's base files that are not needed."""
+    """Yield the names of a folder's files that are not needed."""
     groups: dict[str, dict[str, list[str]]] = {}
     for name in names:
-        groups.setdefault(name.file_id, {}).setdefault(name.instant_time, []).append(str(name))
+        if isinstance(name, BaseFileName):
+            groups.setdefault(name.file_id, {}).setdefault(name.instant_time, []).append(str(name))
+    for log in sorted(name for name in names if isinstance(name, LogFileName)):
+        slices = groups.setdefault(log.file_id, {})
+        base = max((start for start in slices if logs.belongs(log, start)), default=None)
+        slices.setdefault(base or log.instant_time, []).append(str(log))
     for file_id, slices in groups.items():
         since = replaced.get((folder, file_id))
         if len(slices) > 1 or since is not None:
@@ -238,15 +252,24 @@ def _changed(table: TableHandle, since: str, until: str) -> dict[str, set[str]]:
 
 def _folders(
     table: TableHandle, commits: Commits, changed: Mapping[str, set[str]] | None
-) -> Iterator[tuple[str, list[BaseFileName]]]:
-    """Yield the partitions, each with its base files that count; only the changed groups' files."""
+) -> Iterator[tuple[str, list[BaseFileName | LogFileName]]]:
+    """Yield the partitions, each with its files that count; only the changed groups' files."""
+    kinds = (BaseFileName, LogFileName) if table.config.merge_on_read else (BaseFileName,)
     if changed is None:
-        for folder in table_folders(table.storage, commits):
-            if folder.is_partition:
-                yield folder.path, [file.name for file in folder.counted()]
-        return
-    for path in sorted(changed):
-        names = table.storage.file_names(path)
-        ours = (name for name in names if name.partition("_")[0] in changed[path])
-        found = filter(None, map(BaseFileName.parse, ours))
-        yield path, [name for name in found if commits.count(name.instant_time)]
+        parts = (f for f in table_folders(table.storage, commits) if f.is_partition)
+        names = (
+            (f.path, [entry.name for entry in f.entries if not entry.is_folder]) for f in parts
+        )
+    else:
+        names = ((path, table.storage.file_names(path)) for path in sorted(changed))
+    for path, there in names:
+        found = [name for kind in kinds for name in map(kind.parse, there) if name is not None]
+        yield (
+            path,
+            [
+                name
+                for name in found
+                if commits.count(name.instant_time)
+                and (changed is None or name.file_id in changed[path])
+            ],
+        )

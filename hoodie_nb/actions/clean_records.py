@@ -1,8 +1,8 @@
 """Files of cleans on the timeline: encode and parse them; the earliest time still readable.
 
 *On disk*, Avro in every table version: `T.clean.requested` is the plan, `T.clean` (`T_C.clean` in
-layout 2) the result. A plan names absolute paths; only the names of base files in the partitions
-of the table are ever used.
+layout 2) the result. A plan names absolute paths; only the names of base files and logs in the
+partitions of the table are ever used. Java names the logs of a slice in the same list.
 
 *Reads*: a snapshot as of an earlier time must not show an older slice instead of a deleted one. So
 the files that it would read are compared with the records of all later cleans, including a pending
@@ -103,7 +103,8 @@ def read_clean(table: ReadHandle, clean: Instant) -> CleanPlan | None:
     return read_plan(table, clean, lambda plan: _parsed(decode(plan), logs) if plan else None)
 
 
-def _name(name: str) -> BaseFileName | LogFileName | None:
+def name_of(name: str) -> BaseFileName | LogFileName | None:
+    """Return the parts of the name of a base file or a log; None if it is neither."""
     return BaseFileName.parse(name) or LogFileName.parse(name)
 
 
@@ -118,8 +119,8 @@ def _parsed(raw: Mapping[str, Any], logs: bool) -> CleanPlan:
     for folder, names in named.items():
         pure = PurePosixPath(folder)
         inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)
-        if not inside or not all(map(_name if logs else BaseFileName.parse, names)):
-            raise ValueError(f"it names other files than base files in {folder!r}")
+        if not inside or not all(map(name_of if logs else BaseFileName.parse, names)):
+            raise ValueError(f"it names other files than those of the table in {folder!r}")
     mark = Mark(0, earliest.requested_time if earliest else "", _savepoints(raw))
     newest = str(raw["lastCompletedCommitTimestamp"] or "")
     return CleanPlan(str(raw["policy"]), earliest, newest, mark, named)
@@ -185,7 +186,7 @@ def refuse_cleaned(
     for folder, file_name in _removed(table, time17):
         if partitions is not None and folder not in partitions:
             continue
-        name = _name(file_name)
+        name = name_of(file_name)
         if name is None or name.instant_time > time17 or (folder, name.file_id) in found.replaced:
             continue
         if not known.count(name.instant_time):

@@ -14,17 +14,17 @@ from hoodie_nb.files.base_file import first_row
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.storage.walk import other_table
 from hoodie_nb.types.schema import PARTITION_PATH
-from hoodie_nb.view.file_groups import BaseFile, Folder
+from hoodie_nb.view.file_groups import Folder
 
 
-def why_not_ours(storage: Storage, file: BaseFile, folder: Folder) -> str | None:
+def why_not_ours(storage: Storage, path: str, folder: Folder) -> str | None:
     """Return why a file is not in a partition of this table, or not of it; None if it is ours."""
     other = other_table(storage, folder.path)
     if other is not None:
         return f"{other!r} is another table"
     if not folder.is_partition:
         return f"folder {folder.path!r} is not a partition of this table"
-    return elsewhere(storage, file.path)
+    return elsewhere(storage, path) if path.endswith(".parquet") else None
 
 
 def elsewhere(storage: Storage, path: str) -> str | None:

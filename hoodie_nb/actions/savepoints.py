@@ -2,7 +2,7 @@
 
 *On disk*: `T.savepoint.inflight` and `T.savepoint` (`T_C.savepoint` in layout 2), where T is the
 time of the commit. The completed file is Avro in every table version: who saved it, when, why, and
-the names of the snapshot's base files by partition. Cleaning keeps these files (see `clean_plan`).
+the names of the snapshot's files by partition. Cleaning keeps these files (see `clean_plan`).
 
 *Source:* HoodieSavepointMetadata, SavepointActionExecutor.
 """
@@ -43,7 +43,9 @@ def encode_savepoint(groups: FileGroups, *, comment: str, user: str, now_ms: int
     partitions = {
         path: {
             "partitionPath": path,
-            "savepointDataFile": sorted(piece.file_name for piece in slices.values()),
+            "savepointDataFile": sorted(
+                name.rpartition("/")[2] for piece in slices.values() for name in piece.paths
+            ),
         }
         for path, slices in groups.slices.items()
     }

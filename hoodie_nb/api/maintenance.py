@@ -35,12 +35,12 @@ class TableMaintenance:
 
     def index_status(self) -> IndexStatus:
         """Return the coverage of the state index: files loaded, entries, bytes."""
-        refuse_merge_on_read(self._handle, "index_status")
+        refuse_foreign_logs(self._handle)
         return index_status(self._handle)
 
     def rebuild_index(self) -> IndexStatus:
         """Rebuild the state index from the key column of every file."""
-        with self._locked():
+        with self._locked(logs=True):
             return rebuild_index(self._handle)
 
     def clean(
@@ -51,7 +51,7 @@ class TableMaintenance:
         hours: int | None = None,
         versions: int | None = None,
     ) -> Cleaned:
-        """Delete base files that no retained snapshot reads; with `dry_run` only return the plan.
+        """Delete files that no retained snapshot reads; with `dry_run` only return the plan.
 
         What is retained: the last `commits`, those of the last `hours`, or the last `versions` of
         each file. By default the table's options `hoodie.clean.*` decide, as after each commit, and
@@ -59,7 +59,7 @@ class TableMaintenance:
         Raises InvalidConfig if several are given.
         """
         given = dict(zip(CLEAN_POLICIES, (commits, hours, versions), strict=True))
-        with self._locked(dry_run):
+        with self._locked(dry_run, logs=True):
             return clean(self._handle, self.events, given, dry_run=dry_run)
 
     def archive(self, *, dry_run: bool = False) -> Archived:
@@ -69,7 +69,7 @@ class TableMaintenance:
         work needs. Raises InvalidTable if one of their files, or a file of the archive, is lost or
         damaged.
         """
-        with self._locked(dry_run):
+        with self._locked(dry_run, logs=True):
             return archive(self._handle, self.events, dry_run=dry_run)
 
     def savepoint(
@@ -80,12 +80,12 @@ class TableMaintenance:
         `commit`: 17 digits or a commit of `history`; or a time, meaning the newest commit up to
         then. Raises InvalidConfig if there is none, or its files were cleaned away.
         """
-        with self._locked():
+        with self._locked(logs=True):
             return savepoint.create(self._handle, self.events, commit, comment=comment, user=user)
 
     def delete_savepoint(self, commit: Moment | Savepoint) -> None:
         """Delete the savepoint of a commit: `clean` may then delete its files."""
-        with self._locked():
+        with self._locked(logs=True):
             savepoint.delete(self._handle, self.events, commit)
 
     def savepoints(self) -> pd.DataFrame:
@@ -144,8 +144,9 @@ class TableMaintenance:
     def _locked(
         self, dry_run: bool = False, *, alone: bool = False, logs: bool = False
     ) -> AbstractContextManager[object]:
-        """Return the table's lock for a service, which knows `logs` or not; a plan needs none."""
-        if not logs:
-            refuse_merge_on_read(self._handle, "a service")
-        refuse_foreign_logs(self._handle)
+        """Return the table's lock for a service, which knows `logs`; a plan alone needs none."""
+        if logs:
+            refuse_foreign_logs(self._handle)
+        else:
+            refuse_merge_on_read(self._handle, "this service")
         return nullcontext() if dry_run else writing(self._handle.storage, alone=alone)

@@ -80,7 +80,8 @@ class WritePlan:
         """Whether known keys of a slice may go to a log file; new ones never do, see `profile`.
 
         If not, the slice is written again: it is small, due, or of an open checkpoint. Slices are
-        due after different numbers of commits, so that not all are rewritten at once.
+        due after different numbers of commits, so that not all are rewritten at once; and if their
+        oldest log keeps commits from being archived.
         """
         if not self.intake.config.merge_on_read or self.intake.composed or self.intake.adds:
             return False
@@ -92,7 +93,10 @@ class WritePlan:
         in_logs = piece.total_bytes - piece.size_bytes
         large = piece.total_bytes > self.options.append_above_bytes
         light = in_logs <= piece.size_bytes * LOGS_PER_BASE and len(piece.logs) < most
-        return large and light and not opened
+        commits = self.groups.instants
+        first = commits[-self.options.keep_max :][:1]  # a tuple, empty without commits
+        old = bool(piece.logs) and first > (piece.logs[0].name.instant_time,)
+        return large and light and not opened and not old
 
     @property
     def log_merge(self) -> LogMerge:

@@ -32,12 +32,7 @@ from hoodie_nb.timeline.instant import Contents, Instant
 
 
 def tidy_after_commit(table: TableHandle, prepared: Collection[str], emit: Emit) -> None:
-    """Clean, then archive; `prepared` are the times of instants that will be completed.
-
-    Merge-on-read tables are not cleaned yet: nothing here knows which log files a slice needs.
-    """
-    if table.config.merge_on_read:
-        return
+    """Clean, then archive; `prepared` are the times of instants that will be completed."""
     clean_after_commit(table, emit)
     archive_after_commit(table, prepared, emit)
 

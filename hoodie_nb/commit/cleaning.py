@@ -9,21 +9,28 @@ next commit tries again.
 
 *Fault tolerance*: deleting is idempotent. A pending clean, of this library or of Java, is completed
 by the next writer. A file is deleted only if the current table does not show it: a newer slice of
-its group is on disk, or a replacecommit has replaced the group. If a partition of the plan has
-lost a file of a commit, nothing is deleted: an older file may have the only copy of its rows.
+its group is on disk, to which the file does not belong, or the group was replaced. If a partition
+of the plan has lost a file of a commit, nothing is deleted: an older file may have the only copy of
+its rows.
 
 *Source:* CleanActionExecutor, BaseHoodieWriteClient.autoCleanOnCommit.
 """
 
 from hoodie_nb import failpoints
 from hoodie_nb.actions.clean_plan import CleanPlan, Retention, plan_clean
-from hoodie_nb.actions.clean_records import encode_plan, encode_result, last_mark, read_clean
+from hoodie_nb.actions.clean_records import (
+    encode_plan,
+    encode_result,
+    last_mark,
+    name_of,
+    read_clean,
+)
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import Emit
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.timeline import Instant
-from hoodie_nb.view.file_groups import BaseFileName, FileGroups
+from hoodie_nb.view.file_groups import FileGroups
 
 
 def clean_after_commit(table: TableHandle, emit: Emit) -> None:
@@ -104,10 +111,11 @@ def _obsolete(table: TableHandle, plan: CleanPlan) -> dict[str, list[str]]:
 
 
 def _is_obsolete(groups: FileGroups, folder: str, file_name: str) -> bool:
-    """Whether the table as it is now does not show a base file."""
-    name = BaseFileName.parse(file_name)
+    """Whether the table as it is now does not show a base file or a log."""
+    name = name_of(file_name)
     if name is None:
         return False
-    piece = groups.partition(folder).get(name.file_id)
-    newer = piece is not None and piece.instant_time > name.instant_time
-    return newer or (folder, name.file_id) in groups.replaced
+    piece = groups.partition(folder).get(name.file_id)  # first: it refuses a damaged partition
+    if piece is None or piece.instant_time <= name.instant_time:
+        return (folder, name.file_id) in groups.replaced
+    return all(log.name != name for log in piece.logs)

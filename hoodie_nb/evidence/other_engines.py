@@ -71,7 +71,7 @@ def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None
             "lose the ids of its columns: write it with that engine"
         )
     for pending in table.timeline.pending():
-        plans = ("restore", *(("clean", *ENDS_AS) if table.config.merge_on_read else ()))
+        plans = ("restore", *(ENDS_AS if table.config.merge_on_read else ()))
         if pending.action in (*COMMITS, *plans) and pending.requested_time not in ours:
             _refuse_foreign(table, pending)
 

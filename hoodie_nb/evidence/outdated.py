@@ -24,7 +24,7 @@ class Outdated:
         """Return it for a commit, from the view of the file groups before it."""
         bases = (s for s in statuses if not s.is_log)
         old = (before.partition(s.partition_path).get(s.file_id) for s in bases)
-        size = sum(piece.size_bytes for piece in old if piece is not None)
+        size = sum(piece.total_bytes for piece in old if piece is not None)
         return cls(time17, size, frozenset(s.partition_path for s in statuses))
 
 

@@ -118,5 +118,6 @@ def _refuse_logs_of_others(
             if done is None or not table.commit_metadata(done).verified:
                 raise InvalidTable(
                     f"{table.storage.root}/{log.path} is a log file of another engine, whose keys "
-                    "the index does not know: compact the table with that engine, and write again"
+                    "the index does not know, or one has archived its commit: compact the table "
+                    "with that engine, and write again"
                 )

@@ -63,7 +63,7 @@ def index_status(table: TableHandle) -> IndexStatus:
     slices = table.file_groups().slices
     states = {name: manifest.partition(name) or PartitionState("") for name in slices}
     unloaded = [
-        piece.path
+        piece.base_path
         for name, pieces in slices.items()
         for piece in pieces.values()
         if states[name].loaded(piece) is None

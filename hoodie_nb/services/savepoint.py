@@ -47,8 +47,9 @@ def create(
     failpoints.hit("savepoint.inflight.post")
     done = table.timeline.complete(pending, content)
     failpoints.hit("savepoint.completed.post")
-    events.emit("savepoint_created", instant=time17, files=sum(1 for _ in groups))
-    return read_savepoint(table, done)
+    saved_now = read_savepoint(table, done)
+    events.emit("savepoint_created", instant=time17, files=saved_now.files)
+    return saved_now
 
 
 def delete(table: TableHandle, events: EventLog, moment: object) -> None:

@@ -34,7 +34,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.errors import readable
 from hoodie_nb.storage.checksums import ChecksummedFile
 from hoodie_nb.storage.storage import Storage, read_bytes
-from hoodie_nb.timeline.instant import Contents, Instant
+from hoodie_nb.timeline.instant import ENDS_AS, Contents, Instant
 from hoodie_nb.types.avro_file import schema_text
 
 _VERSION = "_version_"
@@ -47,7 +47,7 @@ _KEPT = 3
 _ROWS = 100
 _BATCH_BYTES = 8 << 20
 _ATTEMPTS = 10
-_PLANNED = ("clean", "replacecommit")
+_PLANNED = ("clean", "replacecommit", *ENDS_AS)
 _IDENTITY = ["instantTime", "action"]
 _SCHEMA = pa.schema(
     [
@@ -253,7 +253,8 @@ def _to_merge(files: Mapping[str, int], level: int) -> list[str]:
 
 def _row(files: Contents) -> dict[str, object]:
     done, content = files[-1]
-    plans = [plan for _, plan in files[:-1] if plan and done.action in _PLANNED]
+    planned = {done.action, *(i.action for i, _ in files)}.intersection(_PLANNED)
+    plans = [plan for _, plan in files[:-1] if plan and planned]
     return {
         "instantTime": done.requested_time,
         "completionTime": done.completion_time,

@@ -15,7 +15,6 @@ undone only if it is newer than the oldest commit in it, or if an archived rollb
 *Source:* HoodieArchivedTimeline, LSMTimeline.
 """
 
-import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -59,6 +58,7 @@ class Archive:
         self._folders = folders
         self._known: dict[tuple[str, Entry | int], _Part] = {}
         self._possible: set[str] = set()
+        self._ended: dict[str, dict[str, str]] = {}  # when instants completed, by file
 
     def refuse_beyond(self, times: Sequence[str]) -> None:
         """Raise InvalidTable if commits after the first one of `times` were archived.
@@ -130,20 +130,20 @@ class Archive:
             lambda: any(time17 in {time for time, _ in p.others} for p in self._parts())
         )
 
-    @functools.cached_property
     def _completions(self) -> dict[str, str]:
         columns = ["instantTime", "completionTime"]
-        found = dict[str, str]()
-        for path in self.files():
-            if path.endswith(".parquet"):
+        paths = [path for path in self.files() if path.endswith(".parquet")]
+        for path in paths:
+            if path not in self._ended:
                 with readable(f"{self._storage.root}/{path}", _MERGED_LOGS, pa.ArrowException):
                     rows = pq.read_table(self._storage.fetch(path), columns=columns)
-                found |= dict(zip(*(rows.column(c).to_pylist() for c in columns), strict=True))
-        return {time17: done for time17, done in found.items() if done}
+                times = zip(*(rows.column(c).to_pylist() for c in columns), strict=True)
+                self._ended[path] = {time17: done for time17, done in times if done}
+        return {time17: done for path in paths for time17, done in self._ended[path].items()}
 
     def completion_times(self) -> dict[str, str]:
-        """Return when each archived instant of layout 2 completed; read once."""
-        return self._steadily(lambda: self._completions)
+        """Return when each archived instant of layout 2 completed; each file is read once."""
+        return self._steadily(self._completions)
 
     def rollbacks(self, after: str) -> list[Rollback]:
         """Return the archived rollbacks after a time; InvalidTable if there may be others."""

@@ -116,7 +116,9 @@ class Layout:
         """Return what an instant was before it completed, by each name of its action."""
         time17 = instant.requested_time
         action = instant.action
-        names = (action, "clustering") if action == "replacecommit" else (action,)
+        names = [action, *(["clustering"] if action == "replacecommit" else [])]
+        if instant.state is State.COMPLETED:
+            names += [planned for planned, end in ENDS_AS.items() if end == action]
         states = (State.REQUESTED, State.INFLIGHT)
         return [Instant(time17, name, state) for state in states for name in names]
 

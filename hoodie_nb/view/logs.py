@@ -73,7 +73,7 @@ class Logs:
         for log in {**known, **here}.values():
             if (folder.path, log.name.file_id) not in replaced and not log.name.suffix:
                 base = slices.get(log.name.file_id)
-                if self._belongs(log.name, base.instant_time if base else ""):
+                if self.belongs(log.name, base.instant_time if base else ""):
                     found.setdefault(log.name.file_id, []).append(log)
         merged = dict(slices)
         for file_id, logs in found.items():
@@ -85,8 +85,8 @@ class Logs:
                 merged[file_id] = replace(base, logs=tuple(ordered))
         return merged
 
-    def _belongs(self, name: LogFileName, base: str) -> bool:
-        """Whether a log belongs to the newest slice, whose base file has the instant `base`."""
+    def belongs(self, name: LogFileName, base: str) -> bool:
+        """Whether a log belongs to the slice of the instant `base`, or to a later one."""
         time17 = name.instant_time
         if self._named_by_base:
             return time17 >= base and (self.counted.as_of is None or time17 <= self.counted.as_of)
@@ -99,7 +99,11 @@ class Logs:
         done = self._done.get(time17)
         if done is not None:
             return done.completion_time or time17
-        return self._timeline.archive.completion_times().get(time17, time17)
+        return self._archived.get(time17, time17)
+
+    @functools.cached_property
+    def _archived(self) -> Mapping[str, str]:
+        return self._timeline.archive.completion_times()
 
     @functools.cached_property
     def named(self) -> Mapping[str, Mapping[str, LogFile]]:

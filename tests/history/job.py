@@ -54,6 +54,7 @@ class History:
         self.foreign = False  # another engine has been here: instants may leave the timeline
         self.snapshots: dict[str, list[VisibleRow]] = {}  # by their newest commit
         self.undone: set[str] = set()  # the commits that were undone by hand
+        self.kept = traits.retained or 10  # commits that every clean has retained
         self.widened = ""  # the newest commit that changed the columns
         self.follower = Follower()
         self._seen: tuple[tuple[str, ...], list[VisibleRow]] = ((), [])
@@ -241,10 +242,8 @@ class History:
         """
         table = self.handle()
         times = [i.requested_time for i in table.timeline.completed_commits()]
-        least = (self.traits.retained or 10) - len(self.undone)
+        least = self.kept - len(self.undone)
         check_replay(table, None, None)
-        if self.traits.logs:
-            least = len(times)  # nothing is cleaned
         for back, time17 in enumerate(reversed(times)):
             with refused_if(back > least):
                 rows = order(map(visible, to_arrow(table, as_of=time17).to_pylist()))

@@ -98,16 +98,21 @@ def test_a_restore_of_another_engine_is_completed(tmp_path: Path) -> None:
     assert [*(tmp_path / "t/a").glob(".*.log.*")] == []
 
 
-def test_a_clean_of_another_engine_is_left_to_it(tmp_path: Path) -> None:
-    """Log files in its plan would stay."""
+def test_a_clean_of_another_engine_deletes_nothing_that_is_read(tmp_path: Path) -> None:
+    """It is completed; a log of the newest slice stays, whatever the plan says."""
     with_log(tmp_path / "t")
     handle = open_table(tmp_path / "t")
     newest = handle.timeline.completed_commits()[-1]
+    (piece,) = handle.file_groups()
+    named = [path.rpartition("/")[2] for path in piece.paths]
     mark = Mark(0, newest.requested_time, frozenset())
-    clean = CleanPlan("KEEP_LATEST_COMMITS", newest, newest.requested_time, mark, {"a": ["x"]})
+    clean = CleanPlan("KEEP_LATEST_COMMITS", newest, newest.requested_time, mark, {"a": named})
     handle.timeline.request("clean", encode_clean(clean, handle.storage))
-    with pytest.raises(ConcurrentWriter, match="another engine's plan"):
-        Table.open(tmp_path / "t").upsert([row("b0", 1, 1, "b")])
+    Table.open(tmp_path / "t").upsert([row("b0", 1, 1, "b")])
+    assert handle.timeline.pending() == []
+    assert len(named) == 2
+    assert all((tmp_path / "t/a" / name).exists() for name in named)
+    assert ("k1", 555) in values(tmp_path / "t")
 
 
 def test_a_lost_completed_file_is_noticed(tmp_path: Path) -> None:

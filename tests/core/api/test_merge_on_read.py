@@ -67,11 +67,7 @@ REFUSED: dict[str, Callable[[Table], object]] = {
     "delete where": lambda t: t.delete(where="ts > 0"),
     "update": lambda t: t.update(where="ts > 0", set={"x": 1.0}),
     "merge": lambda t: t.merge(ROWS).when_matched_delete().execute(),
-    "clean": lambda t: t.clean(),
-    "archive": lambda t: t.archive(dry_run=True),
     "cluster": lambda t: t.cluster(),
-    "savepoint": lambda t: t.savepoint(),
-    "index_status": lambda t: t.index_status(),
 }
 
 
