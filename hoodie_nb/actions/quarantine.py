@@ -81,15 +81,12 @@ def refused_rows(table: ReadHandle) -> pa.Table:
     Raises InvalidTable if a file cannot be read, also if its commit was undone (see `steadily`).
     """
     storage = table.storage
-    timeline = table.timeline
     names = [name for name in storage.file_names(FOLDER) if _NAME.fullmatch(name)]
-    listing = timeline.listing
-    start = timeline.start(listing)
+    commits = table.timeline.commits_in_table()
     parts = []
     for name in sorted(names):
         time17 = name.partition("_")[0]
-        archived = time17 < start and not timeline.archive.lacks(time17)
-        if archived or time17 in listing.commit_times:
+        if time17 in commits:
             rows = _read(storage, f"{FOLDER}/{name}")
             parts.append(rows.append_column("commit", pa.repeat(time17, rows.num_rows)))
     empty = STORED.append(pa.field("commit", pa.string())).empty_table()

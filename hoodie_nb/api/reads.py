@@ -18,7 +18,7 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.batch import Commit
 from hoodie_nb.reading.changes import changes
 from hoodie_nb.reading.dataset import dataset
-from hoodie_nb.reading.read import Scan, slices_as_of, to_arrow
+from hoodie_nb.reading.read import batches, slices_as_of, to_arrow
 from hoodie_nb.view.views import steadily
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class TableReads:
         is open at a time, and a piece of it in memory. `requested_schema`: a capsule of the
         protocol, to which the columns are cast. *Source:* Arrow's PyCapsule interface.
         """
-        return Scan.of(self._handle, meta=False).batches().__arrow_c_stream__(requested_schema)
+        return batches(self._handle).__arrow_c_stream__(requested_schema)
 
     def changes(self, *, since: Moment, until: Moment = None) -> pa.Table:
         """Return the net changes after `since` up to `until` (None: now) as an Arrow table.

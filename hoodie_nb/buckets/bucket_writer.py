@@ -42,7 +42,6 @@ from hoodie_nb.events import Emit
 from hoodie_nb.files.base_file import Inherited, open_base_file, read_footer, stored_schema
 from hoodie_nb.files.bloom import BloomFilter
 from hoodie_nb.files.footer import NAME
-from hoodie_nb.logs.blocks import BlockType
 from hoodie_nb.logs.folding import whole_blocks
 from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.logs.records import is_default
@@ -56,6 +55,7 @@ from hoodie_nb.rows.taking import parts_of
 from hoodie_nb.storage.checksums import ChecksummedFile, StoredFile
 from hoodie_nb.storage.storage import Storage, joined
 from hoodie_nb.timeline.commits import WriteStatus
+from hoodie_nb.types.log_blocks import BlockType
 from hoodie_nb.types.schema import RECORD_KEY
 from hoodie_nb.view.file_groups import BaseFileName, FileSlice
 

@@ -15,11 +15,11 @@ only in a log file is invisible to the indexes of Hudi's Spark writer.
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from hoodie_nb.buckets.plan import task_of
+from hoodie_nb.buckets.plan import WritePlan, task_of
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.rows.columns import OP, SEQ, THRESHOLD
 from hoodie_nb.timeline.commits import CommitMetadata
@@ -54,6 +54,17 @@ def record_bytes_of(keyed: pa.Table) -> int:
     own = [n for n in keyed.column_names if n not in (PARTITION_PATH, SEQ, OP, THRESHOLD)]
     size = int(keyed.select(own).nbytes)
     return -(-size // max(1, int(keyed.num_rows))) + _META_BYTES
+
+
+def with_record_bytes(
+    plan: WritePlan, pieces: Iterable[pa.Table]
+) -> tuple[WritePlan, Iterator[pa.Table]]:
+    """Return a plan that has the size of a row, else that of the first piece; and all pieces."""
+    pieces = iter(pieces)
+    if plan.record_bytes is None and (first := next(pieces, None)) is not None:
+        plan = replace(plan, record_bytes=record_bytes_of(first))
+        pieces = itertools.chain([first], pieces)
+    return plan, pieces
 
 
 @dataclass(slots=True)

@@ -17,9 +17,9 @@ from hoodie_nb.checks.findings import Finding
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.files.base_file import stored_schema
-from hoodie_nb.logs.blocks import BlockType, UnknownBlock, read_blocks
 from hoodie_nb.logs.folding import BRING_BACK, LogMerge, folded, missing
 from hoodie_nb.reading.slice_rows import slice_rows
+from hoodie_nb.types.log_blocks import BlockType, UnknownBlock, read_blocks
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 from hoodie_nb.view.file_groups import FileSlice
 

@@ -68,13 +68,9 @@ class Admission:
 
     def contains(self, checkpoint: Checkpoint) -> bool:
         """Whether this checkpoint is already in the table: committed, prepared or sealed."""
-        recorded = self._coordinator.progress.contains(checkpoint, *self._known())
+        commits = self.table.timeline.commits_in_table()
+        recorded = self._coordinator.progress.contains(checkpoint, commits)
         return recorded or checkpoint in self.durable()
-
-    def _known(self) -> tuple[Collection[str], str]:
-        """Return the times of the completed commits, and that from which on none was archived."""
-        listing = self.table.timeline.listing
-        return listing.commit_times, self.table.timeline.start(listing)
 
     def _prepared(self) -> set[Checkpoint]:
         return {*checkpoints_of(self._coordinator.prepared.all())}
@@ -119,7 +115,8 @@ class Admission:
             progress = self._coordinator.progress
             durable = self.durable()
             try:
-                progress.check_position(checkpoint, *self._known(), durable=durable)
+                commits = self.table.timeline.commits_in_table()
+                progress.check_position(checkpoint, commits, durable=durable)
             except InvalidTable:
                 undone = being_undone(self.table)
                 for pending in self.table.timeline.pending():
@@ -129,9 +126,9 @@ class Admission:
 
     def check_insert(self, checkpoint: Checkpoint) -> None:
         """Raise InvalidConfig if a new checkpoint could insert rows of a later one again."""
-        progress = self._coordinator.progress
+        commits = self.table.timeline.commits_in_table()
         durable = self.durable()
-        progress.check_insert(checkpoint, *self._known(), durable=durable)
+        self._coordinator.progress.check_insert(checkpoint, commits, durable=durable)
 
     def check_state(self, query_id: str, shape: Shape) -> None:
         """Raise InvalidTable if `index="state"` lacks keys that this query has written."""

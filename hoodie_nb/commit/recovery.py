@@ -40,7 +40,7 @@ class Recovery:
 
     def __init__(self, table: TableHandle, events: EventLog) -> None:
         self.table = table
-        self.progress = ProgressRecords(table.storage, table.rules, table.timeline.archive)
+        self.progress = ProgressRecords(table.storage, table.rules)
         self.prepared = PreparedRecords(table.storage, table.rules)
         self.sealed = SealedRecords(table.storage, table.rules, self.progress.find)
         self.events = events

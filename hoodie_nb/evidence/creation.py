@@ -12,10 +12,9 @@ from hoodie_nb.definition import properties, property_file
 from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.definition.rules import KeptRules, rules_of
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import META, OURS, SCRATCH, Entry, Storage, joined
 from hoodie_nb.timeline.timeline import Timeline
-from hoodie_nb.view.file_groups import METADATA_NAMES, BaseFileName, Commits, table_folders
+from hoodie_nb.view.file_groups import METADATA_NAMES, Commits, data_file_name, table_folders
 
 SchemaOf = Callable[[TableConfig], pa.Schema]
 
@@ -54,8 +53,7 @@ def clear(storage: Storage, found: TableConfig) -> None:
     commits = Commits.of(Timeline(storage, SystemClock(), found.layout))
     for folder in [f for f in table_folders(storage, commits) if f.is_partition]:
         for entry in sorted(folder.entries, key=_is_metadata):  # the metadata file last
-            data = BaseFileName.parse(entry.name) or LogFileName.parse(entry.name)
-            if data or entry.name in METADATA_NAMES:
+            if data_file_name(entry.name) or entry.name in METADATA_NAMES:
                 storage.remove(joined(folder.path, entry.name))
         path = folder.path
         while path and not storage.list_folder(path):

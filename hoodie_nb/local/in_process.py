@@ -5,7 +5,6 @@ since Arrow and Parquet release the interpreter lock.
 """
 
 import contextlib
-import itertools
 from collections.abc import Generator, Iterable
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 from hoodie_nb.buckets.global_keys import relocated
 from hoodie_nb.buckets.kept_files import KeptFiles
 from hoodie_nb.buckets.plan import SealPlan, TaskAttempt, WritePlan
-from hoodie_nb.buckets.profile import record_bytes_of
+from hoodie_nb.buckets.profile import record_bytes_of, with_record_bytes
 from hoodie_nb.events import EventLog
 from hoodie_nb.intake.bad_rows import BadRows, RefusedRows
 from hoodie_nb.intake.intake import Intake
@@ -75,22 +74,17 @@ def write_in_process(
     if plan.record_bytes is None:
         plan = replace(plan, record_bytes=record_bytes_of(keyed))
     with contextlib.closing(_pieces(keyed, arrived)) as pieces:  # its threads end with the write
-        assigned = assign(plan, pieces, 0, events.emit)
-        cores = threads(plan.options.max_file_bytes)
-        return list(write(plan, assigned, TaskAttempt(), events.emit, threads=cores, kept=kept))
+        return write_pieces(pieces, plan, events, kept)
 
 
 def write_pieces(
-    pieces: Iterable[pa.Table], plan: WritePlan, events: EventLog
+    pieces: Iterable[pa.Table], plan: WritePlan, events: EventLog, kept: KeptFiles | None = None
 ) -> list[WriteStatus]:
     """Assign and write keyed rows that arrive sorted, one piece in memory at a time."""
-    pieces = iter(pieces)
-    if plan.record_bytes is None and (first := next(pieces, None)) is not None:
-        plan = replace(plan, record_bytes=record_bytes_of(first))
-        pieces = itertools.chain([first], pieces)
+    plan, pieces = with_record_bytes(plan, pieces)
     assigned = assign(plan, pieces, 0, events.emit)
     cores = threads(plan.options.max_file_bytes)
-    return list(write(plan, assigned, TaskAttempt(), events.emit, threads=cores))
+    return list(write(plan, assigned, TaskAttempt(), events.emit, threads=cores, kept=kept))
 
 
 def seal_in_process(

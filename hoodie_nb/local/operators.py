@@ -7,7 +7,6 @@ those), peak bytes buffered.
 *Source:* RFC-24, the operators of its pipelines.
 """
 
-import itertools
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -21,12 +20,12 @@ from hoodie_nb.buckets.buffer import NO_LIMIT
 from hoodie_nb.buckets.index_port import Index
 from hoodie_nb.buckets.kept_files import KeptFiles
 from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
-from hoodie_nb.buckets.profile import record_bytes_of
+from hoodie_nb.buckets.profile import with_record_bytes
 from hoodie_nb.events import Emit, Pace
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.index.job_keys import StateIndex
-from hoodie_nb.index.lookup import BloomStateIndex, RecentIndex
+from hoodie_nb.index.lookup import BloomStateIndex
 from hoodie_nb.index.routing import KeyRouter, Routed
 from hoodie_nb.timeline.commits import WriteStatus
 
@@ -71,13 +70,11 @@ class Waiting:
 
 
 def assign(
-    plan: WritePlan, pieces: Iterable[pa.Table], task: int, emit: Emit, *, recent: bool = False
+    plan: WritePlan, pieces: Iterable[pa.Table], task: int, emit: Emit, index: Index | None = None
 ) -> Iterator[pa.Table]:
-    """Run one FileIdAssigner task over sorted keyed rows; `recent` if only each piece is sorted."""
+    """Run one FileIdAssigner task over sorted keyed rows; `index` is that of the plan, or given."""
     waiting = Waiting(emit, "FileIdAssigner", task)
-    index = index_of(plan)
-    if recent:
-        index = RecentIndex(index)
+    index = index or index_of(plan)
     yield from FileIdAssigner(plan, index, task, emit).assign(waiting.on(pieces))
     index.save(f"{plan.instant_time}.{plan.ordinal}-{task}")
     _end_lookups(waiting, plan, index)
@@ -106,13 +103,8 @@ def assign_routed(
     plan: WritePlan, pieces: Iterable[pa.Table], task: int, emit: Emit
 ) -> Iterator[pa.Table]:
     """Assign the new keys of routed rows that are sorted; `record_bytes` may be theirs."""
-    pieces = iter(pieces)
-    first = next(pieces, None)
-    if first is None:
-        return
-    if plan.record_bytes is None:
-        plan = replace(plan, record_bytes=record_bytes_of(first))
-    yield from FileIdAssigner(plan, Routed(), task, emit).assign(itertools.chain([first], pieces))
+    plan, pieces = with_record_bytes(plan, pieces)
+    yield from FileIdAssigner(plan, Routed(), task, emit).assign(pieces)
 
 
 def index_of(plan: WritePlan, *, strict: bool = False) -> Index:

@@ -10,7 +10,7 @@ all statuses replaces the old ones, so it can be redone itself; after a crash be
 exists, the redo starts again.
 
 *Sealed checkpoints*: their runs are composed and written as one instant; they are not redone from
-files, since the runs still exist. With `Background` the table's mutex is released while rows are
+files, since the runs still exist. With a `pause` the table's mutex is released while rows are
 composed and files are written, so that a stream seals its next checkpoints meanwhile.
 
 *Source:* TestStreamWriteOperatorCoordinator.
@@ -19,7 +19,7 @@ composed and files are written, so that a stream seals its next checkpoints mean
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -48,96 +48,86 @@ from hoodie_nb.types.schema import COMMIT_TIME
 Pause = Callable[[str], contextlib.AbstractContextManager[object]]
 
 
-def write_sealed(
-    coordinator: WriteCoordinator,
-    intake: Intake,
-    records: Sequence[Sealed],
-    pause: Pause = lambda name: contextlib.nullcontext(),
-    kept: KeptFiles | None = None,
-) -> Prepared:
-    """Write the rows of sealed checkpoints as one instant, even if that changes nothing.
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """Writes rows for the protocol, in this process; see `Rewriter`.
 
-    Raises InvalidTable if one of their runs is damaged.
-    """
-    storage = coordinator.table.storage
-    keyed = intake.keyed_schema
-    with pause("sealed runs"):
-        runs = [
-            pa.concat_tables(
-                [keyed.empty_table(), *(load_rows(storage, r, keyed) for r in record.runs)]
-            )
-            for record in records
-        ]
-        rows = composed(runs, intake.ordering)
-    intake = replace(intake, operation="upsert", composed=True)
-    with coordinator.writing(intake, Shape(), keep_empty=True) as work:
-        with pause(coordinator.begun):
-            work.statuses = write_in_process(rows, work.plan, coordinator.events, kept)
-        if coordinator.dead:
-            raise WriteFailed("the job was killed while it wrote sealed checkpoints")
-    assert work.result is not None
-    return work.result
-
-
-class Background:
-    """A rewriter that pauses (`JobHold.paused`) while it reads runs and writes files.
-
-    Files that it writes are `kept` for its next instant.
+    It can `pause` (`JobHold.paused`) while it reads runs and writes files, and what it writes is
+    `kept` for its next instant.
     """
 
-    def __init__(self, pause: Pause, kept: KeptFiles) -> None:
-        self._pause = pause
-        self._kept = kept
-        self.redo = redo
+    pause: Pause = lambda name: contextlib.nullcontext()
+    kept: KeptFiles | None = None
 
     def write_sealed(
         self, coordinator: WriteCoordinator, intake: Intake, records: Sequence[Sealed], /
     ) -> Prepared:
-        """Write the rows of sealed checkpoints as one instant."""
-        return write_sealed(coordinator, intake, records, self._pause, self._kept)
+        """Write the rows of sealed checkpoints as one instant, even if that changes nothing.
 
+        Raises InvalidTable if one of their runs is damaged.
+        """
+        storage = coordinator.table.storage
+        keyed = intake.keyed_schema
+        with self.pause("sealed runs"):
+            runs = [
+                pa.concat_tables(
+                    [keyed.empty_table(), *(load_rows(storage, r, keyed) for r in record.runs)]
+                )
+                for record in records
+            ]
+            rows = composed(runs, intake.ordering)
+        intake = replace(intake, operation="upsert", composed=True)
+        with coordinator.writing(intake, Shape(), keep_empty=True) as work:
+            with self.pause(coordinator.begun):
+                work.statuses = write_in_process(rows, work.plan, coordinator.events, self.kept)
+            if coordinator.dead:
+                raise WriteFailed("the job was killed while it wrote sealed checkpoints")
+        assert work.result is not None
+        return work.result
 
-def redo(coordinator: WriteCoordinator, intake: Intake, records: Sequence[Prepared]) -> Prepared:
-    """Write an instant again on the current table; `intake` has the current schema.
+    def redo(
+        self, coordinator: WriteCoordinator, intake: Intake, records: Sequence[Prepared], /
+    ) -> Prepared:
+        """Write an instant again on the current table; `intake` has the current schema.
 
-    Raises InvalidTable if one of its files is damaged; nothing is changed then.
-    """
-    old = records[0].instant_time
-    last = records[-1]
-    storage = coordinator.table.storage
-    operation = "insert" if last.operation == "insert" else "upsert"
-    intake = replace(intake, operation=operation)
-    parts = [*_unwritten(storage, intake, records)]
-    if not intake.rule.fills or not parts:  # else all rows of the instant are staged unchanged
-        parts.append(_winners(storage, intake, records))
-    for pending in coordinator.pending(old):
-        coordinator.prepared.note_undone(records[0])
-        coordinator.roll_back(pending, keep_staged=True)
-    new: list[Prepared] = []
-    instant = coordinator.begin(after=old, action=last.pending.action)
-    coordinator.events.emit("instant_redone", instant=old, as_instant=instant.requested_time)
-    for rows in parts:
-        plan = coordinator.plan(instant, intake, Shape(), new)
-        statuses = write_in_process(rows, plan, coordinator.events) if rows.num_rows else []
-        redone = replace(
-            last,
-            instant_time=instant.requested_time,
-            ordinal=len(new),
-            base=plan.groups.instants,
-            statuses=tuple(replace(status, part=len(new)) for status in statuses),
+        Raises InvalidTable if one of its files is damaged; nothing is changed then.
+        """
+        old = records[0].instant_time
+        last = records[-1]
+        storage = coordinator.table.storage
+        operation = "insert" if last.operation == "insert" else "upsert"
+        intake = replace(intake, operation=operation)
+        parts = [*_unwritten(storage, intake, records)]
+        if not intake.rule.fills or not parts:  # else all rows of the instant are staged unchanged
+            parts.append(_winners(storage, intake, records))
+        for pending in coordinator.pending(old):
+            coordinator.prepared.note_undone(records[0])
+            coordinator.roll_back(pending, keep_staged=True)
+        new: list[Prepared] = []
+        instant = coordinator.begin(after=old, action=last.pending.action)
+        coordinator.events.emit("instant_redone", instant=old, as_instant=instant.requested_time)
+        for rows in parts:
+            plan = coordinator.plan(instant, intake, Shape(), new)
+            statuses = write_in_process(rows, plan, coordinator.events) if rows.num_rows else []
+            redone = replace(
+                last,
+                instant_time=instant.requested_time,
+                ordinal=len(new),
+                base=plan.groups.instants,
+                statuses=tuple(replace(status, part=len(new)) for status in statuses),
+            )
+            new.append(redone)
+        together = replace(
+            new[-1],
+            ordinal=0,
+            statuses=tuple(status for record in new for status in record.statuses),
+            checkpoints=tuple(checkpoints_of(records)),
+            replaces=old,
+            quarantined=quarantined(records),
         )
-        new.append(redone)
-    together = replace(
-        new[-1],
-        ordinal=0,
-        statuses=tuple(status for record in new for status in record.statuses),
-        checkpoints=tuple(checkpoints_of(records)),
-        replaces=old,
-        quarantined=quarantined(records),
-    )
-    failpoints.hit("coord.redo.pre")
-    coordinator.prepared.put(together)
-    return together
+        failpoints.hit("coord.redo.pre")
+        coordinator.prepared.put(together)
+        return together
 
 
 def _unwritten(storage: Storage, intake: Intake, records: Sequence[Prepared]) -> Iterator[pa.Table]:

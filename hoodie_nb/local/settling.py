@@ -7,10 +7,10 @@ from hoodie_nb.commit.rewriter import Rewriter
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.intake.intake import Intake
-from hoodie_nb.local import rewriting
+from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.records.progress import Checkpoint
 
-IN_PROCESS: Rewriter = rewriting  # for every job: this process writes the protocol's rows
+IN_PROCESS: Rewriter = Rewriting()  # for every job: this process writes the protocol's rows
 
 
 def settled(table: TableHandle, events: EventLog, *, dry_run: bool = False) -> WriteCoordinator:

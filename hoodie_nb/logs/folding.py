@@ -39,7 +39,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.logs.blocks import BlockType, Header, LogBlock, UnknownBlock, read_blocks
 from hoodie_nb.logs.log_name import CDC, LogFile
 from hoodie_nb.logs.records import log_rows, with_op
 from hoodie_nb.rows.columns import DELETE_ALWAYS, OP
@@ -47,6 +46,7 @@ from hoodie_nb.rows.ordering import Mask, ranked
 from hoodie_nb.rows.taking import take_rows
 from hoodie_nb.storage.checksums import crc_of
 from hoodie_nb.storage.storage import Storage
+from hoodie_nb.types.log_blocks import BlockType, Header, LogBlock, UnknownBlock, read_blocks
 from hoodie_nb.types.schema import RECORD_KEY
 
 Indices = npt.NDArray[np.int64]

@@ -4,7 +4,7 @@
 
 | type | content |
 | --- | --- |
-| `AVRO_DATA` | 3, the number of rows; per row its length and Avro datum |
+| `AVRO_DATA` | Avro records (see `types.log_blocks`) |
 | `PARQUET_DATA` | a Parquet file |
 | `DELETE` | 3, a length, and the Avro datum of a `HoodieDeleteRecordList` |
 
@@ -40,18 +40,24 @@ import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.files.calendars import HybridCalendar
-from hoodie_nb.logs.blocks import BlockType, Header, LogBlock, UnknownBlock
 from hoodie_nb.rows.columns import DELETE, DELETE_ALWAYS, OP, STORE
 from hoodie_nb.types.avro_file import load_schema
 from hoodie_nb.types.avro_schema import parse_avro
+from hoodie_nb.types.log_blocks import (
+    CONTENT_VERSION,
+    BlockType,
+    Header,
+    LogBlock,
+    UnknownBlock,
+    check_version,
+    decode_records,
+)
 from hoodie_nb.types.schema import IS_DELETED, META_FIELDS, RECORD_KEY, conform
 
 OPERATION = "_hoodie_operation"
-CONTENT_VERSION = 3
 DELETES = load_schema("HoodieDeleteRecordList")
 _DELETE_OPERATIONS = pa.array(["D", "-U"])
 _FLAGS = {IS_DELETED: pa.bool_(), OPERATION: pa.string()}
-_WORD = struct.Struct(">i")
 _PAIR = struct.Struct(">ii")
 _WRAPPERS = (  # which wrappers hold the ordering values of a type
     (pa.types.is_boolean, ("BooleanWrapper",)),
@@ -141,27 +147,11 @@ def _avro_rows(block: LogBlock, schema: pa.Schema) -> pa.Table:
     stored = pa.schema([*META_FIELDS, *parse_avro(text, f"log file {block.path}")])
     parsed = fastavro.parse_schema(_plain(json.loads(text)))
     columns: dict[str, list[Any]] = {n: [] for n in schema.names if n in stored.names}
-    for row in _datums(block.content(), parsed):
+    for row in decode_records(block.content(), parsed):
         for name, values in columns.items():
             values.append(row.get(name))
     arrays = [pa.array(values, stored.field(name).type) for name, values in columns.items()]
     return pa.table(arrays, names=list(columns))
-
-
-def _datums(content: bytes, parsed: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 -- fastavro's
-    """Yield the records of an Avro block."""
-    version, count = _PAIR.unpack_from(content)
-    _check_version(version)
-    stream = io.BytesIO(content)
-    at = _PAIR.size
-    for _ in range(count):
-        length = _WORD.unpack_from(content, at)[0]
-        stream.seek(at + _WORD.size)
-        row: Any = fastavro.schemaless_reader(stream, parsed, None)
-        yield row
-        at += _WORD.size + length
-        if stream.tell() != at:
-            raise ValueError(f"a row of {length} bytes ends at {stream.tell()} instead of {at}")
 
 
 def _plain(avro: Any) -> Any:  # noqa: ANN401 -- Avro is JSON
@@ -172,11 +162,6 @@ def _plain(avro: Any) -> Any:  # noqa: ANN401 -- Avro is JSON
         return avro
     number = avro.get("type") in ("int", "long")
     return {k: _plain(v) for k, v in avro.items() if not (number and k == "logicalType")}
-
-
-def _check_version(version: int) -> None:
-    if version != CONTENT_VERSION:
-        raise ValueError(f"version {version} of its content is not {CONTENT_VERSION}")
 
 
 def _marked(
@@ -208,7 +193,7 @@ def _deletes(block: LogBlock, ordering: pa.Field | None) -> pa.Table:
             f"log file {block.path} has deletes in the old format {version}, as serialized Java "
             "objects, which this library does not read: compact the table with Java Hudi"
         )
-    _check_version(version)
+    check_version(version)
     stream = io.BytesIO(content[_PAIR.size : _PAIR.size + length])
     read: Any = fastavro.schemaless_reader(stream, DELETES, None, return_record_name=True)
     found: list[Any] = read["deleteRecordList"]

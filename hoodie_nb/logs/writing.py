@@ -12,7 +12,6 @@ A delete has the ordering value of its column's type, or none: then it wins over
 import io
 import json
 import struct
-from collections.abc import Mapping
 
 import fastavro
 import pyarrow as pa
@@ -21,18 +20,22 @@ import pyarrow.parquet as pq
 from hoodie_nb.files.calendars import VERSION, WRITTEN_AS
 from hoodie_nb.files.column_storage import ENCODING, repetitive_columns
 from hoodie_nb.files.dictionaries import unified
-from hoodie_nb.logs.blocks import FORMAT_VERSION, MAGIC, BlockType, Header, read_blocks
-from hoodie_nb.logs.records import CONTENT_VERSION, DELETES
+from hoodie_nb.logs.records import DELETES
 from hoodie_nb.rows.columns import DELETE, OP
 from hoodie_nb.storage.checksums import ChecksummedFile
 from hoodie_nb.types.avro_schema import to_avro
+from hoodie_nb.types.log_blocks import (
+    CONTENT_VERSION,
+    BlockType,
+    Header,
+    block_parts,
+    read_blocks,
+)
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 ORDERINGS = (pa.int32(), pa.int64())  # of which a delete can say a value as Java reads it
 _BLOCK_BYTES = 256 << 20  # hoodie.logfile.data.block.max.size
-_WORD = struct.Struct(">i")
 _PAIR = struct.Struct(">ii")
-_LENGTH = struct.Struct(">q")
 _WRAPPERS = {pa.int32(): "IntWrapper", pa.int64(): "LongWrapper"}
 
 
@@ -85,12 +88,8 @@ class LogWriter:
         self._write(BlockType.DELETE, _PAIR.pack(CONTENT_VERSION, len(content)) + content)
 
     def _write(self, kind: BlockType, content: bytes | pa.Buffer) -> None:
-        head = _PAIR.pack(FORMAT_VERSION, kind) + _map(self._header)
-        head += _LENGTH.pack(len(content))
-        after = len(head) + len(content) + _WORD.size + _LENGTH.size
-        for part in (MAGIC, _LENGTH.pack(after), head, content, _map({})):
+        for part in block_parts(kind, self._header, content):
             self._sink.write(part)
-        self._sink.write(_LENGTH.pack(after + len(MAGIC)))
 
 
 def _wrapped(deletes: pa.Table, ordering: str) -> list[tuple[str, dict[str, int]] | None]:
@@ -100,14 +99,6 @@ def _wrapped(deletes: pa.Table, ordering: str) -> list[tuple[str, dict[str, int]
     compared = (deletes.column(OP).to_numpy() == DELETE).tolist()
     values = zip(column.to_pylist(), compared, strict=True)
     return [(name, {"value": value}) if told else None for value, told in values]
-
-
-def _map(pairs: Mapping[Header, str]) -> bytes:
-    parts = [_WORD.pack(len(pairs))]
-    for key, text in pairs.items():
-        content = text.encode()
-        parts += [_PAIR.pack(key, len(content)), content]
-    return b"".join(parts)
 
 
 def rows_in_log(path: str, local: str) -> list[pa.Table]:

@@ -38,7 +38,6 @@ from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.files.base_file import read_errors, read_footer
 from hoodie_nb.files.calendars import in_hybrid_calendar
-from hoodie_nb.files.key_range import same_in_both_orders
 from hoodie_nb.types.schema import RECORD_KEY
 
 _FORMAT = ds.ParquetFileFormat()
@@ -114,13 +113,11 @@ class RowFilter:
         return [group.id for group in found.row_groups]
 
     def _key_range(self, file: pq.ParquetFile) -> Iterable[pc.Expression]:
-        footer = read_footer(file)
-        low = footer.min_key
-        high = footer.max_key
-        if low is not None and high is not None and same_in_both_orders(low, high):
+        keys = read_footer(file).range()
+        if keys is not None:
             for name in {RECORD_KEY, self.key} & {*self.needs.names}:
-                yield pc.field(name) >= low
-                yield pc.field(name) <= high
+                yield pc.field(name) >= keys.low
+                yield pc.field(name) <= keys.high
 
     def folders(self, paths: Sequence[str], config: TableConfig, schema: pa.Schema) -> list[str]:
         """Return those of a folder's folders that may have rows, also below, that the filter keeps.

@@ -66,17 +66,6 @@ def position_of(table: ReadHandle, moment: object, option: str = "since") -> str
     return time17
 
 
-def is_in_table(
-    time17: str, known: Collection[str], start: str, archive: Archive | None = None
-) -> bool:
-    """Whether a commit that somebody saw complete is in the table, and was not undone.
-
-    `known` are the completed commits on the timeline, `start` is the time from which on none was
-    archived. An older one was, unless the archive shows that it was not.
-    """
-    return time17 in known or (time17 < start and not (archive and archive.lacks(time17)))
-
-
 def _on_timeline(table: ReadHandle, time17: str, there: Collection[str] = ()) -> Iterator[_Undoing]:
     """Yield what undid commits, or will, after a position; commits that are still `there` aside."""
     for action in restores(table):

@@ -8,7 +8,7 @@ the files and row groups that it leaves out.
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -164,15 +164,11 @@ def _refuse_unknown(table: ReadHandle, paths: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A read of a snapshot: its files, the columns to return, and the rows (None: all).
-
-    `again` makes the same scan of the snapshot of a later moment.
-    """
+    """A read of a snapshot: its files, the columns to return, and the rows (None: all)."""
 
     table: ReadHandle
     slices: Sequence[FileSlice]
     schema: pa.Schema
-    again: Callable[[], "Scan"]
     filter: RowFilter | None = None
     merge: LogMerge = field(default_factory=LogMerge)
 
@@ -189,16 +185,6 @@ class Scan:
         read_optimized: bool = False,
     ) -> "Scan":
         """Return the scan of the table's snapshot; files that the filter excludes are left out."""
-        again = functools.partial(
-            cls.of,
-            table,
-            columns,
-            filters=filters,
-            partitions=partitions,
-            as_of=as_of,
-            meta=meta,
-            read_optimized=read_optimized,
-        )
         found, stored = snapshot_as_of(
             table, as_of, partitions, filters, read_optimized=read_optimized
         )
@@ -207,7 +193,7 @@ class Scan:
         merge = merge_of(table, found, stored)
         schema = _selected(stored, columns, meta=meta)
         if filters is None:
-            return cls(table, slices, schema, again, merge=merge)
+            return cls(table, slices, schema, merge=merge)
         single = not config.composite_key and not config.unwritable
         row_filter = RowFilter.of(filters, stored, config.record_key[0] if single else None)
         values = {
@@ -215,7 +201,7 @@ class Scan:
         }
         out = {path for path, known in values.items() if row_filter.excludes_values(known)}
         slices = [s for s in slices if s.partition_path not in out]
-        return cls(table, slices, schema, again, row_filter, merge)
+        return cls(table, slices, schema, row_filter, merge)
 
     def rows(self, piece: FileSlice) -> Iterator[pa.Table]:
         """Yield the rows of one slice in pieces; the rows of a table without columns are lost.
@@ -234,29 +220,30 @@ class Scan:
                 [self.schema.empty_table(), *(p for some in parts for p in some)]
             )
 
-    def batches(self) -> pa.RecordBatchReader:
-        """Return a reader that opens one file at a time and holds a piece of it.
 
-        If a commit is undone before the first batch, it reads again, with the same columns.
-        """
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+def batches(table: ReadHandle) -> pa.RecordBatchReader:
+    """Return a reader of the snapshot's rows, without meta columns.
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        scans = itertools.chain([self], (self.again() for _ in itertools.repeat(None)))
+    It opens one file at a time and holds a piece of it. If a commit is undone before the first
+    batch, it reads again, with the same columns.
+    """
+    scan = Scan.of(table, meta=False)
+    return pa.RecordBatchReader.from_batches(scan.schema, _batches(scan))
 
-        def begin() -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-            scan = replace(next(scans), schema=self.schema)
-            found = (
-                batch
-                for s in scan.slices
-                for t in scan.rows(s)
-                for batch in t.to_batches(_BATCH_ROWS)
-            )
-            return [*itertools.islice(found, 1)], found
 
-        first, others = until_true(begin)
-        yield from first
-        yield from others
+def _batches(first: Scan) -> Iterator[pa.RecordBatch]:
+    later = (Scan.of(first.table, meta=False) for _ in itertools.repeat(None))
+    scans = itertools.chain([first], later)
+
+    def begin() -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch]]:
+        scan = replace(next(scans), schema=first.schema)
+        rows = itertools.chain.from_iterable(map(scan.rows, scan.slices))
+        found = (batch for piece in rows for batch in piece.to_batches(_BATCH_ROWS))
+        return [*itertools.islice(found, 1)], found
+
+    begun, others = until_true(begin)
+    yield from begun
+    yield from others
 
 
 def merge_of(table: ReadHandle, found: FileGroups, stored: pa.Schema) -> LogMerge:

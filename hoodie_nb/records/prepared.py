@@ -32,7 +32,6 @@ from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.definition.rules import KeptRules
 from hoodie_nb.errors import InvalidTable, WriteFailed
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.machine import threads
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.records.record_folder import RecordFolder
@@ -40,7 +39,7 @@ from hoodie_nb.storage.checksums import LOST, StoredFile
 from hoodie_nb.storage.storage import OURS, STAGED, Storage, is_remote
 from hoodie_nb.timeline.commits import WriteStatus, action_of
 from hoodie_nb.timeline.timeline import Instant, State
-from hoodie_nb.view.file_groups import BaseFileName
+from hoodie_nb.view.file_groups import data_file_name
 
 FOLDER = f"{OURS}/prepared"
 _NAME = re.compile(r"\d.*\.json")
@@ -269,7 +268,7 @@ def refuse_other_instants(statuses: Iterable[WriteStatus], instant_time: str, no
     """
     staged = f"{staged_folder(instant_time, nonce)}/"
     for status in statuses:
-        name = BaseFileName.parse(status.file_name) or LogFileName.parse(status.file_name)
+        name = data_file_name(status.file_name)
         paths = filter(None, (status.staged_path, status.deleted_path))
         if (name and name.instant_time != instant_time) or not all(
             path.startswith(staged) for path in paths

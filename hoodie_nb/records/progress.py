@@ -38,9 +38,8 @@ from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig, InvalidTable, readable
 from hoodie_nb.intake.bad_rows import Quarantine
 from hoodie_nb.intake.intake import Intake
-from hoodie_nb.reading.positions import is_in_table
 from hoodie_nb.storage.storage import OURS, Storage, read_bytes
-from hoodie_nb.timeline.archived import Archive
+from hoodie_nb.timeline.timeline import CommitsInTable
 
 FOLDER = f"{OURS}/progress"
 EXTRA_KEY = "_hoodie_nb_progress"
@@ -75,6 +74,13 @@ class Entry:
         """Return the checkpoint's identity."""
         return Checkpoint(query_id, self.batch_id, self.fingerprint)
 
+    def is_in(self, commits: CommitsInTable) -> bool:
+        """Whether the instant, if there is one, is among the commits.
+
+        If the archive cannot say it, the entry itself does: it was recorded after the commit.
+        """
+        return self.instant_time is None or self.instant_time in commits
+
 
 def quarantine_of(
     intake: Intake, staged: str, clock: Clock, checkpoint: Checkpoint | None
@@ -90,12 +96,9 @@ def quarantine_of(
 class ProgressRecords:
     """The progress records of one table."""
 
-    def __init__(
-        self, storage: Storage, rules: KeptRules | None = None, archive: Archive | None = None
-    ) -> None:
+    def __init__(self, storage: Storage, rules: KeptRules | None = None) -> None:
         self._storage = storage
         self._rules = rules or KeptRules(storage)
-        self._archive = archive
 
     def _read(self, query_id: str) -> dict[str, Any]:
         path = _path(query_id)
@@ -206,53 +209,40 @@ class ProgressRecords:
             if self.find(checkpoint) is None:
                 self.record([checkpoint], instant)
 
-    def contains(self, checkpoint: Checkpoint, known: Collection[str], start: str) -> bool:
-        """Whether a checkpoint is recorded and its instant, if it had one, is in the table.
-
-        `known` are the completed instants; an instant removed by a restore is not among them. Those
-        before `start`, the timeline's, were archived unless the archive shows that they were not.
-        """
+    def contains(self, checkpoint: Checkpoint, commits: CommitsInTable) -> bool:
+        """Whether a checkpoint is recorded, and its instant, if it had one, is among `commits`."""
         entry = self.find(checkpoint)
-        return entry is not None and self._is_in(entry, known, start)
-
-    def _is_in(self, entry: Entry, known: Collection[str], start: str) -> bool:
-        """Whether an entry's instant, if it has one, is completed or was archived.
-
-        If the archive cannot say it, the entry itself does: it was recorded after the commit.
-        """
-        time17 = entry.instant_time
-        return time17 is None or is_in_table(time17, known, start, self._archive)
+        return entry is not None and entry.is_in(commits)
 
     def check_position(
         self,
         last: Checkpoint,
-        known: Collection[str],
-        start: str,
+        commits: CommitsInTable,
         *,
         durable: Collection[Checkpoint] = (),
     ) -> None:
         """Raise InvalidTable if checkpoint `last`, or a recorded earlier one, is not in the table.
 
-        `known` and `start` are as in `contains`; `durable` are prepared or sealed: they count as in
-        the table, and replace what is recorded under their numbers.
+        `durable` are prepared or sealed: they count as in the table, and replace what is recorded
+        under their numbers.
         """
         newest = {e.batch_id: e for e in self.entries(last.query_id)}  # of repeated ones
         again = {(c.batch_id, c.fingerprint) for c in durable if c.query_id == last.query_id}
 
         def is_lost(e: Entry) -> bool:
             replaced = any(n == e.batch_id and mark != e.fingerprint for n, mark in again)
-            return not replaced and not self._is_in(e, known, start)
+            return not replaced and not e.is_in(commits)
 
         recorded = max((n for n in newest if n <= last.batch_id), default=-1)  # with all before it
         numbers = {*newest, *(n for n, _ in again)}
         gap = (n for n in range(recorded + 1, last.batch_id) if n not in numbers)
         missing = [*itertools.islice(gap, 1), *(n for n, e in newest.items() if is_lost(e))]
-        if not (last in durable or self.contains(last, known, start)):
+        if not (last in durable or self.contains(last, commits)):
             missing.append(last.batch_id)
         first = min(missing, default=last.batch_id + 1)
         if first <= last.batch_id:
             if not durable and self._storage.entry(_path(last.query_id)) is None:
-                self._refuse_stranger(last, known)
+                self._refuse_stranger(last, len(commits.listed))
             raise InvalidTable(
                 f"batch {last.batch_id} of query {last.query_id} is not in the table, but the "
                 f"checkpoint folder continues with batch {last.batch_id + 1}: one of them was "
@@ -261,7 +251,7 @@ class ProgressRecords:
                 "the stream with a new checkpoint folder (repeated upserts converge)"
             )
 
-    def _refuse_stranger(self, last: Checkpoint, known: Collection[str]) -> NoReturn:
+    def _refuse_stranger(self, last: Checkpoint, count: int) -> NoReturn:
         """Raise InvalidTable for a query that has no record in the table, but has run batches.
 
         Tables do not know one another: of another one only a folder beside this one is found.
@@ -269,7 +259,7 @@ class ProgressRecords:
         others = sorted(Path(self._storage.root).parent.glob(f"*/{_path(last.query_id)}"))
         whose = others[0].parents[3] if others else "another table"
         raise InvalidTable(
-            f"the table {self._storage.root}, which has {counted(len(known), 'commit')}, has no "
+            f"the table {self._storage.root}, which has {counted(count, 'commit')}, has no "
             f"record of query {last.query_id}, but the checkpoint folder continues with batch "
             f"{last.batch_id + 1}: the folder is that of a stream into {whose}, or this "
             "table was deleted or replaced (if_exists='replace') after the stream had begun. Start "
@@ -280,20 +270,19 @@ class ProgressRecords:
     def check_insert(
         self,
         checkpoint: Checkpoint,
-        known: Collection[str],
-        start: str,
+        commits: CommitsInTable,
         *,
         durable: Collection[Checkpoint] = (),
     ) -> None:
         """Raise InvalidConfig if an insert could repeat rows of a batch with other data.
 
-        `known`, `start` and `durable` are as in `check_position`; empty batches repeat no row.
+        `durable` are as in `check_position`; empty batches repeat no row.
         """
         query_id = checkpoint.query_id
         number = checkpoint.batch_id
         later = [e for e in self.entries(query_id) if e.batch_id >= number and e.instant_time]
         waits = any(c.query_id == query_id and c.batch_id >= number for c in durable)
-        if waits or any(self._is_in(e, known, start) for e in later):
+        if waits or any(e.is_in(commits) for e in later):
             raise InvalidConfig(
                 f"batch {number} of query {query_id} was already written with other data; a second "
                 "insert could duplicate rows: use operation='upsert', undo its commit and all "

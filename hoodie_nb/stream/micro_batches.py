@@ -31,7 +31,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.intake.bad_rows import BadRows
 from hoodie_nb.local.in_process import saved, seal_in_process, write_in_process
-from hoodie_nb.local.rewriting import Background
+from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.local.settling import IN_PROCESS, settle
 from hoodie_nb.lock.lock import JobHold
 from hoodie_nb.on_spark.driver import collected
@@ -130,7 +130,7 @@ class MicroBatches:
         coordinator = WriteCoordinator(table, self.coordinator.events)
         intake = self.checkpointing.intake
         self.coordinators.append(coordinator)
-        return Checkpointing(coordinator, intake, Shape(), Background(hold.paused, self._kept))
+        return Checkpointing(coordinator, intake, Shape(), Rewriting(hold.paused, self._kept))
 
     def close(self) -> None:
         """Free what is kept for further batches."""

@@ -21,23 +21,20 @@ import io
 import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import fastavro
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.storage.storage import Storage, read_bytes
+from hoodie_nb.storage.storage import Storage, permitted, read_bytes
 from hoodie_nb.timeline.instant import LAYOUT_1, Contents, Instant, State
+from hoodie_nb.types import log_blocks
 from hoodie_nb.types.avro_file import MAGIC as AVRO
 from hoodie_nb.types.avro_file import decode, schema_text
+from hoodie_nb.types.log_blocks import BlockType
 
-_MAGIC = b"#HUDI#"
 _NAME = re.compile(r"\.commits_\.archive\.(\d+)(?:_\d+-\d+-\d+)?")
-_BLOCK_VERSION = 1
-_CONTENT_VERSION = 3
-_DATA = 3
-_SCHEMA_KEY = 2
 _LARGEST = 1 << 20
 _ENTRY = "HoodieArchivedMetaEntry"
 Record = dict[str, Any]
@@ -134,8 +131,8 @@ def append(storage: Storage, folder: str, records: Sequence[Record], batch: int)
     known = set[Identity]()
     wanted = {*map(_identity, records)}
     for _, at in files:
-        found, whole = _identities(read := read_bytes(storage, at))
-        if at == path and whole and len(read) < _LARGEST:
+        found, whole = _identities(storage, at)
+        if at == path and whole and len(read := read_bytes(storage, at)) < _LARGEST:
             content = read
         known |= found
         if whole and wanted.isdisjoint(found):
@@ -149,11 +146,11 @@ def append(storage: Storage, folder: str, records: Sequence[Record], batch: int)
     return path
 
 
-def _identities(content: bytes) -> tuple[set[Identity], bool]:
+def _identities(storage: Storage, path: str) -> tuple[set[Identity], bool]:
     """Return what a file has, and whether it is whole: another engine may have died in it."""
     found: set[Identity] = set()
     try:
-        found.update(map(_identity, read_blocks(content)))
+        found.update(map(_identity, records_in(storage, path)))
     except ValueError:
         return found, False
     return found, True
@@ -176,45 +173,22 @@ def _identity(record: Mapping[str, Any]) -> Identity:
     return record["commitTime"], record["actionType"], record["actionState"]
 
 
-def _block(records: Iterable[Record]) -> bytes:
-    text = schema_text(_ENTRY).encode()
-    parts = []
-    for record in records:
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, _parsed(schema_text(_ENTRY)), record)
-        parts.append(struct.pack(">i", len(out.getvalue())) + out.getvalue())
-    content = struct.pack(">ii", _CONTENT_VERSION, len(parts)) + b"".join(parts)
-    body = struct.pack(">ii", _BLOCK_VERSION, _DATA)
-    body += struct.pack(">iii", 1, _SCHEMA_KEY, len(text)) + text
-    body += struct.pack(">q", len(content)) + content + struct.pack(">i", 0)
-    start = _MAGIC + struct.pack(">q", len(body) + 8)
-    return start + body + struct.pack(">q", len(start) + len(body))
+def _block(records: Sequence[Record]) -> bytes:
+    text = schema_text(_ENTRY)
+    content = log_blocks.encode_records(records, _parsed(text))
+    header = {log_blocks.Header.SCHEMA: text}
+    return b"".join(log_blocks.block_parts(BlockType.AVRO_DATA, header, content))
 
 
-def read_blocks(content: bytes) -> Iterator[Record]:
+def records_in(storage: Storage, path: str) -> Iterator[Record]:
     """Yield the records of a log file; ValueError if it is damaged."""
-    file = io.BytesIO(content)
-    try:
-        while magic := file.read(len(_MAGIC)):
-            (size,) = struct.unpack(">q", file.read(8))
-            block = file.read(size)
-            if magic != _MAGIC or len(block) != size:
-                raise ValueError("a block is damaged")
-            yield from _records(io.BytesIO(block))
-    except (struct.error, IndexError, EOFError, KeyError) as error:
-        raise ValueError(f"a block is damaged: {error!r:.200}") from None
-
-
-def _records(block: io.BytesIO) -> Iterator[Record]:
-    _version, kind, headers = struct.unpack(">iii", block.read(12))
-    found = {}
-    for _ in range(headers):
-        key, size = struct.unpack(">ii", block.read(8))
-        found[key] = block.read(size).decode()
-    block.read(8)
-    if kind == _DATA:
-        _version, count = struct.unpack(">ii", block.read(8))
-        for _ in range(count):
-            (size,) = struct.unpack(">i", block.read(4))
-            record = io.BytesIO(block.read(size))
-            yield fastavro.schemaless_reader(record, _parsed(found[_SCHEMA_KEY]), None)  # type: ignore[misc]
+    with permitted(f"{storage.root}/{path}"):
+        try:
+            for block in log_blocks.read_blocks(path, storage.fetch(path)):
+                if block.kind is BlockType.CORRUPT:
+                    raise ValueError("a block is damaged")
+                if block.kind is BlockType.AVRO_DATA:
+                    parsed = _parsed(block.header[log_blocks.Header.SCHEMA])
+                    yield from log_blocks.decode_records(block.content(), parsed)
+        except (log_blocks.UnknownBlock, struct.error, LookupError, EOFError) as error:
+            raise ValueError(f"a block is damaged: {error!r:.200}") from None

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hoodie_nb.errors import InvalidTable, readable
-from hoodie_nb.storage.storage import Entry, Storage, read_bytes
-from hoodie_nb.timeline.archive_log import log_number, read_blocks
+from hoodie_nb.storage.storage import Entry, Storage
+from hoodie_nb.timeline.archive_log import log_number, records_in
 from hoodie_nb.timeline.archive_lsm import is_manifest, read_manifest, span
 from hoodie_nb.timeline.instant import COMMITS, State
 from hoodie_nb.types.avro_file import decode
@@ -226,7 +226,7 @@ class Archive:
             for row in pq.read_table(self._storage.fetch(path), columns=columns).to_pylist():
                 yield row["instantTime"], row["action"], row.get("metadata")
         else:
-            for record in read_blocks(read_bytes(self._storage, path)):
+            for record in records_in(self._storage, path):
                 if record["actionState"] in (None, State.COMPLETED.upper()):
                     found = next((record[name] for name in _CONTENTS if record.get(name)), None)
                     yield record["commitTime"], record["actionType"], found

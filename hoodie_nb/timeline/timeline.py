@@ -20,7 +20,7 @@ is read only if that has a savepoint. *Source:* HoodieActiveTimeline, ActiveTime
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Clock, instant_ms, instant_time
@@ -45,6 +45,22 @@ _ATTEMPTS = 10
 
 class ArchivedMeanwhile(FileNotFoundError):
     """The file of an instant is gone: it was archived after it was listed, or it is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitsInTable:
+    """The commits that are in the table, of those that somebody saw complete: others were undone.
+
+    `listed` are on the timeline, `start` is the time from which on none was archived. An older one
+    was, unless the archive shows that it was not.
+    """
+
+    listed: tuple[str, ...]
+    start: str
+    archive: Archive
+
+    def __contains__(self, time17: str) -> bool:
+        return time17 in self.listed or (time17 < self.start and not self.archive.lacks(time17))
 
 
 class Timeline:
@@ -172,6 +188,11 @@ class Timeline:
             self.archive.refuse_beyond(times)
             self._asked = listing
         return times[0] if times else ""
+
+    def commits_in_table(self) -> CommitsInTable:
+        """Return which commits are in the table, and were not undone."""
+        listing = self.listing
+        return CommitsInTable(listing.commit_times, self.start(listing), self.archive)
 
     def pending(self) -> list[Instant]:
         """Return the instants of any action that have not completed, oldest first."""

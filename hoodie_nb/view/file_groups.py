@@ -59,6 +59,11 @@ class BaseFileName:
         return None if match is None else cls(match[1], match[2], match[3])
 
 
+def data_file_name(name: str) -> BaseFileName | LogFileName | None:
+    """Return the parts of the name of a base file or log; None if it is of neither."""
+    return BaseFileName.parse(name) or LogFileName.parse(name)
+
+
 def base_files_at(paths: Iterable[str]) -> Iterator[tuple[str, Group, BaseFileName]]:
     """Yield those of the paths that are base files, with file group and parts of the name."""
     for path in paths:

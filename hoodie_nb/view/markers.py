@@ -13,10 +13,9 @@ names of base and log files of the instant itself, inside the table, are ever re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import META, Storage, create_empty, each, joined, read_bytes
 from hoodie_nb.timeline.commits import WriteStatus
-from hoodie_nb.view.file_groups import BaseFileName
+from hoodie_nb.view.file_groups import data_file_name
 
 MARKERS = f"{META}/.temp"
 
@@ -65,6 +64,6 @@ def _without_kind(marker: str) -> str:
 def is_data_file(path: str, instant_time: str) -> bool:
     """Whether a path read from disk is a base or log file of the instant, inside the table."""
     pure = PurePosixPath(path)
-    name = BaseFileName.parse(pure.name) or LogFileName.parse(pure.name)
+    name = data_file_name(pure.name)
     inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)
     return inside and name is not None and name.instant_time == instant_time

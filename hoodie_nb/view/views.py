@@ -17,10 +17,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
-from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.timeline.timeline import ArchivedMeanwhile, Listing
-from hoodie_nb.view.file_groups import base_files_at
+from hoodie_nb.view.file_groups import data_file_name
 from hoodie_nb.view.read_handle import ReadHandle, open_to_read
 
 _ATTEMPTS = 10
@@ -133,9 +132,8 @@ def reading(storage: Storage, *paths: str) -> Iterator[None]:
         undone = None
         with contextlib.suppress(OSError, HoodieError):
             table = open_to_read(storage)
-            times = {name.instant_time for _, _, name in base_files_at(paths)}
-            logs = (LogFileName.parse(path.rpartition("/")[2]) for path in paths)
-            times |= {name.instant_time for name in logs if name is not None}
+            names = (data_file_name(path.rpartition("/")[2]) for path in paths)
+            times = {name.instant_time for name in names if name is not None}
             listing = table.timeline.listing  # version 6 names logs by a pending compaction, too
             times -= {i.requested_time for i in listing.pending_of("compaction")}
             undone = _undone(table, times, listing)

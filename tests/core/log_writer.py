@@ -16,7 +16,6 @@ from tables import timeline_folder
 
 from hoodie_nb import Table
 from hoodie_nb.files.base_file import stored_schema
-from hoodie_nb.logs.blocks import BlockType, Header
 from hoodie_nb.logs.folding import LogMerge
 from hoodie_nb.logs.log_name import LogFile, LogFileName
 from hoodie_nb.reading.filters import RowFilter
@@ -24,6 +23,7 @@ from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.types.avro_file import encode, load_schema
 from hoodie_nb.types.avro_schema import to_avro
+from hoodie_nb.types.log_blocks import BlockType, Header
 from hoodie_nb.types.schema import META_COLUMNS
 from hoodie_nb.view.file_groups import BaseFileName, FileSlice
 

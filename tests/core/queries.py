@@ -32,7 +32,7 @@ from hoodie_nb.definition import properties
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.in_process import keyed_in_order, seal_in_process, write_in_process
-from hoodie_nb.local.rewriting import Background
+from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.local.settling import IN_PROCESS, settle
 from hoodie_nb.lock.lock import JobHold
 from hoodie_nb.records.sealing import Interval
@@ -163,7 +163,7 @@ class _Process:
         self.coordinator = WriteCoordinator(self._handle(), self.events)
         self.applying = self.checkpointing = self._checkpointing(self.coordinator)
         if self.interval is not None and self.interval.background:
-            rewriter = Background(self._pause, KeptFiles(1 << 20))
+            rewriter = Rewriting(self._pause, KeptFiles(1 << 20))
             other = WriteCoordinator(self._handle(), self.events)
             self.applying = Checkpointing(other, self.checkpointing.intake, Shape(), rewriter)
             self.checkpointing.let_finish = self.hold.wait_until_unused

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from hoodie_nb.buckets.index_port import Index
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.in_process import keyed_in_order
-from hoodie_nb.local.operators import assign, write
+from hoodie_nb.local.operators import assign, index_of, write
 from hoodie_nb.records.prepared import Prepared
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.timeline.commits import WriteStatus
@@ -57,6 +59,41 @@ class Source:
         return Checkpoint(query_id, batch_id, hashlib.sha256(text.encode()).hexdigest())
 
 
+class RecentIndex:
+    """The index `inner`, except that a key keeps the first file id that it was given.
+
+    If rows reach the assigner as they arrive, and not sorted by key at the end, a key can occur
+    twice before any file contains it. The inner index is asked once per key: its second answer
+    could differ for a key that shares its hash with others.
+    """
+
+    def __init__(self, inner: Index) -> None:
+        self._inner = inner
+        self.counts = inner.counts
+        self.copies = inner.copies
+        self.save = inner.save
+        self._placed: dict[str, list[tuple[pa.Array, pa.Array]]] = {}
+
+    def locate(self, partition: str, keys: pa.Array) -> pa.Array:
+        """Return the file id of each key in that partition, null for a new key."""
+        known = pa.nulls(len(keys), pa.string())
+        for placed, file_ids in self._placed.get(partition, []):
+            known = pc.coalesce(known, file_ids.take(pc.index_in(keys, value_set=placed)))
+        new = pc.is_null(known)
+        asked = keys.filter(new)
+        found = self._inner.locate(partition, asked)
+        self._note(partition, asked.filter(pc.is_valid(found)), found.drop_null())
+        return pc.replace_with_mask(known, new, found)
+
+    def remember(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        """Record the file ids of new keys."""
+        self._note(partition, keys, file_ids)
+        self._inner.remember(partition, keys, file_ids)
+
+    def _note(self, partition: str, keys: pa.Array, file_ids: pa.Array) -> None:
+        self._placed.setdefault(partition, []).append((keys, file_ids))
+
+
 class ProcessThread:
     """The writers of one checkpoint, fed piece by piece; they build on `records`."""
 
@@ -87,7 +124,7 @@ class ProcessThread:
 
     def _write(self, plan: WritePlan) -> list[WriteStatus]:
         emit = self._coordinator.events.emit
-        assigned = assign(plan, self._input(), 0, emit, recent=True)
+        assigned = assign(plan, self._input(), 0, emit, RecentIndex(index_of(plan)))
         return list(write(plan, assigned, TaskAttempt(), emit))
 
     def _input(self) -> Iterator[pa.Table]:

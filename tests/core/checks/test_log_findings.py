@@ -16,8 +16,8 @@ from tables import tree
 from hoodie_nb import Table
 from hoodie_nb.checks.findings import Finding
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.logs.blocks import BlockType, Header
 from hoodie_nb.logs.log_name import LogFileName
+from hoodie_nb.types.log_blocks import BlockType, Header
 from hoodie_nb.view.read_handle import open_to_read
 
 BASE = [{"id": key, "ts": 4, "v": number} for number, key in enumerate("abcde")]

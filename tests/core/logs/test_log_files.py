@@ -18,9 +18,9 @@ from log_writer import (
 from tables import hudi_table
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.logs.blocks import BlockType, Header, read_blocks
 from hoodie_nb.logs.folding import counted_blocks
 from hoodie_nb.logs.log_name import LogFileName
+from hoodie_nb.types.log_blocks import BlockType, Header, read_blocks
 
 BASE = [{"id": "a", "ts": 4, "v": 0}, {"id": "b", "ts": 4, "v": 0}]
 JUNK = b"no block begins here"

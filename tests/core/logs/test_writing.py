@@ -9,11 +9,11 @@ import pytest
 from every_type import TYPES
 
 from hoodie_nb.files.base_file import stored_schema
-from hoodie_nb.logs.blocks import BlockType, Header, read_blocks
 from hoodie_nb.logs.records import log_rows
 from hoodie_nb.logs.writing import LogWriter, rows_in_log
 from hoodie_nb.rows.columns import DELETE, DELETE_ALWAYS, OP
 from hoodie_nb.storage.checksums import ChecksummedFile
+from hoodie_nb.types.log_blocks import BlockType, Header, read_blocks
 from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 
 T = "20300101000000000"

@@ -36,7 +36,7 @@ from hoodie_nb.events import Event, EventLog
 from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.in_process import keyed_in_order, write_in_process
-from hoodie_nb.local.rewriting import Background
+from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.local.settling import IN_PROCESS, settle
 from hoodie_nb.lock.lock import JobHold, in_use, writing
 from hoodie_nb.reading import read
@@ -69,7 +69,7 @@ class Job:
         self.sealing = Checkpointing(coordinator, *settings, IN_PROCESS, interval=AUTO)
         self.sealing.let_finish = self.hold.wait_until_unused
         applying = WriteCoordinator(self._handle(), self.events)
-        self.background = Checkpointing(applying, *settings, Background(self._pause, self.kept))
+        self.background = Checkpointing(applying, *settings, Rewriting(self._pause, self.kept))
 
     def _handle(self) -> TableHandle:
         return TableHandle(self.storage, ManualClock(), properties.load(self.storage))

@@ -1,4 +1,6 @@
-"""Blocks: the parts of a log file, read one by one; their content only when it is asked for.
+"""Blocks of Hudi's log format, of merge-on-read logs and of archives of version 6; Avro in them.
+
+Blocks are read one by one, their content only when it is asked for.
 
 *On disk*, a block, with all integers big-endian:
 
@@ -13,26 +15,34 @@
 | footer: as the header, always empty | 4 |
 | length of the block up to here, magic included | 8 |
 
+The content of a block of Avro records is 3, their number, and each one's length and datum; these
+numbers have 4 bytes, and the schema is in the header.
+
 *Fault tolerance*: where no block begins, or its lengths do not agree, a `CORRUPT` block reaches up
 to the next magic: a writer failed there, and a later one appended.
 
 **Caveats**: Java also drops a block if something else than a block follows it. Here it counts: its
 lengths agree.
 
-*Source:* HoodieLogFileReader, HoodieLogBlock.
+*Source:* HoodieLogFileReader, HoodieLogFormatWriter, HoodieLogBlock, HoodieAvroDataBlock.
 """
 
+import io
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import fastavro
+import pyarrow as pa
 
 from hoodie_nb.errors import InvalidTable
 
-MAGIC = b"#HUDI#"
-FORMAT_VERSION = 1
+CONTENT_VERSION = 3
+_MAGIC = b"#HUDI#"
+_FORMAT_VERSION = 1
 _LENGTH = struct.Struct(">q")
 _WORD = struct.Struct(">i")
 _PAIR = struct.Struct(">ii")
@@ -114,16 +124,16 @@ def _block(
 ) -> tuple[LogBlock | None, int]:
     """Return the block at a position and its end; None if there is none, or it is damaged."""
     file.seek(at)
-    if file.read(len(MAGIC)) != MAGIC:
+    if file.read(len(_MAGIC)) != _MAGIC:
         return None, at
-    begin = at + len(MAGIC) + _LENGTH.size
+    begin = at + len(_MAGIC) + _LENGTH.size
     length = _length(file, begin - _LENGTH.size)
     end = begin + length
-    if length < _LENGTH.size or end > size or _length(file, end - 8) != length + len(MAGIC):
+    if length < _LENGTH.size or end > size or _length(file, end - 8) != length + len(_MAGIC):
         return None, at
     file.seek(begin)
     version = _WORD.unpack(file.read(_WORD.size))[0]
-    if version != FORMAT_VERSION:
+    if version != _FORMAT_VERSION:
         raise UnknownBlock(
             f"log file {path} has a block of version {version} of the log format, which this "
             "library does not read: compact the table with the engine that wrote it"
@@ -161,8 +171,62 @@ def _next_magic(file: BinaryIO, at: int, size: int) -> int:
     while at < size:
         file.seek(at)
         part = file.read(_SCAN_BYTES)
-        found = part.find(MAGIC)
+        found = part.find(_MAGIC)
         if found >= 0:
             return at + found
-        at += max(1, len(part) - len(MAGIC) + 1)
+        at += max(1, len(part) - len(_MAGIC) + 1)
     return size
+
+
+def block_parts(
+    kind: BlockType, header: Mapping[Header, str], content: bytes | pa.Buffer
+) -> tuple[bytes | pa.Buffer, ...]:
+    """Return the bytes of a new block, in parts: `content` is not copied."""
+    head = _PAIR.pack(_FORMAT_VERSION, kind) + _map(header) + _LENGTH.pack(len(content))
+    footer = _map({})
+    after = len(head) + len(content) + len(footer) + _LENGTH.size
+    end = _LENGTH.pack(after + len(_MAGIC))
+    return _MAGIC, _LENGTH.pack(after), head, content, footer, end
+
+
+def _map(pairs: Mapping[Header, str]) -> bytes:
+    parts = [_WORD.pack(len(pairs))]
+    for key, text in pairs.items():
+        content = text.encode()
+        parts += [_PAIR.pack(key, len(content)), content]
+    return b"".join(parts)
+
+
+# --- Avro records in a block ----------------------------------------------------------------------
+
+
+def encode_records(records: Sequence[Mapping[str, Any]], parsed: Any) -> bytes:  # noqa: ANN401
+    """Return the content of a block of Avro records; `decode_records` is the inverse."""
+    parts = [_PAIR.pack(CONTENT_VERSION, len(records))]
+    for record in records:
+        datum = io.BytesIO()
+        fastavro.schemaless_writer(datum, parsed, record)
+        parts += [_WORD.pack(datum.tell()), datum.getvalue()]
+    return b"".join(parts)
+
+
+def decode_records(content: bytes, parsed: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    """Yield the records of a block; `parsed` is fastavro's schema, that of the block's header."""
+    version, count = _PAIR.unpack_from(content)
+    check_version(version)
+    stream = io.BytesIO(content)
+    at = _PAIR.size
+    for _ in range(count):
+        length = _WORD.unpack_from(content, at)[0]
+        stream.seek(at + _WORD.size)
+        record: Any = fastavro.schemaless_reader(stream, parsed, None)
+        yield record
+        at += _WORD.size + length
+        if stream.tell() != at:
+            raise ValueError(f"a row of {length} bytes ends at {stream.tell()} instead of {at}")
+
+
+def check_version(version: int) -> None:
+    """Raise ValueError for content of another version."""
+    if version != CONTENT_VERSION:
+        raise ValueError(f"version {version} of its content is not {CONTENT_VERSION}")
