@@ -1,4 +1,4 @@
-"""FileIdAssigner: which file group a new key goes to (small files first), which a known key has.
+"""FileIdAssigner: a file id for each row: the known key's, or a small or new file with room.
 
 *Work flow*: keyed rows arrive sorted by partition and key. Each key is looked up once in the index:
 known → its file group; new → a small file of this task while it has room, else the task's open new

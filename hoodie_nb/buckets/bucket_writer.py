@@ -1,4 +1,4 @@
-"""BucketWriter: one staged file per bucket (base file, log, or none without rows); threads.
+"""BucketWriter: writes each bucket: a base file, or a log if its keys allow that; threads.
 
 *Work flow*: rows go into the buffer, which spills sorted runs while input still arrives; at the end
 every bucket is folded and merged with the previous slice, once, into a new base file in the staging

@@ -1,4 +1,4 @@
-"""WritePlan: what all tasks of a write are given; new file ids; which task has a file group.
+"""WritePlan: what all tasks of a write share: file ids, tasks; which slices may take a log file.
 
 It is created on the driver after the instant, is immutable, and is sent to every task.
 """

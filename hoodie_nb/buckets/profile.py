@@ -1,4 +1,4 @@
-"""The write profile: the estimated bytes per row, and the small files that have room for rows.
+"""The write profile: estimated bytes per row; which small files take new rows, in which order.
 
 The average record size comes from the newest commit that is large enough (more than the threshold
 times the small file limit), else from the option. The newest `LOOKED_BACK` commits are read, as

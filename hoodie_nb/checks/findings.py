@@ -1,4 +1,4 @@
-"""fsck, codes: every finding code, what is at stake, and its severity and fix as text.
+"""fsck, codes: what is at stake, severity, fix as text; which `fsck(repair=True)` repairs.
 
 *Codes* are stable words for programs; docs/restoring.md lists them. `STAKES` says of each what may
 happen to the rows that the table should have, if nothing is done: some are lost, readers do not

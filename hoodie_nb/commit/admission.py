@@ -1,4 +1,4 @@
-"""Whether a stream's checkpoint runs, is skipped (known by `records/progress`), or is refused.
+"""Recovers the table, then runs, skips or refuses a checkpoint, as `records/progress` knows it.
 
 *Semantics*: properties, schema and timeline are read at each checkpoint, not at the job's start:
 another engine may change the table in between. Columns that it has added are null in rows that lack

@@ -1,4 +1,4 @@
-"""Executing an archive plan, and when to clean and archive after a commit.
+"""Executing an archive plan; whether to archive after a commit, which cleans first.
 
 *Work flow*: plan → delete the files of no commit that would be older than the timeline → add the
 instants to the archive, durably → delete their requested and inflight files → delete their

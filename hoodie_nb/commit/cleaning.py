@@ -1,4 +1,4 @@
-"""Executing a clean plan: deletes old base files; completes pending cleans.
+"""Executing a clean plan: deletes old files; whether to clean after a commit; pending cleans.
 
 *Work flow*: plan (`T.clean.requested`, durable) → `T.clean.inflight` → delete the files → sync the
 partitions → `T.clean`. If there is nothing to delete, there is no instant.

@@ -1,4 +1,4 @@
-"""Checks of each partition that a write touches: lost files, depth, missing metadata file.
+"""Checks of each partition that a write touches: lost files, depth; restores its metadata file.
 
 *Semantics*: a write is refused if it would make damage permanent: a lost base file, whose rows the
 next version of its group would lack (see `lost`); files of a commit that was archived too early;

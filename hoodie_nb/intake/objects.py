@@ -1,4 +1,4 @@
-"""Python values (dicts, pandas object columns) to Arrow types; mixed or unfit values refused.
+"""Python values (dicts, pandas objects) to Arrow types; the error with the row that is unfit.
 
 Arrow finds the type of plain values itself. Dates, times, bytes, lists, dicts and maps are looked
 at here first, since Arrow would drop a time of day, a zone, nanoseconds or an unknown field

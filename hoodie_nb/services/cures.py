@@ -1,4 +1,4 @@
-"""`table.fsck(repair=…)`: which repairs are made, in which order; deletes orphans, then rechecks.
+"""`table.fsck(repair=…)`: the repairs and their order; deletes orphans, then rechecks.
 
 *Work flow*, under the table's lock: recover the table as before each write, which completes or
 rolls back what is pending, deletes leftovers and restores partition metadata; rewrite the files

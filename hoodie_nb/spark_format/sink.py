@@ -1,4 +1,4 @@
-"""`df.write.format("hoodie_nb")`: opens the table, stages rows in tasks, commits or aborts.
+"""`df.write.format("hoodie_nb")`: stages rows in tasks; one process commits or drops them.
 
 *Work flow* of a batch: beside the driver the write is planned: the table is opened, or created, and
 the columns are checked. Each task makes keyed rows and stages them as sorted runs (see

@@ -1,4 +1,4 @@
-"""The format's class that Spark calls first: schema, readers, writers, creation of a table.
+"""The format's class that Spark calls first: schema, readers, writers; opens or creates the table.
 
 | option | of | meaning |
 | --- | --- | --- |

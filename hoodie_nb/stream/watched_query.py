@@ -1,4 +1,4 @@
-"""The stream's loop: runs batches, and a thread that commits each after Spark's `commits/N`.
+"""The stream's loop: runs batches; a thread commits at Spark's `commits/N` or an interval's end.
 
 *Work flow*: Spark writes `offsets/N` and calls `foreachBatch(df, N)`; the job takes the table's
 mutex and runs the checkpoint. When Spark has written `commits/N`, which a thread here watches on

@@ -1,4 +1,4 @@
-"""Whether and how a value given in another type fits a column's type; refused if it would change.
+"""Arrow values given in another type: which fit a column; the error with the row that does not.
 
 | given | table | right if |
 | --- | --- | --- |
