@@ -3,6 +3,7 @@
 A history is a function of its seed (`matrix/shape.py`, `matrix/operations.py`).
 
     python tests/run_matrix.py 200            # seeds 0 to 199, on all processors
+    python tests/run_matrix.py 200 logs       # seeds 10000 to 10199: merge-on-read tables
     python tests/run_matrix.py seed 17        # one history, with its shape and operations
 """
 
@@ -19,7 +20,8 @@ from pathlib import Path
 
 from histories import fast_folder
 from matrix.history import MatrixHistory
-from matrix.operations import EARLY, OPERATIONS
+from matrix.operations import APPENDING, EARLY, OPERATIONS
+from matrix.shape import LOGS
 
 from hoodie_nb import Table
 
@@ -31,7 +33,10 @@ def step(history: MatrixHistory, *, looks: bool = True) -> None:
     history.upgrade_if_due()
     if history.draw.random() < 0.2:
         history.table = Table.open(history.table.path)
-    allowed = {n: o for n, o in OPERATIONS.items() if history.upgraded or n in EARLY}
+    names = OPERATIONS if history.upgraded else EARLY
+    if history.shape.merge_on_read:
+        names = APPENDING
+    allowed = {name: OPERATIONS[name] for name in names}
     weights = [weight for weight, _ in allowed.values()]
     name = history.draw.choices(list(allowed), weights)[0]
     history.operations.append(name)
@@ -71,11 +76,11 @@ def _trial(seed: int) -> str | None:
     return None
 
 
-def main(count: int) -> int:
-    """Run the histories of the seeds below `count`; return how many failed."""
+def main(count: int, first: int = 0) -> int:
+    """Run the histories of `count` seeds from `first` on; return how many failed."""
     began, failed = time.monotonic(), 0
     with ProcessPoolExecutor(int(os.environ.get("WORKERS", "0")) or None) as pool:
-        for done, report in enumerate(pool.map(_trial, range(count)), 1):
+        for done, report in enumerate(pool.map(_trial, range(first, first + count)), 1):
             if report is not None:
                 failed += 1
                 print(report, flush=True)
@@ -91,4 +96,5 @@ if __name__ == "__main__":
         found = run(int(sys.argv[2]))
         print(found.shape, *found.operations, sep="\n")
     else:
-        sys.exit(min(main(int(sys.argv[1])), 1))
+        start = LOGS if sys.argv[2:] == ["logs"] else 0
+        sys.exit(min(main(int(sys.argv[1]), start), 1))

@@ -9,6 +9,7 @@ compared with the model.
 
     python tests/spark_histories.py 200       # histories 0 to 199 in one Spark session
     python tests/spark_histories.py 1 17      # one history, by its number
+    python tests/spark_histories.py 200 10000 # from 10,000 on the tables are merge-on-read
 
 *What the model may expect.* Which of two writers comes first is not fixed, and an older checkpoint
 folder brings old rows again. So each class of keys has one writer, or rows whose order is decided
@@ -101,6 +102,8 @@ IDS = ["a", "\uffee", "\U0001f600", "\ue000", "é", "e\u0301", "k\0", "x,y:1", "
 SUBS = [None, "", "z", "\U0010ffff", "null", "id:1"]
 PARTITIONS = [None, "", "p", "ü\U0001f600"]
 LATE, DELETED, TIED, BATCH, FOREIGN = range(5)
+LOGS = 10_000  # from this number on, tables are merge-on-read
+APPENDING = {"hoodie_nb.append.above.bytes": 0, "hoodie.compact.inline.max.delta.commits": 4}
 Row = dict[str, Any]
 
 
@@ -162,7 +165,8 @@ class History:
         composite, partitioned = self.random.random() < 0.5, self.random.random() < 0.8
         self.by_time = self.random.random() < 0.8
         self.model = Model(composite=composite, partitioned=partitioned, by_time=self.by_time)
-        ordering = pa.float64() if number % 2 else pa.int64()
+        self.logs = number >= LOGS
+        ordering = pa.float64() if number % 2 and not self.logs else pa.int64()
         text = pa.string()
         fields = [("id", text), ("sub", text), ("part", text), ("ts", ordering), ("v", pa.int64())]
         self.schema = pa.schema(fields)
@@ -176,13 +180,14 @@ class History:
             merge_mode="event_time" if self.by_time else "commit_time",
             hive_style=self.random.random() < 0.3,
             url_encode=self.random.random() < 0.3,
-            options=OPTIONS,
+            options=OPTIONS | (APPENDING if self.logs else {}),
+            table_type="merge_on_read" if self.logs else "copy_on_write",
         )
         self.source = FolderSource(folder / "source", self.given)
         self.checkpoints = folder / "checkpoints"
         self.ts, self.value, self._kind = 1000, 0, LATE
         self.job: Any = None
-        self.inserts = number % 5 == 4
+        self.inserts = number % 5 == 4 and not self.logs
         self.undone: set[str] = set()
         self.follower = Follower()
 
@@ -216,7 +221,8 @@ class History:
         self.ts += 3
         if kind == TIED and self.random.random() < 0.5:
             nan = [float("nan")] if self.schema.field("ts").type == pa.float64() else []
-            return self.random.choice([None, *nan, 1000])
+            null = [] if self.logs else [None]  # a bad row there
+            return self.random.choice([*null, *nan, 1000])
         late = kind == LATE and self.random.random() < 0.4
         streamed = TIED in classes
         return self.ts - 3 * late * self.random.randrange(200) - (0 if streamed else 1)
@@ -257,6 +263,10 @@ class History:
         }
         if settings["placement"] == "driver":
             settings["pipeline"] = draw(["step2", "step3", "direct", "auto"])
+        if self.logs:
+            settings["commit_interval"] = None
+            if settings["pipeline"] == "current":
+                settings["pipeline"] = "direct"
         if self.inserts:
             settings |= {"operation": "insert", "commit_interval": None}
         if settings["commit_interval"] is None and draw([True, False, False]):

@@ -87,7 +87,7 @@ class MatrixHistory:
         if column.name == "n" and pa.types.is_integer(column.type):
             return self.draw.choice([None, *range(-3, 6)])
         if column.name == "ts" and pa.types.is_integer(column.type):
-            return self.draw.choice([None, *range(10)])
+            return self.draw.choice([*[None] * (not self.shape.merge_on_read), *range(10)])
         return value(column.type, self.draw)
 
     @property

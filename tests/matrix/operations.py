@@ -221,3 +221,4 @@ OPERATIONS: dict[str, tuple[int, Callable[[MatrixHistory], None]]] = {
     "nothing": (1, nothing),
 }
 EARLY = ("upsert", "insert", "delete_rows", "update")  # what the tests' upgrade can convert
+APPENDING = ("upsert", "delete_rows", "delete_keys", "lacks_a_column", "nothing")

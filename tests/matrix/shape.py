@@ -9,6 +9,7 @@
 | ordering | none, or of any type that has an order | drawn |
 | value columns | three to seven of all types, always with `n` | drawn |
 | sizes, retention by cleaning and archiving | as drawn | drawn |
+| table type | merge-on-read from seed 10,000 on: version 8 or 9, an ordering of integers | seed |
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ _ORDERINGS = (
     *("int", "long", "long", "double", "float", "string", "date", "instant", "decimal", "bool"),
 )
 RECORDS = 24
+_APPENDING = (
+    {"hoodie_nb.append.above.bytes": 0, "hoodie.compact.inline.max.delta.commits": 3},
+    {"hoodie_nb.append.above.bytes": 0},
+)
+LOGS = 10_000  # from this seed on, tables are merge-on-read
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +65,15 @@ class Shape:
     created_as: int
     upgraded_after: int
     records: tuple[dict[str, Any], ...]  # key and partition columns
+    merge_on_read: bool = False
 
     @classmethod
     def of(cls, seed: int, draw: random.Random) -> Shape:
         """Return the shape of a seed's table."""
-        version, style = (6, 8, 9)[seed % 3], STYLES[seed // 3 % 6]
+        logs = seed >= LOGS
+        versions = (8, 9, 9) if logs else (6, 8, 9)
+        version = versions[seed % 3]
+        style = STYLES[seed // 3 % 6]
         several = style in _SEVERAL
         keys = [f"k{n}" for n in range(draw.choice([2, 3]) if several else draw.choice([1, 1, 2]))]
         parts = [] if style == "none" else ["p", "q"][: 1 + several]
@@ -71,16 +81,17 @@ class Shape:
         if len(keys) == 1 and kinds["k0"] in (pa.bool_(), pa.date32()):
             kinds["k0"] = pa.int64()  # they have too few values
         kinds |= {p: draw.choice([pa.string(), pa.string(), *_PARTS]) for p in parts}
-        modes = ["event_time", "event_time", "commit_time", *["partial"] * (version != 9)]
+        modes = ["event_time", "event_time", "commit_time", *["partial"] * (version != 9 and not logs)]
         mode = draw.choice(modes)
         ordered = mode == "event_time" or draw.random() < 0.5
+        orderings = ("int", "long") if logs else _ORDERINGS
         columns = draw.sample(sorted(EVERY), draw.randint(2, 6))
         fields = [(name, kind) for name, kind in kinds.items()] + [("n", pa.int32())]
-        fields += [("ts", EVERY[draw.choice(_ORDERINGS)][0])] * ordered
+        fields += [("ts", EVERY[draw.choice(orderings)][0])] * ordered
         fields += [(f"v_{name.replace(' ', '_')}", EVERY[name][0]) for name in columns]
         draw.shuffle(fields)
         retained = draw.choice([1, 2, 4, 10])
-        made_new = mode != "partial" and draw.random() < 0.5
+        made_new = logs or (mode != "partial" and draw.random() < 0.5)
         return cls(
             version=version,
             created_as=version if made_new else 6,
@@ -93,12 +104,14 @@ class Shape:
             options={
                 **OPTIONS,
                 **draw.choice(SIZES),
+                **(draw.choice(_APPENDING) if logs else {}),
                 "hoodie.clean.commits.retained": retained,
                 "hoodie.keep.min.commits": retained + 1,
                 "hoodie.keep.max.commits": retained + 3,
             },
             upgraded_after=draw.choice([0, 2, 3]),
             records=tuple(_record(keys, parts, kinds, style, draw) for _ in range(RECORDS)),
+            merge_on_read=logs,
         )
 
     @property
@@ -111,6 +124,7 @@ class Shape:
             "ordering": self.ordering,
             "merge_mode": self.merge_mode,
             "table_version": self.created_as,
+            "table_type": "merge_on_read" if self.merge_on_read else "copy_on_write",
             "hive_style": "hive" in self.style,
             "url_encode": self.style == "encoded",
             "options": self.options,
