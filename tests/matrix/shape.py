@@ -81,7 +81,12 @@ class Shape:
         if len(keys) == 1 and kinds["k0"] in (pa.bool_(), pa.date32()):
             kinds["k0"] = pa.int64()  # they have too few values
         kinds |= {p: draw.choice([pa.string(), pa.string(), *_PARTS]) for p in parts}
-        modes = ["event_time", "event_time", "commit_time", *["partial"] * (version != 9 and not logs)]
+        modes = [
+            "event_time",
+            "event_time",
+            "commit_time",
+            *["partial"] * (version != 9 and not logs),
+        ]
         mode = draw.choice(modes)
         ordered = mode == "event_time" or draw.random() < 0.5
         orderings = ("int", "long") if logs else _ORDERINGS

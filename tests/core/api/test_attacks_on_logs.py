@@ -18,7 +18,7 @@ from hoodie_nb.actions.restore_plan import RestorePlan, encode_plan
 from hoodie_nb.buckets import plan
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
+from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.evidence.outdated import Mark
