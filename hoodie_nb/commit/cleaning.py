@@ -9,7 +9,7 @@ next commit tries again.
 
 *Fault tolerance*: deleting is idempotent. A pending clean, of this library or of Java, is completed
 by the next writer. A file is deleted only if the current table does not show it: a newer slice of
-its group is on disk, to which the file does not belong, or the group was replaced. If a partition
+its group is on disk, than which the file is older, or the group was replaced. If a partition
 of the plan has lost a file of a commit, nothing is deleted: an older file may have the only copy of
 its rows.
 
@@ -111,11 +111,13 @@ def _obsolete(table: TableHandle, plan: CleanPlan) -> dict[str, list[str]]:
 
 
 def _is_obsolete(groups: FileGroups, folder: str, file_name: str) -> bool:
-    """Whether the table as it is now does not show a base file or a log."""
+    """Whether the table as it is now does not show a base file or a log.
+
+    A log of ours is later than the base file that it belongs to.
+    """
     name = name_of(file_name)
     if name is None:
         return False
-    piece = groups.partition(folder).get(name.file_id)  # first: it refuses a damaged partition
-    if piece is None or piece.instant_time <= name.instant_time:
-        return (folder, name.file_id) in groups.replaced
-    return all(log.name != name for log in piece.logs)
+    piece = groups.partition(folder).get(name.file_id)  # or a log of another engine is refused
+    newer = piece is not None and piece.instant_time > name.instant_time
+    return newer or (folder, name.file_id) in groups.replaced
