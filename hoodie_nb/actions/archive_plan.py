@@ -35,9 +35,9 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.lost import traces
 from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.timeline import COMMITS, Instant, Listing
-from hoodie_nb.view.file_groups import Commits, Folder, Group, table_folders
+from hoodie_nb.view.file_groups import BaseFile, Commits, Folder, Group, table_folders
 from hoodie_nb.view.history import History
-from hoodie_nb.view.logs import log_groups, logs_of
+from hoodie_nb.view.logs import data_files, log_groups
 
 _HARMLESS = ("clean", "indexing")  # unfinished ones: they have no rows
 _OTHERS = ("clean", "rollback")
@@ -154,19 +154,15 @@ class _Seen:
     def __post_init__(self) -> None:
         commits = Commits.of(self.table.timeline, self.listing)
         for folder in table_folders(self.table.storage, commits, every=True):
-            for file in folder.files:
+            for file in data_files(folder, logs=self.table.config.merge_on_read):
                 time17 = file.name.instant_time
-                if file.counts:
+                if not commits.count(time17):
+                    self._note(file.path, time17, folder)
+                elif isinstance(file, BaseFile):
                     group = (folder.path, file.name.file_id)
                     self.counted.setdefault(group, []).append(time17)
-                else:
-                    self._note(file.path, time17, folder)
-            for log in logs_of(folder) if self.table.config.merge_on_read else ():
-                time17 = log.name.instant_time
-                if not commits.count(time17):
-                    self._note(log.path, time17, folder)
                 elif folder.is_partition:
-                    self.logs[log.path] = time17
+                    self.logs[file.path] = time17
 
     def _note(self, path: str, time17: str, folder: Folder) -> None:
         """Note a file of no commit."""

@@ -22,11 +22,10 @@ from hoodie_nb.actions.clean_plan import CleanPlan
 from hoodie_nb.actions.plans import read_plan
 from hoodie_nb.errors import InvalidConfig, InvalidTable, readable
 from hoodie_nb.evidence.outdated import Mark
-from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import META, Storage, java_path, joined
 from hoodie_nb.timeline.timeline import Instant, State
 from hoodie_nb.types.avro_file import decode, encode, load_schema
-from hoodie_nb.view.file_groups import BaseFileName, Commits, FileGroups
+from hoodie_nb.view.file_groups import BaseFileName, Commits, FileGroups, data_file_name
 from hoodie_nb.view.read_handle import ReadHandle
 from hoodie_nb.view.views import KEEP_MORE
 
@@ -103,11 +102,6 @@ def read_clean(table: ReadHandle, clean: Instant) -> CleanPlan | None:
     return read_plan(table, clean, lambda plan: _parsed(decode(plan), logs) if plan else None)
 
 
-def name_of(name: str) -> BaseFileName | LogFileName | None:
-    """Return the parts of the name of a base file or a log; None if it is neither."""
-    return BaseFileName.parse(name) or LogFileName.parse(name)
-
-
 def _parsed(raw: Mapping[str, Any], logs: bool) -> CleanPlan:
     first = raw["earliestInstantToRetain"]
     earliest = first and Instant(first["timestamp"], first["action"], State(first["state"].lower()))
@@ -119,7 +113,7 @@ def _parsed(raw: Mapping[str, Any], logs: bool) -> CleanPlan:
     for folder, names in named.items():
         pure = PurePosixPath(folder)
         inside = not pure.is_absolute() and ".." not in pure.parts and pure.parts[:1] != (META,)
-        if not inside or not all(map(name_of if logs else BaseFileName.parse, names)):
+        if not inside or not all(map(data_file_name if logs else BaseFileName.parse, names)):
             raise ValueError(f"it names other files than those of the table in {folder!r}")
     mark = Mark(0, earliest.requested_time if earliest else "", _savepoints(raw))
     newest = str(raw["lastCompletedCommitTimestamp"] or "")
@@ -186,7 +180,7 @@ def refuse_cleaned(
     for folder, file_name in _removed(table, time17):
         if partitions is not None and folder not in partitions:
             continue
-        name = name_of(file_name)
+        name = data_file_name(file_name)
         if name is None or name.instant_time > time17 or (folder, name.file_id) in found.replaced:
             continue
         if not known.count(name.instant_time):

@@ -18,7 +18,7 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.timeline.timeline import COMMITS, Instant, State
 from hoodie_nb.types.avro_file import decode, encode, load_schema, notes_of
 from hoodie_nb.view.file_groups import Commits, table_folders
-from hoodie_nb.view.logs import logs_of
+from hoodie_nb.view.logs import data_files
 from hoodie_nb.view.read_handle import ReadHandle
 
 _PLAN = load_schema("HoodieRestorePlan")
@@ -48,9 +48,8 @@ def files_of(table: ReadHandle, times: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {time17: [] for time17 in times}
     counted = replace(known, completed=known.completed | found.keys())
     for folder in table_folders(table.storage, counted):
-        logs = logs_of(folder) if table.config.merge_on_read else ()
-        for file in (*folder.files, *logs) if folder.is_partition else ():
-            if file.name.instant_time in found:
+        for file in data_files(folder, logs=table.config.merge_on_read):
+            if folder.is_partition and file.name.instant_time in found:
                 found[file.name.instant_time].append(file.path)
     return found
 

@@ -12,20 +12,16 @@ from hoodie_nb.checks.findings import MOVE, REPAIR, Finding
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.lost import traces
-from hoodie_nb.logs.log_name import LogFile
 from hoodie_nb.storage.storage import joined, read_bytes
 from hoodie_nb.storage.walk import other_table
 from hoodie_nb.view.file_groups import (
     PARTITION_METADATA,
-    BaseFile,
     Commits,
     Folder,
     Standing,
     table_folders,
 )
-from hoodie_nb.view.logs import logs_of
-
-DataFile = BaseFile | LogFile
+from hoodie_nb.view.logs import DataFile, data_files
 
 
 def folder_findings(
@@ -54,7 +50,7 @@ def folder_findings(
                 "damaged-partition-metadata",
                 path,
             )
-        files: list[DataFile] = [*folder.files, *(logs_of(folder) if logs else ())]
+        files = [*data_files(folder, logs=logs)]
         older = {f.path for f in files if known.archived(f.name.instant_time)}
         times |= {file.name.instant_time for file in files if file.path in older}
         strays |= _strays(folder, files, {*named, *older})

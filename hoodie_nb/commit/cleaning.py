@@ -18,19 +18,13 @@ its rows.
 
 from hoodie_nb import failpoints
 from hoodie_nb.actions.clean_plan import CleanPlan, Retention, plan_clean
-from hoodie_nb.actions.clean_records import (
-    encode_plan,
-    encode_result,
-    last_mark,
-    name_of,
-    read_clean,
-)
+from hoodie_nb.actions.clean_records import encode_plan, encode_result, last_mark, read_clean
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import Emit
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.timeline import Instant
-from hoodie_nb.view.file_groups import FileGroups
+from hoodie_nb.view.file_groups import FileGroups, data_file_name
 
 
 def clean_after_commit(table: TableHandle, emit: Emit) -> None:
@@ -115,7 +109,7 @@ def _is_obsolete(groups: FileGroups, folder: str, file_name: str) -> bool:
 
     A log of ours is later than the base file that it belongs to.
     """
-    name = name_of(file_name)
+    name = data_file_name(file_name)
     if name is None:
         return False
     piece = groups.partition(folder).get(name.file_id)  # or a log of another engine is refused

@@ -44,7 +44,7 @@ from hoodie_nb.view.file_groups import (
     base_files_at,
     table_folders,
 )
-from hoodie_nb.view.logs import logs_of
+from hoodie_nb.view.logs import data_files
 from hoodie_nb.view.markers import marked_files
 from hoodie_nb.view.read_handle import ReadHandle
 
@@ -248,9 +248,6 @@ def _in_records(table: ReadHandle, times: Collection[str]) -> Iterator[tuple[str
 def _in_partitions(table: ReadHandle, time17: str) -> Iterator[str]:
     marked = {*marked_files(table.storage, time17)}
     for folder in table_folders(table.storage, Commits.of(table.timeline)):
-        for file in folder.files:
+        for file in data_files(folder, logs=table.config.merge_on_read):
             if file.name.instant_time == time17 and file.path not in marked:
-                yield f"its base file {file.path} no longer has a marker"
-        for log in logs_of(folder) if table.config.merge_on_read else ():
-            if log.name.instant_time == time17 and log.path not in marked:
-                yield f"its log file {log.path} no longer has a marker"
+                yield f"its file {file.path} no longer has a marker"

@@ -29,7 +29,7 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.settling import settled
 from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.services.repair import repair
-from hoodie_nb.view.file_groups import BaseFileName, Group, base_files_at
+from hoodie_nb.view.file_groups import Group, base_files_at, data_file_name
 from hoodie_nb.view.history import History
 
 ASKED = ("deduplicate", "accept_loss")
@@ -97,11 +97,11 @@ def _is_certain(
     table: TableHandle, path: str, written: Collection[str], groups: Collection[Group]
 ) -> bool:
     folder, _, file_name = path.rpartition("/")
-    base = BaseFileName.parse(file_name)
-    name = base or LogFileName.parse(file_name)
+    name = data_file_name(file_name)
     if name is None or folder not in written:
         return False
-    if elsewhere(table.storage, path) if base else (folder, name.file_id) not in groups:
+    is_log = isinstance(name, LogFileName)
+    if (folder, name.file_id) not in groups if is_log else elsewhere(table.storage, path):
         return False
     done = table.timeline.completed(name.instant_time)
     if done is None:

@@ -27,7 +27,9 @@ from hoodie_nb.logs.log_name import LogFile, LogFileName
 from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.commits import CommitMetadata
 from hoodie_nb.timeline.timeline import Instant, Listing, Timeline
-from hoodie_nb.view.file_groups import Commits, FileSlice, Folder, Group, Groups
+from hoodie_nb.view.file_groups import BaseFile, Commits, FileSlice, Folder, Group, Groups
+
+DataFile = BaseFile | LogFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,13 @@ def log_groups(paths: Iterable[str]) -> Iterator[Group]:
         name = LogFileName.parse(file_name)
         if name is not None:
             yield folder, name.file_id
+
+
+def data_files(folder: Folder, *, logs: bool) -> Iterator[DataFile]:
+    """Yield the base files of a folder and, of a merge-on-read table, its `logs`."""
+    yield from folder.files
+    if logs:
+        yield from logs_of(folder)
 
 
 def logs_of(folder: Folder) -> Iterator[LogFile]:
