@@ -14,7 +14,8 @@ from hoodie_nb import failpoints
 from hoodie_nb.buckets.index_port import WrittenKeys
 from hoodie_nb.buckets.merge import MergeCounts
 from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
-from hoodie_nb.files.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.files.base_file import open_base_file, stored_schema
+from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.storage.checksums import ChecksummedFile
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.types.schema import FILE_NAME, META_COLUMNS, RECORD_KEY
@@ -37,13 +38,14 @@ def rewrite(
     `counts` is what `change` has counted when all pieces are written; `keys` takes the keys for the
     index. A file group without a file gets one without rows.
     """
-    path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
-    source = open_base_file(path) if path else None
+    path = plan.storage.fetch(piece.base_path, piece.size_bytes) if piece.file_name else ""
     schema = stored_schema(plan.intake.schema)
-    rows = map(change, iterate_rows(source, schema, path)) if source else ()
-    count = source.metadata.num_rows if source else 0
+    stored = slice_rows(plan.storage, piece, schema, None, plan.log_merge)
+    rows = map(change, stored) if piece.paths else ()
+    count = open_base_file(path).metadata.num_rows if path else 0
     group = (piece.partition_path, piece.file_id)
-    status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
+    most = None if piece.logs else count
+    status = write_group(plan, group, attempt, rows, expected_rows=most, keys=keys)
     counts = counts or MergeCounts()
     return replace(
         status,
@@ -60,12 +62,12 @@ def write_group(
     attempt: TaskAttempt,
     pieces: Iterable[pa.Table],
     *,
-    expected_rows: int,
+    expected_rows: int | None,
     keys: WrittenKeys | None = None,
 ) -> WriteStatus:
     """Write stored rows (with or without a file name) to a staged file, durable.
 
-    `group` is partition path and file id; `expected_rows` is an upper bound.
+    `group` is partition path and file id; `expected_rows` is an upper bound; None: not known.
     """
     began = time.perf_counter()
     staged = f"{plan.staged}/rewrite-{attempt.token}.staged"
