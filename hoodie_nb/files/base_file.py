@@ -227,7 +227,7 @@ class BaseFileWriter:
     `expected_rows` is an upper bound that sizes the bloom filter; without it the keys are kept and
     the filter is built at the end. `inherited` is the index of the previous slice: its filter is
     reused if it has room, its range if there is one; then only `new_keys` are added. `name` is the
-    file's final one; it may have no row. `finds_copies`: the footer says whether a key has several rows.
+    file's final one; it may have no row. `finds_copies`: the footer says if a key has several rows.
     """
 
     def __init__(

@@ -81,9 +81,7 @@ def steps(draw: random.Random, table: Table) -> Iterator[tuple[str, tuple[Any, .
         elif call == "delete":
             few = [{"id": r["id"], "p": r["p"]} for r in some]
             yield call, (draw.choice([few, some]),), {}
-        elif call == "merge":
-            yield call, (batch,), {}
-        elif call == "upsert":
+        elif call in ("merge", "upsert"):
             yield call, (batch,), {}
         else:
             yield call, (some,), {}
