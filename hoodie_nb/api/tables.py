@@ -286,7 +286,6 @@ class Table(TableReads, TableMaintenance):
 
     def _change(self, where: object, values: Mapping[str, Any] | None, wait: Wait) -> Commit | None:
         handle = self._handle
-        refuse_merge_on_read(handle, "a change of rows by condition")
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
             return change_rows(handle, where, values, self.events)
@@ -303,8 +302,8 @@ class Table(TableReads, TableMaintenance):
         handle = self._handle
         keep = on_bad_record == "quarantine"
         merges = schema == "merge"
-        if merges or operation not in ("upsert", "delete"):
-            refuse_merge_on_read(handle, 'schema="merge"' if merges else operation)
+        if merges:
+            refuse_merge_on_read(handle, 'schema="merge"')
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
             if handle.timeline.listing.pending_of("rollback", "restore"):

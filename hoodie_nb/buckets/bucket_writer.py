@@ -39,7 +39,13 @@ from hoodie_nb.buckets.merge import Merge, MergeCounts, merged_schema
 from hoodie_nb.buckets.new_file import NewFile
 from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
 from hoodie_nb.events import Emit
-from hoodie_nb.files.base_file import Inherited, open_base_file, read_footer, stored_schema
+from hoodie_nb.files.base_file import (
+    COPIES,
+    Inherited,
+    open_base_file,
+    read_footer,
+    stored_schema,
+)
 from hoodie_nb.files.bloom import BloomFilter
 from hoodie_nb.files.footer import NAME
 from hoodie_nb.logs.folding import whole_blocks
@@ -319,7 +325,7 @@ class BucketWriter:
     def _appends(self, old: FileSlice, incoming: pa.Table) -> bool:
         """Whether a bucket becomes a log file of its slice."""
         plan = self._plan
-        if not plan.may_append(old) or not old.file_name:
+        if plan.intake.adds or not plan.may_append(old) or not old.file_name:
             return False
         operations = incoming.column(OP).to_numpy()
         if not np.isin(operations, (STORE, DELETE, DELETE_ALWAYS)).all():
@@ -366,12 +372,13 @@ class BucketWriter:
 @functools.lru_cache(maxsize=32)
 def _read_bloom(root: str, path: str, local: str) -> BloomFilter | None:
     file = open_base_file(local)
-    ours = NAME.encode() in (file.metadata.metadata or {})
-    return read_footer(file).bloom() if ours else None
+    found = file.metadata.metadata or {}
+    one_each = NAME.encode() in found and COPIES.encode() not in found
+    return read_footer(file).bloom() if one_each else None
 
 
 def _bloom_of(storage: Storage, piece: FileSlice) -> BloomFilter | None:
-    """Return the bloom filter of a base file that this library wrote; None for another's."""
+    """Return the bloom filter of a base file of this library in which each key has one row."""
     return _read_bloom(storage.root, piece.base_path, storage.fetch(piece.base_path))
 
 

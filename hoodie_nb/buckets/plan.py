@@ -64,6 +64,7 @@ class WritePlan:
             bloom_fpp=self.options.bloom_fpp,
             expected_rows=expected_rows,
             inherited=inherited,
+            finds_copies=self.intake.config.merge_on_read,
         )
 
     def log_file(self, sink: ChecksummedFile) -> LogWriter:
@@ -83,7 +84,7 @@ class WritePlan:
         due after different numbers of commits, so that not all are rewritten at once; and if their
         oldest log keeps commits from being archived.
         """
-        if not self.intake.config.merge_on_read or self.intake.composed or self.intake.adds:
+        if not self.intake.config.merge_on_read or self.intake.composed:
             return False
         opened = piece.staged_path or any(
             log.name.instant_time == self.instant_time for log in piece.logs
@@ -101,13 +102,18 @@ class WritePlan:
     @property
     def log_merge(self) -> LogMerge:
         """Return how the logs of a slice are merged."""
-        ordering = self.intake.ordering
-        return LogMerge(self.intake.schema.field(ordering) if ordering else None)
+        return log_merge_of(self.intake)
 
     @property
     def id_tasks(self) -> int:
         """Return the number of tasks that share file groups; 1 if shuffled by partition."""
         return self.shape.tasks if self.shape.pipeline.shuffle == "file id" else 1
+
+
+def log_merge_of(intake: Intake) -> LogMerge:
+    """Return how the logs of a table of this library are merged."""
+    ordering = intake.ordering
+    return LogMerge(intake.schema.field(ordering) if ordering else None)
 
 
 @dataclass(frozen=True, slots=True)

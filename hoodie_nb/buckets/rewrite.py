@@ -14,7 +14,7 @@ from hoodie_nb import failpoints
 from hoodie_nb.buckets.index_port import WrittenKeys
 from hoodie_nb.buckets.merge import MergeCounts
 from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
-from hoodie_nb.files.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.files.base_file import open_base_file, stored_schema
 from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.storage.checksums import ChecksummedFile
 from hoodie_nb.timeline.commits import WriteStatus
@@ -38,18 +38,14 @@ def rewrite(
     `counts` is what `change` has counted when all pieces are written; `keys` takes the keys for the
     index. A file group without a file gets one without rows.
     """
+    path = plan.storage.fetch(piece.base_path, piece.size_bytes) if piece.file_name else ""
     schema = stored_schema(plan.intake.schema)
-    count: int | None = None
-    if piece.logs:
-        stored = slice_rows(plan.storage, piece, schema, None, plan.log_merge)
-    else:
-        path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
-        source = open_base_file(path) if path else None
-        stored = iterate_rows(source, schema, path) if source else iter(())
-        count = source.metadata.num_rows if source else 0
+    stored = slice_rows(plan.storage, piece, schema, None, plan.log_merge)
+    rows = map(change, stored) if piece.paths else ()
+    count = open_base_file(path).metadata.num_rows if path else 0
     group = (piece.partition_path, piece.file_id)
-    rows = map(change, stored)
-    status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
+    most = None if piece.logs else count
+    status = write_group(plan, group, attempt, rows, expected_rows=most, keys=keys)
     counts = counts or MergeCounts()
     return replace(
         status,
@@ -71,7 +67,7 @@ def write_group(
 ) -> WriteStatus:
     """Write stored rows (with or without a file name) to a staged file, durable.
 
-    `group` is partition path and file id; `expected_rows` is an upper bound, None if unknown.
+    `group` is partition path and file id; `expected_rows` is an upper bound; None: not known.
     """
     began = time.perf_counter()
     staged = f"{plan.staged}/rewrite-{attempt.token}.staged"

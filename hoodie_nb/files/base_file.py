@@ -8,6 +8,7 @@
 | `hoodie_bloom_filter_type_code` | `SIMPLE` or `DYNAMIC_V0` |
 | `hoodie_min_record_key`, `hoodie_max_record_key` | key range (see `key_range`); may be absent |
 | `parquet.avro.schema`, `writer.model.name` | as in files of Hudi's own writer |
+| `hoodie_nb_copies` | a key has several rows: it gets no log files (merge-on-read tables) |
 | `hoodie_nb_file_name` | the file's name, in files of this library (see `footer`) |
 | `org.apache.spark.version` | Spark's, for the calendar of dates and times (see `calendars`) |
 
@@ -45,6 +46,7 @@ BLOOM = "org.apache.hudi.bloomfilter"
 BLOOM_TYPE = "hoodie_bloom_filter_type_code"
 MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
+COPIES = "hoodie_nb_copies"
 ROW_GROUP = 131_072
 _SMALLEST_BLOOM = 1024
 
@@ -225,7 +227,7 @@ class BaseFileWriter:
     `expected_rows` is an upper bound that sizes the bloom filter; without it the keys are kept and
     the filter is built at the end. `inherited` is the index of the previous slice: its filter is
     reused if it has room, its range if there is one; then only `new_keys` are added. `name` is the
-    file's final one; it may have no row.
+    file's final one; it may have no row. `finds_copies`: the footer says if a key has several rows.
     """
 
     def __init__(
@@ -239,6 +241,7 @@ class BaseFileWriter:
         bloom_fpp: float,
         expected_rows: int | None = None,
         inherited: Inherited | None = None,
+        finds_copies: bool = False,
     ) -> None:
         self._schema = stored_schema(schema)
         self._avro = json.dumps(to_avro(schema, table, meta=True), separators=(",", ":"))
@@ -249,6 +252,7 @@ class BaseFileWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._writer: pq.ParquetWriter | None = None
+        self._all_keys: list[pa.Array] | None = [] if finds_copies else None
         self.rows = 0
 
     def write(self, rows: pa.Table, new_keys: pa.Array | None = None) -> None:
@@ -256,6 +260,8 @@ class BaseFileWriter:
         if rows.num_rows == 0:
             return
         self.keys.add(rows.column(RECORD_KEY), new_keys)
+        if self._all_keys is not None:
+            self._all_keys += rows.column(RECORD_KEY).chunks
         self.rows += rows.num_rows
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
@@ -300,6 +306,9 @@ class BaseFileWriter:
             NAME: self._name,
             VERSION: WRITTEN_AS,
         }
+        keys = pa.chunked_array(self._all_keys or [], pa.string())
+        if pc.count_distinct(keys).as_py() < len(keys):
+            entries[COPIES] = "true"
         ends = self.keys.range.in_both_orders if self.keys.range is not None else None
         if ends is not None:
             entries[MIN_KEY], entries[MAX_KEY] = ends

@@ -200,7 +200,7 @@ class Intake:
     def _keyed(self, rows: pa.Table, sequence: pa.Array) -> pa.Table:
         cast = _cast(rows, self.schema)
         if self.ordering in rows.column_names:  # a delete without it always wins
-            self._refuse_unordered(cast)
+            self.refuse_unordered(cast)
         keys = record_keys(cast, self.config)
         place = cast.schema.get_field_index(self.config.record_key[0])
         field = cast.schema.field(place)
@@ -215,7 +215,7 @@ class Intake:
         ]
         return pa.Table.from_arrays(columns, schema=self.keyed_schema)
 
-    def _refuse_unordered(self, rows: pa.Table) -> None:
+    def refuse_unordered(self, rows: pa.Table) -> None:
         """Raise InvalidInput for nulls that readers of log files do not merge: Java fails."""
         column = self.ordering
         if column is None or not self.config.merge_on_read:

@@ -15,6 +15,8 @@ and keeps that value unless it is set; setting a column to null replaces its val
 *Fault tolerance*: like any write. No other writer can commit between the read and the commit: a
 change by an engine that does not know the lock is noticed before the commit (ConcurrentWriter).
 
+In a merge-on-read table the rows are those of the merged slices, which become base files.
+
 **Caveats**: a small file with changed rows that also takes new rows is written twice. *Source:*
 Hudi's DeleteHoodieTableCommand, UpdateHoodieTableCommand, MergeIntoHoodieTableCommand.
 """
@@ -28,16 +30,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from hoodie_nb.buckets.merge import MergeCounts
-from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
+from hoodie_nb.buckets.plan import TaskAttempt, WritePlan, log_merge_of
 from hoodie_nb.buckets.rewrite import rewrite
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.files.base_file import iterate_rows, open_base_file, read_footer, stored_schema
+from hoodie_nb.files.base_file import open_base_file, read_footer, stored_schema
 from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.batch import Commit, completed
@@ -46,6 +47,7 @@ from hoodie_nb.local.in_process import keyed_in_order, write_pieces
 from hoodie_nb.local.settling import settled
 from hoodie_nb.machine import threads
 from hoodie_nb.reading.filters import RowFilter
+from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.records.prepared import one_per_file
 from hoodie_nb.rows.columns import with_column
 from hoodie_nb.rows.ordering import Mask, runs_of
@@ -99,7 +101,8 @@ def _with_rows(
 ) -> list[WriteStatus]:
     """Add new rows to the table that an instant's files make, and return all its statuses."""
     groups = plan.groups.with_commit(plan.instant_time, written, staged=True)
-    intake = replace(plan.intake, operation="insert")  # no other row has their keys
+    logs = plan.intake.config.merge_on_read  # a file may still have a key that its logs delete
+    intake = replace(plan.intake, operation="upsert" if logs else "insert")  # no row has their keys
     plan = replace(plan, intake=intake, groups=groups, ordinal=plan.ordinal + 1)
     return one_per_file([*written, *write_pieces(parts_of(keyed, PART_ROWS), plan, events)])
 
@@ -132,16 +135,14 @@ class Changes:
 
     def concern(self, storage: Storage, piece: FileSlice) -> bool:
         """Whether a file has rows to change; notes which rows of the source it has."""
-        path = storage.fetch(piece.path, piece.size_bytes)
         found = False
-        file = open_base_file(path)
         needs = {n for clause in self.clauses for n in clause.needs}
-        if not self._of(*_ALL_FILES) and not self._may_match(file, piece):
+        if not self._of(*_ALL_FILES) and not self._may_match(storage, piece):
             return False
         if self.source.num_rows or not needs:  # a constant needs no column
             needs.add(RECORD_KEY)
         columns = pa.schema([f for f in stored_schema(self.intake.schema) if f.name in needs])
-        for rows in iterate_rows(file, columns, path):
+        for rows in slice_rows(storage, piece, columns, None, log_merge_of(self.intake)):
             numbers = self._matches(piece, rows)
             self.seen[numbers[numbers >= 0]] = True
             for clause, at in self._changed(rows, numbers):
@@ -162,7 +163,8 @@ class Changes:
         """Return the status of a file's rewrite, the `number`-th of the instant."""
         attempt = TaskAttempt(task=number)
         counts = MergeCounts()
-        keys = KeysToIndex(plan, piece.partition_path, piece)
+        whole = self.intake.config.merge_on_read  # keys that are gone must not be found
+        keys = KeysToIndex(plan, piece.partition_path, None if whole else piece)
 
         def change(rows: pa.Table) -> pa.Table:
             order = np.arange(rows.num_rows)
@@ -177,6 +179,7 @@ class Changes:
                 order[at] = sum(part.num_rows for part in parts) + np.arange(len(at))
                 sides = {"target": (rows, at), "source": (self.source, numbers[at])}
                 new = clause.values.onto(chosen(rows, at), clause.kind, sides).cast(rows.schema)
+                self.intake.refuse_unordered(new)
                 parts.append(_stamped(new, plan.instant_time, number, counts.updates))
                 counts.updates += len(at)
             if kept.all() and len(parts) == 1:
@@ -246,10 +249,11 @@ class Changes:
         numbers = pc.fill_null(found, -1).to_numpy().astype(np.int64)
         return np.where(numbers < 0, -1, numbers + begin)
 
-    def _may_match(self, file: pq.ParquetFile, piece: FileSlice) -> bool:
-        """Whether a file's bloom filter admits a key of the source."""
+    def _may_match(self, storage: Storage, piece: FileSlice) -> bool:
+        """Whether a file's bloom filter admits a key of the source; its logs have no other keys."""
         _, keys = self._keys(piece.partition_path)
-        bloom = read_footer(file).bloom()
+        path = storage.fetch(piece.base_path, piece.size_bytes)
+        bloom = read_footer(open_base_file(path)).bloom()
         return bool(len(keys)) and (bloom is None or bool(bloom.might_contain(keys).any()))
 
     def _of(self, *kinds: str) -> list[Clause]:

@@ -30,7 +30,7 @@ from hoodie_nb.clock import seconds
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.evidence.other_engines import refuse_merge_on_read
+from hoodie_nb.evidence.other_engines import refuse_foreign_logs
 from hoodie_nb.files.base_file import stored_schema
 from hoodie_nb.intake.input import arrow_rows
 from hoodie_nb.intake.intake import Intake
@@ -65,7 +65,7 @@ class MergeInto:
                 "as in table.merge(df.toPandas()), or use table.upsert(df)"
             )
         handle.reload()
-        refuse_merge_on_read(handle, "merge")
+        refuse_foreign_logs(handle)
         keys = [*handle.config.record_key]
         both = keys if handle.config.global_keys else [*keys, *handle.config.partition_by]
         if on is not None and {*([on] if isinstance(on, str) else on)} != {*both}:

@@ -25,6 +25,7 @@ from hoodie_nb.events import Emit, Pace
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.file_keys import KeysToIndex
 from hoodie_nb.index.job_keys import StateIndex
+from hoodie_nb.index.living import LivingIndex
 from hoodie_nb.index.lookup import BloomStateIndex
 from hoodie_nb.index.routing import KeyRouter, Routed
 from hoodie_nb.timeline.commits import WriteStatus
@@ -111,7 +112,9 @@ def index_of(plan: WritePlan, *, strict: bool = False) -> Index:
     """Return the index of one task."""
     if plan.shape.index == "state":
         return StateIndex(plan.shape.state_folder, plan.groups.replaced, plan.groups.moved)
-    return BloomIndex(plan) if plan.shape.index == "bloom" else BloomStateIndex(plan, strict=strict)
+    bloom = plan.shape.index == "bloom"
+    index = BloomIndex(plan) if bloom else BloomStateIndex(plan, strict=strict)
+    return LivingIndex(index, plan) if plan.intake.config.merge_on_read else index
 
 
 def write(

@@ -55,11 +55,9 @@ def _version(value: str, name: str) -> int:
 
 
 def _type(value: str, name: str) -> str:
-    if value.upper() != "COPY_ON_WRITE":
-        raise InvalidConfig(
-            f"{name}={value!r} is not supported: this library writes COPY_ON_WRITE tables"
-        )
-    return "copy_on_write"
+    if value.upper() not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+        raise InvalidConfig(f"{name}={value!r}: choose COPY_ON_WRITE or MERGE_ON_READ")
+    return value.lower()
 
 
 def _merge_mode(value: str, name: str) -> str:
@@ -198,12 +196,12 @@ class SinkOptions:
                 f".option('{_WRITE}recordkey.field', 'id'); with hn.Table.create it can also be "
                 "defined before"
             )
-        return {name: given[name] for name in given if name not in ("table_type", "keygen")}
+        return {name: given[name] for name in given if name != "keygen"}
 
     def refuse_others(self, config: TableConfig) -> None:
         """Raise InvalidConfig if an option says other than the table's own definition."""
         renamed: dict[str, object] = {
-            "table_type": "copy_on_write",
+            "table_type": "merge_on_read" if config.merge_on_read else "copy_on_write",
             "table_version": int(config.version),
             "global_index": config.global_keys,
         }

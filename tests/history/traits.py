@@ -57,7 +57,7 @@ class Traits:
     def of(cls, pipeline: str, seed: int, *, logs: bool = False) -> Traits:
         """Return the traits of the history with that seed."""
         long = seed % 25 == 7 and not logs
-        insert = pipeline != "step3" and seed % 4 == 3 and not long and not logs
+        insert = pipeline != "step3" and seed % 4 == 3 and not long
         return cls(
             insert=insert,
             interval=None if insert or logs else _interval(seed, long=long),

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import hoodie_nb as hn
+from hoodie_nb.buckets import plan
 from hoodie_nb.storage.storage import STAGED
 
 pytestmark = pytest.mark.spark
@@ -27,6 +28,9 @@ DEFINED = {
     f"{W}precombine.field": "ts",
     "hoodie.table.name": "told",
 }
+
+
+MERGED = {**DEFINED, f"{W}table.type": "MERGE_ON_READ"}
 
 
 def frame(spark: SparkSession, rows: list[dict], parts: int = 2) -> DataFrame:
@@ -215,7 +219,7 @@ def test_rows_are_not_deleted_from_nowhere(spark, tmp_path):
         "delete": {**DEFINED, f"{W}operation": "delete"},
         "wait": {**DEFINED, "wait": "soon"},
         "keygen": {**DEFINED, f"{W}keygenerator.type": "NON_PARTITION"},
-        "merge on read": {**DEFINED, "hoodie.table.type": "MERGE_ON_READ"},
+        "merge on read": {**MERGED, "hoodie.table.version": "6"},
         "partition": {**DEFINED, f"{W}partitionpath.field": "nowhere"},
     }
     for options in refusals.values():
@@ -336,3 +340,31 @@ def test_a_killed_write_is_written_once_when_it_is_repeated(spark, tmp_path, fai
     table = hn.Table.open(path)
     assert without_meta(table.to_arrow()) == whole == hudi_rows(path)
     assert table.fsck() == [] and staged(path) == []
+
+
+def test_merge_on_read_tables_are_written(spark, tmp_path, monkeypatch):
+    """By the option of the table type; each operation leaves the rows that a dict has."""
+    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
+    path, model = tmp_path / "t", Model()
+    appends = {**MERGED, "hoodie_nb.append.above.bytes": "0"}
+    save(frame(spark, some(30)), path, **appends)
+    model.upsert(some(30))
+    save(frame(spark, some(10, 3)), path, **appends)
+    model.upsert(some(10, 3))
+    gone = some(4, 5, start=2)
+    save(frame(spark, gone), path, **appends, **{f"{W}operation": "delete"})
+    model.delete(gone)
+    assert [*path.glob("p*/.*.log.*")]
+    new = some(5, start=50)
+    save(frame(spark, new), path, **appends, **{f"{W}operation": "insert"})
+    model.upsert(new)
+    assert without_meta(hn.Table.open(path).to_arrow()) == hudi_rows(path) == model.snapshot()
+    words = refused(
+        frame(spark, some(1)), path, **{**DEFINED, "hoodie.table.type": "COPY_ON_WRITE"}
+    )
+    assert "copy_on_write" in words and "merge_on_read" in words
+    wide = frame(spark, some(1)).selectExpr("*", "1 AS more")
+    assert "not possible yet" in refused(wide, path, **MERGED, schema="merge")
+    save(frame(spark, some(3, 9)), path, "overwrite", **appends)
+    assert without_meta(hn.Table.open(path).to_arrow()) == hudi_rows(path)
+    assert hn.Table.open(path).to_arrow().num_rows == 3

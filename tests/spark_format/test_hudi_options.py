@@ -52,7 +52,7 @@ REFUSALS = {
         {f"{W}recordkey.fields": "id"},
         r"did you mean .*recordkey\.field\?",
     ),
-    "the table type is known": ({"hoodie.table.type": "MERGE_ON_READ"}, "COPY_ON_WRITE"),
+    "the table type is known": ({"hoodie.table.type": "LSM"}, "COPY_ON_WRITE or MERGE_ON_READ"),
     "another value of a fixed option": ({"hoodie.metadata.enable": "true"}, "no metadata table"),
     "catalogs": ({"hoodie.datasource.hive_sync.database": "d"}, "registered in a catalog"),
     "a lock provider": ({"hoodie.write.lock.provider": "x"}, "one process write at a time"),

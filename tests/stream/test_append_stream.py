@@ -104,7 +104,6 @@ def test_dataframes_are_upserted(spark: Any, tmp_path: Path) -> None:
     "given",
     [
         {"commit_interval": 2},
-        {"operation": "insert"},
         {"index": "state", "pipeline": "step3"},
         {"pipeline": "current"},
     ],

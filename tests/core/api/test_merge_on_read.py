@@ -59,14 +59,8 @@ def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, Callable[[Table], object]] = {
-    "insert": lambda t: t.insert(ROWS),
-    "bulk_insert": lambda t: t.bulk_insert(ROWS),
-    "insert_overwrite": lambda t: t.insert_overwrite(ROWS),
     "new columns": lambda t: t.upsert([{**ROWS[0], "w": 1}], schema="merge"),
     "add_columns": lambda t: t.add_columns({"w": pa.int64()}),
-    "delete where": lambda t: t.delete(where="ts > 0"),
-    "update": lambda t: t.update(where="ts > 0", set={"x": 1.0}),
-    "merge": lambda t: t.merge(ROWS).when_matched_delete().execute(),
     "cluster": lambda t: t.cluster(),
 }
 
