@@ -187,7 +187,7 @@ class History:
         self.checkpoints = folder / "checkpoints"
         self.ts, self.value, self._kind = 1000, 0, LATE
         self.job: Any = None
-        self.inserts = number % 5 == 4 and not self.logs
+        self.inserts = number % 5 == 4
         self.undone: set[str] = set()
         self.follower = Follower()
 
