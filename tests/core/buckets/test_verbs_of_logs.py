@@ -180,6 +180,28 @@ def test_conditions_see_merged_rows(tmp_path: Path) -> None:
     assert rows_of(table) == [("k1", 10), ("k3", 8)]
 
 
+def test_a_merge_inserts_a_deleted_key_where_it_was(tmp_path: Path) -> None:
+    """Its key is still in that base file: in another one Java would find it twice."""
+    table = make(tmp_path / "t")
+    table.upsert([row(f"k{n}", 1) for n in range(4)])
+    table.delete([{"id": "k1", "p": "a"}])
+    assert logs(table) == [1]
+    table.merge([row("k1", 1, 5)]).when_not_matched_insert().execute()
+    assert len(logs(table)) == 1
+    assert rows_of(table) == [("k0", 0), ("k1", 5), ("k2", 0), ("k3", 0)]
+
+
+def test_a_key_that_a_condition_deleted_is_new(tmp_path: Path) -> None:
+    """The index does not find it in its old file group any more."""
+    table = make(tmp_path / "t")
+    table.upsert([row(f"k{n}", 1, n) for n in range(9)])
+    table.upsert([row("k0", 2, 0)])
+    table.delete(where="v = 3")
+    table.upsert([row("k3", 1, 5)])
+    assert len(logs(table)) == 2
+    assert [v for key, v in rows_of(table) if key == "k3"] == [5]
+
+
 def test_no_ordering_value_becomes_null(tmp_path: Path) -> None:
     """Java fails on a later log of such a row; nothing is written."""
     table = make(tmp_path / "t")

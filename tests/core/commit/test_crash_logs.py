@@ -124,7 +124,7 @@ CHANGES: dict[str, Callable[[Table], object]] = {
         .when_not_matched_insert()
         .execute()
     ),
-    "insert": lambda t: t.insert([row("k0", "par0", 30, 7), row("new", "par1", 1, 8)]),
+    "insert": lambda t: t.insert([row("more", "par0", 1, 7), row("new", "par1", 1, 8)]),
 }
 
 
