@@ -115,7 +115,8 @@ def update(history: MatrixHistory) -> None:
     """Set a few columns by a condition, to constants, null, SQL or an expression."""
     where, matches = _condition(history)
     schema, draw = history.model.schema, history.draw
-    names = [n for n in schema.names if n not in history.fixed]
+    ordering = "ts" if history.shape.merge_on_read else None  # a null would be refused there
+    names = [n for n in schema.names if n not in (*history.fixed, ordering)]
     new: dict[str, Any] = {}
     stored: dict[str, Any] = {}
     for name in draw.sample(names, min(len(names), draw.randint(1, 2))):
