@@ -2,12 +2,13 @@
 
 | part | what is measured |
 | --- | --- |
-| reads | `to_arrow()` of a merge-on-read table with 0 to 9 logs per file group, each of updates of \
-5 % of the rows, beside the same rows merged (copy-on-write), in turns; and the read-optimised query \
-beside a plain read of the same Parquet files |
+| reads | `to_arrow()` of a merge-on-read table with 0 to 9 logs per file group, each of updates \
+of 5 % of the rows, beside the same rows merged (copy-on-write), in turns; and the read-optimised \
+query beside a plain read of the same Parquet files |
 | appends | an upsert of 1,000 to 50,000 updates into a million rows, each a log per file group |
 | groups | 4,000 updates that touch 1 to 200 of 200 file groups, a log for each |
-| growth | an upsert of 20,000 rows into 200,000 to 20,000,000 rows: all updates; half new keys |
+| growth | an upsert of 20,000 rows into 200,000 to 20,000,000 rows: all updates; half new keys. \
+Each size by itself, since a process keeps the bloom filters of 32 files |
 
 Rows that were read are compared; a wrong one ends the benchmark. Prints Markdown (medians, ratios)
 and writes `snapshot.json`, from which `cost_model.py` fits what it says of merge-on-read.
@@ -16,7 +17,7 @@ and writes `snapshot.json`, from which `cost_model.py` fits what it says of merg
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from scaling import KEYS, SCHEMA, Step, half_new, in_turns, medians, rows, timed, upserts
+from scaling import KEYS, SCHEMA, Costs, Step, half_new, in_turns, medians, rows, timed, upserts
 
 import hoodie_nb as hn
 
@@ -142,15 +143,16 @@ def groups(folder: Path) -> dict[int, Iterator[Step]]:
     return found
 
 
-def growth(folder: Path, sizes: tuple[int, ...], *, new: bool) -> dict[int, Iterator[Step]]:
-    """Return batches of 20,000 rows into tables of each size."""
-    rng, found = np.random.default_rng(1), {}
-    for size in sizes:
-        made = loaded(folder / str(size), size)
-        old = lambda n, size=size: rng.choice(size, 20_000, replace=False)  # noqa: E731
-        half = lambda n, size=size: half_new(size, 20_000, n, rng)  # noqa: E731
-        found[size] = upserts(made, PARTS, half if new else old)
-    return found
+def growth(size: int, *, new: bool) -> Callable[[Path], dict[int, Iterator[Step]]]:
+    """Return a maker of batches of 20,000 rows into a table of a size."""
+
+    def ids(number: int) -> np.ndarray:
+        rng = np.random.default_rng(number)
+        if new:
+            return half_new(size, 20_000, number, rng)
+        return rng.choice(size, 20_000, replace=False)
+
+    return lambda folder: {size: upserts(loaded(folder / str(size), size), PARTS, ids)}
 
 
 def measured(part: str, rounds: int, sizes: tuple[int, ...]) -> dict[str, Any]:
@@ -158,13 +160,15 @@ def measured(part: str, rounds: int, sizes: tuple[int, ...]) -> dict[str, Any]:
     if part == "reads":
         return {str(size): reads(size, rounds) for size in (250_000, 1_000_000)}
     makers = {
-        "appends": appends,
-        "groups": groups,
-        "growth": lambda folder: growth(folder, sizes, new=False),
-        "growth, half new": lambda folder: growth(folder, sizes, new=True),
+        "appends": [appends],
+        "groups": [groups],
+        "growth": [growth(size, new=False) for size in sizes],
+        "growth, half new": [growth(size, new=True) for size in sizes],
     }
-    with tempfile.TemporaryDirectory(prefix="snapshot-") as folder:
-        costs = in_turns(makers[part](Path(folder)), rounds)
+    costs: Costs = {}
+    for maker in makers[part]:
+        with tempfile.TemporaryDirectory(prefix="snapshot-") as folder:
+            costs |= in_turns(maker(Path(folder)), rounds)
     return {str(size): cost for size, cost in costs.items()}
 
 

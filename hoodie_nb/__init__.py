@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from hoodie_nb.errors import StoreFailed as StoreFailed
     from hoodie_nb.errors import WriteFailed as WriteFailed
     from hoodie_nb.lab.experiments import cost_model as cost_model
-    from hoodie_nb.lab.experiments import log_costs as log_costs
     from hoodie_nb.lab.experiments import faults as faults
     from hoodie_nb.lab.experiments import flights as flights
+    from hoodie_nb.lab.experiments import log_costs as log_costs
     from hoodie_nb.lab.experiments.race import race as race
     from hoodie_nb.lab.widgets.bloom_view import BloomView as BloomView
     from hoodie_nb.lab.widgets.compare import Compare as Compare

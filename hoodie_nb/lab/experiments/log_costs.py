@@ -42,7 +42,7 @@ def append_features(load: Workload) -> dict[str, float]:
 
 
 def read_features(rows: float, logged_rows: float, log_files: float) -> dict[str, float]:
-    """Return what the CPU time of a read depends on, if all or none of the file groups have logs."""
+    """Return what the CPU time of a read depends on; all file groups have logs, or none."""
     merged = rows if log_files else 0.0
     return {
         "base_row": rows,

@@ -9,7 +9,7 @@ row had arrived.
 object store (latency and bandwidth of each stream; its results are labelled): on few cores,
 parallel writers are faster only if writing waits.
 
-`table_types=("copy_on_write", "merge_on_read")` races the types of tables, too: the same stream into
+`table_types=("copy_on_write", "merge_on_read")` races types of tables, too: the same stream into
 a table of each, of version 9. `read_s` is the time of a read of the whole table at the end.
 """
 
