@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from hoodie_nb.buckets.index_port import Copies, Index, LookupCounts
 from hoodie_nb.buckets.plan import WritePlan
-from hoodie_nb.logs.blocks import BlockType
 from hoodie_nb.logs.folding import whole_blocks
 from hoodie_nb.logs.records import log_rows
 from hoodie_nb.reading.slice_rows import slice_rows
+from hoodie_nb.types.log_blocks import BlockType
 from hoodie_nb.types.schema import RECORD_KEY
 from hoodie_nb.view.file_groups import FileSlice
 
