@@ -9,6 +9,7 @@ name says what is written there:
 | `ratios ROWS` | the same run: what pairs of its arms take, as ratios like those of the table |
 | `performance` | the same run with 2,000,000 rows, for the README |
 | `law NAME`, `cost-model` | `scaling.json` |
+| `log-costs` | `snapshot.json`: the predictions of its other half |
 | `types` | the newest run of `results.json` with arms of both types, for docs/which-type.md |
 | `reads`, `growth` | `snapshot.json` |
 | `printed NAME N` | the Nth table of `printed/NAME.md`: what `benchmarks/NAME.py` printed |
@@ -153,6 +154,14 @@ def part(name: str) -> str:
     return snapshot.report(name, json.loads((HERE / "snapshot.json").read_text())[name])
 
 
+def log_costs() -> str:
+    """Return what the model of logs predicts for the sizes that it was not fitted to."""
+    found = json.loads((HERE / "snapshot.json").read_text())
+    parts = [cost_model.append_points(found), cost_model.read_points(found)]
+    reports = [cost_model.report(others, cost_model.fitted(known)) for known, others in parts]
+    return "\n\n".join(reports)
+
+
 def printed(name: str, number: str) -> str:
     """Return a table of what a script printed."""
     text = (HERE / "printed" / f"{name}.md").read_text()
@@ -166,6 +175,7 @@ _MAKERS: dict[str, Callable[..., str]] = {
     "performance": performance,
     "law": law,
     "cost-model": model,
+    "log-costs": log_costs,
     "types": types,
     "reads": lambda: part("reads"),
     "growth": lambda: part("growth"),
