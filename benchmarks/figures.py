@@ -9,6 +9,9 @@ name says what is written there:
 | `ratios ROWS` | the same run: what pairs of its arms take, as ratios like those of the table |
 | `performance` | the same run with 2,000,000 rows, for the README |
 | `law NAME`, `cost-model` | `scaling.json` |
+| `log-costs` | `snapshot.json`: the predictions of its other half |
+| `types` | the newest run of `results.json` with arms of both types, for docs/which-type.md |
+| `reads`, `growth` | `snapshot.json` |
 | `printed NAME N` | the Nth table of `printed/NAME.md`: what `benchmarks/NAME.py` printed |
 
 With `--check` nothing is written: exit code 1 if a block is not what the results say, or if the
@@ -26,6 +29,7 @@ from typing import Any
 
 import cost_model
 import scaling
+import snapshot
 from measuring import arms, report
 
 HERE = Path(__file__).parent
@@ -124,6 +128,40 @@ def model() -> str:
     return cost_model.report(others, cost_model.fitted(known))
 
 
+def types() -> str:
+    """Return what a batch costs in both types of tables, in runs that measured both."""
+    pairs = (
+        ("`table.upsert`", "ours", "ours merge-on-read"),
+        ("a stream", arms.USER, "ours stream merge-on-read"),
+        ("Hudi on Spark", "hudi", "hudi merge-on-read"),
+    )
+    lines = ["| writer | rows, batch | copy-on-write, s | merge-on-read, s | CPU s | CPU s |"]
+    lines.append("|---" * 6 + "|")
+    for run in json.loads((HERE / "results.json").read_text()):
+        sizes = f"{run['workload']['base']:,}, {run['workload']['batch']:,}"
+        for label, copying, appending in pairs:
+            if {copying, appending} <= run["costs"].keys():
+                walls, cpus = (
+                    [f"{middle(run, arm, what):.2f}" for arm in (copying, appending)]
+                    for what in ("wall_s", "cpu_s")
+                )
+                lines.append(f"| {label} | {sizes} | {' | '.join(walls + cpus)} |")
+    return "\n".join(lines)
+
+
+def part(name: str) -> str:
+    """Return a table of `snapshot.json`."""
+    return snapshot.report(name, json.loads((HERE / "snapshot.json").read_text())[name])
+
+
+def log_costs() -> str:
+    """Return what the model of logs predicts for the sizes that it was not fitted to."""
+    found = json.loads((HERE / "snapshot.json").read_text())
+    parts = [cost_model.append_points(found), cost_model.read_points(found)]
+    reports = [cost_model.report(others, cost_model.fitted(known)) for known, others in parts]
+    return "\n\n".join(reports)
+
+
 def printed(name: str, number: str) -> str:
     """Return a table of what a script printed."""
     text = (HERE / "printed" / f"{name}.md").read_text()
@@ -137,6 +175,10 @@ _MAKERS: dict[str, Callable[..., str]] = {
     "performance": performance,
     "law": law,
     "cost-model": model,
+    "log-costs": log_costs,
+    "types": types,
+    "reads": lambda: part("reads"),
+    "growth": lambda: part("growth"),
     "printed": printed,
 }
 

@@ -18,6 +18,7 @@
 | `HoodieError` and its subclasses | all errors that are raised on purpose, by what to do |
 | `flights`, `faults`, `race` | real input, faults to inject, pipelines compared |
 | `cost_model` | what checkpoints cost: seconds, bytes and requests |
+| `log_costs` | what copy-on-write and merge-on-read cost: of a batch, of a read |
 | `Dashboard`, `Replay`, ... | widgets, listed only if the `notebooks` extra is installed |
 
 Each name is loaded on first use: Spark's Python workers should not wait for pandas and widgets.
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from hoodie_nb.lab.experiments import cost_model as cost_model
     from hoodie_nb.lab.experiments import faults as faults
     from hoodie_nb.lab.experiments import flights as flights
+    from hoodie_nb.lab.experiments import log_costs as log_costs
     from hoodie_nb.lab.experiments.race import race as race
     from hoodie_nb.lab.widgets.bloom_view import BloomView as BloomView
     from hoodie_nb.lab.widgets.compare import Compare as Compare
@@ -72,7 +74,7 @@ _MODULES = {  # and the names that each has
     "api.tables": "Table",
     "errors": "CommitFailed ConcurrentWriter HoodieError InvalidConfig InvalidInput InvalidTable "
     "StoreFailed WriteFailed",
-    "lab.experiments": "cost_model faults flights",
+    "lab.experiments": "cost_model faults flights log_costs",
     "lab.experiments.race": "race",
     "lab.widgets.bloom_view": "BloomView",
     "lab.widgets.compare": "Compare",

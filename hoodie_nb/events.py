@@ -54,7 +54,8 @@ manifest; instant, why |
 (including rows being flushed), limit_bytes (None: no flush before the end), buckets: the 16 \
 largest, each [partition, file_id, bytes] |
 | `buffer_flushed` | task, partition, file_id, rows, bytes, appended (to a new file), seconds |
-| `file_written` | task, partition, file_id, rows, bytes, seconds |
+| `file_written` | task, partition, file_id, rows, bytes, seconds, log (whether it is a log of its \
+slice, and no base file), merged_logs (those that a new base file folds) |
 | `task_failed`, `eager_rows_repeated` (the job in one process) | why; rows |
 
 The events of jobs and tables also go to Python's `logging`, in the process of the job's driver.

@@ -169,9 +169,7 @@ class BucketWriter:
         new = bucket.new_file
         merge = self._merge(bucket, incoming)
         if old is not None and self._appends(old, incoming):
-            status = self._append(bucket, merge, began)
-            self._emit("file_written", **status.facts)
-            return status
+            return self._told(self._append(bucket, merge, began))
         if new is not None and not bucket.runs and new.accepts(incoming):
             new.append(merge)
             staged = self._close(new)
@@ -197,8 +195,10 @@ class BucketWriter:
         status = self._status(bucket, merge, staged, old, rows=rows, began=began)
         keys = written_keys.stage(staged.path, bucket.file_id)
         status = replace(status, keys=keys, keys_complete=written_keys.complete)
-        status = _with_deletes(status, deleted)
-        self._emit("file_written", **status.facts)
+        return self._told(_with_deletes(status, deleted), 0 if old is None else len(old.logs))
+
+    def _told(self, status: WriteStatus, merged_logs: int = 0) -> WriteStatus:
+        self._emit("file_written", **status.facts, merged_logs=merged_logs)
         return status
 
     def _close(self, new_file: NewFile) -> StoredFile:

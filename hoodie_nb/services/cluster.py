@@ -148,5 +148,5 @@ def _merged(plan: WritePlan, emit: Emit, small: SmallFiles, number: int) -> Writ
     attempt = TaskAttempt(task=number)
     status = write_group(plan, (partition, file_id), attempt, rows, expected_rows=count, keys=keys)
     assert status.rows == count  # the old files are going to be deleted
-    emit("file_written", task=number, **status.facts)
+    emit("file_written", task=number, **status.facts, merged_logs=0)
     return status

@@ -97,6 +97,7 @@ class WriteStatus:
             "rows": self.rows,
             "bytes": self.bytes_written,
             "seconds": self.seconds,
+            "log": self.is_log,
         }
 
     @property

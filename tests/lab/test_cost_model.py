@@ -25,6 +25,14 @@ from hoodie_nb.lab.experiments.cost_model import (
     cost_table,
     requests_of,
 )
+from hoodie_nb.lab.experiments.log_costs import (
+    APPEND_CPU_S,
+    READ_CPU_S,
+    compared,
+    copy_on_write,
+    logs_per_merge,
+    merge_on_read,
+)
 from hoodie_nb.lab.rfc.rfc_job import LocalJob
 from hoodie_nb.lab.rfc.task_threads import write_in_threads
 from hoodie_nb.lab.stores.slow_storage import Link
@@ -214,6 +222,45 @@ def test_the_coefficients_are_those_of_the_fit():
     for point in (*known, *others):
         assert point.row @ again == pytest.approx(point.row @ used, rel=0.15), remedy
     assert max(fit.factor(point, used) for point in others) < 1.6, remedy
+
+
+@pytest.mark.parametrize(
+    ("used", "points"),
+    [(APPEND_CPU_S, fit.append_points), (READ_CPU_S, fit.read_points)],
+    ids=["logs", "reads"],
+)
+def test_the_coefficients_of_logs_are_those_of_the_fit(used, points):
+    """They are fitted to one half of `snapshot.json`, and predict the other one within 1.3."""
+    known, others = points(json.loads((BENCHMARKS / "snapshot.json").read_text()))
+    coefficients, again = np.array(list(used.values())), fit.fitted(known)
+    remedy = "run benchmarks/cost_model.py, and put what it prints into log_costs.py"
+    for point in (*known, *others):
+        assert point.row @ again == pytest.approx(point.row @ coefficients, rel=0.05), remedy
+    assert max(fit.factor(point, coefficients) for point in others) < 1.3, remedy
+
+
+LOGGED = {"rows": 1e7, "row_bytes": 100, "partitions": 8}
+
+
+def test_rarer_merges_write_less_and_read_more():
+    """Of small batches: each later merge makes batches cheaper, and reads dearer."""
+    load = Workload(**LOGGED, batch_rows=1e5)
+    costs = [copy_on_write(load), *(merge_on_read(load, count) for count in (1, 3, 10))]
+    writes, reads = zip(*costs, strict=True)
+    assert list(writes) == sorted(writes, reverse=True) and list(reads) == sorted(reads)
+    assert len({*writes}) == len({*reads}) == 4
+    frame = compared(load, (1, 10))
+    assert list(frame.index) == ["copy-on-write", "merge-on-read, 1 logs", "merge-on-read, 10 logs"]
+    assert frame["cheaper up to reads"].notna().tolist() == [False, True, True]
+
+
+def test_large_batches_are_merged_when_the_logs_outweigh_the_base():
+    """A batch of a third of the rows is merged after four logs, whatever the option says."""
+    load = Workload(**LOGGED, batch_rows=1e7 / 3)
+    assert logs_per_merge(load, 100) == logs_per_merge(load, 4) == 4
+    assert merge_on_read(load, 100) == merge_on_read(load, 4) != merge_on_read(load, 3)
+    with pytest.raises(InvalidConfig, match="merge_after=0: give 1 or more"):
+        logs_per_merge(load, 0)
 
 
 def test_a_fit_finds_the_coefficients_that_made_the_points():

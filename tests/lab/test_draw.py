@@ -15,7 +15,7 @@ from runs import long_run, make_events, recorded
 from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, lanes, progress, recovery
 from hoodie_nb.lab.draw.still import png
-from hoodie_nb.lab.draw.svg import RED, STATES, mark, picture, text
+from hoodie_nb.lab.draw.svg import PURPLE, RED, STATES, mark, picture, text
 from hoodie_nb.lab.run import recordings
 from hoodie_nb.lab.run.run_state import RunState
 
@@ -229,6 +229,24 @@ def test_each_bucket_has_its_bar_and_its_flushes():
     assert {"20 buckets, 16 shown", "frame: its file, number: its flushes"} <= {*texts(svg)}
     assert any("id-03: 0 B buffered, 2 flushes" in text for text in texts(svg))
     assert any("limit of 1 task: 400 B" in text for text in texts(svg))
+
+
+def test_a_bucket_has_a_tick_for_each_log_until_a_base_file_folds_them():
+    """Logs add up over the checkpoints; the base file that merges them says how many there were."""
+    group = {"partition": "p", "file_id": "id", "rows": 1, "bytes": 10, "seconds": 0.1}
+    log = {**group, "log": True, "merged_logs": 0}
+    base = {**group, "log": False, "merged_logs": 3}
+    events = []
+    for number in range(3):
+        events += make_events("batch_started", {"batch": number}, "file_written", log)
+        svg = buffers.buffers(RunState.of(events))
+        assert svg.count(f'fill="{PURPLE}"') == number + 1
+        assert any("log of 10 B" in text for text in texts(svg))
+        assert "frame: its file, below: its logs" in texts(svg)
+    events += make_events("batch_started", {"batch": 3}, "file_written", base)
+    svg = buffers.buffers(RunState.of(events))
+    assert PURPLE not in svg
+    assert any("file of 10 B, merged with 3 logs" in text for text in texts(svg))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,39 @@ def test_a_buffer_stays_at_its_limit_in_step3_only(spark):
     assert frame["amplification"]["step3"] <= 2
 
 
+@pytest.mark.spark
+def test_the_types_of_tables_race_on_the_same_stream(spark):
+    """Both end with the same rows; merge-on-read has logs, and has written less."""
+    many = Generated(rows=16_000, batches=8, partitions=2, update_share=1.0, record_bytes=40)
+    types = ("copy_on_write", "merge_on_read")
+    always = {"hoodie_nb.append.above.bytes": 0}
+    result = race(
+        ("step3",), many, spark=spark, repeats=1, warm_up=False, options=always, table_types=types
+    )
+    frame = result.frame.set_index("pipeline")
+    assert list(frame.index) == ["step3 copy_on_write", "step3 merge_on_read"]
+    copied, logged = (frame.loc[name] for name in frame.index)
+    assert copied["rows"] == logged["rows"] > 0 and logged["duplicates"] == 0
+    assert copied["logs"] == 0 < logged["logs"]
+    assert list(result.medians().index) == list(frame.index) and (frame["read_s"] > 0).all()
+    logs = [e for e in result.events["step3 merge_on_read"] if e.values.get("log")]
+    assert len(logs) >= logged["logs"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"table_types": ["mor"]}, "choose 'copy_on_write' and 'merge_on_read'"),
+        ({"table_types": ["merge_on_read"]}, "give input=Generated"),
+        ({"table_types": ["merge_on_read"], "input": SMALL}, "name others, as 'step3'"),
+    ],
+)
+def test_a_race_that_cannot_be_run_is_refused(wrong, words):
+    """Before anything starts, with what to give instead."""
+    with pytest.raises(hn.InvalidConfig, match=words):
+        race(**wrong)
+
+
 @pytest.mark.parametrize("name", list(PIPELINES))
 def test_a_pipeline_prints_and_draws_itself(name):
     """Text and diagram name the operators, how many there are, and what flows between them."""

@@ -14,6 +14,7 @@ import hoodie_nb as hn
 from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.events import EventLog
 from hoodie_nb.files.bloom import BloomFilter
+from hoodie_nb.lab.draw import svg as svg_of
 from hoodie_nb.lab.draw.file_groups import GroupFacts, file_groups
 from hoodie_nb.lab.draw.recovery import recovery
 from hoodie_nb.lab.draw.timeline import InstantFacts, timeline
@@ -95,6 +96,30 @@ def test_file_groups_as_of_every_commit(table):
     assert seen == [3, 6, 9]
     assert len(titles(view.pictures.shown("groups"))) == 3
     assert "written by this instant" in view.pictures.shown("groups")
+
+
+def test_file_groups_show_their_logs(tmp_path):
+    """Each update adds a log to the group, until one is due: then a base file folds them."""
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64())])
+    options = {"hoodie.compact.inline.max.delta.commits": 3, "hoodie_nb.append.above.bytes": 0}
+    keys = {"schema": schema, "record_key": "id", "ordering": "ts", "options": options}
+    table = hn.Table.create(tmp_path / "t", table_type="merge_on_read", **keys)
+    for ts in range(8):
+        table.upsert(pa.table({"id": ["a", "b"], "ts": [ts, ts]}, schema=schema))
+    view = FileGroups(table)
+    seen = []
+    for commit in range(8):
+        view.go(commit)
+        [group] = view.groups
+        seen.append(len(group.logs))
+        assert group.instant_time == view._slider.value and all(group.logs)
+        drawn = view.pictures.shown("groups")
+        assert (f"{seen[-1]} log" in drawn) == (seen[-1] > 0)
+        assert drawn.count(f'fill="{svg_of.PURPLE}"') == max(0, seen[-1] - 1)
+    folds = [n for n in range(1, 8) if seen[n] < seen[n - 1]]
+    assert folds and all(seen[n] == 0 for n in folds)
+    assert all(seen[n] == seen[n - 1] + 1 for n in range(1, 8) if n not in folds)
+    assert f", {seen[-1]} logs" in view.summary or seen[-1] == 0
 
 
 def test_file_groups_begin_where_the_files_are_whole(tmp_path):

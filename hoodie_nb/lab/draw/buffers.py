@@ -1,4 +1,7 @@
-"""Picture of the writers' buffers: bytes over time, marks of flushes, which buckets are shown."""
+"""Picture of the writers' buffers: bytes over time, marks of flushes, which buckets are shown.
+
+Below a bucket is a purple tick for each log of its file group; a new base file takes them away.
+"""
 
 from hoodie_nb.lab.draw import svg
 from hoodie_nb.lab.draw.progress import HALF, HEIGHT, span, window
@@ -56,7 +59,7 @@ def _buckets(buffered: BuffersState) -> list[str]:
     parts = [
         svg.line(_RIGHT, 94, HALF - 10, 94),
         svg.note(_RIGHT, 113, caption),
-        svg.note(_RIGHT, 12, "frame: its file, number: its flushes"),
+        svg.note(_RIGHT, 12, _legend(buffered)),
     ]
     shown = shown[:_MOST]
     most = max((max(b.bytes, b.written) for b in shown), default=0) or 1
@@ -65,15 +68,33 @@ def _buckets(buffered: BuffersState) -> list[str]:
         parts += _bucket(
             bucket, _RIGHT + place * step, step, most, svg.BUCKETS[place % len(svg.BUCKETS)]
         )
+        parts += _ticks(buffered.logs[bucket.file_id], _RIGHT + place * step + 2, step - 4)
     return parts
+
+
+def _legend(buffered: BuffersState) -> str:
+    if buffered.logs or any(bucket.merged for bucket in buffered.buckets.values()):
+        return "frame: its file, below: its logs"
+    return "frame: its file, number: its flushes"
+
+
+def _ticks(logs: int, x: float, wide: float) -> list[str]:
+    title = svg.counted(logs, "log")
+    gap = min(4.0, wide / max(1, logs))
+    return [
+        svg.bar(x + n * gap, 96, min(2.0, gap / 2), 6, fill=svg.PURPLE, title=title)
+        for n in range(logs)
+    ]
 
 
 def _bucket(bucket: BucketState, x: float, step: float, most: float, colour: str) -> list[str]:
     caption = (
         f"{bucket.partition or 'no partition'} / {bucket.file_id}: {svg.size_of(bucket.bytes)} "
         f"buffered, {svg.counted(bucket.flushes, 'flush', 'es')}, "
-        f"file of {svg.size_of(bucket.written)}"
+        f"{'log' if bucket.is_log else 'file'} of {svg.size_of(bucket.written)}"
     )
+    if bucket.merged:
+        caption += f", merged with {svg.counted(bucket.merged, 'log')}"
     full = 58 * bucket.bytes / most
     high = 58 * bucket.written / most
     parts = [svg.bar(x + 2, 94 - full, step - 4, full, fill=colour, title=caption)]

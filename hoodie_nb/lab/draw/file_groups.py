@@ -1,7 +1,7 @@
 """Picture of file groups as of an instant: a line per partition, a bar and dots per group.
 
-A bar's frame is the target file size, the filled part is the newest slice, and the dots below count
-the slices of the group.
+A bar's frame is the target file size, the filled part is the newest slice: its base file, then its
+log files, each a block of its own. The dots below count the base files of the group.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,22 @@ _CELL = 128
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """A file group's newest slice, and its number of slices."""
+    """A file group's newest slice, its number of slices, and the bytes of each log of the newest.
+
+    `bytes` are those of the base file; `instant_time` is that of the newest file of the slice.
+    """
 
     partition: str
     file_id: str
     instant_time: str
     bytes: int
     slices: int
+    logs: tuple[int, ...] = ()
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the bytes of the base file and the logs."""
+        return self.bytes + sum(self.logs)
 
 
 def height(partitions: int) -> int:
@@ -40,13 +49,15 @@ def file_groups(
     parted: Mapping[str, list[GroupFacts]] = {
         name: list(these) for name, these in groupby(ordered, key=lambda g: g.partition)
     }
-    size = svg.size_of(sum(group.bytes for group in groups))
+    size = svg.size_of(sum(group.total_bytes for group in groups))
     high = height(partitions)
     counted = f"{svg.counted(len(groups), 'file group')} in {svg.counted(len(parted), 'partition')}"
+    logs = sum(len(group.logs) for group in groups)
+    counted += f", {svg.counted(logs, 'log')}" if logs else ""
     title = f"{counted}, {size}, as of {as_of or 'now'}"
     parts = [svg.heading(title)]
     full = max([target_bytes, 1]) if groups else 1
-    most = max((group.bytes for group in groups), default=1)
+    most = max((group.total_bytes for group in groups), default=1)
     shown = full if most * 8 > full else most  # small files would be invisible in a large frame
     for line, (name, these) in enumerate(list(parted.items())[:_LINES]):
         y = 24 + 34 * line
@@ -60,6 +71,8 @@ def file_groups(
     if len(parted) > _LINES:
         parts.append(svg.note(1, high - 4, f"{len(parted) - _LINES} more partitions"))
     frame = "target file size" if shown == full else "largest file"
+    if logs:
+        frame = "target file size; purple: logs" if shown == full else "largest slice; purple: logs"
     caption = f"frame: {svg.size_of(shown)}, the {frame}; • slice; amber: written by this instant"
     parts.append(svg.note(svg.WIDTH - 2, high - 4, caption, anchor="end"))
     return svg.picture(high, parts, label=title)
@@ -67,18 +80,37 @@ def file_groups(
 
 def _group(group: GroupFacts, x: float, y: float, full: int, *, new: bool) -> str:
     wide = _CELL - 14
-    share = min(1.0, group.bytes / full)
     colour = svg.AMBER if new else svg.BLUE
     caption = (
         f"{group.file_id}: {svg.size_of(group.bytes)}, {svg.counted(group.slices, 'slice')}, "
         f"the newest of instant {group.instant_time}"
     )
+    if group.logs:
+        sizes = svg.size_of(sum(group.logs))
+        caption += f"; {svg.counted(len(group.logs), 'log')} of {sizes}, merged by every read"
     parts = [
         svg.bar(x, y + 4, wide, 12, fill=svg.SHADE, stroke=svg.LINE),
-        svg.bar(x, y + 4, max(2.0, wide * share), 12, fill=colour),
+        *_files(group, x, y + 4, wide, full, new=new),
         *(
             svg.mark("disc", x + 3 + 7 * n, y + 22, fill=colour, size=2.2)
             for n in range(min(group.slices, 16))
         ),
     ]
     return svg.group(parts, title=caption)
+
+
+def _files(
+    group: GroupFacts, x: float, y: float, wide: float, full: int, *, new: bool
+) -> list[str]:
+    """Return the bars of base file and logs, one after the other; the newest is of the instant."""
+    end = x + wide
+    sizes = [size for size in (group.bytes, *group.logs) if size or not group.logs]
+    parts = []
+    for place, size in enumerate(sizes):
+        is_log = place >= len(sizes) - len(group.logs)
+        newest = new and place == len(sizes) - 1
+        colour = svg.AMBER if newest else svg.PURPLE if is_log else svg.BLUE
+        long = min(max(2.0, wide * size / full), end - x)
+        parts.append(svg.bar(x, y, max(0.0, long - (1 if is_log else 0)), 12, fill=colour))
+        x += long
+    return parts

@@ -8,14 +8,18 @@ row had arrived.
 `storage="local"` is the plain disk. `storage="simulated"` is the same disk with the delays of an
 object store (latency and bandwidth of each stream; its results are labelled): on few cores,
 parallel writers are faster only if writing waits.
+
+`table_types=("copy_on_write", "merge_on_read")` races types of tables, too: the same stream into
+a table of each, of version 9. `read_s` is the time of a read of the whole table at the end.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +101,8 @@ class Generated:
 class RaceResult:
     """The result: `frame` has one row per run (units are in the column names).
 
-    `events` are those of the last run of each pipeline: `hn.Compare` shows two side by side.
+    `events` are those of the last run of each pipeline: `hn.Compare` shows two side by side. With
+    several types of tables the pipelines are named "step3 copy_on_write", and so on.
     """
 
     frame: pd.DataFrame
@@ -107,7 +112,8 @@ class RaceResult:
     def medians(self) -> pd.DataFrame:
         """Return the median of every measurement by pipeline, in the RFC's order."""
         found = self.frame.drop(columns="repeat").groupby("pipeline", sort=False).median()
-        return found.loc[[name for name in PIPELINES if name in found.index]]
+        order = list(PIPELINES)
+        return found.loc[sorted(found.index, key=lambda name: order.index(name.split()[0]))]
 
     def __repr__(self) -> str:
         return f"Race on {self.storage} storage, medians:\n{self.medians()}"
@@ -131,7 +137,8 @@ class RaceResult:
         for axes, (column, label) in zip(
             figure.subplots(1, len(shown)), shown.items(), strict=True
         ):
-            axes.bar(medians.index, medians[column], color=["#888", "#59f", "#2a7", "#c62"])
+            labels = [name.replace(" ", "\n") for name in medians.index]
+            axes.bar(labels, medians[column], color=["#888", "#59f", "#2a7", "#c62"])
             axes.set_title(label, fontsize=9)
             axes.tick_params(labelsize=8)
         best = medians["records_per_s"].idxmax()
@@ -153,10 +160,14 @@ class _Course:
     index: str | None
     events: dict[str, list[Event]] = field(default_factory=dict)
 
-    def run(self, pipeline: str, number: int) -> dict[str, float]:
+    def run(self, name: str, number: int) -> dict[str, float]:
         """Stream the input through a pipeline into a new table and return the measurements."""
-        here = self.folder / f"{pipeline}-{number}"
-        made = create_table(here / "table", self.config, options=self.options)
+        here = self.folder / f"{name}-{number}"
+        pipeline, _, kind = name.partition(" ")
+        config = self.config
+        if kind:
+            config = replace(config, version="9", merge_on_read=kind == "merge_on_read")
+        made = create_table(here / "table", config, options=self.options)
         storage = made.storage if self.link is None else SlowStorage(made.storage, self.link)
         table = TableHandle(storage, SystemClock(), made.config)
         if self.existing is not None:
@@ -170,7 +181,7 @@ class _Course:
         )
         job = Job(stream_input(self.spark, self.folder / "input"), table, settings)
         job.wait()
-        self.events[pipeline] = job.events.records()
+        self.events[name] = job.events.records()
         return measurements(job.events, made)
 
 
@@ -197,16 +208,17 @@ def race(
     write_tasks: int | None = None,
     index: str | None = None,
     options: dict[str, object] | None = None,
+    table_types: Sequence[str] = (),
 ) -> RaceResult:
     """Race pipelines on flights (`days` of them) or a generated input.
 
     `warm_up`: a first run is not counted; `existing`: another job writes the input into the table
-    first; `options` are the table's.
+    first; `options` are the table's; `table_types`: each pipeline writes a table of each type
+    (none given: copy-on-write).
     """
     from hoodie_nb.api.session import spark as make_session
 
-    for name in pipelines:
-        pipeline_named(name)
+    runs = _runs(pipelines, table_types, input)
     link = _link(storage)
     tables = input.tables() if input else _flight_batches(days)
     rows = []
@@ -223,12 +235,36 @@ def race(
         )
         write_input(course.folder / "input", tables)
         if warm_up:
-            course.run(pipelines[-1], -1)  # warms Spark's and Python's workers; not counted
+            course.run(runs[-1], -1)  # warms Spark's and Python's workers; not counted
         for repeat in range(repeats):
-            for name in pipelines:
+            for name in runs:
                 rows.append({"pipeline": name, "repeat": repeat, **course.run(name, repeat)})
     label = "local" if link is None else "simulated"
     return RaceResult(pd.DataFrame(rows), label, course.events)
+
+
+def _runs(
+    pipelines: Sequence[str], table_types: Sequence[str], input: Generated | None
+) -> list[str]:
+    """Return the names of the runs, or refuse what cannot be raced."""
+    for name in pipelines:
+        pipeline_named(name)
+    for kind in table_types:
+        if kind not in ("copy_on_write", "merge_on_read"):
+            raise InvalidConfig(
+                f"table_types: {kind!r}: choose 'copy_on_write' and 'merge_on_read'"
+            )
+    if "merge_on_read" in table_types:
+        if input is None:
+            raise InvalidConfig(
+                "flights have no integers for ordering, which a merge-on-read table needs: give "
+                "input=Generated(...)"
+            )
+        if "current" in pipelines:
+            raise InvalidConfig(
+                "the pipeline 'current' writes no merge-on-read tables: name others, as 'step3'"
+            )
+    return [f"{name} {kind}".strip() for name in pipelines for kind in table_types or [""]]
 
 
 def _link(storage: str | Link) -> Link | None:
@@ -274,6 +310,10 @@ def measurements(events: EventLog, table: TableHandle) -> dict[str, float]:
     task_rows = writers.groupby("task")["rows"].sum()
     total = records("batch_ended")["seconds"].sum()
     tasks = records("job_started")["tasks"][0]
+    slices = list(table.file_groups())
+    began = time.perf_counter()
+    to_arrow(table)
+    read_s = time.perf_counter() - began
     snapshot = to_arrow(table, _KEY)
     distinct = snapshot.group_by(_KEY).aggregate([]).num_rows
     written = commits["bytes"].sum() + writers["spilled_bytes"].sum()
@@ -289,7 +329,10 @@ def measurements(events: EventLog, table: TableHandle) -> dict[str, float]:
         "skew": task_rows.max() * tasks / task_rows.sum(),  # tasks without rows count too
         "commit_s": commits["seconds"].mean(),
         "peak_buffer_mb": writers["peak_bytes"].max() / 2**20,
-        "amplification": written / sum(s.size_bytes for s in table.file_groups()),
+        "amplification": written / sum(each.total_bytes for each in slices),
+        "written_mb": written / 1e6,
+        "logs": sum(len(each.logs) for each in slices),
+        "read_s": read_s,
         "rows": snapshot.num_rows,
         "duplicates": snapshot.num_rows - distinct,
     }

@@ -86,18 +86,26 @@ class OperatorState:
 
 @dataclass(slots=True)
 class BucketState:
-    """A bucket of the newest checkpoint: bytes in its buffer, flushes, bytes of its file."""
+    """A bucket of the newest checkpoint: bytes in its buffer, flushes, its file.
+
+    `merged` is the number of logs that this file, a new base file, has folded.
+    """
 
     partition: str
     file_id: str
     bytes: float = 0.0
     flushes: int = 0
     written: float = 0.0
+    is_log: bool = False
+    merged: int = 0
 
 
 @dataclass(slots=True)
 class BuffersState:
-    """The writers' buffers: bytes over time, flushes as (ms, file id, bytes), and the buckets."""
+    """The writers' buffers: bytes over time, flushes as (ms, file id, bytes), and the buckets.
+
+    `logs` has the logs of each file group since its base file was written, as far as the run shows.
+    """
 
     levels: dict[int, float] = field(default_factory=dict)
     history: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=1000))
@@ -106,6 +114,7 @@ class BuffersState:
     limit: float = 0.0
     peak: float = 0.0
     stale: bool = False
+    logs: Counter[str] = field(default_factory=Counter)
 
     @property
     def total_limit(self) -> float:
@@ -148,6 +157,11 @@ class BuffersState:
         bucket = self.bucket(**event.values)
         bucket.bytes = 0.0
         bucket.written = number(event, "bytes")
+        bucket.is_log = bool(event.values.get("log"))
+        bucket.merged = int(number(event, "merged_logs"))
+        self.logs[bucket.file_id] += 1
+        if not bucket.is_log:
+            del self.logs[bucket.file_id]
 
     def record_end(self, event: Event) -> None:
         """Record that a writer has ended."""

@@ -1,6 +1,6 @@
 """`Timeline` and `FileGroups` of any table, without a job; what of it is shown.
 
-*Source*: only the active timeline and the listed base files, so that any table that this library
+*Source*: only the active timeline and the listed files, so that any table that this library
 can open can be shown, whichever engine wrote it.
 """
 
@@ -24,7 +24,6 @@ from hoodie_nb.lab.widgets.frame import Frame, Pictures
 from hoodie_nb.storage.storage import is_remote
 from hoodie_nb.timeline.timeline import COMMITS, Instant, State
 from hoodie_nb.view.file_groups import Commits, table_folders
-from hoodie_nb.view.partitions import Partitions
 
 
 def handle_of(table: Any) -> TableHandle:  # noqa: ANN401 -- a Table, a handle or a path
@@ -55,11 +54,17 @@ def group_facts(table: TableHandle, as_of: str | None) -> list[GroupFacts]:
         names = (file.name for file in folder.counted())
         shown = (name for name in names if name.instant_time <= (as_of or "9"))
         slices.update((folder.path, name.file_id) for name in shown)
-    found = Partitions(table.storage, table.timeline, as_of).listed()
+    found = table.view(as_of).listed()
     return [
-        GroupFacts(s.partition_path, s.file_id, s.instant_time, s.size_bytes, slices[key])
-        for s in found
-        if (key := (s.partition_path, s.file_id))
+        GroupFacts(
+            piece.partition_path,
+            piece.file_id,
+            max([piece.instant_time, *(log.name.instant_time for log in piece.logs)]),
+            piece.size_bytes,
+            slices[piece.partition_path, piece.file_id] or 1,
+            tuple(log.size_bytes for log in piece.logs),
+        )
+        for piece in found
     ]
 
 
@@ -122,4 +127,6 @@ class FileGroups(Frame):
     def summary(self) -> str:
         """Return one line: groups and slices as of the slider's instant."""
         slices = sum(group.slices for group in self.groups)
-        return f"FileGroups as of {self._slider.value}: {len(self.groups)} groups, {slices} slices"
+        logs = sum(len(group.logs) for group in self.groups)
+        found = f"{len(self.groups)} groups, {slices} slices" + (f", {logs} logs" if logs else "")
+        return f"FileGroups as of {self._slider.value}: {found}"
