@@ -92,7 +92,7 @@ def compared(load: Workload, merge_after: Sequence[int] = (3, 10)) -> pd.DataFra
     `cheaper up to` is the number of reads per batch up to which merge-on-read takes less in sum.
     """
     write, read = copy_on_write(load)
-    rows = {"copy-on-write": (write, read, None)}
+    rows: dict[str, tuple[float, float, float | None]] = {"copy-on-write": (write, read, None)}
     for count in merge_after:
         wrote, took = merge_on_read(load, count)
         gain = max(0.0, (write - wrote) / (took - read))
