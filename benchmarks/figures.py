@@ -10,7 +10,7 @@ name says what is written there:
 | `performance` | the same run with 2,000,000 rows, for the README |
 | `law NAME`, `cost-model` | `scaling.json` |
 | `log-costs` | `snapshot.json`: the predictions of its other half |
-| `types` | the newest run of `results.json` with arms of both types, for docs/which-type.md |
+| `types` | the runs of `types.json`, which have arms of both types, for docs/which-type.md |
 | `reads`, `growth` | `snapshot.json` |
 | `printed NAME N` | the Nth table of `printed/NAME.md`: what `benchmarks/NAME.py` printed |
 
@@ -137,7 +137,7 @@ def types() -> str:
     )
     lines = ["| writer | rows, batch | copy-on-write, s | merge-on-read, s | CPU s | CPU s |"]
     lines.append("|---" * 6 + "|")
-    for run in json.loads((HERE / "results.json").read_text()):
+    for run in json.loads((HERE / "types.json").read_text()):
         sizes = f"{run['workload']['base']:,}, {run['workload']['batch']:,}"
         for label, copying, appending in pairs:
             if {copying, appending} <= run["costs"].keys():
