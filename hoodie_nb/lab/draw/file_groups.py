@@ -80,7 +80,7 @@ def file_groups(
 
 def _group(group: GroupFacts, x: float, y: float, full: int, *, new: bool) -> str:
     wide = _CELL - 14
-    colour = svg.AMBER if new else svg.BLUE
+    colour = svg.AMBER if new and not group.logs else svg.BLUE  # of the dots: base files
     caption = (
         f"{group.file_id}: {svg.size_of(group.bytes)}, {svg.counted(group.slices, 'slice')}, "
         f"the newest of instant {group.instant_time}"
