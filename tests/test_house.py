@@ -188,7 +188,7 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has over 400 lines; the code of the writer is below 20,701, of the laboratory 4,480.
+    """No file has over 400 lines; the code of the writer is below 20,800, of the laboratory 4,480.
 
     Lines of code, without docstrings. One person should be able to read all code that writes
     tables; widgets, drawings, demo and race are not part of it.
