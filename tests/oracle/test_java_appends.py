@@ -89,6 +89,7 @@ def agree_but_names(judge: Judge, table: Table) -> list:
     for found in seen:
         for row in found:
             del row["_hoodie_file_name"]
+        found.sort(key=lambda row: (row["_hoodie_record_key"], row["_hoodie_commit_seqno"]))
     assert seen[0] == seen[1]
     return cells(table.to_arrow(), meta=False)
 
