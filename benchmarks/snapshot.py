@@ -8,7 +8,7 @@ query beside a plain read of the same Parquet files |
 | appends | an upsert of 1,000 to 50,000 updates into a million rows, each a log per file group |
 | groups | 4,000 updates that touch 1 to 200 of 200 file groups, a log for each |
 | growth | an upsert of 20,000 rows into 200,000 to 20,000,000 rows: all updates; half new keys. \
-Each size by itself, since a process keeps the bloom filters of 32 files |
+Each size by itself, since a process keeps the bloom filters of 256 files |
 
 Rows that were read are compared; a wrong one ends the benchmark. Prints Markdown (medians, ratios)
 and writes `snapshot.json`, from which `cost_model.py` fits what it says of merge-on-read.

@@ -369,7 +369,7 @@ class BucketWriter:
         return _with_deletes(status, self._stage_unwritten(staged, merge))
 
 
-@functools.lru_cache(maxsize=32)
+@functools.lru_cache(maxsize=256)
 def _read_bloom(root: str, path: str, local: str) -> BloomFilter | None:
     file = open_base_file(local)
     found = file.metadata.metadata or {}
