@@ -135,7 +135,7 @@ def types() -> str:
         ("a stream", arms.USER, "ours stream merge-on-read"),
         ("Hudi on Spark", "hudi", "hudi merge-on-read"),
     )
-    lines = ["| writer | rows, batch | copy-on-write, s | merge-on-read, s | CPU s | CPU s |"]
+    lines = ["| writer | rows, batch | copy-on-write, s | merge-on-read, s | CPU s, each | |"]
     lines.append("|---" * 6 + "|")
     for run in json.loads((HERE / "types.json").read_text()):
         sizes = f"{run['workload']['base']:,}, {run['workload']['batch']:,}"

@@ -259,7 +259,7 @@ def test_large_batches_are_merged_when_the_logs_outweigh_the_base():
     load = Workload(**LOGGED, batch_rows=1e7 / 3)
     assert logs_per_merge(load, 100) == logs_per_merge(load, 4) == 4
     assert merge_on_read(load, 100) == merge_on_read(load, 4) != merge_on_read(load, 3)
-    with pytest.raises(InvalidConfig, match="merge_after=0: give 1 or more"):
+    with pytest.raises(InvalidConfig, match="merge_after=0: choose 1 or more"):
         logs_per_merge(load, 0)
 
 

@@ -72,7 +72,7 @@ def test_the_types_of_tables_race_on_the_same_stream(spark):
     ("wrong", "words"),
     [
         ({"table_types": ["mor"]}, "choose 'copy_on_write' and 'merge_on_read'"),
-        ({"table_types": ["merge_on_read"]}, "give input=Generated"),
+        ({"table_types": ["merge_on_read"]}, "choose input=Generated"),
         ({"table_types": ["merge_on_read"], "input": SMALL}, "name others, as 'step3'"),
     ],
 )

@@ -59,7 +59,7 @@ def _seconds(costs: dict[str, float], counts: dict[str, float]) -> float:
 def logs_per_merge(load: Workload, merge_after: int) -> int:
     """Return after how many logs a file group is rewritten."""
     if merge_after < 1:
-        raise InvalidConfig(f"merge_after={merge_after}: give 1 or more logs")
+        raise InvalidConfig(f"merge_after={merge_after}: choose 1 or more logs")
     rows = load.touched_files * load.rows_per_file
     return max(1, min(merge_after, int(rows / load.batch_rows) + 1))
 

@@ -257,7 +257,7 @@ def _runs(
     if "merge_on_read" in table_types:
         if input is None:
             raise InvalidConfig(
-                "flights have no integers for ordering, which a merge-on-read table needs: give "
+                "flights have no integers for ordering, which a merge-on-read table needs: choose "
                 "input=Generated(...)"
             )
         if "current" in pipelines:
