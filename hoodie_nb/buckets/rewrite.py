@@ -1,4 +1,4 @@
-"""Copying one base file with rows changed or left out, for `update`, `delete` and repairs.
+"""Copying one file slice with rows changed or left out, for `update`, `delete` and repairs.
 
 Unchanged rows keep their commit time and sequence number; every row gets the new file's name.
 """
@@ -15,6 +15,7 @@ from hoodie_nb.buckets.index_port import WrittenKeys
 from hoodie_nb.buckets.merge import MergeCounts
 from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
 from hoodie_nb.files.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.storage.checksums import ChecksummedFile
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.types.schema import FILE_NAME, META_COLUMNS, RECORD_KEY
@@ -37,12 +38,17 @@ def rewrite(
     `counts` is what `change` has counted when all pieces are written; `keys` takes the keys for the
     index. A file group without a file gets one without rows.
     """
-    path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
-    source = open_base_file(path) if path else None
     schema = stored_schema(plan.intake.schema)
-    rows = map(change, iterate_rows(source, schema, path)) if source else ()
-    count = source.metadata.num_rows if source else 0
+    count: int | None = None
+    if piece.logs:
+        stored = slice_rows(plan.storage, piece, schema, None, plan.log_merge)
+    else:
+        path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
+        source = open_base_file(path) if path else None
+        stored = iterate_rows(source, schema, path) if source else iter(())
+        count = source.metadata.num_rows if source else 0
     group = (piece.partition_path, piece.file_id)
+    rows = map(change, stored)
     status = write_group(plan, group, attempt, rows, expected_rows=count, keys=keys)
     counts = counts or MergeCounts()
     return replace(
@@ -60,12 +66,12 @@ def write_group(
     attempt: TaskAttempt,
     pieces: Iterable[pa.Table],
     *,
-    expected_rows: int,
+    expected_rows: int | None,
     keys: WrittenKeys | None = None,
 ) -> WriteStatus:
     """Write stored rows (with or without a file name) to a staged file, durable.
 
-    `group` is partition path and file id; `expected_rows` is an upper bound.
+    `group` is partition path and file id; `expected_rows` is an upper bound, None if unknown.
     """
     began = time.perf_counter()
     staged = f"{plan.staged}/rewrite-{attempt.token}.staged"

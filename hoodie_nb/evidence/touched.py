@@ -30,12 +30,23 @@ from hoodie_nb.view.read_handle import ReadHandle
 
 
 class TouchedPartitions:
-    """The checks of one listing of a table; each partition is checked once."""
+    """The checks of one listing of a table; each partition is checked once.
 
-    def __init__(self, table: ReadHandle, partitions: Partitions, fitness: Fitness) -> None:
+    With `folds_logs` they are those of a write that merges all logs of the slices that it touches.
+    """
+
+    def __init__(
+        self,
+        table: ReadHandle,
+        partitions: Partitions,
+        fitness: Fitness,
+        *,
+        folds_logs: bool = False,
+    ) -> None:
         self._table = table
         self.partitions = partitions
         self._fitness = fitness
+        self._folds_logs = folds_logs
         self._lock = threading.RLock()
         self._done = set[str]()
         self._all_done = False
@@ -81,7 +92,8 @@ class TouchedPartitions:
         seen = self.partitions.seen(None if path is None else [path])
         if path is None or path not in groups.slices:
             self._fitness.refuse_unfit(table, groups, whole=True)
-        _refuse_logs_of_others(table, commits, seen.values())
+        if not self._folds_logs:
+            _refuse_logs_of_others(table, commits, seen.values())
         if not self._fitness.accepts_loss:
             root = table.storage.root
             lost = lost_files(table, groups, commits, path)
@@ -118,5 +130,5 @@ def _refuse_logs_of_others(
             if done is None or not table.commit_metadata(done).verified:
                 raise InvalidTable(
                     f"{table.storage.root}/{log.path} is a log file of another engine, whose keys "
-                    "the index does not know: compact the table with that engine, and write again"
+                    "the index does not know: call Table.compact, and write again"
                 )
