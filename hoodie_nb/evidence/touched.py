@@ -25,7 +25,7 @@ from hoodie_nb.evidence.lost import listed_now, lost_files, lost_message, refuse
 from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.on_demand import OnDemand
 from hoodie_nb.view.file_groups import FileGroups, FileSlice
-from hoodie_nb.view.partitions import Partition, Partitions, mark_partition
+from hoodie_nb.view.partitions import Partitions, mark_partition
 from hoodie_nb.view.read_handle import ReadHandle
 
 
@@ -93,7 +93,8 @@ class TouchedPartitions:
         if path is None or path not in groups.slices:
             self._fitness.refuse_unfit(table, groups, whole=True)
         if not self._folds_logs:
-            _refuse_logs_of_others(table, commits, seen.values())
+            here = groups.unordered() if path is None else groups.partition(path).values()
+            _refuse_logs_of_others(table, commits, here)
         if not self._fitness.accepts_loss:
             root = table.storage.root
             lost = lost_files(table, groups, commits, path)
@@ -118,17 +119,16 @@ class TouchedPartitions:
 
 
 def _refuse_logs_of_others(
-    table: ReadHandle, commits: Iterable[Instant], partitions: Iterable[Partition]
+    table: ReadHandle, commits: Iterable[Instant], pieces: Iterable[FileSlice]
 ) -> None:
     """Raise InvalidTable for a log file of another engine: it may have keys that no index finds."""
     if not table.config.merge_on_read:
         return
     at = {instant.requested_time: instant for instant in commits}
-    for piece in itertools.chain.from_iterable(p.slices.values() for p in partitions):
-        for log in piece.logs:
-            done = at.get(log.name.instant_time)
-            if done is None or not table.commit_metadata(done).verified:
-                raise InvalidTable(
-                    f"{table.storage.root}/{log.path} is a log file of another engine, whose keys "
-                    "the index does not know: call Table.compact, and write again"
-                )
+    for log in itertools.chain.from_iterable(piece.logs for piece in pieces):
+        done = at.get(log.name.instant_time)
+        if done is None or not table.commit_metadata(done).verified:
+            raise InvalidTable(
+                f"{table.storage.root}/{log.path} is a log file of another engine, whose keys "
+                "the index does not know: call Table.compact, and write again"
+            )

@@ -46,7 +46,7 @@ def _stored_rows(plan: WritePlan, pieces: Iterable[FileSlice]) -> Iterator[pa.Ta
         for rows in slice_rows(plan.storage, piece, schema, None, plan.log_merge):
             if any(rows.column(name).null_count for name in _ORDER):
                 raise InvalidTable(
-                    f"base file {piece.base_path} has rows without a record key or partition path, which no "
-                    "upsert could find again: write the table with the engine that created it"
+                    f"base file {piece.base_path} has rows without a record key or partition path, "
+                    "which no upsert could find again: write the table with the engine that created it"
                 )
             yield rows
