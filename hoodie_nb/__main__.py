@@ -88,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     of_table(_archive, "move old instants to the archive", "list the instants, change nothing")
     _add_savepoint(of_table(_savepoint, "keep a snapshot from being cleaned"))
     of_table(_cluster, "merge small files into larger ones", "show the plan, change nothing")
+    of_table(_compact, "merge log files into base files", "list the slices, change nothing")
     restore = of_table(
         _restore, "undo all commits after a given one", "print the plan, change nothing"
     )
@@ -281,6 +282,15 @@ def _cluster(args: Arguments) -> None:
     """
     clustered = _table(args).cluster(dry_run=args.dry_run)
     _print_lines([*clustered.partitions, clustered])
+
+
+def _compact(args: Arguments) -> None:
+    """Merge all log files of a merge-on-read table into new base files, in one instant.
+
+    The old files stay until they are cleaned.
+    """
+    compacted = _table(args).compact(dry_run=args.dry_run)
+    _print_lines([*(compacted.slices if args.dry_run else ()), compacted])
 
 
 def _restore(args: Arguments) -> None:

@@ -2,7 +2,8 @@
 
 *Semantics*: files below the small file limit are put in order of their smallest key, and a new file
 takes the next ones while their bytes fit into the maximal size. So files with neighbouring keys
-come together, and no file grows above the maximum. A file that would be alone stays as it is.
+come together, and no file grows above the maximum. A file that would be alone stays as it is. Logs
+count as bytes of their base file, with which they are merged.
 
 | option | meaning |
 | --- | --- |
@@ -37,8 +38,8 @@ class SmallFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of the files."""
-        return sum(piece.size_bytes for piece in self.pieces)
+        """Return the bytes of the files and their logs."""
+        return sum(piece.total_bytes for piece in self.pieces)
 
 
 def plan_clustering(storage: Storage, slices: Slices, options: WriteOptions) -> list[SmallFiles]:
@@ -51,7 +52,8 @@ def plan_clustering(storage: Storage, slices: Slices, options: WriteOptions) -> 
     limit = min(options.small_file_bytes or 5 * most // 6, most)
     with ThreadPoolExecutor(_READERS) as pool:
         for path in sorted(slices):
-            small = [s for _, s in sorted(slices[path].items()) if s.size_bytes < limit]
+            based = [s for _, s in sorted(slices[path].items()) if s.file_name]
+            small = [piece for piece in based if piece.total_bytes < limit]
             if _two_fit(small, most):
                 keys = pool.map(lambda piece: _smallest_key(storage, piece), small)
                 ordered = sorted(zip(keys, small, strict=True), key=lambda pair: pair[0])
@@ -61,11 +63,11 @@ def plan_clustering(storage: Storage, slices: Slices, options: WriteOptions) -> 
 
 
 def _two_fit(pieces: Sequence[FileSlice], most: int) -> bool:
-    return len(pieces) > 1 and sum(sorted(p.size_bytes for p in pieces)[:2]) <= most
+    return len(pieces) > 1 and sum(sorted(p.total_bytes for p in pieces)[:2]) <= most
 
 
 def _smallest_key(storage: Storage, piece: FileSlice) -> bytes:
-    footer = read_footer(open_base_file(storage.fetch(piece.path, piece.size_bytes)))
+    footer = read_footer(open_base_file(storage.fetch(piece.base_path, piece.size_bytes)))
     return (footer.min_key or "").encode()
 
 
@@ -73,10 +75,10 @@ def _packed(pieces: Sequence[FileSlice], most: int) -> Iterator[list[FileSlice]]
     together = list[FileSlice]()
     size = 0
     for piece in pieces:
-        if size + piece.size_bytes > most:
+        if size + piece.total_bytes > most:
             yield together
             together = []
             size = 0
         together.append(piece)
-        size += piece.size_bytes
+        size += piece.total_bytes
     yield together

@@ -1,4 +1,4 @@
-"""Methods of `Table` for maintenance: clean, archive, cluster, savepoint, restore, fsck."""
+"""Methods of `Table` for maintenance: clean, archive, cluster, compact, savepoint, restore."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from hoodie_nb.services import restore, savepoint
 from hoodie_nb.services.archive import Archived, archive
 from hoodie_nb.services.clean import Cleaned, clean
 from hoodie_nb.services.cluster import Clustered, cluster
+from hoodie_nb.services.compact import Compacted, compact
 from hoodie_nb.services.cures import cure
 from hoodie_nb.services.restore import Restored
 from hoodie_nb.services.rollback import RolledBack, rollback
@@ -102,8 +103,20 @@ class TableMaintenance:
         With `dry_run` only return the plan. `partitions`: their paths (None: all). Rows keep their
         commit times, so `changes` reports none. The old files stay until they are cleaned.
         """
-        with self._locked(dry_run):
+        with self._locked(dry_run, logs=True):
             return cluster(self._handle, self.events, partitions=partitions, dry_run=dry_run)
+
+    def compact(
+        self, *, partitions: Sequence[str] | None = None, dry_run: bool = False
+    ) -> Compacted:
+        """Merge all log files of a merge-on-read table into new base files, in one instant.
+
+        With `dry_run` only return the plan. `partitions`: their paths (None: all). Rows keep their
+        commit times, so `changes` reports none. Afterwards this library writes partitions again
+        that had log files of another engine.
+        """
+        with self._locked(dry_run, logs=True):
+            return compact(self._handle, self.events, partitions=partitions, dry_run=dry_run)
 
     def restore(self, to: Moment | Savepoint, *, dry_run: bool = False) -> Restored:
         """Undo all commits after `to` and delete their files; with `dry_run` only return the plan.

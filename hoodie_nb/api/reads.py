@@ -185,13 +185,22 @@ class TableReads:
         return _listing(map(astuple, commits), [*types], "no commits yet", counts)
 
     def file_groups(self, as_of: Moment = None) -> pd.DataFrame:
-        """Return the file slices of the snapshot, one row per file group; sizes are int64."""
+        """Return the file slices of the snapshot, one row per file group; sizes are int64.
+
+        Of a merge-on-read table `logs` and `log_bytes` say how many log files belong to a slice.
+        """
         rows = [
-            (s.partition_path, s.file_id, s.instant_time, s.file_name, s.size_bytes)
+            (
+                *(s.partition_path, s.file_id, s.instant_time, s.file_name, s.size_bytes),
+                *(len(s.logs), s.total_bytes - s.size_bytes),
+            )
             for s in slices_as_of(self._handle, as_of)
         ]
         columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
-        return _listing(rows, columns, "no files: no rows are stored", {"size_bytes": "int64"})
+        counts = ["logs", "log_bytes"]
+        types = dict.fromkeys(["size_bytes", *counts], "int64")
+        found = _listing(rows, [*columns, *counts], "no files: no rows are stored", types)
+        return found if self._handle.config.merge_on_read else found.drop(columns=counts)
 
 
 class EmptyListing(pd.DataFrame):  # type: ignore[misc]  # pandas has no types here

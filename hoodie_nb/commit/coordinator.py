@@ -46,7 +46,7 @@ from hoodie_nb.records.prepared import (
     verify,
 )
 from hoodie_nb.records.progress import Checkpoint, quarantine_of
-from hoodie_nb.timeline.commits import WriteStatus, action_of
+from hoodie_nb.timeline.commits import COMPACT, WriteStatus, action_of
 from hoodie_nb.timeline.timeline import Instant, State
 
 
@@ -85,7 +85,8 @@ class WriteCoordinator(Recovery):
         if instant is not None:
             staged = staged_folder(instant.requested_time, self._nonce)
             table.storage.make_folder(staged)
-        groups = groups_to_keep(table.groups_to_write(), intake.operation)
+        folds = intake.operation == COMPACT
+        groups = groups_to_keep(table.groups_to_write(folds_logs=folds), intake.operation)
         if records:
             open_time = records[0].instant_time
             earlier = merged(records)

@@ -116,9 +116,16 @@ class TableHandle(ReadHandle):
             return False
         return swept is not None and swept.names == self.timeline.listing.names
 
-    def groups_to_write(self) -> FileGroups:
-        """Return the latest slices; InvalidTable when a damaged partition is asked for."""
-        self.checked_groups = self._checks().view(self._groups, self._commits_seen)
+    def groups_to_write(self, *, folds_logs: bool = False) -> FileGroups:
+        """Return the latest slices; InvalidTable when a damaged partition is asked for.
+
+        Other engines' logs are refused, too, except if the write merges all logs of what it
+        touches.
+        """
+        checks = self._checks()
+        if folds_logs:  # on their own: another write must not find these partitions checked
+            checks = TouchedPartitions(self, checks.partitions, self.fitness, folds_logs=True)
+        self.checked_groups = checks.view(self._groups, self._commits_seen)
         return self.checked_groups
 
     def _checks(self) -> TouchedPartitions:

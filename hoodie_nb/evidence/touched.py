@@ -25,17 +25,28 @@ from hoodie_nb.evidence.lost import listed_now, lost_files, lost_message, refuse
 from hoodie_nb.timeline.timeline import Instant
 from hoodie_nb.types.on_demand import OnDemand
 from hoodie_nb.view.file_groups import FileGroups, FileSlice
-from hoodie_nb.view.partitions import Partition, Partitions, mark_partition
+from hoodie_nb.view.partitions import Partitions, mark_partition
 from hoodie_nb.view.read_handle import ReadHandle
 
 
 class TouchedPartitions:
-    """The checks of one listing of a table; each partition is checked once."""
+    """The checks of one listing of a table; each partition is checked once.
 
-    def __init__(self, table: ReadHandle, partitions: Partitions, fitness: Fitness) -> None:
+    With `folds_logs` they are those of a write that merges all logs of the slices that it touches.
+    """
+
+    def __init__(
+        self,
+        table: ReadHandle,
+        partitions: Partitions,
+        fitness: Fitness,
+        *,
+        folds_logs: bool = False,
+    ) -> None:
         self._table = table
         self.partitions = partitions
         self._fitness = fitness
+        self._folds_logs = folds_logs
         self._lock = threading.RLock()
         self._done = set[str]()
         self._all_done = False
@@ -81,7 +92,9 @@ class TouchedPartitions:
         seen = self.partitions.seen(None if path is None else [path])
         if path is None or path not in groups.slices:
             self._fitness.refuse_unfit(table, groups, whole=True)
-        _refuse_logs_of_others(table, commits, seen.values())
+        if not self._folds_logs:
+            here = groups.unordered() if path is None else groups.partition(path).values()
+            _refuse_logs_of_others(table, commits, here)
         if not self._fitness.accepts_loss:
             root = table.storage.root
             lost = lost_files(table, groups, commits, path)
@@ -106,18 +119,17 @@ class TouchedPartitions:
 
 
 def _refuse_logs_of_others(
-    table: ReadHandle, commits: Iterable[Instant], partitions: Iterable[Partition]
+    table: ReadHandle, commits: Iterable[Instant], pieces: Iterable[FileSlice]
 ) -> None:
     """Raise InvalidTable for a log file of another engine: it may have keys that no index finds."""
     if not table.config.merge_on_read:
         return
     at = {instant.requested_time: instant for instant in commits}
-    for piece in itertools.chain.from_iterable(p.slices.values() for p in partitions):
-        for log in piece.logs:
-            done = at.get(log.name.instant_time)
-            if done is None or not table.commit_metadata(done).verified:
-                raise InvalidTable(
-                    f"{table.storage.root}/{log.path} is a log file of another engine, whose keys "
-                    "the index does not know, or one has archived its commit: compact the table "
-                    "with that engine, and write again"
-                )
+    for log in itertools.chain.from_iterable(piece.logs for piece in pieces):
+        done = at.get(log.name.instant_time)
+        if done is None or not table.commit_metadata(done).verified:
+            raise InvalidTable(
+                f"{table.storage.root}/{log.path} is a log file of another engine, whose keys "
+                "the index does not know, or one has archived its commit: call Table.compact, and "
+                "write again"
+            )

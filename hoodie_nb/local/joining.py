@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.files.base_file import iterate_rows, open_base_file, stored_schema
+from hoodie_nb.files.base_file import stored_schema
+from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.rows.spilling import sorted_rows
 from hoodie_nb.types.schema import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from hoodie_nb.view.file_groups import FileSlice
@@ -42,11 +43,11 @@ def _stored_rows(plan: WritePlan, pieces: Iterable[FileSlice]) -> Iterator[pa.Ta
     stored = stored_schema(plan.intake.schema)
     schema = stored.remove(stored.get_field_index(FILE_NAME))
     for piece in pieces:
-        path = plan.storage.fetch(piece.path, piece.size_bytes)
-        for rows in iterate_rows(open_base_file(path), schema, path):
+        for rows in slice_rows(plan.storage, piece, schema, None, plan.log_merge):
             if any(rows.column(name).null_count for name in _ORDER):
                 raise InvalidTable(
-                    f"base file {path} has rows without a record key or partition path, which no "
-                    "upsert could find again: write the table with the engine that created it"
+                    f"base file {piece.base_path} has rows without a record key or partition "
+                    "path, which no upsert could find again: write the table with the engine that "
+                    "created it"
                 )
             yield rows

@@ -24,7 +24,7 @@ from hoodie_nb.local.settling import settled
 from hoodie_nb.services.restore import mark_undone, refuse_unsettled
 from hoodie_nb.services.result import Result
 from hoodie_nb.storage.storage import size_of
-from hoodie_nb.timeline.commits import CLUSTER
+from hoodie_nb.timeline.commits import CLUSTER, COMPACT
 from hoodie_nb.timeline.timeline import Instant
 
 
@@ -103,7 +103,7 @@ def _refuse(table: TableHandle, wanted: Instant) -> None:
         raise InvalidConfig(
             f"{time17} of {root} has a savepoint: delete it with Table.delete_savepoint first"
         )
-    if table.commit_metadata(wanted).operation.lower() == CLUSTER.lower():
+    if table.commit_metadata(wanted).operation.lower() in (CLUSTER, COMPACT):
         raise InvalidConfig(
             f"{time17} of {root} only merged files and changed no row: to undo it together with "
             "an earlier commit, call Table.restore"

@@ -38,6 +38,7 @@ _REPLACE_SCHEMA = {
 }
 OVERWRITES = {"partitions": "insert_overwrite", "table": "insert_overwrite_table"}  # by scope
 CLUSTER = "cluster"
+COMPACT = "compact"
 _COUNTERS = ["numWrites", "numInserts", "numUpdateWrites", "numDeletes"]
 _COUNTERS += ["totalWriteBytes", "fileSizeInBytes"]
 _ZEROS = ["numUpdates", "totalWriteErrors", "totalLogReadTimeMs", "totalLogRecords"]
