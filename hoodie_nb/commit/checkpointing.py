@@ -1,4 +1,4 @@
-"""The checkpoints of one stream: written, prepared, committed or sealed; if an interval is over.
+"""A stream's checkpoints: prepared, sealed, committed, redone; whether an interval is over.
 
 *Work flow* (`commit_on="checkpoint"`, the RFC's mode): a checkpoint starts → it is skipped if it is
 already in the table → instants prepared by earlier checkpoints are committed → the writers run →

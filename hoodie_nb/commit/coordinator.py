@@ -1,4 +1,4 @@
-"""WriteCoordinator: begins an instant, checks if the table changed meanwhile, commits or redoes.
+"""WriteCoordinator: begins an instant, plans it, commits; an overtaken batch write is refused.
 
 *Work flow* of one checkpoint: `recover` → `writing` (the instant is inflight before any writer
 starts; a runner follows the plan and reports) → `commit` at once, or `prepare` makes the result

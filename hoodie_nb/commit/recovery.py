@@ -1,4 +1,4 @@
-"""Recovery before a write and after a crash: which pending instants complete or are rolled back.
+"""Recovery before a write, after a crash: what is rolled back, kept as prepared, swept away.
 
 *Fault tolerance*: `recover` finishes pending restores before anything else, then pending rollbacks,
 rolls back the pending commit (unless another engine's heartbeat is fresh), records progress that a

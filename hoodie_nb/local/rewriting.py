@@ -1,4 +1,4 @@
-"""Writing a checkpoint's rows again: sealed checkpoints, and commits overtaken by another.
+"""Writing a checkpoint's rows again, how: sealed ones, and those that `commit` has redone.
 
 *Redo*: if the table has changed since an instant was prepared, its rows are written under a new
 instant.

@@ -1,4 +1,4 @@
-"""Before a write by hand: recover the table and commit all prepared or sealed checkpoints."""
+"""Before a write by hand, or a stream's start: recovers; commits what is prepared or sealed."""
 
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.checkpointing import Checkpointing

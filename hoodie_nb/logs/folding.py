@@ -1,4 +1,4 @@
-"""Folding: the logs of a slice become one row or tombstone per key, which is merged with the base.
+"""The logs of a slice as one row or tombstone per key; a missing or damaged log is refused.
 
 *Work flow*: first the headers of all blocks are read, in the order of the files. A rollback block
 removes the blocks of its instant that came before it. In version 6, a block counts only if its

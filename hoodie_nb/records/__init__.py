@@ -1,1 +1,1 @@
-"""Durable records of checkpoints beside the timeline, for `commit` and `index`; no protocol."""
+"""Durable records of checkpoints and staged rows, for `commit` and the runners; no protocol."""

@@ -1,4 +1,4 @@
-"""Blocks of Hudi's log format, of merge-on-read logs and of archives of version 6; Avro in them.
+"""Blocks of Hudi's log format, in logs and archives of version 6; bytes that are no whole block.
 
 Blocks are read one by one, their content only when it is asked for.
 

@@ -1,4 +1,4 @@
-"""Picture of a table's timeline: a line per instant, a bar from requested to completed."""
+"""Picture of a table's timeline: how many of its newest instants; a line and a bar for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

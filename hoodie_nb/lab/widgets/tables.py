@@ -1,4 +1,4 @@
-"""`Timeline` and `FileGroups` of any table, without a job; what of it is shown.
+"""`Timeline` and `FileGroups` of any table, without a job: the facts that `lab/draw` is given.
 
 *Source*: only the active timeline and the listed files, so that any table that this library
 can open can be shown, whichever engine wrote it.

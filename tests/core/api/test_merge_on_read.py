@@ -61,7 +61,6 @@ def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
 REFUSED: dict[str, Callable[[Table], object]] = {
     "new columns": lambda t: t.upsert([{**ROWS[0], "w": 1}], schema="merge"),
     "add_columns": lambda t: t.add_columns({"w": pa.int64()}),
-    "cluster": lambda t: t.cluster(),
 }
 
 
