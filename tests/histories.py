@@ -22,7 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from history import disasters, other_writers, undoing
+from history import compacting, disasters, other_writers, undoing
 from history.job import History
 from history.traits import Traits
 
@@ -55,12 +55,14 @@ VERBS: dict[str, tuple[int, Callable[[History], None]]] = {
     "fork": (1, other_writers.forked),
     "undo": (4, undoing.undo),
     "follow": (3, undoing.follow),
+    "merge_files": (4, compacting.merge_files),
 }
 
 
 WITHOUT_LOGS = (  # what merge-on-read tables cannot do yet, and intervals
     *("archives", "restore_seals", "new_columns", "undo"),
 )
+WITH_LOGS = ("merge_files",)  # only for these: other histories stay as they are
 
 
 def step(history: History, without: Collection[str] = ()) -> None:
@@ -94,7 +96,7 @@ def run(
     The verb `often` follows every fourth verb; verbs and traits in `without` are left out.
     """
     traits = Traits.of(pipeline, seed, logs=logs)
-    without = {*without, *(WITHOUT_LOGS if logs else ())}
+    without = {*without, *(WITHOUT_LOGS if logs else WITH_LOGS)}
     traits = replace(traits, **{name: False for name in ("long", "clock") if name in without})
     file_keys.MASK = (1 << 64) - (1 << 56) if traits.narrow else (1 << 64) - 1
     plan.LOGS_PER_BASE = 10 if seed % 3 else 1.0  # a log of a few rows is as large as a base file

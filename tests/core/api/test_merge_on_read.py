@@ -69,7 +69,6 @@ REFUSED: dict[str, Callable[[Table], object]] = {
     "merge": lambda t: t.merge(ROWS).when_matched_delete().execute(),
     "clean": lambda t: t.clean(),
     "archive": lambda t: t.archive(dry_run=True),
-    "cluster": lambda t: t.cluster(),
     "savepoint": lambda t: t.savepoint(),
     "restore": lambda t: t.restore("20261126001254292"),
     "rollback": lambda t: t.rollback(),
