@@ -44,7 +44,9 @@ def log_elsewhere(
         stored.append({**dict(zip(META_COLUMNS, meta, strict=True)), **each})
     writer.write_rows(pa.Table.from_pylist(stored, stored_schema(table.schema)))
     if deletes:
-        keyed = [{RECORD_KEY: k, PARTITION_PATH: partition, OP: DELETE, "ts": t} for k, t in deletes]
+        keyed = [
+            {RECORD_KEY: k, PARTITION_PATH: partition, OP: DELETE, "ts": t} for k, t in deletes
+        ]
         writer.write_deletes(pa.Table.from_pylist(keyed), "ts")
     Path(root, partition, str(name)).write_bytes(content.getvalue())
     stat = {

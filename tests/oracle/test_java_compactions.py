@@ -42,7 +42,7 @@ def java_of(version: int, name: str = "simple", index: str = "BLOOM") -> dict[st
     }
 
 
-def logged(path: Path, version: int, name: str = "simple", steps: int = 7) -> tuple[Table, Model]:
+def logged(path: Path, version: int, name: str = "simple", steps: int = 5) -> tuple[Table, Model]:
     """Return a table of ours whose slices have logs, and its model."""
     layout = LAYOUTS[name]
     table = create(path, layout, version)
@@ -129,9 +129,7 @@ def test_java_follows_our_clusterings(judge: Judge, tmp_path: Path, version: int
 
 @pytest.mark.parametrize("call", ["compact", "cluster"])
 @pytest.mark.parametrize("version", [8, 9])
-def test_java_undoes_what_we_died_in(
-    judge: Judge, tmp_path: Path, version: int, call: str
-) -> None:
+def test_java_undoes_what_we_died_in(judge: Judge, tmp_path: Path, version: int, call: str) -> None:
     """Java's next write rolls back our pending instant, without its files; or it is complete."""
     table, model = logged(tmp_path / "t", version)
     for number, point in enumerate(POINTS):
