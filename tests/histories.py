@@ -22,7 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from history import disasters, other_writers, undoing, upkeep
+from history import compacting, disasters, other_writers, undoing, upkeep
 from history.job import History
 from history.traits import Traits
 
@@ -56,13 +56,14 @@ VERBS: dict[str, tuple[int, Callable[[History], None]]] = {
     "undo": (4, undoing.undo),
     "follow": (3, undoing.follow),
     "tend": (3, upkeep.tend),
+    "merge_files": (4, compacting.merge_files),
 }
 
 
 WITHOUT_LOGS = (  # what merge-on-read tables cannot do yet, and intervals
     *("archives", "restore_seals", "new_columns"),
 )
-WITH_LOGS = ("tend",)  # only for these: other histories stay as they are
+WITH_LOGS = ("tend", "merge_files")  # only for these: other histories stay as they are
 
 
 def step(history: History, without: Collection[str] = ()) -> None:
