@@ -2,8 +2,8 @@
 
 *Semantics*: files below the small file limit are put in order of their smallest key, and a new file
 takes the next ones while their bytes fit into the maximal size. So files with neighbouring keys
-come together, and no file grows above the maximum. A file that would be alone stays as it is. Logs count
-as bytes of their base file, with which they are merged.
+come together, and no file grows above the maximum. A file that would be alone stays as it is. Logs
+count as bytes of their base file, with which they are merged.
 
 | option | meaning |
 | --- | --- |

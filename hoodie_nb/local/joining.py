@@ -47,6 +47,7 @@ def _stored_rows(plan: WritePlan, pieces: Iterable[FileSlice]) -> Iterator[pa.Ta
             if any(rows.column(name).null_count for name in _ORDER):
                 raise InvalidTable(
                     f"base file {piece.base_path} has rows without a record key or partition path, "
-                    "which no upsert could find again: write the table with the engine that created it"
+                    "which no upsert could find again: write the table with the engine that "
+                    "created it"
                 )
             yield rows
