@@ -236,7 +236,7 @@ def test_a_compaction_is_not_undone_alone(tmp_path: Path) -> None:
     """As a clustering: it changed no row."""
     table, _ = logged(tmp_path / "t")
     table.compact()
-    with pytest.raises((InvalidConfig, InvalidTable), match="only merged files|not possible yet"):
+    with pytest.raises((InvalidConfig, InvalidTable), match=r"only merged files|not possible yet"):
         table.rollback()
 
 
