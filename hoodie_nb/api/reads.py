@@ -189,6 +189,8 @@ class TableReads:
 
         Of a merge-on-read table `logs` and `log_bytes` say how many log files belong to a slice.
         """
+        columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
+        columns += ["logs", "log_bytes"]
         rows = [
             (
                 *(s.partition_path, s.file_id, s.instant_time, s.file_name, s.size_bytes),
@@ -196,11 +198,10 @@ class TableReads:
             )
             for s in slices_as_of(self._handle, as_of)
         ]
-        columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
-        counts = ["logs", "log_bytes"]
-        types = dict.fromkeys(["size_bytes", *counts], "int64")
-        found = _listing(rows, [*columns, *counts], "no files: no rows are stored", types)
-        return found if self._handle.config.merge_on_read else found.drop(columns=counts)
+        shown = len(columns) if self._handle.config.merge_on_read else 5
+        types = dict.fromkeys(columns[4:shown], "int64")
+        listed = (row[:shown] for row in rows)
+        return _listing(listed, columns[:shown], "no files: no rows are stored", types)
 
 
 class EmptyListing(pd.DataFrame):  # type: ignore[misc]  # pandas has no types here
