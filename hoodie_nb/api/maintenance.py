@@ -15,7 +15,7 @@ from hoodie_nb.checks.fsck import fsck
 from hoodie_nb.config import CLEAN_POLICIES
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.evidence.other_engines import refuse_foreign_logs, refuse_merge_on_read
+from hoodie_nb.evidence.other_engines import refuse_foreign_logs
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.services import restore, savepoint
@@ -41,7 +41,7 @@ class TableMaintenance:
 
     def rebuild_index(self) -> IndexStatus:
         """Rebuild the state index from the key column of every file."""
-        with self._locked(logs=True):
+        with self._locked():
             return rebuild_index(self._handle)
 
     def clean(
@@ -60,7 +60,7 @@ class TableMaintenance:
         Raises InvalidConfig if several are given.
         """
         given = dict(zip(CLEAN_POLICIES, (commits, hours, versions), strict=True))
-        with self._locked(dry_run, logs=True):
+        with self._locked(dry_run):
             return clean(self._handle, self.events, given, dry_run=dry_run)
 
     def archive(self, *, dry_run: bool = False) -> Archived:
@@ -70,7 +70,7 @@ class TableMaintenance:
         work needs. Raises InvalidTable if one of their files, or a file of the archive, is lost or
         damaged.
         """
-        with self._locked(dry_run, logs=True):
+        with self._locked(dry_run):
             return archive(self._handle, self.events, dry_run=dry_run)
 
     def savepoint(
@@ -81,12 +81,12 @@ class TableMaintenance:
         `commit`: 17 digits or a commit of `history`; or a time, meaning the newest commit up to
         then. Raises InvalidConfig if there is none, or its files were cleaned away.
         """
-        with self._locked(logs=True):
+        with self._locked():
             return savepoint.create(self._handle, self.events, commit, comment=comment, user=user)
 
     def delete_savepoint(self, commit: Moment | Savepoint) -> None:
         """Delete the savepoint of a commit: `clean` may then delete its files."""
-        with self._locked(logs=True):
+        with self._locked():
             savepoint.delete(self._handle, self.events, commit)
 
     def savepoints(self) -> pd.DataFrame:
@@ -103,7 +103,7 @@ class TableMaintenance:
         With `dry_run` only return the plan. `partitions`: their paths (None: all). Rows keep their
         commit times, so `changes` reports none. The old files stay until they are cleaned.
         """
-        with self._locked(dry_run, logs=True):
+        with self._locked(dry_run):
             return cluster(self._handle, self.events, partitions=partitions, dry_run=dry_run)
 
     def compact(
@@ -115,7 +115,7 @@ class TableMaintenance:
         commit times, so `changes` reports none. Afterwards this library writes partitions again
         that had log files of another engine.
         """
-        with self._locked(dry_run, logs=True):
+        with self._locked(dry_run):
             return compact(self._handle, self.events, partitions=partitions, dry_run=dry_run)
 
     def restore(self, to: Moment | Savepoint, *, dry_run: bool = False) -> Restored:
@@ -126,7 +126,7 @@ class TableMaintenance:
         a savepoint after it, or if its files were cleaned away; ConcurrentWriter while a job runs;
         WriteFailed after an I/O error, with the way to complete it.
         """
-        with self._locked(dry_run, alone=True, logs=True):
+        with self._locked(dry_run, alone=True):
             return restore.restore(self._handle, self.events, to, dry_run=dry_run)
 
     def rollback(self, commit: Moment | Savepoint = None, *, dry_run: bool = False) -> RolledBack:
@@ -137,7 +137,7 @@ class TableMaintenance:
         files of the commit before it were cleaned away; ConcurrentWriter while a job runs;
         WriteFailed after an I/O error, with the call to repeat.
         """
-        with self._locked(dry_run, alone=True, logs=True):
+        with self._locked(dry_run, alone=True):
             return rollback(self._handle, self.events, commit, dry_run=dry_run)
 
     def fsck(self, *, repair: bool | str = False) -> list[Finding]:
@@ -151,15 +151,12 @@ class TableMaintenance:
         """
         if not repair:
             return fsck(self._handle.storage)
-        with self._locked(logs=True):
+        with self._locked():
             return cure(self._handle, self.events, repair)
 
     def _locked(
-        self, dry_run: bool = False, *, alone: bool = False, logs: bool = False
+        self, dry_run: bool = False, *, alone: bool = False
     ) -> AbstractContextManager[object]:
-        """Return the table's lock for a service, which knows `logs`; a plan alone needs none."""
-        if logs:
-            refuse_foreign_logs(self._handle)
-        else:
-            refuse_merge_on_read(self._handle, "this service")
+        """Return the table's lock for a service; a plan alone needs none."""
+        refuse_foreign_logs(self._handle)
         return nullcontext() if dry_run else writing(self._handle.storage, alone=alone)
