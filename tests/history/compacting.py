@@ -24,7 +24,8 @@ def merge_files(history: History) -> None:
     history.end_process()
     table = history.handle()
     act = history.random.choice([compact, compact, cluster])
-    if history.random.random() < 0.3 and _log_elsewhere(history):
+    foreign = history.random.random() < 0.3 and _log_elsewhere(history)
+    if foreign:
         act = compact
     history.verbs.append(act.__name__)
     if history.random.random() < 0.5:
@@ -39,6 +40,8 @@ def merge_files(history: History) -> None:
     if history.random.random() < 0.5 or act is compact:
         compact(history.handle(), EventLog(), partitions=None, dry_run=False)
         assert not any(piece.logs for piece in history.handle().file_groups())
+    if foreign:  # undoing the compaction would bring the log back, and writes would be refused
+        history.widened = history.handle().timeline.completed_commits()[-1].requested_time
     history.start()
 
 

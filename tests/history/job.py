@@ -55,7 +55,7 @@ class History:
         self.snapshots: dict[str, list[VisibleRow]] = {}  # by their newest commit
         self.undone: set[str] = set()  # the commits that were undone by hand
         self.kept = traits.retained or 10  # commits that every clean has retained
-        self.widened = ""  # the newest commit that changed the columns
+        self.widened = ""  # the newest commit that may not be undone
         self.follower = Follower()
         self._seen: tuple[tuple[str, ...], list[VisibleRow]] = ((), [])
         self.job: LocalJob | None = None
