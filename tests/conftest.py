@@ -31,6 +31,16 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if is_module else None
 
 
+@pytest.fixture(scope="module")
+def many_logs() -> Iterator[None]:
+    """Let the logs of merge-on-read tables be as large as base files: of a few rows they are."""
+    from hoodie_nb.buckets import plan
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "LOGS_PER_BASE", 10)
+        yield
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """Start an S3 server on the loopback interface."""

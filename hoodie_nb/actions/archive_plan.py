@@ -150,8 +150,10 @@ class _Seen:
     logs: dict[str, str] = field(default_factory=dict)  # the instants, by path
     unknown: dict[str, str] = field(default_factory=dict)
     foreign: list[tuple[str, str]] = field(default_factory=list)
+    replaced: Collection[Group] = field(init=False)  # as of now
 
     def __post_init__(self) -> None:
+        self.replaced = self.table.file_groups().replaced
         commits = Commits.of(self.table.timeline, self.listing)
         for folder in table_folders(self.table.storage, commits, every=True):
             for file in data_files(folder, logs=self.table.config.merge_on_read):
@@ -198,8 +200,7 @@ class _Seen:
 
     def _refuse_missing(self, instant: Instant, group: Group, time17: str, path: str) -> None:
         """Raise InvalidTable if a file is missing, and its group has no newer base file."""
-        gone = self.table.file_groups().replaced
-        if group not in gone and max(self.counted.get(group, [""])) < time17:
+        if group not in self.replaced and max(self.counted.get(group, [""])) < time17:
             raise InvalidTable(
                 f"{self.table.storage.root}/{path}, written by {instant}, is missing: "
                 "`fsck` says what to do"

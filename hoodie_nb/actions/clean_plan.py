@@ -43,7 +43,13 @@ from hoodie_nb.evidence.outdated import HOUR_COMMITS, Mark
 from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import joined, size_of
 from hoodie_nb.timeline.timeline import Instant, Listing
-from hoodie_nb.view.file_groups import BaseFileName, Commits, Group, table_folders
+from hoodie_nb.view.file_groups import (
+    BaseFileName,
+    Commits,
+    Group,
+    data_file_name,
+    table_folders,
+)
 from hoodie_nb.view.history import History
 from hoodie_nb.view.logs import Counted, Logs
 
@@ -254,7 +260,7 @@ def _folders(
     table: TableHandle, commits: Commits, changed: Mapping[str, set[str]] | None
 ) -> Iterator[tuple[str, list[BaseFileName | LogFileName]]]:
     """Yield the partitions, each with its files that count; only the changed groups' files."""
-    kinds = (BaseFileName, LogFileName) if table.config.merge_on_read else (BaseFileName,)
+    parse = data_file_name if table.config.merge_on_read else BaseFileName.parse
     if changed is None:
         parts = (f for f in table_folders(table.storage, commits) if f.is_partition)
         names = (
@@ -263,13 +269,5 @@ def _folders(
     else:
         names = ((path, table.storage.file_names(path)) for path in sorted(changed))
     for path, there in names:
-        found = [name for kind in kinds for name in map(kind.parse, there) if name is not None]
-        yield (
-            path,
-            [
-                name
-                for name in found
-                if commits.count(name.instant_time)
-                and (changed is None or name.file_id in changed[path])
-            ],
-        )
+        found = [name for name in map(parse, there) if name and commits.count(name.instant_time)]
+        yield path, [n for n in found if changed is None or n.file_id in changed[path]]

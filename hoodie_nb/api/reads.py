@@ -189,19 +189,18 @@ class TableReads:
 
         Of a merge-on-read table `logs` and `log_bytes` say how many log files belong to a slice.
         """
-        columns = ["partition_path", "file_id", "instant_time", "file_name", "size_bytes"]
-        columns += ["logs", "log_bytes"]
+        logs = self._handle.config.merge_on_read
         rows = [
             (
                 *(s.partition_path, s.file_id, s.instant_time, s.file_name, s.size_bytes),
-                *(len(s.logs), s.total_bytes - s.size_bytes),
+                *((len(s.logs), s.total_bytes - s.size_bytes) if logs else ()),
             )
             for s in slices_as_of(self._handle, as_of)
         ]
-        shown = len(columns) if self._handle.config.merge_on_read else 5
-        types = dict.fromkeys(columns[4:shown], "int64")
-        listed = (row[:shown] for row in rows)
-        return _listing(listed, columns[:shown], "no files: no rows are stored", types)
+        counts = ["size_bytes", *(["logs", "log_bytes"] if logs else [])]
+        columns = ["partition_path", "file_id", "instant_time", "file_name", *counts]
+        types = dict.fromkeys(counts, "int64")
+        return _listing(rows, columns, "no files: no rows are stored", types)
 
 
 class EmptyListing(pd.DataFrame):  # type: ignore[misc]  # pandas has no types here

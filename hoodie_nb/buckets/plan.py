@@ -94,9 +94,8 @@ class WritePlan:
         in_logs = piece.total_bytes - piece.size_bytes
         large = piece.total_bytes > self.options.append_above_bytes
         light = in_logs <= piece.size_bytes * LOGS_PER_BASE and len(piece.logs) < most
-        commits = self.groups.instants
-        first = commits[-self.options.keep_max :][:1]  # a tuple, empty without commits
-        old = bool(piece.logs) and first > (piece.logs[0].name.instant_time,)
+        newest = self.groups.instants[-self.options.keep_max :]
+        old = bool(piece.logs and newest) and piece.logs[0].name.instant_time < newest[0]
         return large and light and not opened and not old
 
     @property

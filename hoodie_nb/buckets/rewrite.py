@@ -38,13 +38,14 @@ def rewrite(
     `counts` is what `change` has counted when all pieces are written; `keys` takes the keys for the
     index. A file group without a file gets one without rows.
     """
-    path = plan.storage.fetch(piece.base_path, piece.size_bytes) if piece.file_name else ""
+    most: int | None = None  # logs may have rows of their own
+    if not piece.logs:
+        path = plan.storage.fetch(piece.path, piece.size_bytes) if piece.file_name else ""
+        most = open_base_file(path).metadata.num_rows if path else 0
     schema = stored_schema(plan.intake.schema)
     stored = slice_rows(plan.storage, piece, schema, None, plan.log_merge)
     rows = map(change, stored) if piece.paths else ()
-    count = open_base_file(path).metadata.num_rows if path else 0
     group = (piece.partition_path, piece.file_id)
-    most = None if piece.logs else count
     status = write_group(plan, group, attempt, rows, expected_rows=most, keys=keys)
     counts = counts or MergeCounts()
     return replace(

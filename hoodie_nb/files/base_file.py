@@ -306,9 +306,10 @@ class BaseFileWriter:
             NAME: self._name,
             VERSION: WRITTEN_AS,
         }
-        keys = pa.chunked_array(self._all_keys or [], pa.string())
-        if pc.count_distinct(keys).as_py() < len(keys):
-            entries[COPIES] = "true"
+        if self._all_keys is not None:
+            keys = pa.chunked_array(self._all_keys, pa.string())
+            if pc.count_distinct(keys).as_py() < len(keys):
+                entries[COPIES] = "true"
         ends = self.keys.range.in_both_orders if self.keys.range is not None else None
         if ends is not None:
             entries[MIN_KEY], entries[MAX_KEY] = ends

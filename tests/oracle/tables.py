@@ -169,3 +169,18 @@ def words(layout: Layout) -> dict[str, str]:
         f"{write}partitionpath.urlencode": str(layout.options.get("url_encode", False)),
     }
     return {name: value for name, value in options.items() if value}
+
+
+def appending(layout: Layout, version: int, **more: str) -> dict[str, str]:
+    """Return the options with which Java upserts into log files of a table of ours."""
+    return {
+        **words(layout),
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        "hoodie.write.table.version": str(version),
+        "hoodie.write.auto.upgrade": "false",
+        "hoodie.metadata.enable": "false",
+        "hoodie.index.type": "BLOOM",
+        "hoodie.compact.inline": "false",
+        "hoodie.datasource.write.operation": "upsert",
+        **more,
+    }

@@ -8,27 +8,20 @@ from pathlib import Path
 import pytest
 
 from hoodie_nb import Table
-from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidTable
 
-from .client import OPERATION, Judge
+from .client import Judge
 from .readers import agree, agree_on_the_past, cells, java, ours
-from .tables import LAYOUTS, Layout, Model, rows, words
+from .tables import LAYOUTS, Layout, Model, appending, rows
 from .test_java_merge_on_read import COMPACTS
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("many_logs")]
 APPENDS = {"hoodie_nb.append.above.bytes": 0}
 SHAPES = [
     *((9, name) for name in ("simple", "composite", "url_encoded", "unpartitioned")),
     *((8, name) for name in ("simple", "without_ordering", "by_date")),
     (9, "without_ordering"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
 
 
 def create(path: Path, layout: Layout, version: int) -> Table:
@@ -101,16 +94,7 @@ def test_java_goes_on_and_we_read(judge: Judge, tmp_path: Path, version: int) ->
     table, model = create(tmp_path / "t", layout, version), Model(layout)
     for _ in batches(table, model):
         pass
-    theirs = {
-        **words(layout),
-        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-        "hoodie.write.table.version": str(version),
-        "hoodie.write.auto.upgrade": "false",
-        "hoodie.metadata.enable": "false",
-        "hoodie.index.type": "BLOOM",
-        "hoodie.compact.inline": "false",
-        OPERATION: "upsert",
-    }
+    theirs = appending(layout, version)
     judge.write(table.path, model.upsert(range(0, 80, 5), 8), theirs, "append")
     table = Table.open(table.path)
     assert agree_but_names(judge, table) == model.cells()

@@ -12,17 +12,17 @@ import pytest
 
 from hoodie_nb import Table, failpoints
 
-from .client import OPERATION, TIDY, Judge
+from .client import TIDY, Judge
 from .readers import java, ours
-from .tables import LAYOUTS, Model, words
-from .test_java_appends import _many_logs, agree_but_names, create  # noqa: F401 -- a fixture
+from .tables import LAYOUTS, Model, appending
+from .test_java_appends import agree_but_names, create
 from .test_java_merge_on_read import COMPACTS
 
 sys.path.append(str(Path(__file__).parents[1] / "core"))
 from archives import lsm_rows
 from tables import pending_names
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("many_logs")]
 SIMPLE = LAYOUTS["simple"]
 ONE = {"hoodie.clean.commits.retained": "1", "hoodie.cleaner.commits.retained": "1"}
 NO_CLEAN = {"hoodie.clean.automatic": "false"}
@@ -41,20 +41,6 @@ def made(path: Path, version: int, **options: object) -> tuple[Table, Model]:
     table._handle.options = table._handle.options.updated({**FEW, **options})
     table.upsert(model.upsert(range(40), 1))
     return table, model
-
-
-def writes(version: int, **more: str) -> dict[str, str]:
-    """Return Java's options for a write."""
-    return {
-        **words(SIMPLE),
-        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-        "hoodie.write.table.version": str(version),
-        "hoodie.write.auto.upgrade": "false",
-        "hoodie.metadata.enable": "false",
-        "hoodie.index.type": "BLOOM",
-        OPERATION: "upsert",
-        **more,
-    }
 
 
 def files(table: Table) -> set[str]:
@@ -102,7 +88,10 @@ def test_java_reads_what_we_have_cleaned_and_archived(
     archive = table._handle.timeline.archive.commits()[0]
     assert len(archive) >= 5
     judge.write(
-        table.path, model.upsert(range(0, 50, 5), 20), writes(version, **COMPACTS), "append"
+        table.path,
+        model.upsert(range(0, 50, 5), 20),
+        appending(SIMPLE, version, **COMPACTS),
+        "append",
     )
     table = Table.open(table.path)
     table._handle.options = table._handle.options.updated(FEW)
@@ -122,7 +111,9 @@ def test_java_cleans_our_logs_and_we_go_on(judge: Judge, tmp_path: Path, version
     before = files(table)
     more = {**COMPACTS, **ONE, "hoodie.clean.automatic": "true"}
     for number in (8, 9):
-        judge.write(table.path, model.upsert(range(0, 50, 5), number), writes(version, **more))
+        judge.write(
+            table.path, model.upsert(range(0, 50, 5), number), appending(SIMPLE, version, **more)
+        )
     table = Table.open(table.path)
     theirs = records(table, "clean")
     gone = {name for record in theirs for name in deleted(record)}
@@ -164,7 +155,7 @@ def test_java_completes_our_clean_of_logs(judge: Judge, tmp_path: Path) -> None:
         failpoints.arm("")
     assert planned < files(table)
     more = {**COMPACTS, **ONE}
-    judge.write(table.path, model.upsert(range(0, 50, 5), 9), writes(9, **more))
+    judge.write(table.path, model.upsert(range(0, 50, 5), 9), appending(SIMPLE, 9, **more))
     table = Table.open(table.path)
     assert deleted(records(table, "clean")[0]) == planned
     assert not planned & files(table)
@@ -176,7 +167,7 @@ def test_a_compaction_of_java_is_archived_as_java_does(judge: Judge, tmp_path: P
     table, model = made(tmp_path / "t", 9)
     more = {**COMPACTS, **TIDY}
     for number in range(2, 12):
-        judge.write(table.path, model.upsert(range(0, 50, 5), number), writes(9, **more))
+        judge.write(table.path, model.upsert(range(0, 50, 5), number), appending(SIMPLE, 9, **more))
     theirs = {r["instantTime"]: r for r in lsm_rows(table.path) if r["action"] == "commit"}
     assert theirs
     compactions = Table.open(table.path).history().query("operation == 'compact'")["requested_time"]
@@ -214,7 +205,7 @@ def test_savepoints_are_javas(judge: Judge, tmp_path: Path) -> None:
     table.clean(commits=1)
     more = {**COMPACTS, **ONE, "hoodie.clean.automatic": "true"}
     for number in (9, 10):
-        judge.write(table.path, model.upsert(range(0, 50, 5), number), writes(9, **more))
+        judge.write(table.path, model.upsert(range(0, 50, 5), number), appending(SIMPLE, 9, **more))
     table = Table.open(table.path)
     assert named <= files(table)
     assert ours(table, saved) == seen

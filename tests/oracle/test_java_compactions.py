@@ -7,39 +7,18 @@ from pathlib import Path
 import pytest
 
 from hoodie_nb import Table
-from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidTable
 
-from .client import OPERATION, Judge
+from .client import Judge
 from .crashes import die_at, files_of, pending
 from .readers import agree, agree_on_the_past, check, java, ours
-from .tables import LAYOUTS, Model, words
+from .tables import LAYOUTS, Model, appending
 from .test_java_appends import agree_but_names, batches, create, logs_of
 from .test_java_merge_on_read import COMPACTS
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("many_logs")]
 SHAPES = [(8, "simple"), (9, "simple"), (9, "without_ordering"), (9, "unpartitioned")]
 POINTS = ["coord.statuses.pre", "coord.commit.pre", "coord.commit.post"]
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
-
-
-def java_of(version: int, name: str = "simple", index: str = "BLOOM") -> dict[str, str]:
-    """Return the options with which Java upserts into logs."""
-    return {
-        **words(LAYOUTS[name]),
-        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-        "hoodie.write.table.version": str(version),
-        "hoodie.write.auto.upgrade": "false",
-        "hoodie.metadata.enable": "false",
-        "hoodie.index.type": index,
-        "hoodie.compact.inline": "false",
-        OPERATION: "upsert",
-    }
 
 
 def logged(path: Path, version: int, name: str = "simple", steps: int = 5) -> tuple[Table, Model]:
@@ -59,7 +38,7 @@ def test_java_follows_our_compactions(
 ) -> None:
     """All readers agree on now and on the past; Java upserts and compacts; we merge its logs."""
     table, model = logged(tmp_path / "t", version, name)
-    theirs = java_of(version, name)
+    theirs = appending(LAYOUTS[name], version)
     before = agree_but_names(judge, table)
     since = table.history()["completion_time"].iloc[-1]
     done = table.compact()
@@ -90,7 +69,7 @@ def test_java_follows_our_compactions(
 def test_keys_that_java_puts_into_logs(judge: Judge, tmp_path: Path, version: int) -> None:
     """With INMEMORY Java inserts into logs; after our compaction every index finds these keys."""
     table, model = logged(tmp_path / "t", version)
-    theirs = java_of(version, index="INMEMORY")
+    theirs = appending(LAYOUTS["simple"], version, **{"hoodie.index.type": "INMEMORY"})
     rows = model.upsert(range(300, 330), 8)
     judge.write(table.path, rows, theirs, "append")
     table = Table.open(table.path)
@@ -99,7 +78,12 @@ def test_keys_that_java_puts_into_logs(judge: Judge, tmp_path: Path, version: in
     assert agree(judge, table) == model.cells()
     table.upsert(model.upsert(range(300, 340, 2), 9))
     assert agree_but_names(judge, table) == model.cells()
-    judge.write(table.path, model.upsert(range(300, 345, 3), 10), java_of(version), "append")
+    judge.write(
+        table.path,
+        model.upsert(range(300, 345, 3), 10),
+        appending(LAYOUTS["simple"], version),
+        "append",
+    )
     table = Table.open(table.path)
     assert agree_but_names(judge, table) == model.cells()
     table.compact()
@@ -116,7 +100,12 @@ def test_java_follows_our_clusterings(judge: Judge, tmp_path: Path, version: int
     assert logs_of(table) == 0
     assert agree(judge, table) == before
     agree_on_the_past(judge, table)
-    judge.write(table.path, model.upsert(range(0, 80, 5), 8), java_of(version), "append")
+    judge.write(
+        table.path,
+        model.upsert(range(0, 80, 5), 8),
+        appending(LAYOUTS["simple"], version),
+        "append",
+    )
     table = Table.open(table.path)
     assert agree_but_names(judge, table) == model.cells()
     table.compact()
@@ -138,7 +127,7 @@ def test_java_undoes_what_we_died_in(judge: Judge, tmp_path: Path, version: int,
         assert len(dead) == (point != "coord.commit.post")
         assert agree_but_names(judge, table) == model.cells()
         rows = model.upsert(range(number, 70, 6), 20 + number)
-        judge.write(table.path, rows, java_of(version), "append")
+        judge.write(table.path, rows, appending(LAYOUTS["simple"], version), "append")
         assert pending(table) == []
         assert not dead or files_of(table, dead[0]) == []
         assert agree_but_names(judge, table) == model.cells()

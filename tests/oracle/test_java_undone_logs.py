@@ -8,39 +8,17 @@ import pytest
 from core.tables import commit_content
 
 from hoodie_nb import Table, WriteFailed, failpoints
-from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidConfig
 
-from .client import OPERATION, JavaError, Judge
-from .tables import LAYOUTS, Model, words
+from .client import JavaError, Judge
+from .tables import LAYOUTS, Model, appending
 from .test_java_appends import agree_but_names, batches, create, logs_of
 from .test_java_merge_on_read import COMPACTS
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("many_logs")]
 LAYOUT = LAYOUTS["simple"]
 PATHS = {"partitionPath": "", "successDeleteFiles": []}
 both_versions = pytest.mark.parametrize("version", [8, 9])
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
-
-
-def theirs(version: int, **more: str) -> dict[str, str]:
-    """Return the options of Java's writes."""
-    return {
-        **words(LAYOUT),
-        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-        "hoodie.write.table.version": str(version),
-        "hoodie.write.auto.upgrade": "false",
-        "hoodie.metadata.enable": "false",
-        "hoodie.index.type": "BLOOM",
-        "hoodie.compact.inline": "false",
-        OPERATION: "upsert",
-        **more,
-    }
 
 
 def grown(path: Path, version: int) -> tuple[Table, list[Model]]:
@@ -63,9 +41,9 @@ def goes_on(judge: Judge, path: str, model: Model, version: int) -> None:
     assert agree_but_names(judge, table) == model.cells()
     table.upsert(model.upsert(range(3, 70, 4), 20))
     assert agree_but_names(judge, table) == model.cells()
-    judge.write(path, model.upsert(range(0, 80, 5), 21), theirs(version), "append")
+    judge.write(path, model.upsert(range(0, 80, 5), 21), appending(LAYOUT, version), "append")
     assert agree_but_names(judge, Table.open(path)) == model.cells()
-    more = theirs(version, **COMPACTS)
+    more = appending(LAYOUT, version, **COMPACTS)
     judge.write(path, model.upsert(range(0, 80, 9), 22), more, "append")
     table = Table.open(path)
     table.upsert(model.upsert(range(0, 90, 4), 23))
@@ -92,8 +70,8 @@ def test_we_undo_what_java_has_written(judge: Judge, tmp_path: Path, version: in
     table, past = grown(tmp_path / "t", version)
     last = times(table)[-1]
     model = Model(LAYOUT, dict(past[-1].held))
-    judge.write(table.path, model.upsert(range(0, 80, 5), 8), theirs(version), "append")
-    more = theirs(version, **COMPACTS)
+    judge.write(table.path, model.upsert(range(0, 80, 5), 8), appending(LAYOUT, version), "append")
+    more = appending(LAYOUT, version, **COMPACTS)
     judge.write(table.path, model.upsert(range(0, 80, 9), 9), more, "append")
     names = [path.name for path in Path(table.path, ".hoodie/timeline").iterdir()]
     assert any(".compaction." in name for name in names)
@@ -110,7 +88,7 @@ def test_we_go_on_after_java_rolled_back(judge: Judge, tmp_path: Path, version: 
     """Its plan has the shape of ours, and a reader at the undone commit is refused."""
     table, past = grown(tmp_path / "t", version)
     *_, before, last = times(table)
-    judge.rollback(table.path, last, theirs(version))
+    judge.rollback(table.path, last, appending(LAYOUT, version))
     table = Table.open(table.path)
     assert agree_but_names(judge, table) == past[-2].cells()
     with pytest.raises(InvalidConfig, match=f"had commit {last}, but rollback .* has undone it"):
@@ -162,7 +140,7 @@ def test_java_completes_our_rollback(
     shown = past[-1] if point == "restore.rollback.post" else past[-2]
     assert agree_but_names(judge, table) == shown.cells()
     model = Model(LAYOUT, dict(past[-2].held))
-    judge.write(table.path, model.upsert(range(0, 60, 5), 8), theirs(version), "append")
+    judge.write(table.path, model.upsert(range(0, 60, 5), 8), appending(LAYOUT, version), "append")
     assert not [*Path(table.path).rglob(f"*{last}.*log*"), *Path(table.path).glob(f"*/*_{last}.*")]
     assert last not in times(Table.open(table.path))
     assert agree_but_names(judge, Table.open(table.path)) == model.cells()
@@ -186,6 +164,6 @@ def test_java_does_not_write_while_our_restore_is_pending(
     shown = past[-1] if point == "restore.plan.post" else past[-2]
     assert agree_but_names(judge, table) == shown.cells()
     with pytest.raises(JavaError, match="pending restore in active timeline"):
-        judge.write(table.path, Model(LAYOUT).upsert(range(9), 9), theirs(9), "append")
+        judge.write(table.path, Model(LAYOUT).upsert(range(9), 9), appending(LAYOUT, 9), "append")
     Table.open(table.path).fsck(repair=True)
     goes_on(judge, table.path, past[4], 9)

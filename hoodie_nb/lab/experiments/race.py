@@ -312,9 +312,8 @@ def measurements(events: EventLog, table: TableHandle) -> dict[str, float]:
     tasks = records("job_started")["tasks"][0]
     slices = list(table.file_groups())
     began = time.perf_counter()
-    to_arrow(table)
+    snapshot = to_arrow(table)
     read_s = time.perf_counter() - began
-    snapshot = to_arrow(table, _KEY)
     distinct = snapshot.group_by(_KEY).aggregate([]).num_rows
     written = commits["bytes"].sum() + writers["spilled_bytes"].sum()
     return {

@@ -15,7 +15,6 @@ from hoodie_nb import Table
 from hoodie_nb.actions.clean_plan import CleanPlan
 from hoodie_nb.actions.clean_records import encode_plan as encode_clean
 from hoodie_nb.actions.restore_plan import RestorePlan, encode_plan
-from hoodie_nb.buckets import plan
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import HoodieError, InvalidTable
@@ -28,16 +27,11 @@ from hoodie_nb.local.settling import settle
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.storage.local_storage import LocalStorage
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 FLAG = "_hoodie_is_deleted"
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 FLAGGED = SCHEMA.append(pa.field(FLAG, pa.bool_()))
 KEYS: dict[str, Any] = {"schema": SCHEMA, "record_key": "id", "partition_by": "p", "ordering": "ts"}
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
 
 
 def row(key: str, ts: int, v: int = 0, p: str = "a", **more: Any) -> dict[str, Any]:

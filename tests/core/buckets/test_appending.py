@@ -24,16 +24,11 @@ from hoodie_nb.local.in_process import keyed_in_order, write_in_process
 from hoodie_nb.local.settling import settle
 from hoodie_nb.records.progress import Checkpoint
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 NARROW = SCHEMA.set(2, pa.field("ts", pa.int32()))
 APPENDS = {"hoodie_nb.append.above.bytes": 0}
 FLAG = "_hoodie_is_deleted"
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
 
 
 def make(root: Path, schema: pa.Schema = SCHEMA, **given: Any) -> Table:

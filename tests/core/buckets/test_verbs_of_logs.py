@@ -13,19 +13,13 @@ import pytest
 from tables import hudi_rows, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidInput
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 KEYS = {"record_key": "id", "partition_by": "p"}
 APPENDS = {"hoodie_nb.append.above.bytes": 0}
 Row = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
 
 
 def row(key: str, ts: int, v: int = 0, p: str = "a") -> Row:

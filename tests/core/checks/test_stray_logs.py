@@ -15,18 +15,12 @@ from index_truth import index_gaps
 from tables import data_files, hudi_rows, tree, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.index.lookup import BloomStateIndex
 from hoodie_nb.logs.log_name import LogFileName
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
 
 
 def row(key: str, v: int, p: str = "a") -> dict[str, Any]:

@@ -26,21 +26,15 @@ from test_appending import row
 from hoodie_nb import Table
 from hoodie_nb.actions.clean_plan import CleanPlan
 from hoodie_nb.actions.clean_records import encode_plan
-from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.evidence.outdated import Mark
 from hoodie_nb.reading.read import slices_as_of
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 OFF = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
 FLAG = "_hoodie_is_deleted"
 versions = pytest.mark.parametrize("version", [8, 9])
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
 
 
 def make(root: Path, version: int = 9, logs: int = 2, **options: object) -> Table:

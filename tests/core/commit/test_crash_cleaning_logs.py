@@ -19,10 +19,10 @@ from each_fault import each_fault, opened, operation_of
 from tables import cleaned_files, data_files, hudi_rows, pending_names, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.buckets import plan
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.reading.read import slices_as_of, to_arrow
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 SCHEMA_KEYS = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
 FEW = {"hoodie.clean.commits.retained": 1, MIN: 2, MAX: 3}
 OPTIONS = {
@@ -34,14 +34,6 @@ OPTIONS = {
 }
 ON = {"hoodie.archive.automatic": "true", "hoodie.clean.automatic": "true"}
 LAST = 7
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _many_logs() -> object:
-    """Let logs be as large as base files: of a few rows they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "LOGS_PER_BASE", 10)
-        yield
 
 
 def rows(number: int) -> list[dict[str, Any]]:

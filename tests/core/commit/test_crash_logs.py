@@ -27,18 +27,10 @@ from lives import (
 from tables import hudi_rows, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.buckets import plan
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 both_modes = pytest.mark.parametrize("commit_on", ["write", "checkpoint"])
 APPENDS = {"hoodie_nb.append.above.bytes": 0}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _many_logs() -> object:
-    """Let logs be as large as base files: of a few rows they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "LOGS_PER_BASE", 10)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -16,17 +16,11 @@ from replay import check_replay
 from tables import Model, hudi_rows, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.types.schema import FILE_NAME
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 FLAG = "_hoodie_is_deleted"
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
 
 
 def row(key: int, ts: int, v: int = 0, p: str = "a", **more: Any) -> dict[str, Any]:

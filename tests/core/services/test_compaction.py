@@ -19,7 +19,6 @@ from tables import Model, hudi_rows, hudi_table, timeline_names, tree, without_m
 from writes import commit_elsewhere, write_uncommitted
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.buckets import plan
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
@@ -31,14 +30,9 @@ from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.services.compact import CompactedSlice
 from hoodie_nb.types.schema import FILE_NAME
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 FLAG = "_hoodie_is_deleted"
 versions = pytest.mark.parametrize("version", [8, 9])
-
-
-@pytest.fixture(autouse=True)
-def _many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let logs be as large as base files: of a few rows they are."""
-    monkeypatch.setattr(plan, "LOGS_PER_BASE", 10)
 
 
 def row(key: str, ts: int, v: int = 0, p: str = "a", **more: Any) -> dict[str, Any]:

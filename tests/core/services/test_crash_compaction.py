@@ -14,24 +14,16 @@ from replay import check_replay
 from tables import hudi_rows, without_meta
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.buckets import plan
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
 from hoodie_nb.local.settling import settle
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.types.schema import FILE_NAME
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 POINTS = [n for n in failpoints.NAMES if n.startswith(("coord.", "writer.data"))]
 SKIPPED = ("coord.prepare", "coord.reapply", "coord.redo", "coord.seal", "coord.unseal")
 POINTS = [n for n in POINTS if not n.startswith(SKIPPED)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _many_logs() -> object:
-    """Let logs be as large as base files: of a few rows they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "LOGS_PER_BASE", 10)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,6 @@ import pytest
 from each_fault import each_fault
 from index_truth import index_gaps
 from lives import (
-    BATCHES,
-    COMMITS,
     assert_at_rest,
     assert_finished,
     assert_whole_prefix,
@@ -30,31 +28,23 @@ from tables import (
     data_files,
     hudi_rows,
     timeline_folder,
-    timeline_names,
     tree,
     without_meta,
 )
 from test_crash_restore import check, is_planned, restore, settled
+from test_rollback import assert_all_or_nothing
 
 from hoodie_nb import Table
 from hoodie_nb.actions.clean_plan import CleanPlan
 from hoodie_nb.actions.clean_records import encode_plan, encode_result
-from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.evidence.outdated import Mark
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 APPENDS = {"hoodie_nb.append.above.bytes": 0}
 FLAG = "_hoodie_is_deleted"
 both_versions = pytest.mark.parametrize("version", [8, 9])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _many_logs() -> object:
-    """Let logs be as large as base files: of a few rows they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "LOGS_PER_BASE", 10)
-        yield
 
 
 def make(root: Path, version: int = 9, **given: Any) -> Table:
@@ -290,18 +280,7 @@ def test_a_failure_anywhere_in_a_rollback(
     finished: dict[int, Path], version: int, how: str
 ) -> None:
     """All of the commit is undone, or nothing, and the stream writes its batch again."""
-    seen = set()
-    for root, _ in each_fault(finished[version], Table.rollback, how, at_least=10, raises=OSError):
-        assert_whole_prefix(root)
-        planned = any(name.endswith(".rollback.requested") for name in timeline_names(root))
-        settled(Table(opened(root)))
-        assert commits(root) == len(COMMITS) - 1 - planned
-        assert_whole_prefix(root)
-        assert_at_rest(root)
-        live(opened(root), last=len(BATCHES) - 2 if planned else None)
-        assert_finished(root)
-        seen.add(planned)
-    assert True in seen
+    assert_all_or_nothing(finished[version], how)
 
 
 @pytest.mark.parametrize("act", [restore, Table.rollback], ids=["restore", "rollback"])
