@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from core.tables import Model, hudi_rows, without_meta
+from spark_source import FolderSource
 
 import hoodie_nb as hn
 from hoodie_nb.errors import InvalidConfig
@@ -19,13 +18,13 @@ pytestmark = pytest.mark.spark
 FLAG = "_hoodie_is_deleted"
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 FLAGGED = SCHEMA.append(pa.field(FLAG, pa.bool_()))
-DDL = f"id string, p string, ts bigint, v bigint, {FLAG} boolean"
 OPTIONS = {"hoodie_nb.append.above.bytes": 0, "hoodie.compact.inline.max.delta.commits": 3}
 KEYS = {"record_key": "id", "partition_by": "p", "ordering": "ts", "table_type": "merge_on_read"}
 
 
-def feed(folder: Path, model: Model, number: int) -> None:
-    """Write a file of updates, late rows, new keys and deletes."""
+def feed(source: FolderSource, model: Model) -> None:
+    """Add a micro-batch of updates, late rows, new keys and deletes."""
+    number = source.files
     draw = random.Random(number)
     keys = range(1500) if number == 0 else draw.sample(range(1600), 60)
     rows = [
@@ -39,15 +38,7 @@ def feed(folder: Path, model: Model, number: int) -> None:
         for key in keys
     ]
     model.upsert(rows)
-    path = folder / f"{number:04d}.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, FLAGGED), path)
-    os.utime(path, (number, number))
-
-
-def source_of(spark: Any, folder: Path) -> Any:
-    """Return the files as a stream, one a micro-batch."""
-    reader = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
-    return reader.parquet(str(folder))
+    source.add(pa.Table.from_pylist(rows, FLAGGED))
 
 
 SETTINGS = [
@@ -64,20 +55,20 @@ def test_a_stream_appends_and_survives_a_fault(
     spark: Any, tmp_path: Path, settings: dict[str, str], fault: str
 ) -> None:
     """After each start the snapshot is the model's, in hudi-rs, too, and there are logs."""
-    folder, model = tmp_path / "in", Model()
-    folder.mkdir()
+    model = Model()
+    source = FolderSource(tmp_path / "in", FLAGGED)
     table = hn.Table.create(tmp_path / "t", schema=SCHEMA, options=OPTIONS, **KEYS)
     options = {"checkpoint": tmp_path / "c", "trigger": "0 seconds", **settings}
-    for number in range(4):
-        feed(folder, model, number)
-    with hn.write_stream(source_of(spark, folder), table, **options) as job:
+    for _ in range(4):
+        feed(source, model)
+    with hn.write_stream(source.stream(spark), table, **options) as job:
         job.process_all_available()
         hn.faults.inject(job, fault)
-        for number in range(4, 7):
-            feed(folder, model, number)
+        for _ in range(4, 7):
+            feed(source, model)
         job.process_all_available()
-    feed(folder, model, 7)
-    with hn.write_stream(source_of(spark, folder), table, **options) as job:
+    feed(source, model)
+    with hn.write_stream(source.stream(spark), table, **options) as job:
         job.process_all_available()
     found = hn.Table.open(table.path)
     assert without_meta(found.to_arrow()) == model.snapshot()
