@@ -13,8 +13,8 @@ when it completed.
 
 A log has the size that its commit says, if that commit is on the timeline, so that a reader notices
 one that is too short. A log that such a commit names and its folder lacks belongs to its slice all
-the same: who reads the slice gets an error. A log that a commit of this library does not name is a
-copy of another one, and is not merged: other readers do, and `fsck` finds it. Only folders of merge-on-read tables are looked at, in
+the same: who reads the slice gets an error. A log that a commit of this library does not name is
+not merged: it is a copy, which `fsck` finds. Only folders of merge-on-read tables are looked at, in
 the listing that there is; the delta commits of the timeline are read.
 
 *Source:* HoodieFileGroup.getBaseInstantTime, AbstractTableFileSystemView.filterUncommittedLogs.
