@@ -1,6 +1,7 @@
 """Damage tests: one durable file of any kind is damaged between two processes.
 
-The newest base file of a group and the completed file of a commit may be lost, too. A trial is a
+The newest base file of a group and the completed file of a commit may be lost, too, and of
+merge-on-read tables a log, or what is staged for it, has any damage. A trial is a
 function of its seed: a small history stops at some moment (after a seal, with a prepared instant,
 in a held-open span, by a crash), one file is damaged (`history/damage.py` lists how), and a new
 process starts, writes and commits. It must end in the model with `fsck` clean, or refuse with an
@@ -34,7 +35,7 @@ from pathlib import Path
 from core.faults import Crash
 from core.tables import hudi_table
 from histories import VERBS, fast_folder
-from history.damage import HOW, Damage, files_of_ours, files_of_the_table
+from history.damage import HOW, Damage, files_of_logs, files_of_ours, files_of_the_table
 from history.disasters import die_at
 from history.job import History
 from history.model import order, visible
@@ -42,11 +43,13 @@ from history.traits import Traits
 from index_truth import forget_caches
 
 from hoodie_nb import failpoints
+from hoodie_nb.buckets import plan
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.records.sealing import Interval
 
 LOST = ("base", "completed")  # files of the table itself, which can only be lost
+LOGS = ("log", "log-staged")  # of merge-on-read tables
 KINDS = (
     "sealed",
     "sealed-run",
@@ -62,6 +65,7 @@ KINDS = (
     "tmp",
     "state",
     *LOST,
+    *LOGS,
 )
 LIMIT_S = 60
 BEFORE = ("write", "checkpoint", "complete", "lose", "span", "eager", "restart", "foreign_commit")
@@ -129,6 +133,10 @@ def stopped(
 
 
 def _traits(kind: str, draw: random.Random, links: bool) -> Traits:
+    if kind in LOGS:
+        plan.LOGS_PER_BASE = 10  # of a few rows
+        keys = draw.choice(["plain", "composite", "unicode"])
+        return Traits(keys=keys, links=links, logs=True, seed=draw.randint(2, 3))
     sealed = kind.startswith("sealed")
     interval = Interval(checkpoints=draw.choice([3, 100])) if sealed else None
     index = "state" if kind == "state" else draw.choice(["bloom", "bloom+state", "bloom+state"])
@@ -143,12 +151,19 @@ def trial(kind: str, number: int) -> Outcome:
     for _ in range(40):
         with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
             history, earlier = stopped(Path(folder), kind, draw, links=number % 5 != 4)
-            files = (files_of_the_table if kind in LOST else files_of_ours)(history.path)
+            files = _files(history.path, kind)
             if kind in files:
                 damage = Damage.draw(draw, {kind: files[kind]}, earlier=earlier, how=how)
                 result, detail = _outcome(history, damage)
                 return Outcome(kind, number, how, result, detail)
     return Outcome(kind, number, how, "no file", "no history left a file of that kind")
+
+
+def _files(table: Path, kind: str) -> dict[str, list[Path]]:
+    """Return the files of a table of which one of that kind is to be damaged."""
+    if kind in LOGS:
+        return files_of_logs(table)
+    return files_of_the_table(table) if kind in LOST else files_of_ours(table)
 
 
 def _outcome(history: History, damage: Damage) -> tuple[str, str]:
@@ -160,7 +175,8 @@ def _outcome(history: History, damage: Damage) -> tuple[str, str]:
         damage.check_message(detail)
     except AssertionError as error:
         return "bad message", str(error)
-    reads = ("right", "") if damage.kind in LOST else child(lambda: _read(history))
+    needed = damage.kind in (*LOST, "log")
+    reads = ("right", "") if needed else child(lambda: _read(history))
     if reads[0] != "right" and not damage.links:  # else a committed base file is damaged
         return f"after the refusal a reader: {reads[0]}", reads[1]
     damage.undo()
@@ -261,6 +277,7 @@ def _safe(kind: str, number: int) -> Outcome:
         return Outcome(kind, number, "", "broken trial", f"{type(error).__name__}: {error}")
     finally:
         failpoints.arm("")
+        plan.LOGS_PER_BASE = 1.0
 
 
 def main(count: int) -> int:

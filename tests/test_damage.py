@@ -1,4 +1,4 @@
-"""Damage trials: sixty-five in the quick tests, two thousand in `make damage`."""
+"""Damage trials: eighty-five in the quick tests, two thousand in `make damage`."""
 
 from __future__ import annotations
 

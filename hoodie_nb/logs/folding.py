@@ -109,6 +109,12 @@ def whole_blocks(storage: Storage, logs: Sequence[LogFile], merge: LogMerge) -> 
             )
         for block in read_blocks(log.path, local):
             if block.kind is not BlockType.CORRUPT:
+                if merge.version >= 8 and block.instant_time != log.name.instant_time:
+                    raise InvalidTable(
+                        f"log file {log.path} has the content of another log, of instant "
+                        f"{block.instant_time}. Restore it from a backup; if it is only a copy, "
+                        "delete it (`fsck` says whether its commit names it)"
+                    )
                 yield block
             elif merge.version >= 8 and block.begin < size:
                 raise InvalidTable(

@@ -13,7 +13,8 @@ when it completed.
 
 A log has the size that its commit says, if that commit is on the timeline, so that a reader notices
 one that is too short. A log that such a commit names and its folder lacks belongs to its slice all
-the same: who reads the slice gets an error. Only folders of merge-on-read tables are looked at, in
+the same: who reads the slice gets an error. A log that a commit of this library does not name is
+not merged: it is a copy, which `fsck` finds. Only folders of merge-on-read tables are looked at, in
 the listing that there is; the delta commits of the timeline are read.
 
 *Source:* HoodieFileGroup.getBaseInstantTime, AbstractTableFileSystemView.filterUncommittedLogs.
@@ -71,7 +72,8 @@ class Logs:
         """Return the newest slices of a folder, by file id, with their logs."""
         found = dict[str, list[LogFile]]()
         known = self.named.get(folder.path, {})
-        here = {log.path: self._sized(log) for log in logs_of(folder)}
+        there = (log for log in logs_of(folder) if not self._stray(log, known))
+        here = {log.path: self._sized(log) for log in there}
         for log in {**known, **here}.values():
             if (folder.path, log.name.file_id) not in replaced and not log.name.suffix:
                 base = slices.get(log.name.file_id)
@@ -117,6 +119,16 @@ class Logs:
                 size = max(log.size_bytes, logs.get(log.path, log).size_bytes)
                 logs[log.path] = replace(log, size_bytes=size)
         return found
+
+    def _stray(self, log: LogFile, known: Mapping[str, LogFile]) -> bool:
+        """Whether the commit of a log, of this library and so complete, does not name it."""
+        return log.name.instant_time in self._complete and log.path not in known
+
+    @functools.cached_property
+    def _complete(self) -> frozenset[str]:
+        """Return the delta commits that name all logs of theirs: those with checksums of logs."""
+        named = (log for logs in self.named.values() for log in logs.values())
+        return frozenset(log.name.instant_time for log in named if log.crc is not None)
 
     def _sized(self, log: LogFile) -> LogFile:
         """Return a log with the bytes that its commit says it has, if that is on the timeline."""

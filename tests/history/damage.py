@@ -49,6 +49,13 @@ def files_of_ours(table: Path) -> dict[str, list[Path]]:
     return found
 
 
+def files_of_logs(table: Path) -> dict[str, list[Path]]:
+    """Return the log files of a merge-on-read table, and what is staged for it."""
+    logs = sorted(path for path in table.rglob(".*.log.*") if ".hoodie" not in path.parts)
+    found = {"log": logs, "log-staged": files_of_ours(table).get("staged", [])}
+    return {kind: paths for kind, paths in found.items() if paths}
+
+
 def files_of_the_table(table: Path) -> dict[str, list[Path]]:
     """Return the newest base file of each group, and the completed files with an inflight one."""
     done = {p.stem: p for p in (table / ".hoodie").glob("*.commit")}
@@ -122,11 +129,11 @@ class Damage:
 
 
 def _links(path: Path) -> list[Path]:
-    """Return the other names of a file, in the partitions."""
+    """Return the other names of a file: it is staged, and in a partition."""
     if path.stat().st_nlink == 1:
         return []
     table = next(p for p in path.parents if (p / OURS).is_dir())
-    return [p for p in table.rglob("*.parquet") if p.samefile(path)]
+    return [p for p in table.rglob("*") if p.is_file() and p != path and p.samefile(path)]
 
 
 def _damaged(

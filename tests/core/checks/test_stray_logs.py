@@ -72,7 +72,7 @@ def renamed(log: Path, **parts: Any) -> Path:
 
 
 def test_a_log_that_its_commit_does_not_name_is_deleted(table: Table) -> None:
-    """A second attempt ran on after the commit: every reader would merge it."""
+    """A second attempt ran on after the commit: other readers would merge it."""
     before = values(table)
     log = logs(table)[-1]
     stray = Path(shutil.copy(log, renamed(log, version=2, write_token="0-0-9")))
@@ -115,7 +115,7 @@ def test_a_log_of_another_partition_stays(table: Table) -> None:
     """It was moved or copied by hand, and may be the only copy."""
     log = logs(table)[-1]
     log.rename(moved := Path(table.path, "b", log.name))
-    assert codes(table) == ["lost-log", "orphan-file", "wrong-partition"]
+    assert codes(table) == ["lost-log", "orphan-file"]
     table.fsck(repair=True)
     assert moved.exists()
     moved.rename(log)
@@ -236,3 +236,59 @@ def test_duplicates_go_with_their_commits(table: Table, monkeypatch: pytest.Monk
     table.restore(table.history()["requested_time"].iloc[-2])
     assert values(table) == known
     assert table.fsck() == []
+
+
+def other_group(table: Table) -> str:
+    """Return a second file group of partition a, with the keys n0 to n2, and no log."""
+    before = {piece.file_id for piece in table._handle.file_groups()}
+    table.bulk_insert([row(f"n{n}", 1) for n in range(3)])
+    (new,) = {piece.file_id for piece in Table.open(table.path)._handle.file_groups()} - before
+    return new
+
+
+def ours(table: Table) -> dict[str, int]:
+    """Return the value of each row, of which no key may have two, as this library reads them."""
+    found = Table.open(table.path).to_arrow(meta=False).to_pylist()
+    values = {r["id"]: r["v"] for r in found}
+    assert len(values) == len(found)
+    return values
+
+
+def test_a_copy_in_another_file_group_shows_no_rows(table: Table) -> None:
+    """Its keys would have two rows, here as for other readers, and the next write would keep them.
+
+    A base file with another's content is refused, too.
+    """
+    file_id = other_group(table)
+    table.upsert([row("k0", 4)])
+    before = values(table)
+    log = logs(table)[-1]
+    stray = Path(shutil.copy(log, renamed(log, file_id=file_id)))
+    assert ours(table) == before
+    assert codes(table) == ["orphan-file"]
+    Table.open(table.path).upsert([row("n1", 5), row("k0", 5)])
+    after = {**before, "n1": 5, "k0": 5}
+    assert ours(table) == after
+    table.compact()
+    assert ours(table) == after
+    table.fsck(repair=True)
+    assert not stray.exists()
+    assert values(table) == after
+    assert codes(table) == []
+
+
+def test_a_copy_of_another_instant_is_refused(table: Table) -> None:
+    """A commit with base files only names no log; the copy's older rows would be the newest."""
+    other_group(table)
+    before = values(table)
+    newest = str(table.history()["requested_time"].iloc[-1])
+    log = logs(table)[0]
+    stray = Path(shutil.copy(log, renamed(log, instant_time=newest)))
+    for call in (Table.to_arrow, Table.compact, lambda t: t.upsert([row("k0", 9)])):
+        with pytest.raises(InvalidTable, match=rf"{stray.name} has the content of another log"):
+            call(Table.open(table.path))
+    assert codes(table) == ["damaged-log", "orphan-file"]
+    table.fsck(repair=True)
+    assert not stray.exists()
+    assert values(table) == before
+    assert codes(table) == []
