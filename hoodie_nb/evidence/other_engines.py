@@ -19,16 +19,6 @@ from hoodie_nb.timeline.timeline import COMMITS, Instant, Timeline
 _HEARTBEAT_MS = 120_000
 
 
-def refuse_merge_on_read(table: TableHandle, what: str) -> None:
-    """Raise InvalidTable for a call that knows no log files, if the table is merge-on-read."""
-    refuse_foreign_logs(table)
-    if table.config.merge_on_read:
-        raise InvalidTable(
-            f"{table.storage.root} is a merge-on-read table, for which {what} is not possible yet: "
-            "use upsert, delete of rows, write_stream, or read it (docs/merge-on-read.md)"
-        )
-
-
 def refuse_foreign_logs(table: TableHandle) -> None:
     """Raise InvalidTable for a merge-on-read table that this library does not write at all."""
     if table.config.merge_on_read and table.config.refusal:
