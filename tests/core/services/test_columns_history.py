@@ -87,7 +87,7 @@ def test_archiving_and_cleaning_keep_the_columns(tmp_path: Path, version: int | 
     assert rows_by(table, "id") == [row(1, **new)]
     for ts in range(2, 7):
         table.upsert([row(ts, **new)])
-    assert len(active(table.path, action)) <= 3
+    assert len(active(table.path, action)) <= (3 if action == "commit" else 5)  # logs keep theirs
     table.clean(commits=1)
     assert table.schema.names[4:] == [*new] and rows_by(table, "id") == [row(6, **new)]
     assert table.fsck() == []
