@@ -171,6 +171,7 @@ def _by_call(history: MatrixHistory, schema: pa.Schema) -> None:
     wide = pa.schema(list(kinds.items()))
     if more[0].name in own.names:
         history.table.compact()  # else its logs have the narrower type, and it is refused
+        history.look()
         history.by_rust_from = max(history.times(), default="")
     if more[0].name in own.names or history.draw.random() < 0.5:
         assert history.table.add_columns(pa.schema(more)) is not None
