@@ -20,7 +20,7 @@ from pathlib import Path
 
 from histories import fast_folder
 from matrix.history import MatrixHistory
-from matrix.operations import APPENDING, EARLY, OPERATIONS
+from matrix.operations import EARLY, OPERATIONS
 from matrix.shape import LOGS
 
 from hoodie_nb import Table
@@ -34,8 +34,6 @@ def step(history: MatrixHistory, *, looks: bool = True) -> None:
     if history.draw.random() < 0.2:
         history.table = Table.open(history.table.path)
     names = OPERATIONS if history.upgraded else EARLY
-    if history.shape.merge_on_read:
-        names = APPENDING
     allowed = {name: OPERATIONS[name] for name in names}
     weights = [weight for weight, _ in allowed.values()]
     name = history.draw.choices(list(allowed), weights)[0]

@@ -29,7 +29,7 @@ from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog, log_events
 from hoodie_nb.evidence.handle import TableHandle, create_table, open_table
-from hoodie_nb.evidence.other_engines import refuse_foreign_logs, refuse_merge_on_read
+from hoodie_nb.evidence.other_engines import refuse_foreign_logs
 from hoodie_nb.intake.input import rows_of_keys
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.batch import Commit, completed, write_arrow
@@ -271,7 +271,7 @@ class Table(TableReads, TableMaintenance):
         that differ only in case or are Hudi's, and wider record key, partition or ordering columns.
         """
         given = arrow_schema_of(columns)
-        refuse_merge_on_read(self._handle, "add_columns")
+        refuse_foreign_logs(self._handle)
         with self._writing(wait), self._handle.timeline.listed_once():
             return add_columns(self._handle, self.events, given)
 
@@ -302,8 +302,6 @@ class Table(TableReads, TableMaintenance):
         handle = self._handle
         keep = on_bad_record == "quarantine"
         merges = schema == "merge"
-        if merges:
-            refuse_merge_on_read(handle, 'schema="merge"')
         with self._writing(wait), handle.timeline.listed_once():
             handle.reload()
             if handle.timeline.listing.pending_of("rollback", "restore"):

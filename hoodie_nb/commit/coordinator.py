@@ -31,6 +31,7 @@ from hoodie_nb.commit.publishing import completed_by, emit_committed, not_publis
 from hoodie_nb.commit.recovery import Recovery
 from hoodie_nb.definition.keys import refuse_colliding_folders
 from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, InvalidTable, WriteFailed
+from hoodie_nb.evidence.other_engines import refuse_older_types
 from hoodie_nb.index.job_keys import add_instant
 from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
@@ -125,6 +126,7 @@ class WriteCoordinator(Recovery):
         no file is written. A failure, here or in the caller, is rolled back.
         """
         instant = None
+        refuse_older_types(self.table, intake.schema)
         try:
             if records:
                 instant = records[0].pending

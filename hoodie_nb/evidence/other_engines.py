@@ -8,6 +8,8 @@ written), or a schema that was evolved by ALTER TABLE (see `evolved`).
 import contextlib
 from collections.abc import Collection
 
+import pyarrow as pa
+
 from hoodie_nb.definition.evolved import LATEST
 from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
@@ -17,16 +19,6 @@ from hoodie_nb.timeline.instant import ENDS_AS
 from hoodie_nb.timeline.timeline import COMMITS, Instant, Timeline
 
 _HEARTBEAT_MS = 120_000
-
-
-def refuse_merge_on_read(table: TableHandle, what: str) -> None:
-    """Raise InvalidTable for a call that knows no log files, if the table is merge-on-read."""
-    refuse_foreign_logs(table)
-    if table.config.merge_on_read:
-        raise InvalidTable(
-            f"{table.storage.root} is a merge-on-read table, for which {what} is not possible yet: "
-            "use upsert, delete of rows, write_stream, or read it (docs/merge-on-read.md)"
-        )
 
 
 def refuse_foreign_logs(table: TableHandle) -> None:
@@ -74,6 +66,22 @@ def refuse_other_engines(table: TableHandle, ours: Collection[str] = ()) -> None
         plans = ("restore", *(ENDS_AS if table.config.merge_on_read else ()))
         if pending.action in (*COMMITS, *plans) and pending.requested_time not in ours:
             _refuse_foreign(table, pending)
+
+
+def refuse_older_types(table: TableHandle, schema: pa.Schema) -> None:
+    """Raise InvalidTable if columns become wider while logs have them as they are.
+
+    hudi-rs converts base files, but of logs neither inner types nor those that lack a column, too.
+    """
+    if schema.equals(table.schema) or not table.config.merge_on_read:
+        return
+    kinds = {column.name: column.type for column in table.schema}
+    wider = [c.name for c in schema if c.type != kinds.get(c.name, c.type)]
+    if wider and any(piece.logs for piece in table.file_groups()):
+        raise InvalidTable(
+            f"columns {wider} would become wider, but {table.storage.root} has log files with "
+            "their types of now, which not every reader converts: call table.compact() first"
+        )
 
 
 def is_overwrite(timeline: Timeline, pending: Instant) -> bool:

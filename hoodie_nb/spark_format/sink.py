@@ -36,7 +36,7 @@ from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import ConcurrentWriter, WriteFailed
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle, open_table
-from hoodie_nb.evidence.other_engines import refuse_foreign_logs, refuse_merge_on_read
+from hoodie_nb.evidence.other_engines import refuse_foreign_logs
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.settling import settle
 from hoodie_nb.lock.lock import writing
@@ -158,8 +158,6 @@ def arrow_columns(schema: StructType) -> pa.Schema:
 def opened(storage: Storage, options: SinkOptions) -> TableHandle:
     """Open the table for a write with these options."""
     table = open_table(storage)
-    if options.merges:
-        refuse_merge_on_read(table, "new columns in a write")
     refuse_foreign_logs(table)
     table.options = table.options.updated(options.options)
     return table

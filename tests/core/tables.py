@@ -82,6 +82,14 @@ class Model:
         return other
 
 
+def kind_of(version: int | str, **options: object) -> dict[str, Any]:
+    """Return what `Table.create` takes for a version; "9 logs": slices get logs."""
+    if isinstance(version, int):
+        return {"table_version": version, "options": options}
+    kind = {"table_version": int(version.split()[0]), "table_type": "merge_on_read"}
+    return {**kind, "options": {"hoodie_nb.append.above.bytes": 0, **options}}
+
+
 def canonical(rows: Iterable[Row]) -> list[str]:
     """Return rows as sorted text, so that NaN equals NaN and -0.0 differs from 0.0."""
     return sorted(repr(sorted((k, repr(v)) for k, v in row.items())) for row in rows)

@@ -363,8 +363,10 @@ def test_merge_on_read_tables_are_written(spark, tmp_path, monkeypatch):
         frame(spark, some(1)), path, **{**DEFINED, "hoodie.table.type": "COPY_ON_WRITE"}
     )
     assert "copy_on_write" in words and "merge_on_read" in words
-    wide = frame(spark, some(1)).selectExpr("*", "1 AS more")
-    assert "not possible yet" in refused(wide, path, **MERGED, schema="merge")
-    save(frame(spark, some(3, 9)), path, "overwrite", **appends)
+    more = ("*", "1 AS more")
+    save(frame(spark, some(1, 7)).selectExpr(*more), path, **appends, schema="merge")
+    found = hn.Table.open(path).to_arrow()
+    assert found["more"].drop_null().to_pylist() == [1] and without_meta(found) == hudi_rows(path)
+    save(frame(spark, some(3, 9)).selectExpr(*more), path, "overwrite", **appends)
     assert without_meta(hn.Table.open(path).to_arrow()) == hudi_rows(path)
     assert hn.Table.open(path).to_arrow().num_rows == 3

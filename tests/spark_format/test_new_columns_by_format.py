@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from core.tables import hudi_rows, schema_of, without_meta
+from core.tables import hudi_rows, kind_of, schema_of, without_meta
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from spark_source import FolderSource
@@ -15,7 +15,8 @@ from spark_source import FolderSource
 import hoodie_nb as hn
 from hoodie_nb.storage.storage import STAGED
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("many_logs")]
+TYPES = pytest.mark.parametrize("version", [6, "9 logs"])
 W = "hoodie.datasource.write."
 OLD = schema_of()  # id, p, ts and v, a long
 NARROW = OLD.set(OLD.get_field_index("v"), pa.field("v", pa.int32()))
@@ -30,9 +31,12 @@ def rows(schema: pa.Schema, ts: int, *keys: str, **more: object) -> pa.Table:
     return pa.Table.from_pylist(held, schema=schema)
 
 
-def table_at(path: Path, schema: pa.Schema = NARROW, **more: object) -> hn.Table:
+def table_at(
+    path: Path, schema: pa.Schema = NARROW, version: int | str = 6, **more: object
+) -> hn.Table:
     """Return a table with two rows."""
-    table = hn.Table.create(path, schema=schema, record_key="id", partition_by="p", ordering="ts")
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", **kind_of(version)}
+    table = hn.Table.create(path, schema=schema, **keys)
     table.upsert(rows(schema, 1, "a", "b", **more))
     return table
 
@@ -51,11 +55,12 @@ def check(table: hn.Table, twin: hn.Table) -> None:
     assert os.listdir(Path(table.path, STAGED)) == []
 
 
+@TYPES
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
-def test_a_frame_brings_its_columns(spark, tmp_path, operation):
+def test_a_frame_brings_its_columns(spark, tmp_path, operation, version):
     """The rows, a new column and a wider type are one commit, as of `table.upsert`."""
-    table, twin = table_at(tmp_path / "t"), table_at(tmp_path / "twin")
-    given = rows(NEW, 2**40, "c", "d", x="new")
+    table, twin = table_at(tmp_path / "t", version=version), table_at(tmp_path / "twin")
+    given = rows(NEW, 2**40, *("ad" if operation == "upsert" else "cd"), x="new")
     named = {f"{W}operation": operation}
     with pytest.raises((PySparkException, Py4JJavaError), match='schema="merge"'):
         save(spark, given, table.path, **named)
@@ -110,11 +115,12 @@ class Stream:
         assert sink.trigger(availableNow=True).start(str(self.folder / "t")).awaitTermination(300)
 
 
-def test_a_stream_brings_its_columns_in_a_commit_before_its_rows(spark, tmp_path):
+@TYPES
+def test_a_stream_brings_its_columns_in_a_commit_before_its_rows(spark, tmp_path, version):
     """Once: later batches find them; other writers and a restart with more columns go on."""
-    table, twin = table_at(tmp_path / "t"), table_at(tmp_path / "twin")
+    table, twin = table_at(tmp_path / "t", version=version), table_at(tmp_path / "twin")
     stream = Stream(spark, tmp_path, NEW)
-    batches = [rows(NEW, 2, "a", "c", x="one"), rows(NEW, 2**40, "c", "d", x="two")]
+    batches = [rows(NEW, 2, "a", x="one"), rows(NEW, 2**40, "a", "b", x="two")]
     stream.source.add(batches[0])
     with pytest.raises(PySparkException, match='schema="merge"'):
         stream.run()
@@ -126,7 +132,7 @@ def test_a_stream_brings_its_columns_in_a_commit_before_its_rows(spark, tmp_path
     check(table, twin)
     operations = list(table.history()["operation"])
     assert operations == ["upsert", "alter_schema", "upsert", "upsert"]
-    more = rows(NEW, 2**40 + 1, "e", x="three").append_column("y", pa.array([0.5]))
+    more = rows(NEW, 2**40 + 1, "a", "e", x="three").append_column("y", pa.array([0.5, None]))
     stream.source.schema = more.schema
     stream.source.add(more)
     stream.run(schema="merge")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from core.tables import Model, hudi_rows, hudi_table, without_meta
+from core.tables import Model, hudi_rows, hudi_table, kind_of, without_meta
 from spark_source import FolderSource
 from test_stream_columns import NEW, OLD, feed
 
 import hoodie_nb as hn
 from hoodie_nb.errors import InvalidInput
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("many_logs")]
 KEYS: dict[str, Any] = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
 
 
@@ -25,11 +25,16 @@ def rows(schema: pa.Schema, ts: int, *keys: str, **more: Any) -> pa.Table:
     return pa.Table.from_pylist(held, schema=schema)
 
 
-@pytest.mark.parametrize("settings", [{"placement": "driver"}, {"commit_interval": 3}, {}])
-@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize(
+    ("version", "settings"),
+    [
+        *((v, s) for v in (6, 9) for s in ({"placement": "driver"}, {"commit_interval": 3}, {})),
+        *(("9 logs", settings) for settings in ({"placement": "driver"}, {})),
+    ],
+)
 def test_a_running_stream_goes_on_when_columns_are_added(spark, tmp_path, version, settings):
     """Its rows have null there, other rows keep their values; started again it has the columns."""
-    table = hn.Table.create(tmp_path / "t", schema=OLD, table_version=version, **KEYS)
+    table = hn.Table.create(tmp_path / "t", schema=OLD, **kind_of(version), **KEYS)
     model, source = Model(), FolderSource(tmp_path / "source", OLD)
     settings = {"checkpoint": str(tmp_path / "ck"), "trigger": "0 seconds", **settings}
     job = hn.write_stream(source.stream(spark), table, **settings)
@@ -68,10 +73,10 @@ def test_a_stream_with_new_columns_starts_once_they_are_added(spark, tmp_path):
 
 
 @pytest.mark.parametrize("write", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
-@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("version", [6, 9, "9 logs"])
 def test_a_dataframe_brings_its_columns(spark, tmp_path, version, write):
     """Spark tasks write the new columns and wider types in one instant with the rows."""
-    table = hn.Table.create(tmp_path / "t", schema=OLD, table_version=version, **KEYS)
+    table = hn.Table.create(tmp_path / "t", schema=OLD, **kind_of(version), **KEYS)
     table.upsert(rows(OLD, 1, "a", "b"))
     frame = spark.createDataFrame(
         [("c", "x", 2, 2**40, "new"), ("e", "x", 2, 5, None)],
@@ -115,13 +120,13 @@ WIDER = {
 }
 
 
-@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("version", [6, 9, "9 logs"])
 def test_spark_reads_older_files_with_the_wider_types(spark, tmp_path, version):
     """No file is rewritten: `to_spark` converts what Spark's own reader refuses."""
     schema = OLD
     for name, (old, _, _) in WIDER.items():
         schema = schema.append(pa.field(name.replace(" ", "_"), old))
-    table = hn.Table.create(tmp_path / "t", schema=schema, table_version=version, **KEYS)
+    table = hn.Table.create(tmp_path / "t", schema=schema, **kind_of(version), **KEYS)
     row = rows(OLD, 1, "a").to_pylist()[0]
     row |= {name.replace(" ", "_"): value for name, (_, value, _) in WIDER.items()}
     table.upsert(pa.table({f.name: pa.array([row[f.name]], f.type) for f in schema}))

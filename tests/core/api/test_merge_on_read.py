@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tables import tree
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidInput, InvalidTable
@@ -56,21 +54,6 @@ def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
     """With the two types that there are."""
     with pytest.raises(InvalidConfig, match="choose from"):
         Table.create(tmp_path / "t", schema=SCHEMA, **{**KEYS, "table_type": "MOR"})
-
-
-REFUSED: dict[str, Callable[[Table], object]] = {
-    "new columns": lambda t: t.upsert([{**ROWS[0], "w": 1}], schema="merge"),
-    "add_columns": lambda t: t.add_columns({"w": pa.int64()}),
-}
-
-
-@pytest.mark.parametrize("call", REFUSED)
-def test_what_is_not_possible_yet_is_refused(table: Table, call: str) -> None:
-    """The error says what is possible, and no file is changed."""
-    before = tree(table.path)
-    with pytest.raises(InvalidTable, match=r"not possible yet: use upsert, delete of rows"):
-        REFUSED[call](table)
-    assert tree(table.path) == before
 
 
 @pytest.mark.parametrize("rows", [[{**ROWS[0], "ts": None}], [ROWS[0], {**ROWS[0], "ts": None}]])

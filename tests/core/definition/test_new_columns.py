@@ -10,22 +10,25 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tables import hudi_table, rows_by, tree
+from tables import hudi_table, kind_of, rows_by, tree
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 SCHEMA = pa.schema(
     [("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int32())],
 )
 FIRST = [{"id": k, "p": "xy"[n % 2], "ts": 1, "v": n} for n, k in enumerate("abcd")]
-VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
+VERSIONS = pytest.mark.parametrize("version", [6, 8, 9, "8 logs", "9 logs"])
 
 
-def made(path: Path, version: int = 6, schema: pa.Schema = SCHEMA, **more: Any) -> Table:
+def made(
+    path: Path, version: int | str = 6, schema: pa.Schema = SCHEMA, **more: Any
+) -> Table:
     """Return a new table, with or without rows."""
-    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", **more}
-    return Table.create(path / "t", schema=schema, table_version=version, **keys)
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", **kind_of(version), **more}
+    return Table.create(path / "t", schema=schema, **keys)
 
 
 def with_nulls(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -34,7 +37,7 @@ def with_nulls(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 
 
 @VERSIONS
-def test_columns_are_added_without_a_file(tmp_path: Path, version: int) -> None:
+def test_columns_are_added_without_a_file(tmp_path: Path, version: int | str) -> None:
     """One instant, no rewritten file; rows have nulls, and later upserts keep what is stored."""
     table = made(tmp_path, version)
     table.upsert(FIRST)
@@ -55,7 +58,7 @@ def test_columns_are_added_without_a_file(tmp_path: Path, version: int) -> None:
 
 
 @VERSIONS
-def test_columns_of_a_table_without_rows(tmp_path: Path, version: int) -> None:
+def test_columns_of_a_table_without_rows(tmp_path: Path, version: int | str) -> None:
     """The first instant of a table may be one that adds columns."""
     table = made(tmp_path, version)
     table.add_columns({"w": pa.string()})
@@ -155,7 +158,7 @@ WIDER: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
 @VERSIONS
 @pytest.mark.parametrize(("old", "value", "new", "wanted"), WIDER)
 def test_a_type_becomes_wider_by_the_call(
-    tmp_path: Path, version: int, old: pa.DataType, value: Any, new: pa.DataType, wanted: Any
+    tmp_path: Path, version: int | str, old: pa.DataType, value: Any, new: pa.DataType, wanted: Any
 ) -> None:
     """Older files are read with the new type, and an upsert into them keeps their values."""
     schema = SCHEMA.set(3, pa.field("v", old))
@@ -215,7 +218,7 @@ def given_as(kind: str) -> Any:
 
 @VERSIONS
 @pytest.mark.parametrize("write", WRITES)
-def test_a_batch_brings_its_columns(tmp_path: Path, version: int, write: str) -> None:
+def test_a_batch_brings_its_columns(tmp_path: Path, version: int | str, write: str) -> None:
     """Rows, new columns and wider types are one instant, in each kind of write."""
     table = made(tmp_path, version)
     table.upsert(FIRST)

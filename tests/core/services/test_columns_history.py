@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from archives import FEW, active, archived
-from tables import hudi_rows, rows_by, schema_of, without_meta
+from tables import hudi_rows, kind_of, rows_by, schema_of, without_meta
 
 from hoodie_nb import InvalidConfig, Table
 from hoodie_nb.evidence.handle import open_table
@@ -16,9 +16,10 @@ from hoodie_nb.files.base_file import stored_schema
 from hoodie_nb.on_spark.sources import ChangeStream, SnapshotReader
 from hoodie_nb.reading.changes import changes_schema
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 OLD = schema_of()
 NEW = OLD.append(pa.field("w", pa.string()))
-VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
+VERSIONS = pytest.mark.parametrize("version", [6, 8, 9, "8 logs", "9 logs"])
 
 
 def row(ts: int, **more: Any) -> dict[str, Any]:
@@ -26,17 +27,17 @@ def row(ts: int, **more: Any) -> dict[str, Any]:
     return {"id": "a", "p": "x", "ts": ts, "v": ts, **more}
 
 
-def made(path: Path, version: int, **options: object) -> Table:
+def made(path: Path, version: int | str, **options: object) -> Table:
     """Return a table with one row."""
-    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
-    table = Table.create(path / "t", schema=OLD, table_version=version, options=options, **keys)
+    keys: dict[str, Any] = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    table = Table.create(path / "t", schema=OLD, **kind_of(version, **options), **keys)
     table.upsert([row(1)])
     return table
 
 
 @VERSIONS
 @pytest.mark.parametrize("undo", ["rollback", "restore"])
-def test_the_columns_go_with_their_commit(tmp_path: Path, version: int, undo: str) -> None:
+def test_the_columns_go_with_their_commit(tmp_path: Path, version: int | str, undo: str) -> None:
     """Undoing the commit takes the columns away; they can be added again, with other types."""
     table = made(tmp_path, version)
     first = table.history()["requested_time"].iloc[0]
@@ -53,7 +54,7 @@ def test_the_columns_go_with_their_commit(tmp_path: Path, version: int, undo: st
 
 
 @VERSIONS
-def test_a_merged_batch_that_is_undone_takes_its_columns(tmp_path: Path, version: int) -> None:
+def test_a_merged_batch_that_is_undone_takes_its_columns(tmp_path: Path, version: int | str) -> None:
     """Rows, columns and wider types of the instant are gone."""
     table = made(tmp_path, version)
     wide = pa.Table.from_pylist([row(2, w="x")], NEW)
@@ -63,7 +64,7 @@ def test_a_merged_batch_that_is_undone_takes_its_columns(tmp_path: Path, version
 
 
 @VERSIONS
-def test_a_savepoint_of_the_commit_is_restored(tmp_path: Path, version: int) -> None:
+def test_a_savepoint_of_the_commit_is_restored(tmp_path: Path, version: int | str) -> None:
     """A savepoint may be of a commit without files: its columns and rows come back."""
     table = made(tmp_path, version)
     commit = table.add_columns({"w": pa.string()})
@@ -75,24 +76,25 @@ def test_a_savepoint_of_the_commit_is_restored(tmp_path: Path, version: int) -> 
 
 
 @VERSIONS
-def test_archiving_and_cleaning_keep_the_columns(tmp_path: Path, version: int) -> None:
+def test_archiving_and_cleaning_keep_the_columns(tmp_path: Path, version: int | str) -> None:
     """The newest commit has the schema: that of the change itself, or of any later write."""
     table = made(tmp_path, version, **FEW)
     for number in range(6):
         table.add_columns({f"w{number}": pa.string()})
-    assert len(archived(table.path)) >= 3 and table.schema.names[4:] == [f"w{n}" for n in range(6)]
+    action = "deltacommit" if isinstance(version, str) else "commit"
+    assert len(archived(table.path, action)) >= 3 and table.schema.names[4:] == [f"w{n}" for n in range(6)]
     new = {f"w{n}": None for n in range(6)}
     assert rows_by(table, "id") == [row(1, **new)]
     for ts in range(2, 7):
         table.upsert([row(ts, **new)])
-    assert len(active(table.path)) <= 3
+    assert len(active(table.path, action)) <= (3 if action == "commit" else 5)  # logs keep theirs
     table.clean(commits=1)
     assert table.schema.names[4:] == [*new] and rows_by(table, "id") == [row(6, **new)]
     assert table.fsck() == []
 
 
 @VERSIONS
-def test_readers_of_earlier_moments(tmp_path: Path, version: int) -> None:
+def test_readers_of_earlier_moments(tmp_path: Path, version: int | str) -> None:
     """They see the rows of then with the columns of now; adding columns changes no row."""
     table = made(tmp_path, version)
     first = table.history()["requested_time"].iloc[0]
@@ -110,7 +112,7 @@ def test_readers_of_earlier_moments(tmp_path: Path, version: int) -> None:
 
 
 @VERSIONS
-def test_index_clustering_and_conditions_after_it(tmp_path: Path, version: int) -> None:
+def test_index_clustering_and_conditions_after_it(tmp_path: Path, version: int | str) -> None:
     """What reads the old files for a write finds keys and values, and rewrites them as they are."""
     table = made(tmp_path, version)
     table.bulk_insert([{**row(1), "id": "b"}])
@@ -138,7 +140,7 @@ def test_the_completed_file_of_added_columns_is_missed(tmp_path: Path) -> None:
 @VERSIONS
 @pytest.mark.parametrize("unfit", [0.5, "many"])
 def test_a_stream_of_changes_keeps_its_types(
-    tmp_path: Path, version: int, unfit: float | str
+    tmp_path: Path, version: int | str, unfit: float | str
 ) -> None:
     """Rows of files with wider types have those of its start; a value that does not fit says so."""
     table = made(tmp_path, version)
@@ -164,13 +166,13 @@ def test_a_stream_of_changes_keeps_its_types(
 
 
 @VERSIONS
-def test_a_loaded_snapshot_keeps_its_types(tmp_path: Path, version: int) -> None:
+def test_a_loaded_snapshot_keeps_its_types(tmp_path: Path, version: int | str) -> None:
     """A frame of before a change reads new files; for other values it must be loaded again."""
     table = Table.create(
         tmp_path / "t",
         schema={"id": pa.string(), "v": pa.int32(), "f": pa.float32()},
         record_key="id",
-        table_version=version,
+        **kind_of(version),
     )
     table.upsert(pa.Table.from_pylist([{"id": "a", "v": 1, "f": 0.1}], table.schema))
     old = stored_schema(table.schema)

@@ -15,19 +15,22 @@ import pyarrow as pa
 import pytest
 from each_fault import each_fault
 from lives import dying_at, make, opened
-from tables import hudi_table, pending_names, rows_by, schema_of
+from tables import hudi_table, kind_of, pending_names, rows_by, schema_of
 
 from hoodie_nb import Table
 
+pytestmark = pytest.mark.usefixtures("many_logs")
 OLD = schema_of()
 NEW = OLD.append(pa.field("w", pa.string()))
 ROWS = [{"id": k, "p": "xy"[n % 2], "ts": 1, "v": n} for n, k in enumerate("abcd")]
-ROW = {"id": "n", "p": "x", "ts": 2, "v": 5, "w": "new"}
+ROW = {"id": "d", "p": "y", "ts": 2, "v": 5, "w": "new"}
 HOWS = ["before", "after", "torn", "error", "error_after", "interrupt"]
 CASES = [
     *((6, how) for how in HOWS),
     *((9, how) for how in ("before", "torn", "error_after")),
     (8, "before"),
+    *(("9 logs", how) for how in ("before", "torn", "error_after")),
+    ("8 logs", "before"),
 ]
 
 
@@ -37,14 +40,16 @@ def add(table: Table) -> object:
 
 
 def merge(table: Table) -> object:
-    """Write a row with the new column."""
+    """Write a row with the new column: a log, where the table has them."""
     return table.upsert(pa.Table.from_pylist([ROW], NEW), schema="merge")
 
 
-@pytest.fixture(scope="module", params=[6, 8, 9])
+@pytest.fixture(scope="module", params=[6, 8, 9, "8 logs", "9 logs"])
 def prepared(new_folder: Callable[[], Path], request: pytest.FixtureRequest) -> Path:
     """A table with four rows in two partitions."""
-    root = make(new_folder() / f"v{request.param}", request.param)
+    kind = kind_of(request.param)
+    logs = "table_type" in kind
+    root = make(new_folder() / "t", kind["table_version"], merge_on_read=logs, **kind["options"])
     Table(opened(root)).upsert(ROWS)
     return root
 
@@ -64,14 +69,15 @@ def test_a_failure_anywhere_adds_all_or_nothing(
     prepared: Path, how: str, change: Callable[[Table], Any]
 ) -> None:
     """The column and the rows of its instant appear together, and a second attempt completes it."""
-    more, outcomes = [ROW] * (change is merge), []
+    more, held, outcomes = [], ROWS, []
+    if change is merge:
+        more, held = [ROW], ROWS[:-1]
     for root, _ in each_fault(prepared, change, how):
         added, rows = rows_of(root)
         outcomes.append(added)
-        kept = [{**row, "w": None} for row in ROWS] if added else ROWS
-        assert rows == [*kept, *(more if added else [])]
+        wanted = [*({**row, "w": None} for row in held), *more]
+        assert rows == (wanted if added else ROWS)
         change(Table(opened(root)))
-        wanted = [*({**row, "w": None} for row in ROWS), *more]
         assert rows_of(root) == (True, wanted)
         assert pending_names(root) == [] and Table(opened(root)).fsck() == []
     assert outcomes.count(False) >= 3  # the fault fired before the completed file
