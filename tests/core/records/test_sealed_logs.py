@@ -23,7 +23,7 @@ from test_background import make as composite
 from writes import commit_elsewhere
 
 from hoodie_nb import Table
-from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.lab.rfc.process_thread import Source
 from hoodie_nb.lab.rfc.rfc_job import LocalJob
 from hoodie_nb.reading import read
@@ -103,10 +103,10 @@ def test_an_interval_is_one_log_for_each_slice(tmp_path: Path) -> None:
     checkpoint(job, [row("k0a", 5, 50), row("k1a", 9, 90), row("k2a", 3, 30)])
     checkpoint(job, [row("k0a", 5, 51), row("k1a", 8, 80), row("k3a", 6, gone=True)])
     assert (commits(root), logs(root)) == (1, 0)
-    checkpoint(job, [row("k3a", 5, 55), row("k2a", 2, 20)])
+    checkpoint(job, [row("k3a", 7, 77), row("k2a", 2, 20)])
     assert (commits(root), logs(root)) == (2, 1)
     found = Table.open(root).to_arrow(meta=False).to_pylist()
-    assert {r["id"]: r["v"] for r in found} == {"k0a": 51, "k1a": 90, "k2a": 2}
+    assert {r["id"]: r["v"] for r in found} == {"k0a": 51, "k1a": 90, "k2a": 2, "k3a": 77}
     snapshot(root)
 
 
@@ -149,14 +149,16 @@ BATCHES: list[Rows] = [
 ]
 
 
-def live(root: Path, source: Source) -> None:
+def live(table: TableHandle, source: Source) -> None:
     """Run the checkpoints that have not succeeded: the first is a commit, the others are one."""
-    first = not source.sealed
-    job = LocalJob(opened(root), source=source, interval=Interval(checkpoints=1) if first else THREE)
-    for rows in BATCHES[len(source.sealed) : 1 if first else 4]:
-        if len(source.sealed) < len(source.rows):
-            source.rows.pop()  # it was written, and is written again
-        checkpoint(job, rows)
+    end = len(BATCHES) if source.sealed else 1
+    interval = THREE if source.sealed else None
+    job = LocalJob(table, source=source, interval=interval, keeps_seals=True)
+    for number in range(len(source.sealed), end):
+        if number == len(source.rows):
+            job.write(pa.Table.from_pylist(BATCHES[number], FLAGGED))
+        job.checkpoint(number + 1)
+        job.complete(number + 1)
 
 
 @pytest.mark.parametrize(("how", "every"), [("before", 1), ("after", 2), ("torn", 2)])
@@ -167,12 +169,12 @@ def test_a_crash_in_an_interval_of_logs_is_recovered(
     root = new_folder() / "t"
     Table.create(root, schema=SCHEMA, ordering="ts", **KEYS)
     begun = Source()
-    live(root, begun)
+    live(opened(root), begun)
     sources = [begun]
 
     def act(table: Table) -> None:
         sources.append(copy.deepcopy(begun))
-        live(Path(table.path), sources[-1])
+        live(table._handle, sources[-1])
 
     model = Model()
     model.upsert(BATCHES[0])
@@ -182,7 +184,7 @@ def test_a_crash_in_an_interval_of_logs_is_recovered(
     for crashed, error in each_fault(root, act, how, every=every, at_least=40, raises=OSError):
         assert isinstance(error, Crash)
         assert snapshot(crashed) == (model.snapshot() if commits(crashed) == 2 else before)
-        live(crashed, sources[-1])
+        live(opened(crashed), sources[-1])
         LocalJob(opened(crashed), source=sources[-1])
         assert snapshot(crashed) == model.snapshot()
         assert (commits(crashed), logs(crashed)) == (2, 2)
