@@ -161,7 +161,7 @@ def live(table: TableHandle, source: Source) -> None:
         job.complete(number + 1)
 
 
-@pytest.mark.parametrize(("how", "every"), [("before", 1), ("after", 2), ("torn", 2)])
+@pytest.mark.parametrize(("how", "every"), [("before", 3), ("after", 6), ("torn", 5)])
 def test_a_crash_in_an_interval_of_logs_is_recovered(
     new_folder: Callable[[], Path], how: str, every: int
 ) -> None:
