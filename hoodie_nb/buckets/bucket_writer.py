@@ -7,11 +7,11 @@ folder. The output is one write status per file, which the coordinator commits.
 In a merge-on-read table a bucket becomes a log file of its slice if every reader merges it as this
 library would: its keys are in the base file (by the bloom filter, which this library wrote), and,
 by event time, no log of the slice has deletes and no row of an interval replaces newer ones. Else
-base file and logs are merged and written again. *Semantics*: one file per file group and instant. A new file group without rows is not
-written, but deletes that matched no row are reported. *Fault tolerance*: staged files are created
-exclusively, below a folder that only the driver creates, so a task that outlives its job cannot
-touch another attempt's file. The writer does not use the timeline: nothing is visible before the
-coordinator publishes it.
+base file and logs are merged and written again. *Semantics*: one file per file group and instant. A
+new file group without rows is not written, but deletes that matched no row are reported. *Fault
+tolerance*: staged files are created exclusively, below a folder that only the driver creates, so a
+task that outlives its job cannot touch another attempt's file. The writer does not use the
+timeline: nothing is visible before the coordinator publishes it.
 
 **Caveats**: Flink rewrites the base file at every flush; here a flush is a spill, and a bucket is
 rewritten once per checkpoint. *Source:* RFC-24 STEP2/STEP3, StreamWriteFunction.
