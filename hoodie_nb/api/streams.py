@@ -223,7 +223,6 @@ def _refuse_mixtures(settings: StreamSettings) -> None:
 def _refuse_for_logs(settings: StreamSettings) -> None:
     """Raise InvalidConfig for what a stream cannot do with a merge-on-read table yet."""
     refused = [
-        (settings.interval is not None, "commit_interval", "leave it out"),
         (PIPELINES[settings.pipeline].serial_instant, "pipeline='current'", "leave it out"),
         (settings.index == "state", "index='state'", "use index='bloom+state'"),
     ]

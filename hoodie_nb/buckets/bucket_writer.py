@@ -6,12 +6,12 @@ folder. The output is one write status per file, which the coordinator commits.
 
 In a merge-on-read table a bucket becomes a log file of its slice if every reader merges it as this
 library would: its keys are in the base file (by the bloom filter, which this library wrote), and,
-by event time, no log of the slice has deletes. Else base file and logs are merged and written
-again. *Semantics*: one file per file group and instant. A new file group without rows is not
-written, but deletes that matched no row are reported. *Fault tolerance*: staged files are created
-exclusively, below a folder that only the driver creates, so a task that outlives its job cannot
-touch another attempt's file. The writer does not use the timeline: nothing is visible before the
-coordinator publishes it.
+by event time, no log of the slice has deletes and no row of an interval replaces newer ones. Else
+base file and logs are merged and written again. *Semantics*: one file per file group and instant. A
+new file group without rows is not written, but deletes that matched no row are reported. *Fault
+tolerance*: staged files are created exclusively, below a folder that only the driver creates, so a
+task that outlives its job cannot touch another attempt's file. The writer does not use the
+timeline: nothing is visible before the coordinator publishes it.
 
 **Caveats**: Flink rewrites the base file at every flush; here a flush is a spill, and a bucket is
 rewritten once per checkpoint. *Source:* RFC-24 STEP2/STEP3, StreamWriteFunction.
@@ -54,6 +54,7 @@ from hoodie_nb.logs.records import is_default
 from hoodie_nb.logs.writing import ORDERINGS
 from hoodie_nb.reading.slice_rows import slice_rows
 from hoodie_nb.rows.columns import DELETE, DELETE_ALWAYS, MOVED, OP, STORE, is_delete
+from hoodie_nb.rows.composing import beat_by_their_own
 from hoodie_nb.rows.folding import fold_runs
 from hoodie_nb.rows.runs import save_rows
 from hoodie_nb.rows.spilling import RUN_ROWS, read_run
@@ -334,6 +335,8 @@ class BucketWriter:
         if ordering is not None:
             told = incoming.column(ordering).filter(pa.array(operations == DELETE))
             if told.type not in ORDERINGS or pc.any(is_default(told)).as_py():
+                return False
+            if plan.intake.composed and not beat_by_their_own(incoming, ordering):
                 return False
             blocks = whole_blocks(plan.storage, old.logs, plan.log_merge)
             if any(block.kind is BlockType.DELETE for block in blocks):

@@ -84,7 +84,7 @@ class WritePlan:
         due after different numbers of commits, so that not all are rewritten at once; and if their
         oldest log keeps commits from being archived.
         """
-        if not self.intake.config.merge_on_read or self.intake.composed:
+        if not self.intake.config.merge_on_read:
             return False
         opened = piece.staged_path or any(
             log.name.instant_time == self.instant_time for log in piece.logs

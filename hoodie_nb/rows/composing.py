@@ -65,6 +65,13 @@ def composed(runs: Sequence[pa.Table], ordering: str | None) -> pa.Table:
     )
 
 
+def beat_by_their_own(rows: pa.Table, ordering: str) -> bool:
+    """Whether the thresholds of composed rows are their ordering values, all that a log can say."""
+    compared = rows.filter(pc.not_equal(rows.column(OP), DELETE_ALWAYS))
+    same = pc.equal(compared.column(ordering), compared.column(THRESHOLD))
+    return bool(pc.all(same, skip_nulls=False, min_count=0).as_py())
+
+
 class _State:
     """For each key: the winning row, the row with its threshold, and the operation."""
 

@@ -46,13 +46,15 @@ SETTINGS = [
     {"placement": "executors"},
     {"placement": "executors", "pipeline": "step3"},
     {"placement": "executors", "pipeline": "step1", "index": "bloom+state"},
+    {"placement": "driver", "commit_interval": 2},
+    {"placement": "executors", "commit_interval": 2},
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s.values()))
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
 @pytest.mark.parametrize("fault", ["kill_writer", "crash_before_commit"])
 def test_a_stream_appends_and_survives_a_fault(
-    spark: Any, tmp_path: Path, settings: dict[str, str], fault: str
+    spark: Any, tmp_path: Path, settings: dict[str, Any], fault: str
 ) -> None:
     """After each start the snapshot is the model's, in hudi-rs, too, and there are logs."""
     model = Model()
@@ -74,6 +76,9 @@ def test_a_stream_appends_and_survives_a_fault(
     assert without_meta(found.to_arrow()) == model.snapshot()
     assert hudi_rows(table.path) == model.snapshot()
     assert [*Path(table.path).glob("*/.*.log.*")]
+    commits = [*Path(table.path).glob(".hoodie/timeline/*_*.deltacommit")]
+    ended = -(-7 // settings.get("commit_interval", 1))  # a stop ends an interval, too
+    assert len(commits) == ended + 1
     assert without_meta(found.to_spark(spark).toArrow()) == model.snapshot()
 
 
@@ -94,7 +99,6 @@ def test_dataframes_are_upserted(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"commit_interval": 2},
         {"index": "state", "pipeline": "step3"},
         {"pipeline": "current"},
     ],
