@@ -34,8 +34,8 @@ first commit that is retained; None if versions count) |
 | `clustering_planned` | files, bytes, new_files |
 | `files_clustered` (by `table.cluster`) | instant, files, bytes, new_files, \
 new_bytes, seconds |
-| `slices_compacted` (by `table.compact`) | instant, slices, logs, bytes (of the logs), \
-new_bytes, seconds |
+| `slices_compacted` (after a commit: of idle ones; or by `table.compact`) | instant, slices, \
+logs, bytes (of the logs), new_bytes, seconds |
 | `clean_postponed` (the next commit tries again) | why |
 | `table_restored` | instant, to (the newest commit now), commits (undone), files (deleted) |
 | `commit_undone` (by `actions.rollback`) | instant, files (deleted) |

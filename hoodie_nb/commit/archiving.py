@@ -31,14 +31,22 @@ from hoodie_nb.timeline.archive_lsm import LsmArchive
 from hoodie_nb.timeline.instant import Contents, Instant
 
 
-def tidy_after_commit(table: TableHandle, prepared: Collection[str], emit: Emit) -> None:
-    """Clean, then archive; `prepared` are the times of instants that will be completed."""
+def tidy_after_commit(table: TableHandle, prepared: Collection[str], emit: Emit) -> bool:
+    """Clean, then archive; `prepared` are the times of instants that will be completed.
+
+    Returns whether slices with logs may hold back the archive, and are to be merged.
+    """
     clean_after_commit(table, emit)
-    archive_after_commit(table, prepared, emit)
+    held = archive_after_commit(table, prepared, emit)
+    return held and table.config.merge_on_read and table.options.clean_automatic and not prepared
 
 
-def archive_after_commit(table: TableHandle, prepared: Collection[str], emit: Emit) -> None:
-    """Archive by the table's options, if enough commits have completed since the last time."""
+def archive_after_commit(table: TableHandle, prepared: Collection[str], emit: Emit) -> bool:
+    """Archive by the table's options, if enough commits have completed since the last time.
+
+    Returns whether something keeps commits on the timeline that would be archived.
+    """
+    held = False
     try:
         with table.timeline.listed_once():
             automatic = table.options.archive_automatic
@@ -48,10 +56,12 @@ def archive_after_commit(table: TableHandle, prepared: Collection[str], emit: Em
                 table.archive_at = pause  # unless all goes well
                 plan = plan_archive(table, prepared)
                 archive(table, plan, emit)
-                if not plan.why:
+                held = bool(plan.why)
+                if not held:
                     table.archive_at = 0
     except (OSError, HoodieError) as error:  # the commit is valid
         emit("archive_postponed", why=str(error))
+    return held
 
 
 def _archive_of(table: TableHandle) -> LogArchive | LsmArchive:

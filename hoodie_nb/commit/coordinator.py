@@ -26,6 +26,7 @@ from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.buckets.profile import average_record_bytes
 from hoodie_nb.commit.archiving import tidy_after_commit
+from hoodie_nb.commit.compacting import fold, idle_slices
 from hoodie_nb.commit.overwriting import completed_file, groups_to_keep, replaced_groups
 from hoodie_nb.commit.publishing import completed_by, emit_committed, not_published, publish
 from hoodie_nb.commit.recovery import Recovery
@@ -49,6 +50,7 @@ from hoodie_nb.records.prepared import (
 from hoodie_nb.records.progress import Checkpoint, quarantine_of
 from hoodie_nb.timeline.commits import COMPACT, WriteStatus, action_of
 from hoodie_nb.timeline.timeline import Instant, State
+from hoodie_nb.view.file_groups import FileSlice
 
 
 class WriteCoordinator(Recovery):
@@ -276,14 +278,20 @@ class WriteCoordinator(Recovery):
             failpoints.hit("coord.commit.post")
             if COUNT_KEY in notes:
                 self.events.emit("rows_quarantined", instant=time17, rows=int(notes[COUNT_KEY]))
-        self._settle(done, records, statuses if whole else [])  # files hold all parts
+        held = self._settle(done, records, statuses if whole else [])  # files hold all parts
         emit_committed(self.events, records, statuses, time.perf_counter() - began)
+        if held and intake.operation != COMPACT and not self.table.timeline.pending():
+            self._compact_idle()
         return done
 
     def _settle(
         self, done: Instant, records: Sequence[Prepared], statuses: Sequence[WriteStatus]
-    ) -> None:
-        """Do the steps after the point of no return; `recover` and `complete` repeat them."""
+    ) -> bool:
+        """Do the steps after the point of no return; `recover` and `complete` repeat them.
+
+        Returns whether something holds back the archive.
+        """
+        held = False
         time17 = done.requested_time
         table = self.table
         same = records[0].base == table.cached_file_groups.instants
@@ -300,8 +308,40 @@ class WriteCoordinator(Recovery):
             failpoints.hit("coord.unseal.post")
             self.prepared.remove(time17)
             sweep(table.storage, times, staged)
-            tidy_after_commit(table, self.prepared.instant_times(), emit)
+            held = tidy_after_commit(table, self.prepared.instant_times(), emit)
             table.mark_swept()
             failpoints.hit("coord.sweep.post")
         except (OSError, HoodieError) as error:  # the commit is valid; the next writer goes on
             self.events.emit("settling_postponed", instant=time17, why=str(error))
+        return held
+
+    # --- merging logs -------------------------------------------------------------------------
+
+    def compact(self, pieces: Sequence[FileSlice]) -> Instant | None:
+        """Merge slices with their logs into new base files, as one instant."""
+        began = time.perf_counter()
+        intake = Intake(self.table.config, self.table.schema, COMPACT)
+        intake.check(self.table.schema)
+        with self.committing(intake) as work:
+            work.statuses = fold(work.plan, self.events.emit, pieces)
+        self.events.emit(
+            "slices_compacted",
+            instant=work.instant and work.instant.requested_time,
+            slices=len(pieces),
+            logs=sum(len(piece.logs) for piece in pieces),
+            bytes=sum(piece.total_bytes - piece.size_bytes for piece in pieces),
+            new_bytes=sum(status.bytes_written for status in work.statuses),
+            seconds=round(time.perf_counter() - began, 6),
+        )
+        return work.instant
+
+    def _compact_idle(self) -> None:
+        """Merge idle slices, so that a later commit can archive those that wrote their logs."""
+        try:
+            pieces, more = idle_slices(self.table)
+            if pieces:
+                self.compact(pieces)
+            if more:
+                self.table.archive_at = 0  # the next commit goes on
+        except (OSError, HoodieError) as error:  # the commit is valid; a later one tries again
+            self.events.emit("archive_postponed", why=str(error))

@@ -21,27 +21,18 @@ so now could be refused, because of the very logs that are to be merged.
 *Source:* HoodieCompactor; RFC-24 has no compaction.
 """
 
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar
 
-from hoodie_nb.buckets.plan import TaskAttempt, WritePlan
-from hoodie_nb.buckets.rewrite import rewrite
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.display import counted
-from hoodie_nb.events import Emit, EventLog
+from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.index.file_keys import KeysToIndex
-from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.settling import settle
-from hoodie_nb.machine import threads
 from hoodie_nb.reading.read import slices_as_of
 from hoodie_nb.services.result import Result
 from hoodie_nb.storage.storage import joined
-from hoodie_nb.timeline.commits import COMPACT, WriteStatus
 from hoodie_nb.view.file_groups import FileSlice
 
 
@@ -108,7 +99,8 @@ def compact(
         planned = Compacted.of(pieces)
         if dry_run or not pieces:
             return planned
-        return replace(planned, requested_time=_execute(coordinator, events, pieces, planned))
+        done = coordinator.compact(pieces)
+        return replace(planned, requested_time=done and done.requested_time)
 
 
 def _recovered(table: TableHandle, events: EventLog, *, dry_run: bool) -> WriteCoordinator:
@@ -122,38 +114,3 @@ def _recovered(table: TableHandle, events: EventLog, *, dry_run: bool) -> WriteC
     if not records or coordinator.is_current(records):
         settle(coordinator)
     return coordinator
-
-
-def _execute(
-    coordinator: WriteCoordinator, events: EventLog, pieces: list[FileSlice], planned: Compacted
-) -> str | None:
-    """Write and commit the new base files; return the time of the instant."""
-    began = time.perf_counter()
-    table = coordinator.table
-    intake = Intake(table.config, table.schema, COMPACT)
-    intake.check(table.schema)
-    with (
-        coordinator.committing(intake) as work,
-        ThreadPoolExecutor(threads(table.options.max_file_bytes)) as pool,
-    ):
-        merged = pool.map(partial(_merged, work.plan, events.emit), pieces, range(len(pieces)))
-        work.statuses = [*merged]
-    done = None if work.instant is None else work.instant.requested_time
-    events.emit(
-        "slices_compacted",
-        instant=done,
-        slices=len(pieces),
-        logs=planned.logs,
-        bytes=planned.log_bytes,
-        new_bytes=sum(status.bytes_written for status in work.statuses),
-        seconds=round(time.perf_counter() - began, 6),
-    )
-    return done
-
-
-def _merged(plan: WritePlan, emit: Emit, piece: FileSlice, number: int) -> WriteStatus:
-    """Write the new base file of a slice, the `number`-th of the instant; return its status."""
-    keys = KeysToIndex(plan, piece.partition_path, None)
-    status = rewrite(plan, piece, TaskAttempt(task=number), lambda rows: rows, keys=keys)
-    emit("file_written", task=number, **status.facts, merged_logs=len(piece.logs))
-    return status
