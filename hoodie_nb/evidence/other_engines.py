@@ -73,7 +73,7 @@ def refuse_older_types(table: TableHandle, schema: pa.Schema) -> None:
 
     hudi-rs converts base files, but of logs neither inner types nor those that lack a column, too.
     """
-    if schema.equals(table.schema) or not table.config.merge_on_read:
+    if not table.config.merge_on_read or schema.equals(table.schema):
         return
     kinds = {column.name: column.type for column in table.schema}
     wider = [c.name for c in schema if c.type != kinds.get(c.name, c.type)]
