@@ -18,7 +18,7 @@ from hoodie_nb.lab.widgets.replay import Replay
 
 HERE = Path(__file__).parent
 RUN = "direct"
-AT_MS = 66_000  # after the first event
+AT_MS = 69_700  # after the first event
 MARGIN = 16
 LIGHT = {
     "--jp-ui-font-color1": "#1f2328",
