@@ -53,7 +53,12 @@ def test_all_figures_are_those_of_the_results():
             "# How fast it is\n29 seconds",
             "docs/performance.md: '29 seconds' is in no",
         ),
-        ("README.md", "# hoodie_nb\n", "# hoodie_nb\n29 seconds", "README.md: '29 seconds' is in no"),
+        (
+            "README.md",
+            "# hoodie_nb\n",
+            "# hoodie_nb\n29 seconds",
+            "README.md: '29 seconds' is in no",
+        ),
         (
             "docs/performance.md",
             "<!-- end of figures -->",

@@ -15,7 +15,10 @@ README = (ROOT / "README.md").read_text()
 SCREEN = README.partition("\n## ")[0]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES += [*sorted(DOCS.glob("*.md")), *(ROOT / n / "README.md" for n in ("notebooks", "benchmarks"))]
+PAGES += [
+    *sorted(DOCS.glob("*.md")),
+    *(ROOT / n / "README.md" for n in ("notebooks", "benchmarks")),
+]
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -46,7 +49,7 @@ def broken(page: Path, text: str) -> list[str]:
 
 
 def test_the_readme_is_short_and_begins_with_what_a_stranger_asks():
-    """At most 120 lines; the first screen: one sentence, a picture, two commands, ten lines, why."""
+    """At most 120 lines; first a sentence, a picture, two commands, ten lines, and what else is."""
     assert len(README.splitlines()) <= 120
     (commands,) = blocks("sh", SCREEN)
     (code,) = blocks("python", SCREEN)
@@ -56,7 +59,9 @@ def test_the_readme_is_short_and_begins_with_what_a_stranger_asks():
     assert len(commands.splitlines()) == 2
     assert len([line for line in code.splitlines() if line]) <= 10
     table = SCREEN.partition("| you want | use |")[2]
-    assert all(other in table for other in ("hudi-rs", "Hudi on Spark", "Hudi on Flink", "delta-rs"))
+    assert all(
+        other in table for other in ("hudi-rs", "Hudi on Spark", "Hudi on Flink", "delta-rs")
+    )
 
 
 def test_strangers_run_the_commands_of_the_readme():
