@@ -1,4 +1,4 @@
-"""Write the figures of README and docs from the results: `python benchmarks/figures.py [--check]`.
+"""Write the figures of the docs from the results: `python benchmarks/figures.py [--check]`.
 
 A block of figures stands between `<!-- figures: NAME -->` and `<!-- end of figures -->`, and the
 name says what is written there:
@@ -7,7 +7,7 @@ name says what is written there:
 | --- | --- |
 | `upserts ROWS` | the run of `results.json` with so many rows in the table |
 | `ratios ROWS` | the same run: what pairs of its arms take, as ratios like those of the table |
-| `performance` | the same run with 2,000,000 rows, for the README |
+| `performance` | the same run with 2,000,000 rows, for docs/performance.md |
 | `law NAME`, `cost-model` | `scaling.json` |
 | `log-costs` | `snapshot.json`: the predictions of its other half |
 | `types` | the runs of `types.json`, which have arms of both types, for docs/which-type.md |
@@ -65,7 +65,7 @@ def upserts(rows: str) -> str:
 
 
 def performance() -> str:
-    """Return the README's table: every row is of one run."""
+    """Return the table of docs/performance.md: every row is of one run."""
     run = runs()[2_000_000]
     writers = {
         "a stream of hoodie_nb, without options": arms.USER,
@@ -196,11 +196,9 @@ def written(text: str) -> str:
 def stray(path: Path, text: str) -> Iterator[str]:
     """Yield figures that look measured and stand outside of a block.
 
-    Searched are the page of the benchmarks, and the section of the README about speed.
+    Searched are the README, the page of the benchmarks and docs/performance.md.
     """
-    if path == ROOT / "README.md":
-        text = text.partition("\n## How fast it is\n")[2].partition("\n## ")[0]
-    elif path != HERE / "README.md":
+    if path not in (ROOT / "README.md", HERE / "README.md", ROOT / "docs" / "performance.md"):
         return
     text = re.sub(r"`[^`\n]*`", "", _BLOCK.sub("", text))
     for setting in _SETTINGS:

@@ -1,4 +1,4 @@
-"""The figures of README and docs are those of the results: benchmarks/figures.py --check."""
+"""The figures of the docs are those of the results: benchmarks/figures.py --check."""
 
 from __future__ import annotations
 
@@ -38,19 +38,43 @@ def test_all_figures_are_those_of_the_results():
 @pytest.mark.parametrize(
     ("file", "old", "new", "wrong"),
     [
-        ("README.md", "| 1.45 | 2.44 |", "| 1.54 | 2.44 |", "README.md: a figure is not that of"),
+        (
+            "docs/performance.md",
+            "| 1.45 | 2.44 |",
+            "| 1.54 | 2.44 |",
+            "docs/performance.md: a figure is not that of",
+        ),
         ("docs/decisions.md", "| 1.42 |", "| 1.24 |", "docs/decisions.md: a figure is not that"),
         ("benchmarks/scaling.json", "1792.2", "792.2", "benchmarks/README.md: a figure is not"),
         ("benchmarks/printed/race.md", "7,408", "74,080", "benchmarks/README.md: a figure is not"),
         (
-            "README.md",
-            "## How fast it is\n",
-            "## How fast it is\n29 seconds",
-            "'29 seconds' is in no",
+            "docs/performance.md",
+            "# How fast it is\n",
+            "# How fast it is\n29 seconds",
+            "docs/performance.md: '29 seconds' is in no",
         ),
-        ("README.md", "<!-- end of figures -->", "", "README.md: a block of figures has no end"),
+        (
+            "README.md",
+            "# hoodie_nb\n",
+            "# hoodie_nb\n29 seconds",
+            "README.md: '29 seconds' is in no",
+        ),
+        (
+            "docs/performance.md",
+            "<!-- end of figures -->",
+            "",
+            "docs/performance.md: a block of figures has no end",
+        ),
     ],
-    ids=["by hand", "a page of docs", "new results", "a new printed table", "stray", "no end"],
+    ids=[
+        "by hand",
+        "a page of docs",
+        "new results",
+        "a new printed table",
+        "stray",
+        "stray in the README",
+        "no end",
+    ],
 )
 def test_a_figure_without_its_result_is_found(copy, file, old, new, wrong):
     """A figure edited by hand, one of older results, and one of no results end the check."""

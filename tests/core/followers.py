@@ -1,4 +1,4 @@
-"""A program that follows a table as the README says, and what it must hold; rollbacks by Java."""
+"""A program that follows a table as docs/using.md says, what it must hold; rollbacks by Java."""
 
 from __future__ import annotations
 

@@ -56,8 +56,11 @@ class Pictures:
         """Return all pictures as one PNG."""
         from hoodie_nb.lab.draw.still import png
 
-        placed = [(*at, self.shown(n)) for n, at in self._places.items() if self.shown(n)]
-        return png(placed, self.width, self.height)
+        return png(self.placed(), self.width, self.height)
+
+    def placed(self) -> list[tuple[int, int, str]]:
+        """Return the pictures, each with the x and y of its top left corner."""
+        return [(*at, self.shown(n)) for n, at in self._places.items() if self.shown(n)]
 
 
 def _html(height: int, percent: float) -> W.HTML:
