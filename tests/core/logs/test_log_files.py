@@ -38,10 +38,10 @@ def theirs(table: LoggedSlice) -> dict[str, int]:
     return {row["id"]: row["v"] for row in found.to_pylist()}
 
 
-def updates(table: LoggedSlice, count: int = 2) -> list[bytes]:
-    """Return blocks, each of its instant, that set `a`, then `b`, then `a`..., to 1, 2, 3..."""
+def updates(table: LoggedSlice, count: int = 2, by: str = "") -> list[bytes]:
+    """Return blocks, each of its instant or all `by` one: `a`, `b`, `a`... become 1, 2, 3..."""
     found = []
-    for number, time17 in enumerate(times(count)):
+    for number, time17 in enumerate([by] * count if by else times(count)):
         row = table.row(time17, {"id": "ab"[number % 2], "ts": 5, "v": number + 1})
         found.append(parquet_block(time17, [row], SCHEMA))
     return found
@@ -133,7 +133,7 @@ def test_a_damaged_block_is_skipped_in_version_6_only(tmp_path: Path, kind: str)
     for version in (6, 9):
         root = tmp_path / str(version)
         table = LoggedSlice(root, BASE, version)
-        first, second, third = updates(table, 3)
+        first, second, third = updates(table, 3, times(3)[2] if version == 9 else "")
         content = first + damaged(second, kind) + third
         path = table.log(times(3)[2], content)
         for time17 in times(3):
