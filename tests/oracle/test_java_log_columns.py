@@ -72,9 +72,7 @@ def test_java_reads_columns_that_older_logs_lack(
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_java_undoes_the_log_that_adds_a_column(
-    judge: Judge, tmp_path: Path, version: int
-) -> None:
+def test_java_undoes_the_log_that_adds_a_column(judge: Judge, tmp_path: Path, version: int) -> None:
     """The column goes with the commit."""
     table, model = create(tmp_path / "t", SIMPLE, version), Model(SIMPLE)
     table.upsert(model.upsert(range(60), 2))
