@@ -72,7 +72,9 @@ def seen(table: Table) -> list[list[str]]:
     found += [table.to_arrow(as_of=time17) for time17 in times]
     since = [table.changes(since=time17) for time17 in times]
     kept = [c for c in since[0].column_names if not c.startswith("_hoodie")]
-    return [without_meta(one) for one in found] + [canonical(c.select(kept).to_pylist()) for c in since]
+    return [without_meta(one) for one in found] + [
+        canonical(c.select(kept).to_pylist()) for c in since
+    ]
 
 
 @VERSIONS
@@ -107,9 +109,7 @@ def test_the_rows_are_those_of_copy_on_write(
 
 @VERSIONS
 @pytest.mark.parametrize("name", WIDER)
-def test_types_do_not_become_wider_beside_logs(
-    tmp_path: Path, version: str, name: str
-) -> None:
+def test_types_do_not_become_wider_beside_logs(tmp_path: Path, version: str, name: str) -> None:
     """hudi-rs would not read these logs: the error says what to do, and then it is done."""
     old, value, new = WIDER[name]
     table = made(tmp_path / "t", version, schema=OLD.append(pa.field("x", old)))

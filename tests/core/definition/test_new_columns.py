@@ -23,9 +23,7 @@ FIRST = [{"id": k, "p": "xy"[n % 2], "ts": 1, "v": n} for n, k in enumerate("abc
 VERSIONS = pytest.mark.parametrize("version", [6, 8, 9, "8 logs", "9 logs"])
 
 
-def made(
-    path: Path, version: int | str = 6, schema: pa.Schema = SCHEMA, **more: Any
-) -> Table:
+def made(path: Path, version: int | str = 6, schema: pa.Schema = SCHEMA, **more: Any) -> Table:
     """Return a new table, with or without rows."""
     keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", **kind_of(version), **more}
     return Table.create(path / "t", schema=schema, **keys)

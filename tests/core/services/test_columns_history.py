@@ -54,7 +54,9 @@ def test_the_columns_go_with_their_commit(tmp_path: Path, version: int | str, un
 
 
 @VERSIONS
-def test_a_merged_batch_that_is_undone_takes_its_columns(tmp_path: Path, version: int | str) -> None:
+def test_a_merged_batch_that_is_undone_takes_its_columns(
+    tmp_path: Path, version: int | str
+) -> None:
     """Rows, columns and wider types of the instant are gone."""
     table = made(tmp_path, version)
     wide = pa.Table.from_pylist([row(2, w="x")], NEW)
@@ -82,7 +84,9 @@ def test_archiving_and_cleaning_keep_the_columns(tmp_path: Path, version: int | 
     for number in range(6):
         table.add_columns({f"w{number}": pa.string()})
     action = "deltacommit" if isinstance(version, str) else "commit"
-    assert len(archived(table.path, action)) >= 3 and table.schema.names[4:] == [f"w{n}" for n in range(6)]
+    assert len(archived(table.path, action)) >= 3 and table.schema.names[4:] == [
+        f"w{n}" for n in range(6)
+    ]
     new = {f"w{n}": None for n in range(6)}
     assert rows_by(table, "id") == [row(1, **new)]
     for ts in range(2, 7):
