@@ -124,7 +124,7 @@ def test_a_commit_folds_a_bounded_number(
     for number in range(2, 16):
         live(table, number, number + 1)
         seen.append(idle_logs(table.path))
-    assert all(a - b in (0, 1) for a, b in zip(seen, seen[1:], strict=False))
+    assert all(a - b in (0, 1) for a, b in pairwise(seen))
     first = seen.index(IDLE - 1)
     assert seen[first : first + IDLE] == [3, 2, 1, 0]
 
