@@ -40,7 +40,8 @@ _MEASURED = re.compile(  # a number with the unit of a result, or with two decim
     r"\d[\d.,]*[ -]?(?:ms|µs|s|seconds?|times|%|MB|rows/s|records/s|events/s|CPU)(?![\w/])"
     r"|(?<![\d.-])\d+\.\d\d(?!\d)|\d[\d.,]* (?:rows|records|events) (?:a|per) second"
 )
-_SETTINGS = (  # of a benchmark, not its result
+_SETTINGS = (  # of a benchmark or a version, not a result
+    "Python 3.11",
     "20 ms of latency and 1 MB/s per stream",
     "5 % of the events",
     "up to 512 MB of its files",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -181,6 +183,11 @@ def act(table: Table) -> None:
     live(table, 9, 10)
 
 
+def act_again(table: Table) -> None:
+    """Write the batch after it."""
+    live(table, 10, 11)
+
+
 @pytest.fixture(scope="module")
 def prepared(new_folder: Callable[[], Path]) -> Path:
     """A table whose next commit folds."""
@@ -220,8 +227,8 @@ def check_end(root: Path) -> None:
 
 @pytest.mark.parametrize("how", ["before", "after", "torn", "error", "error_after", "interrupt"])
 def test_a_failure_anywhere_loses_nothing(prepared: Path, how: str) -> None:
-    """From the archiving on: readers see the batch, and logs or base files of the idle slices."""
-    first = operation_of(prepared, act, "coord.unseal.post") or 1
+    """From the fold's instant on: readers see the batch, and logs or base files of idle slices."""
+    first = operation_of(prepared, act, "coord.requested.pre")  # its last one is the fold's
     every = 1 if how == "before" else 3
     undone = set[bool]()
     for root, error in each_fault(prepared, act, how, first=first, every=every, at_least=10):
@@ -234,11 +241,10 @@ def test_a_failure_anywhere_loses_nothing(prepared: Path, how: str) -> None:
 
 def test_a_second_failure_loses_nothing(prepared: Path) -> None:
     """The next writer dies, too, while it undoes or completes the fold."""
-    first = operation_of(prepared, act, "coord.unseal.post") or 1
+    first = operation_of(prepared, act, "coord.requested.pre")  # its last one is the fold's
     doubled = 0
     for crashed, _ in each_fault(prepared, act, "before", first=first, every=7):
-        again = lambda table: live(table, 10, 11)  # noqa: E731
-        for root, _ in each_fault(crashed, again, "before", every=9, at_least=0):
+        for root, _ in each_fault(crashed, act_again, "before", every=9, at_least=0):
             assert rows_of(root) in (expected(9), expected(10))
             check_end(root)
             doubled += 1
