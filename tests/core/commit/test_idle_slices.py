@@ -6,7 +6,6 @@ import random
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
