@@ -8,17 +8,27 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from archives import MAX, MIN, archived
 from each_fault import each_fault, opened, operation_of
 from tables import Model, hudi_rows, pending_names, without_meta
+from test_appending import SCHEMA
 from test_appending import make as create
 from test_appending import row
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.commit import compacting
+from hoodie_nb.commit.checkpointing import Checkpointing
+from hoodie_nb.commit.coordinator import WriteCoordinator
+from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.in_process import keyed_in_order, write_in_process
+from hoodie_nb.local.settling import IN_PROCESS, settle
 from hoodie_nb.reading.read import to_arrow
+from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.types.schema import FILE_NAME
 
 pytestmark = pytest.mark.usefixtures("many_logs")
@@ -104,7 +114,7 @@ def test_a_fold_is_no_change(tmp_path: Path) -> None:
     (event,) = table.events.records("slices_compacted")
     assert (event.values["slices"], event.values["logs"]) == (IDLE, IDLE)
     assert commits(table.path)[-1] == event.values["instant"]
-    assert {*table.changes(since).to_pandas()["id"]} == {"x"}
+    assert {*table.changes(since=since).to_pandas()["id"]} == {"x"}
     after = to_arrow(open_table(table.path), filters="p != 'b'").drop_columns([FILE_NAME])
     assert after.sort_by("id") == times.sort_by("id")
 
@@ -174,6 +184,38 @@ def test_a_failed_fold_fails_no_commit(tmp_path: Path) -> None:
     assert rows_of(table.path) and table.fsck() == []
 
 
+def stream(root: Path, first: int, last: int) -> EventLog:
+    """Run checkpoints of a stream in a new process; each is prepared, then committed."""
+    table, events = open_table(root), EventLog()
+    settle(coordinator := WriteCoordinator(table, events))
+    intake = Intake(table.config, table.schema)
+    for number in range(first, last):
+        data = pa.Table.from_pylist([row("x", number + 2, number, "b")], schema=SCHEMA)
+        each = Checkpointing(coordinator, intake, Shape(), IN_PROCESS, commit_on="checkpoint")
+        before = f"{number - 1}" if number else None
+        with each.running(Checkpoint("q", number, f"{number}"), before) as work:
+            if work is not None:
+                rows = keyed_in_order(data, intake)
+                work.statuses = write_in_process(rows, work.plan, events)
+        each.notify(number)
+    return events
+
+
+def test_streams_fold(tmp_path: Path) -> None:
+    """Between two checkpoints; a restarted stream knows all of them, with nothing prepared."""
+    table = make(tmp_path / "t")
+    root = Path(table.path)
+    begin(table)
+    events = stream(root, 0, 12)
+    assert events.records("slices_compacted") and not events.records("instant_redone")
+    assert idle_logs(root) == 0
+    again = stream(root, 0, 14)
+    assert len(again.records("batch_skipped")) == 12
+    assert rows_of(root) == expected(13, ts=15)
+    assert pending_names(root) == [] and table.fsck() == []
+    assert len(commits(root)) <= 12
+
+
 # --- crashes -------------------------------------------------------------------------------------
 
 
@@ -207,11 +249,11 @@ def check(root: Path) -> None:
     assert rows_of(root) == expected(9)
 
 
-def expected(number: int) -> list[str]:
+def expected(number: int, ts: int | None = None) -> list[str]:
     """Return the rows after a batch."""
     model = Model()
     model.upsert([row(f"i{n}", 1, 1, f"idle{n}") for n in range(IDLE)])
-    model.upsert([row("x", number, number, "b")])
+    model.upsert([row("x", ts or number, number, "b")])
     return model.snapshot()
 
 
