@@ -13,9 +13,8 @@ import pytest
 from archives import MAX, MIN, archived
 from each_fault import each_fault, opened, operation_of
 from tables import Model, hudi_rows, pending_names, without_meta
-from test_appending import SCHEMA
+from test_appending import SCHEMA, row
 from test_appending import make as create
-from test_appending import row
 
 from hoodie_nb import Table
 from hoodie_nb.buckets.pipelines import Shape
