@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("many_logs")]
 SIMPLE = LAYOUTS["simple"]
 KEYS: dict[str, Any] = {"record_key": "id", "partition_by": "part", "ordering": "ts"}
 NEW = pa.field("new", pa.string())
-_SMALL, _LARGE = pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int64()), ("b", pa.string())])
+_SMALL, _LARGE = pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int32()), ("b", pa.string())])
 KINDS: dict[str, tuple[pa.DataType, Any, pa.DataType]] = {
     **WIDER,
     "items": (pa.list_(_SMALL), [{"a": 1}], pa.list_(_LARGE)),
