@@ -2,8 +2,9 @@
 
 They show the dashboard of a real run, while its fourth batch is written: `benchmarks/recordings.py`
 recorded the run, with the default pipeline and a simulated object store, and its events ship with
-the package. So a picture is the same on every machine. The widgets take their colours from JupyterLab's theme; a picture has
-those of one theme. With `--check` nothing is written: exit code 1 if a picture is not as drawn.
+the package. So a picture is the same on every machine. The widgets take their colours from
+JupyterLab's theme; a picture has those of one theme. With `--check` nothing is written: exit code 1
+if a picture is not as drawn.
 """
 
 import argparse
