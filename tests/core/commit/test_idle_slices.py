@@ -13,9 +13,8 @@ import pytest
 from archives import MAX, MIN, archived
 from each_fault import each_fault, opened, operation_of
 from tables import Model, hudi_rows, pending_names, without_meta
-from test_appending import SCHEMA
+from test_appending import SCHEMA, row
 from test_appending import make as create
-from test_appending import row
 
 from hoodie_nb import Table
 from hoodie_nb.buckets.pipelines import Shape
@@ -262,7 +261,8 @@ def check_end(root: Path) -> None:
     live(Table(opened(root)), 10, 16)
     assert rows_of(root) == expected(15)
     table = Table.open(root)
-    assert idle_logs(root) == 0 and len(commits(root)) <= 8
+    assert idle_logs(root) == 0
+    assert len(archived(root, "deltacommit")) >= 2  # the second one wrote the idle logs
     assert pending_names(root) == [] and [str(f) for f in table.fsck()] == []
 
 
