@@ -100,7 +100,7 @@ def compact(
         if dry_run or not pieces:
             return planned
         done = coordinator.compact(pieces)
-        return replace(planned, requested_time=done and done.requested_time)
+        return replace(planned, requested_time=done.requested_time if done else None)
 
 
 def _recovered(table: TableHandle, events: EventLog, *, dry_run: bool) -> WriteCoordinator:
