@@ -1,9 +1,10 @@
 """Draw the README's pictures of the dashboard: `python docs/images/draw.py [--check]`.
 
 They show the dashboard of a real run, while its fourth batch is written: `benchmarks/recordings.py`
-recorded the run with the default pipeline, and its events ship with the package. So a picture is
-the same on every machine. The widgets take their colours from JupyterLab's theme; a picture has
-those of one theme. With `--check` nothing is written: exit code 1 if a picture is not as drawn.
+recorded the run, with the default pipeline and a simulated object store, and its events ship with
+the package. So a picture is the same on every machine. The widgets take their colours from
+JupyterLab's theme; a picture has those of one theme. With `--check` nothing is written: exit code 1
+if a picture is not as drawn.
 """
 
 import argparse

@@ -326,7 +326,7 @@ class WriteCoordinator(Recovery):
             work.statuses = fold(work.plan, self.events.emit, pieces)
         self.events.emit(
             "slices_compacted",
-            instant=work.instant and work.instant.requested_time,
+            instant=work.instant.requested_time if work.instant else None,
             slices=len(pieces),
             logs=sum(len(piece.logs) for piece in pieces),
             bytes=sum(piece.total_bytes - piece.size_bytes for piece in pieces),

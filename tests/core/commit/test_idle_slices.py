@@ -107,7 +107,7 @@ def test_a_fold_is_no_change(tmp_path: Path) -> None:
     begin(table)
     since, number = commits(table.path)[-1], 2
     times = to_arrow(open_table(table.path), filters="p != 'b'").drop_columns([FILE_NAME])
-    while not table.events.records("slices_compacted"):
+    while not table.events.records("slices_compacted") and number < 20:
         live(table, number, number + 1)
         number += 1
     (event,) = table.events.records("slices_compacted")
@@ -261,7 +261,8 @@ def check_end(root: Path) -> None:
     live(Table(opened(root)), 10, 16)
     assert rows_of(root) == expected(15)
     table = Table.open(root)
-    assert idle_logs(root) == 0 and len(commits(root)) <= 8
+    assert idle_logs(root) == 0
+    assert len(archived(root, "deltacommit")) >= 2  # the second one wrote the idle logs
     assert pending_names(root) == [] and [str(f) for f in table.fsck()] == []
 
 
