@@ -16,7 +16,9 @@ a commit with what was undone later.
 
 *Iron rule*: a file that no commit names is hidden as long as its instant is not older than the
 timeline; if it is older, every reader assumes that its commit was archived. So such files are
-deleted before the timeline is shortened, unless there is evidence that their instant completed.
+deleted before the timeline is shortened, unless there is evidence that their instant completed; a
+log only if its instant was rolled back, or if it is a copy: the index does not name a commit that
+wrote logs only.
 Other files (see `orphans`) are never deleted: the timeline must not begin after their instants.
 
 *Cost*: one look at the listing; partitions are listed only if there is something to archive.
@@ -30,11 +32,14 @@ from dataclasses import dataclass, field, replace
 
 from hoodie_nb.actions.clean_plan import COMMITS_POLICY, Retention, earliest_to_retain
 from hoodie_nb.actions.orphans import why_not_ours
+from hoodie_nb.actions.rollback import was_rolled_back
 from hoodie_nb.errors import InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.lost import traces
+from hoodie_nb.logs.log_name import LogFileName
 from hoodie_nb.storage.storage import joined
 from hoodie_nb.timeline.timeline import COMMITS, Instant, Listing
+from hoodie_nb.types.log_blocks import read_blocks
 from hoodie_nb.view.file_groups import BaseFile, Commits, Folder, Group, table_folders
 from hoodie_nb.view.history import History
 from hoodie_nb.view.logs import data_files, log_groups
@@ -241,7 +246,8 @@ class _Seen:
     def orphans(self, start: str) -> list[str]:
         """Return the files of no commit that would be older than the timeline.
 
-        Raises InvalidTable if their instant was completed, or may have been.
+        Raises InvalidTable if their instant was completed, or may have been: of a commit of logs
+        only, nothing but its files on the timeline may tell it.
         """
         found = {path: time17 for path, time17 in self.unknown.items() if time17 < start}
         known = traces(self.table, {*found.values()})
@@ -255,7 +261,21 @@ class _Seen:
                     f"{self.table.storage.root}/{path} is in no commit, but its instant {time17} "
                     f"was completed ({why}): `fsck` says what to do"
                 )
+            if self._may_be_lost(path, time17):
+                raise InvalidTable(
+                    f"{self.table.storage.root}/{path} is in no commit, but nothing says that its "
+                    f"instant {time17} was undone: restore {time17}.* on the timeline from a "
+                    "backup, or move this log out of the table and keep it"
+                )
         return sorted(found)
+
+    def _may_be_lost(self, path: str, time17: str) -> bool:
+        """Whether a file of no commit is a log, no copy of another, that was perhaps not undone."""
+        if LogFileName.parse(path.rpartition("/")[2]) is None:
+            return False
+        blocks = read_blocks(path, self.table.storage.fetch(path))
+        mine = any(block.instant_time == time17 for block in blocks)
+        return mine and not was_rolled_back(self.table, time17)
 
 
 def _archived_commits(table: TableHandle) -> frozenset[str]:

@@ -331,3 +331,28 @@ def test_a_plan_of_another_engine_is_completed(tmp_path: Path) -> None:
     assert pending_names(table.path) == []
     assert sizes(table) == (2, 1)
     assert rows_of(table) and table.fsck() == []
+
+
+def test_a_log_whose_commit_is_lost_is_not_deleted(tmp_path: Path) -> None:
+    """If all files of an instant are lost, its log is the only copy of its rows, and no trace."""
+    table = make(tmp_path / "t", **{"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+    table.upsert([row(f"k{n}", 1) for n in range(4)])
+    table.upsert([row("k1", 2)])
+    folder = timeline_folder(table.path)
+    lost = times_of(table)[-1]
+    (log,) = (path for path in data_files(table.path) if f"{lost}.log" in path)
+    files = {path: path.read_bytes() for path in folder.glob(f"{lost}*")}
+    for path in files:
+        path.unlink()
+    table = Table.open(table.path)
+    for number in range(12):
+        table.insert_overwrite([row("x", number, p="b")])
+    table.clean(commits=1)
+    with pytest.raises(InvalidTable, match=rf"nothing says that its instant {lost} was undone"):
+        table.archive()
+    assert Path(table.path, log).exists()
+    for path, content in files.items():
+        path.write_bytes(content)
+    found = {r["id"]: r["ts"] for r in Table.open(table.path).to_arrow().to_pylist()}
+    assert found == {"k0": 1, "k1": 2, "k2": 1, "k3": 1, "x": 11}
+    assert table.fsck() == []
