@@ -1,4 +1,4 @@
-"""Pending actions of other engines (compaction, live heartbeats) that forbid a write now.
+"""Refuses a write: other engines' pending plans, live heartbeats, log files, a metadata table.
 
 No write is possible while there is a pending commit of an engine that may be alive, another
 engine's plan, an upgrade that was interrupted, a metadata table (dropped later, if the table can be

@@ -1,4 +1,4 @@
-"""Checks a piece of a batch (columns, types, nulls, keys): bad rows fail it or are set aside.
+"""A piece of a batch becomes keyed rows, each to store or to delete; bad rows fail or go aside.
 
 A keyed row has the record key and partition path as text, a sequence number (its position in the
 input: among equal ordering values the newer arrival wins), the operation, and the table's own

@@ -1,4 +1,4 @@
-"""Which of two rows of a key wins: event time, commit time, partial update; nulls, NaN, ties.
+"""Which of two rows of a key wins: ordering values, nulls, NaN, ties; partial update.
 
 | merge mode | rule |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Options `hoodie.…` of `df.write`: which are understood, ignored or refused, and why.
+"""Options and save mode of `df.write`: which operation they mean; which are ignored or refused.
 
 docs/spark-options.md lists them. An option that this library cannot honour is refused with the
 reason: ignored, it would change what the user gets without a word.

@@ -74,6 +74,16 @@ def taken_over(
     raise AssertionError("the lease of the killed driver is never over")
 
 
+def executor_of(cluster: Cluster, process: subprocess.Popen[bytes], log: Path) -> int:
+    """Wait for the executor of a running program on the first host; return its process id."""
+    while not (found := cluster.executors("east")):
+        assert process.poll() is None, log.read_text()[-5000:]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
+    (executor,) = found
+    return executor
+
+
 def files_written(log: Path) -> list[int]:
     """Return how many files each commit of a program has written."""
     return [
@@ -107,9 +117,8 @@ def test_the_year_survives_its_executor_and_its_driver(cluster, s3_server, capsy
     address, options = s3_server.new_root(), s3_server.options
     events, batches = put_events(address, options, DAYS)
     killed, log = cluster.submit("driver", address, batches, options, program=PROGRAM)
-    await_printed(killed, log, "batch_started", batches // 4)
-    (executor,) = cluster.executors("east")
-    os.kill(executor, signal.SIGKILL)
+    await_printed(killed, log, "batch_started", max(batches // 4, 1))
+    os.kill(executor_of(cluster, killed, log), signal.SIGKILL)
     await_printed(killed, log, "batch_ended", batches // 2)  # its commit has just begun
     kill_group(killed)
     with Proxy(s3_server) as proxy:
