@@ -21,8 +21,8 @@ import pytest
 HERE = Path(__file__).parent
 DURATIONS = HERE / "durations.json"
 LISTED = 0.1  # seconds: a function that takes less is not listed in the file of durations
-BUDGET = 420  # recorded seconds of the quick suite, without those below; of all processes together
-TURNS = 60  # recorded seconds for functions whose one test is too dear: they take turns
+BUDGET = 250  # recorded seconds of the quick suite, without those below; of all processes together
+TURNS = 50  # recorded seconds for functions whose one test is too dear: they take turns
 LIMITS = [0.1 * tenth for tenth in range(1, 101)]  # the largest that the budget allows is taken
 WHOLE = ("tests/test_scenarios.py", "tests/test_house.py", "tests/test_*_page.py")
 SMOKE = "tests/on_spark/test_spark_writes.py"  # the only tests of the quick suite that need Spark
