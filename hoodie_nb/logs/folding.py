@@ -43,7 +43,6 @@ from hoodie_nb.logs.log_name import CDC, LogFile
 from hoodie_nb.logs.records import log_rows, with_op
 from hoodie_nb.rows.columns import DELETE_ALWAYS, OP
 from hoodie_nb.rows.ordering import Mask, ranked
-from hoodie_nb.rows.taking import take_rows
 from hoodie_nb.storage.checksums import crc_of
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.types.log_blocks import BlockType, Header, LogBlock, UnknownBlock, read_blocks
@@ -72,11 +71,12 @@ class LogMerge:
 
 def folded(
     storage: Storage, logs: Sequence[LogFile], schema: pa.Schema, merge: LogMerge
-) -> pa.Table:
-    """Return the newest row or tombstone per key, with the columns of `schema` and `OP`.
+) -> tuple[pa.Table, Indices]:
+    """Return all rows and tombstones, and the position of the newest one of each key.
 
-    `schema` has the record key and the ordering column. Raises InvalidTable naming the file if a
-    log is missing, damaged, shorter than its commit says, or of a kind that is not read.
+    The rows have the columns of `schema`, among them the record key and the ordering column, and
+    `OP`. Raises InvalidTable naming the file if a log is missing, damaged, shorter than its commit
+    says, or of a kind that is not read.
     """
     pieces = [with_op(schema).empty_table()]
     of_deletes = [np.zeros(0, bool)]
@@ -85,7 +85,7 @@ def folded(
         is_delete = block.kind is BlockType.DELETE
         of_deletes.append(np.full(pieces[-1].num_rows, is_delete))
     rows = pa.concat_tables(pieces)
-    return newest(rows, np.concatenate(of_deletes), merge.ordering)
+    return rows, newest(rows, np.concatenate(of_deletes), merge.ordering)
 
 
 def missing(log: LogFile) -> str:
@@ -179,20 +179,20 @@ def _applied(by_instant: dict[str, list[LogBlock]]) -> list[str]:
     return [*reversed(applied)]
 
 
-def newest(rows: pa.Table, of_delete_block: Mask, ordering: pa.Field | None) -> pa.Table:
-    """Return the entry of each key that the rules above choose; rows are in order of arrival."""
+def newest(rows: pa.Table, of_delete_block: Mask, ordering: pa.Field | None) -> Indices:
+    """Return the position of each key's entry that the rules above choose, in order of arrival."""
     codes = _codes(rows.column(RECORD_KEY))
     count = int(codes.max()) + 1 if len(codes) else 0
-    if count == len(codes):
-        return rows
     at = np.arange(len(codes))
+    if count == len(codes):
+        return at
     if ordering is not None:
         at = at[_live(rows, codes, of_delete_block)]
         ranks = _ranks(rows.column(ordering.name))[at]
         best = np.full(count, np.iinfo(np.int64).min)
         np.maximum.at(best, codes[at], ranks)
         at = at[ranks == best[codes[at]]]
-    return take_rows(rows, pa.array(np.sort(_last(codes[at], at, count))))
+    return np.sort(_last(codes[at], at, count))
 
 
 def _codes(keys: pa.ChunkedArray) -> Indices:
@@ -216,7 +216,9 @@ def _live(rows: pa.Table, codes: Indices, of_delete_block: Mask) -> Mask:
     """
     at = np.arange(len(codes))
     count = int(codes.max()) + 1
-    always = rows.column(OP).to_numpy() == DELETE_ALWAYS
+    always = always_wins(rows)
+    if not always.any():
+        return np.ones(len(codes), dtype=bool)
     reset = _last(codes[always], at[always], count)
     rises = ~of_delete_block & (at > reset[codes])
     begin = np.full(count, len(codes))

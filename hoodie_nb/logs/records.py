@@ -168,9 +168,13 @@ def _marked(
     rows: pa.Table, schema: pa.Schema, ordering: pa.Field | None, block: LogBlock
 ) -> pa.Table:
     """Return rows with the columns of `schema` and their operation."""
+    flags = {*_FLAGS} & {*rows.column_names}
     rows = conform(rows, schema, f"log file {block.path}")
     if rows.column(RECORD_KEY).null_count:
         raise ValueError("a row has no record key")
+    if not flags:
+        stores = pa.array(np.full(rows.num_rows, STORE), pa.int8())
+        return rows.append_column(pa.field(OP, pa.int8()), stores)
     flagged = pc.fill_null(rows.column(IS_DELETED), False)
     told = pc.is_in(rows.column(OPERATION), _DELETE_OPERATIONS)
     return _with_operation(rows, pc.or_(flagged, told).combine_chunks(), ordering)

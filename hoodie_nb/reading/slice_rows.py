@@ -49,7 +49,7 @@ def slice_rows(
     needed = [pa.field(RECORD_KEY, pa.string()), *([merge.ordering] if merge.ordering else [])]
     needs = kept.needs if kept is not None else []
     wanted = pa.schema({f.name: f for f in (*schema, *needs, *needed)}.values())
-    entries = _Entries(folded(storage, piece.logs, wanted, merge), merge)
+    entries = _Entries(*folded(storage, piece.logs, wanted, merge), merge)
     for rows in _merged(storage, piece, wanted, kept, entries):
         yield (rows if kept is None else kept.kept(rows)).select(schema.names)
 
@@ -89,19 +89,23 @@ def _row_groups(file: pq.ParquetFile, path: str, kept: RowFilter | None) -> Sequ
 
 
 class _Entries:
-    """The folded logs of a slice, and which of them have met a row of the base file."""
+    """The newest entries of a slice's logs, and which of them have met a row of the base file.
 
-    def __init__(self, entries: pa.Table, merge: LogMerge) -> None:
-        self._entries = entries.combine_chunks()
-        self._keys = self._entries.column(RECORD_KEY).combine_chunks()
+    An entry is a number; `_places` says where in `_logs`, which has all rows of the logs, it is.
+    """
+
+    def __init__(self, logs: pa.Table, places: npt.NDArray[np.int64], merge: LogMerge) -> None:
+        taken = pa.array(places)
+        self._logs, self._places = logs.drop_columns(OP), places
+        self._keys = logs.column(RECORD_KEY).take(taken).combine_chunks()
         self._ordering = merge.ordering
-        self._stores = self._entries.column(OP).to_numpy() == STORE
-        self._always = always_wins(self._entries)
-        self._met: Mask = np.zeros(len(self._keys), dtype=bool)
+        self._stores = logs.column(OP).to_numpy()[places] == STORE
+        self._always = always_wins(logs)[places]
+        self._met: Mask = np.zeros(len(places), dtype=bool)
 
     def left(self) -> pa.Table:
         """Return the rows of keys that the base file does not have."""
-        return self._entries.filter(pa.array(self._stores & ~self._met)).drop_columns(OP)
+        return take_rows(self._logs, pa.array(self._places[self._stores & ~self._met]))
 
     def merged(self, rows: pa.Table) -> pa.Table:
         """Return the next rows of the base file, in their order, as the entries change them."""
@@ -125,7 +129,7 @@ class _Entries:
             return np.ones(len(at), dtype=bool)
         name = self._ordering.name
         stored = rows.column(name).take(pa.array(at))
-        incoming = self._entries.column(name).take(pa.array(entries))
+        incoming = self._logs.column(name).take(pa.array(self._places[entries]))
         newer = not_older(ordinal(incoming), ordinal(stored))
         return newer | self._always[entries]
 
@@ -136,7 +140,8 @@ class _Entries:
         if not len(at):
             return rows
         takes = np.arange(rows.num_rows)
-        stores = self._stores[entries]
-        takes[at] = np.where(stores, rows.num_rows + np.cumsum(stores) - 1, -1)
-        stored = take_rows(self._entries.drop_columns(OP), pa.array(entries[stores]))
-        return take_rows(pa.concat_tables([rows, stored]), pa.array(takes[takes >= 0]))
+        stores, logs, places = self._stores[entries], self._logs, self._places[entries]
+        if 2 * len(at) < logs.num_rows:  # the next take copies all of the rows that it takes from
+            logs, places = take_rows(logs, pa.array(places)), np.arange(len(at))
+        takes[at] = np.where(stores, rows.num_rows + places, -1)
+        return take_rows(pa.concat_tables([rows, logs]), pa.array(takes[takes >= 0]))

@@ -131,7 +131,8 @@ def test_the_year_survives_its_executor_and_its_driver(cluster, s3_server, capsy
         for asked, commits, files in quarters:
             print(f"{asked:,} requests for {commits} commits of {files:,} files")
     check(address, options, DAYS, log.parent)
-    assert all(asked <= 60 * commits + 25 * files for asked, commits, files in quarters)
+    for asked, commits, files in quarters:  # one commit more: it may begin a quarter earlier
+        assert asked <= 60 * (commits + 1) + 25 * files
 
 
 @pytest.mark.timeout(1200)
