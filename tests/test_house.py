@@ -48,7 +48,7 @@ SPARK = (
     "spark_format.registration",
     *("api.session", "api.java", "lab.*", "programs.*"),
 )
-TEACHING = ("lab.", "programs.", "api.session", "api.java")  # no table needs them
+TEACHING = ("lab", "programs.", "api.session", "api.java")  # no table needs them
 ACTORS = {"buckets.assigner", "buckets.bucket_writer", "commit.coordinator"}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager"}
 FORBIDDEN_CALLS = r"pickle\.loads?\(|\b(?<![.\w])(?:eval|exec)\(|yaml\.load\(|shell=True"
