@@ -14,7 +14,7 @@ def test_a_name_of_the_notebooks_loads(name):
 
 def test_another_name_is_an_attribute_error():
     """A misspelled name says which module lacks it."""
-    with pytest.raises(AttributeError, match="hoodie_nb.lab"):
+    with pytest.raises(AttributeError, match=r"hoodie_nb\.lab"):
         _ = lab.LocalJobs
 
 
