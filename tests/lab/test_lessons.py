@@ -50,11 +50,11 @@ def test_a_buffer_that_is_cleared_before_its_flush_loses_its_rows(tmp_path, clea
     """After a failed flush the next checkpoint writes what is in the buffer, if anything is."""
     made = lab.Generated(rows=100, batches=1, partitions=1, update_share=0)
     table = lab.create_table(str(tmp_path / "table"), made.config, clock=lab.ManualClock())
-    job = lab.LocalJob(table, clears_first=clears_first)
+    job = lab.LocalJob(table)
     job.write(made.tables()[0])
     lab.fail_at("writer.data=raise:ENOSPC")
     with pytest.raises(hn.WriteFailed):
-        job.checkpoint(1)
+        job.checkpoint(1, clears_first=clears_first)
     lab.fail_at()
     job.checkpoint(2)
     job.complete(2)

@@ -46,8 +46,7 @@ class LocalJob:
     """One job into one table; the caller holds the table's lock and drives logical time.
 
     A new job over the `source` of a dead one is a restart of the process; with `keeps_seals` it
-    leaves sealed checkpoints until the end of their interval, as a stream does. `clears_first` is
-    the wrong order, for a lesson: a checkpoint clears the buffer before its writers have ended.
+    leaves sealed checkpoints until the end of their interval, as a stream does.
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class LocalJob:
         events: EventLog | None = None,
         interval: Interval | None = None,
         keeps_seals: bool = False,
-        clears_first: bool = False,
     ) -> None:
         refuse_global(table.config, "LocalJob", "use Table.upsert")
         shape = pipeline_named(pipeline)
@@ -77,7 +75,6 @@ class LocalJob:
         self.source = source or Source()
         self._query_id = query_id
         self._interval = interval
-        self._clears_first = clears_first
         self._eager = shape.mini_batches and interval is None
         self._process: ProcessThread | None = None
         self._fed = 0
@@ -147,8 +144,11 @@ class LocalJob:
         """Begin checkpoint `number`: later rows belong to the next one."""
         self.source.barriers[number] = len(self.source.rows)
 
-    def checkpoint(self, number: int) -> Instant | None:
-        """End the writers of a checkpoint and make their result durable; None if it was empty."""
+    def checkpoint(self, number: int, *, clears_first: bool = False) -> Instant | None:
+        """End the writers of a checkpoint and make their result durable; None if it was empty.
+
+        `clears_first` is the wrong order, for a lesson: the buffer is cleared before that.
+        """
         if number not in self.source.barriers:
             self.barrier(number)
         barrier = self.source.barriers[number]
@@ -158,7 +158,7 @@ class LocalJob:
         self._feed(len(self.source.rows) if self._eager else barrier)
         process = self._process
         self._process = None
-        if self._clears_first:
+        if clears_first:
             self._next = barrier
         result = process.end() if process is not None else None
         self.source.sealed.append(barrier)  # before it is durable, like Spark's offsets/N
