@@ -7,14 +7,13 @@
 SHELL = /bin/sh
 PY = .venv/bin/python
 UV = uv
-SMALL = HOODIE_NB_ROWS=2000 HOODIE_NB_SECONDS=6
 QUICK = -m "not slow and not kills and not oracle and not browser"
 # one process more than there are cores: tests also wait, for disks, sockets and other processes
 PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 # what a run took, by test function; `make test` begins it and `make rest` adds to it
 RECORDED = .venv/durations.json
 SUITE = $(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --record-durations=$(RECORDED)
-NOTEBOOKS = $(SMALL) $(PY) -m pytest -p nbmake.pytest_plugin --nbmake --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2
+NOTEBOOKS = $(PY) -m pytest -p nbmake.pytest_plugin --nbmake --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2
 TWO = notebooks/01-quickstart.ipynb notebooks/03-coordinator.ipynb
 
 .PHONY: help demo test rest test-all near durations lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure strangers lowest constraints render clean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
 import re
@@ -17,6 +18,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 VIEW = "application/vnd.jupyter.widget-view+json"
 ABSOLUTE = re.compile(r"(?<![\w.:/~<])/(?:home|root|Users|tmp|var|usr|opt|work|private|mnt)/\w")
 SMALL = 200_000
+ALLOWED = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -95,6 +97,44 @@ def test_it_is_short_and_begins_with_prose(notebook):
     """At most 40 cells, the first of which says what the notebook is about."""
     assert len(notebook["cells"]) <= 40
     assert notebook["cells"][0]["cell_type"] == "markdown"
+
+
+def statements(notebook):
+    """Yield the text and the syntax tree of each code cell, without magics."""
+    for cell in code(notebook):
+        lines = "".join(cell["source"]).splitlines()
+        text = "\n".join(line for line in lines if not line.startswith("%"))
+        yield text, compile(text, "cell", "exec", ALLOWED, dont_inherit=True)
+
+
+def test_a_line_of_code_fits_and_has_one_statement(notebook):
+    """A line has at most 88 columns, and each statement a line of its own."""
+    for text, tree in statements(notebook):
+        assert [line for line in text.splitlines() if len(line) > 88] == []
+        found = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+        assert len(found) == len({*found}), text
+
+
+def test_it_shows_what_a_reader_would_type(notebook):
+    """No assert, no environment variable, and of the library only its two lists of names."""
+    for text, tree in statements(notebook):
+        assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree)), text
+        assert "environ" not in text and "HOODIE_NB_" not in text
+        modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        assert {m for m in modules if m and m.startswith("hoodie_nb")} <= {"hoodie_nb"}
+        assert {name.id for name in ast.walk(tree) if is_private(name)} == set()
+
+
+def is_private(node):
+    """Return whether a name begins with an underscore."""
+    return isinstance(node, ast.Name) and node.id.startswith("_") and node.id != "_"
+
+
+def test_it_says_to_which_part_of_the_course_it_belongs(notebook):
+    """00 to 07 teach the RFC, 08 to 13 use the table."""
+    parts = {f"Part {part} of the course" for part in ("one", "two")}
+    first = "".join(notebook["cells"][0]["source"])
+    assert sum(part in first for part in parts) == 1
 
 
 # --- where notebooks are opened ------------------------------------------------------------------

@@ -107,7 +107,6 @@ def server(folder: Path, root: Path, workspace: Path | None = None) -> Iterator[
     names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
     own = {f"JUPYTER_{name}": str(folder / name.lower()) for name in names}
     own |= {"JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"), "IPYTHONDIR": str(folder / "ipy")}
-    own |= {"HOODIE_NB_ROWS": "2000", "HOODIE_NB_SECONDS": "6"}
     own |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"), "MPLCONFIGDIR": str(folder)}
     for name, values in SETTINGS.items():
         path = folder / "settings" / f"{name}.jupyterlab-settings"

@@ -144,8 +144,11 @@ class LocalJob:
         """Begin checkpoint `number`: later rows belong to the next one."""
         self.source.barriers[number] = len(self.source.rows)
 
-    def checkpoint(self, number: int) -> Instant | None:
-        """End the writers of a checkpoint and make their result durable; None if it was empty."""
+    def checkpoint(self, number: int, *, clears_first: bool = False) -> Instant | None:
+        """End the writers of a checkpoint and make their result durable; None if it was empty.
+
+        `clears_first` is the wrong order, for a lesson: the buffer is cleared before that.
+        """
         if number not in self.source.barriers:
             self.barrier(number)
         barrier = self.source.barriers[number]
@@ -155,6 +158,8 @@ class LocalJob:
         self._feed(len(self.source.rows) if self._eager else barrier)
         process = self._process
         self._process = None
+        if clears_first:
+            self._next = barrier
         result = process.end() if process is not None else None
         self.source.sealed.append(barrier)  # before it is durable, like Spark's offsets/N
         try:
