@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import subprocess
 import sys
@@ -19,14 +20,15 @@ LIST = (ROOT / "docs" / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site():
     """Return the modules that build the site, as scripts import one another."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "docs" / "site")
         import links
         import parts
         import reference
-    return {"links": links, "parts": parts, "reference": reference}
+        import stage
+    return {"links": links, "parts": parts, "reference": reference, "stage": stage}
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +88,10 @@ def test_the_navigation_has_each_page(pages):
     """Each page of the site is in the contents of one other page, but code and the first page."""
     entries: list[str] = []
     for page in pages.glob("*.md"):
-        listed = page.read_text().rpartition("```{toctree}\n:hidden:\n\n")[2].partition("```")[0]
-        entries += [line.rpartition("<")[2].rstrip(">") for line in listed.splitlines()]
+        for listed in re.findall(
+            r"^```{toctree}\n:hidden:\n\n(.*?)^```", page.read_text(), re.M | re.S
+        ):
+            entries += [line.rpartition("<")[2].rstrip(">") for line in listed.splitlines()]
     made = {
         p.relative_to(pages).as_posix()
         for kind in ("md", "ipynb")
@@ -95,6 +99,19 @@ def test_the_navigation_has_each_page(pages):
     }
     code = {name for name in made if name.startswith(("hoodie_nb/", "examples/"))}
     assert sorted(entries) == sorted(made - code - {"index.md"})
+
+
+def test_the_examples_in_docstrings_are_right(site):
+    """Links from a folder, and anchors as JupyterLab spells them."""
+    results = [doctest.testmod(site[name]) for name in ("parts", "stage")]
+    assert [(result.attempted, result.failed) for result in results] == [(1, 0), (1, 0)]
+
+
+def test_no_page_has_the_marks_of_a_conflict(site):
+    """No page is left half merged."""
+    pages = [ROOT / page for page in site["parts"].all_pages()]
+    marks = re.compile(r"^(<{7}|>{7}|={7}$)", re.MULTILINE)
+    assert [str(page) for page in pages if marks.search(page.read_text())] == []
 
 
 def test_broken_links_of_the_built_site_are_found(site, tmp_path):
