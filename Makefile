@@ -10,13 +10,14 @@ UV = uv
 QUICK = -m "not slow and not kills and not oracle and not browser"
 # one process more than there are cores: tests also wait, for disks, sockets and other processes
 PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
+SPHINX = .venv/docs/bin/python -m sphinx
 # what a run took, by test function; `make test` begins it and `make rest` adds to it
 RECORDED = .venv/durations.json
 SUITE = $(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --record-durations=$(RECORDED)
 NOTEBOOKS = $(PY) -m pytest -p nbmake.pytest_plugin --nbmake --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2
 TWO = notebooks/01-quickstart.ipynb notebooks/03-coordinator.ipynb
 
-.PHONY: help demo test rest test-all near durations lab check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure strangers lowest constraints render clean
+.PHONY: help demo test rest test-all near durations lab docs check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure strangers lowest constraints render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -88,6 +89,13 @@ lab: .venv/.notebooks ## open the tour in JupyterLab, with its table of contents
 	  cp binder/overrides.json .venv/share/jupyter/lab/settings; \
 	$(PY) -m jupyter lab $(ARGS)
 
+docs: .venv/.notebooks .venv/docs/.made ## build the site of the documentation in build/site; a broken link is an error
+	@rm -rf build/pages build/site
+	$(PY) docs/site/stage.py build/pages
+	$(SPHINX) -q -W --keep-going -j 2 -c docs/site -d build/doctrees build/pages build/site
+	$(PY) docs/site/links.py build/site
+	@echo "Open build/site/index.html"
+
 bench: .venv/.bench ## upserts, ours and others: a table, results.json, a picture (ARGS="--rounds 1")
 	@for sizes in "--base 200000 --batch 20000" "--base 2000000 --batch 200000"; do \
 	  $(PY) benchmarks/upserts.py $$sizes $(ARGS) || exit 1; done; $(PY) benchmarks/figures.py
@@ -134,6 +142,18 @@ PINNED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 	  bench | notebooks) touch .venv/.demo ;; \
 	esac; \
 	touch $@; echo "Installed in $$(( $$(date +%s) - began )) s"
+
+# Sphinx has an environment of its own, so that no package of the library depends on its versions
+.venv/docs/.made: docs/site/requirements.txt
+	@$(MAKE) --no-print-directory .venv-exists
+	@echo "Installing Sphinx into .venv/docs"; rm -rf .venv/docs; \
+	if command -v $(UV) >/dev/null 2>&1 && $(UV) venv --quiet --python $(PY) .venv/docs \
+	  && $(UV) pip install --quiet --python .venv/docs/bin/python -r $<; \
+	then :; else \
+	  rm -rf .venv/docs; $(PY) -m venv .venv/docs || exit 1; \
+	  .venv/docs/bin/python -m pip install --quiet --disable-pip-version-check -r $< || exit 1; \
+	fi; \
+	touch $@
 
 .PHONY: .venv-exists
 .venv-exists:

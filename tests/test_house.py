@@ -418,6 +418,17 @@ def test_scripts_are_sound_and_executable(name):
     subprocess.run(["bash", "-n", str(script)], check=True)
 
 
+def test_the_hosted_runs_call_what_everybody_can_run():
+    """The workflow has the stages of .ci/run, and the forms for issues can be read."""
+    hosted = ROOT / ".github"
+    steps = yaml.safe_load((hosted / "workflows" / "ci.yml").read_text())["jobs"]["run"]["steps"]
+    assert ".ci/run" in [step.get("run") for step in steps]
+    forms = [yaml.safe_load(p.read_text()) for p in (hosted / "ISSUE_TEMPLATE").glob("*.yml")]
+    bodies = [form["body"] for form in forms if "body" in form]
+    assert len(bodies) == 2
+    assert all(part["type"] in ("markdown", "textarea", "input") for b in bodies for part in b)
+
+
 def test_constraints_pin_what_pyproject_asks_for():
     """constraints.txt has one exact version of every requirement, within its bounds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
