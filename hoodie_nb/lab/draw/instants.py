@@ -12,7 +12,7 @@ from hoodie_nb.lab.run.run_state import RunState
 
 HEIGHT = 124
 WIDE = 620
-_SHOWN = 20
+SHOWN = 20
 _LANES = ("completed", "prepared", "inflight", "requested")
 _LEFT = 84
 _STEP = 26.5
@@ -30,7 +30,7 @@ _CHECKPOINTS = {
 
 def strip(state: RunState) -> str:
     """Return the newest 20 checkpoints and their instants."""
-    shown = state.checkpoints[-_SHOWN:]
+    shown = state.checkpoints[-SHOWN:]
     parts = [svg.heading("Instants over checkpoints")]
     for lane, name in enumerate(_LANES):
         y = _lane(lane)
