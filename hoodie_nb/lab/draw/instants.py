@@ -16,7 +16,7 @@ SHOWN = 20
 _LANES = ("completed", "prepared", "inflight", "requested")
 _LEFT = 84
 _STEP = 26.5
-_CHECKPOINTS = {
+CHECKPOINTS = {
     "running": ("ring", svg.AMBER),
     "prepared": ("square", svg.BLUE),
     "done": ("disc", svg.GREEN),
@@ -55,7 +55,7 @@ def _lane(lane: int) -> float:
 
 
 def _checkpoint(checkpoint: CheckpointState, x: float) -> list[str]:
-    shape, colour = _CHECKPOINTS.get(checkpoint.state, ("ring", svg.GREY))
+    shape, colour = CHECKPOINTS.get(checkpoint.state, ("ring", svg.GREY))
     caption = f"checkpoint {checkpoint.number}: {checkpoint.state}"
     return [
         svg.mark(shape, x, 102, fill=colour, size=5, title=caption),

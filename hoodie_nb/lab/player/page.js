@@ -57,9 +57,8 @@
         shown[name] = value;
         continue;
       }
-      const entries = {...shown[name], ...value};
-      for (const [key, entry] of Object.entries(value)) if (entry === null) delete entries[key];
-      shown[name] = entries;
+      const entries = shown[name] ??= {};
+      for (const [key, entry] of Object.entries(value)) if (entry === null) delete entries[key]; else entries[key] = entry;
     }
   };
   const flushes = (shown) => Object.values(shown.buckets).reduce((sum, [, n = 0]) => sum + n, 0);
@@ -87,7 +86,7 @@
     if (step.notes.some(([tone]) => TONES[tone] === 'bad')) troubles.push(step.at);
   });
   const whole = Math.max(1, run.duration_ms);
-  const rates = run.rates.values;
+  const {begin_ms: begin, step_ms: each, values: rates} = run.rates;
   const most = {rate: Math.max(...rates, 1), level: levels.reduce((top, [, n]) => Math.max(top, n), 1)};
 
   const sentence = ({notes, said}) => {
@@ -103,8 +102,8 @@
     const wide = width('flow');
     const x = (ms) => LEFT + ms * scale();
     const y = (share, base) => base - 66 * share;
-    const curve = (points, base) => points.map(([ms, share]) => `${x(Math.min(ms, whole)).toFixed(1)},${y(share, base).toFixed(1)}`).join(' ');
-    const rate = rates.flatMap((value, n) => [n, n + 1].map((k) => [k * run.rates.step_ms, value / most.rate]));
+    const curve = (points, base) => points.map(([ms, share]) => `${x(Math.min(Math.max(ms, 0), whole)).toFixed(1)},${y(share, base).toFixed(1)}`).join(' ');
+    const rate = rates.flatMap((value, n) => [n, n + 1].map((k) => [begin + k * each, value / most.rate]));
     const level = [...levels, [whole, levels.at(-1)[1]]].map(([ms, value]) => [ms, value / most.level]);
     const areas = (extra) => [[rate, 82, 'rows'], [level, 172, 'held']].map(([points, base, name]) =>
       make('polygon', {points: `${x(0)},${base} ${curve(points, base)} ${x(whole)},${base}`, class: `${name} ${extra}`}));
@@ -131,7 +130,7 @@
   };
   const drawCursor = () => {
     const x = LEFT + now * scale();
-    const rate = rates[Math.min(rates.length - 1, Math.floor(now / run.rates.step_ms))] ?? 0;
+    const rate = rates[Math.min(rates.length - 1, Math.floor((now - begin) / each))] ?? 0;
     get('past-box').setAttribute('width', x);
     get('cursor').setAttribute('x1', x);
     get('cursor').setAttribute('x2', x);
@@ -147,11 +146,15 @@
       ({name: run.names[place], bytes, times, written, log, merged, logs}));
     all.sort((a, b) => (a.name[0] < b.name[0] ? -1 : a.name[0] > b.name[0] ? 1 : a.name[1] < b.name[1] ? -1 : 1));
     const high = Math.max(1, ...all.map((b) => Math.max(b.bytes, b.written)));
-    const step = (width('buckets') - 12) / Math.max(8, all.length);
+    const step = (width('buckets') - LEFT) / Math.max(8, all.length);
     const spoken = [];
-    const parts = [line(1, 118, width('buckets') - 4, 118)];
+    const parts = [line(LEFT - 8, 118, width('buckets') - 4, 118)];
+    if (all.length) {
+      parts.push(write(LEFT - 12, 122, '0', {'text-anchor': 'end'}), write(LEFT - 12, 34, size(high), {'text-anchor': 'end'}));
+      parts.push(write(LEFT - 12, 80, 'bytes', {'text-anchor': 'end', class: 'faint'}));
+    }
     all.forEach((bucket, place) => {
-      const x = 4 + place * step;
+      const x = LEFT - 6 + place * step;
       const [full, frame] = [bucket.bytes, bucket.written].map((bytes) => 88 * bytes / high);
       const words = `partition ${bucket.name[0] || '(none)'}, file group ${bucket.name[1]}: ${size(bucket.bytes)} buffered, ` +
         `flushed ${bucket.times} times` + (bucket.written ? `, ${bucket.log ? 'log' : 'file'} of ${size(bucket.written)} written` : '') +
@@ -161,7 +164,7 @@
       if (bucket.bytes) drawn.append(box(x + 5, 118 - full, step - 12, full, 'mark held'));
       if (bucket.times) drawn.append(write(x + step / 2, 112 - Math.max(full, frame), String(bucket.times), {'text-anchor': 'middle'}));
       const label = bucket.name[0] || bucket.name[1].slice(0, 8);
-      drawn.append(write(0, 0, cut(label, 11), {transform: `translate(${x + step / 2 + 4} 126) rotate(-35)`, 'text-anchor': 'end', class: 'faint'}));
+      drawn.append(write(0, 0, cut(label, 11), {transform: `translate(${x + step / 2 + 4} 126) rotate(-50)`, 'text-anchor': 'end', class: 'faint'}));
       parts.push(drawn);
       spoken.push(words);
     });
@@ -175,34 +178,35 @@
   const drawInstants = () => {
     const left = 92;
     const room = Math.max(4, Math.floor((width('instants') - left) / 22));
-    const columns = Object.values(shown.checkpoints).slice(-Math.min(20, room));
+    const columns = Object.values(shown.checkpoints).slice(-Math.min(20, room)).map(([number, state, time, ...reached]) =>
+      ({number, time, state: run.states[state], reached: reached.map((place) => run.states[place])}));
     const step = (width('instants') - left - 6) / Math.max(12, columns.length);
     const x = (place) => left + 10 + place * step;
     const y = (name) => 16 + 28 * Math.max(0, LANES.indexOf(name));
     const parts = LANES.flatMap((name) => [line(left, y(name), width('instants') - 4, y(name)), write(left - 8, y(name) + 4, name, {'text-anchor': 'end'})]);
     parts.push(write(left - 8, 140, 'checkpoint', {'text-anchor': 'end'}));
-    const places = new Map();
-    const spoken = columns.map(([number, state, time], place) => {
-      if (time in shown.instants) places.set(time, [...(places.get(time) ?? []), place]);
+    const instants = new Map();
+    columns.forEach(({number, state, time, reached}, place) => {
+      if (time) instants.set(time, {reached, places: [...(instants.get(time)?.places ?? []), place]});
       const drawn = mark(...(STATES[state] ?? ['ring', 'plain']), x(place), 136, 6);
       drawn.append(make('title', {}, `checkpoint ${number}: ${state}`));
       parts.push(drawn, write(x(place), 158, String(number), {'text-anchor': 'middle', class: 'faint'}));
-      return `checkpoint ${number} is ${state}` + (time ? `, instant ${time} ${(shown.instants[time] ?? ['unknown'])[0]}` : '');
     });
-    for (const [time, mine] of places) {
-      const [state, ...reached] = shown.instants[time];
-      const middle = (x(mine[0]) + x(mine.at(-1))) / 2;
+    for (const [time, {reached: [state, ...reached], places}] of instants) {
+      const middle = (x(places[0]) + x(places.at(-1))) / 2;
       const marks = [...new Set([...reached.filter((name) => LANES.includes(name)), state])];
       const drawn = make('g', {}, make('title', {}, `instant ${time}: ${state}`));
       drawn.append(line(middle, Math.min(...marks.map(y)), middle, 122));
-      if (mine.length > 1) drawn.append(line(x(mine[0]) - 7, 122, x(mine.at(-1)) + 7, 122, 'cursor'));
+      if (places.length > 1) drawn.append(line(x(places[0]) - 7, 122, x(places.at(-1)) + 7, 122, 'cursor'));
       drawn.append(...marks.map((name) => mark(...(STATES[name] ?? ['ring', 'plain']), middle, y(name), name === state ? 7 : 4)));
       parts.push(drawn);
     }
-    const tally = new Map();
-    for (const [state] of Object.values(shown.instants)) tally.set(state, (tally.get(state) ?? 0) + 1);
-    const states = [...tally].map(([state, n]) => `${n} ${state}`).join(', ') || 'none yet';
+    const tally = {};
+    for (const {reached: [state]} of instants.values()) tally[state] = (tally[state] ?? 0) + 1;
+    const states = Object.entries(tally).map(([state, n]) => `${n} ${state}`).join(', ') || 'none yet';
     const heading = `Instants of the newest ${many(columns.length, 'checkpoint')}: ${states}`;
+    const spoken = columns.map(({number, state, time, reached}) =>
+      `checkpoint ${number} is ${state}` + (time ? `, its instant ${time} ${reached[0]}` : ''));
     show('instants', heading, [heading, ...spoken].join('; '), parts);
   };
 

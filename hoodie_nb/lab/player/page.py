@@ -22,7 +22,7 @@ from typing import Any
 
 from hoodie_nb.display import counted
 from hoodie_nb.events import Event
-from hoodie_nb.lab.player.steps import SENTENCES, Run
+from hoodie_nb.lab.player.steps import SENTENCES, STATES, Run
 from hoodie_nb.lab.run.run_parts import STEP_MS
 
 MOST_BYTES = 256 << 10  # of the JSON
@@ -36,7 +36,8 @@ def page(events: Sequence[Event], pipeline: str = "") -> str:
     run = Run.of(events, pipeline)
     text = _json(run, events)
     while len(text) > MOST_BYTES and len(run.steps) > 1:
-        run = Run.of(events, pipeline, 2 * run.slot_ms)
+        fewer = len(run.steps) * MOST_BYTES // len(text)
+        run = Run.of(events, pipeline, max(1, min(fewer, len(run.steps) - 1)))
         text = _json(run, events)
     style, script = ((_FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
     policy = f"script-src {_hash(script)}; style-src {_hash(style)}"
@@ -77,20 +78,21 @@ def _json(run: Run, events: Sequence[Event]) -> str:
         "duration_ms": events[-1].at_ms - events[0].at_ms,
         "events": len(events),
         "sentences": SENTENCES,
+        "states": STATES,
         "names": list(run.names),
         "steps": [[s.at_ms, s.events, s.notes, s.said, s.changes] for s in run.steps],
-        "rates": _thinned(run.rates),
+        "rates": _curve(run),
     }
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     return re.sub("[<>&\u2028\u2029]", lambda found: _ESCAPES[found[0]], text)
 
 
-def _thinned(rates: Sequence[float]) -> dict[str, Any]:
+def _curve(run: Run) -> dict[str, Any]:
     """Return the rates, means of several where there are too many for a curve."""
-    each = -(-len(rates) // _POINTS)
-    groups = [rates[n : n + each] for n in range(0, len(rates), each)]
-    means = [round(sum(group) / len(group), 1) for group in groups]
-    return {"step_ms": each * STEP_MS, "values": means}
+    each = -(-len(run.rates) // _POINTS)
+    groups = [run.rates[n : n + each] for n in range(0, len(run.rates), each)]
+    means = [round(sum(group) / each, 1) for group in groups]
+    return {"begin_ms": run.rates_ms, "step_ms": each * STEP_MS, "values": means}
 
 
 def _hash(text: str) -> str:

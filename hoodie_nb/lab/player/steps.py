@@ -4,8 +4,9 @@
 all events of a time slot. `view` turns it into plain values; a step keeps only the changes since
 the step before, so that the page of a long run stays small.
 
-*Semantics.* With a slot of 1 ms each step is what `Replay.step` goes to. `Run.of` doubles the slot
-until there are at most `MOST` steps. Nothing is left out of the values, only moments between them.
+*Semantics.* With a slot of 1 ms each step is what `Replay.step` goes to. `Run.of` takes longer slots
+where there would be too many steps. Then moments between two steps are left out, and of the notes
+of a step all but the four most important ones; the values are complete.
 
 | value | meaning |
 | --- | --- |
@@ -13,8 +14,8 @@ until there are at most `MOST` steps. Nothing is left out of the values, only mo
 | level, limit | bytes in the buffers of all tasks, and their limit (0: none) |
 | count, buckets | how many buckets; of those shown: bytes, flushes, bytes of the file, whether it \
 is a log, the logs it folded, the logs since its base file; by place in `Run.names` |
-| checkpoints | the newest 20: number, state, instant; by serial number |
-| instants | those of the checkpoints: state, and all states reached |
+| checkpoints | by serial number, the newest 20 are shown: number, state, instant; of that its state \
+and all states reached; states by place in `STATES` |
 | trouble | the last error and its fix, or None |
 | story | the numbers of the notes of the last fault, and of the first note after it; or None |
 """
@@ -28,12 +29,13 @@ from string import Formatter
 from typing import Any
 
 from hoodie_nb.events import Event
-from hoodie_nb.lab.draw.instants import SHOWN
+from hoodie_nb.lab.draw.instants import CHECKPOINTS, SHOWN
+from hoodie_nb.lab.draw.svg import STATES as INSTANTS
 from hoodie_nb.lab.run.run_parts import STEP_MS, CheckpointState, Note
 from hoodie_nb.lab.run.run_state import RunState
 
-MOST = 2_500
 TONES = ("routine", "", "good", "bad")  # from the least to the most important
+STATES = tuple(dict.fromkeys([*INSTANTS, *CHECKPOINTS]))
 SENTENCES = {  # of events without a note; a kind that is not here is named with its values
     "": "{}",
     "instant_requested": "Instant {instant} is requested: the coordinator has chosen its time",
@@ -53,6 +55,8 @@ SENTENCES = {  # of events without a note; a kind that is not here is named with
     "files_cleaned": "{files} old files are deleted, {bytes} bytes",
     "instants_archived": "{instants} old instants are archived",
 }
+_SLOTS_MS = [digit * 10**zeros for zeros in range(12) for digit in (1, 2, 5)]
+_NOTES = 4  # of a step
 _SHORT = 8  # characters of a file id in a sentence
 
 
@@ -75,7 +79,8 @@ class Step:
 class Run:
     """All steps of a run, with what they refer to: `names` of buckets, as (partition, file id).
 
-    `rates` are the writers' rows per second in each half second since the first event.
+    `rates` are the writers' rows per second in each half second since `rates_ms`, which is the time
+    from the first event, and not above 0.
     """
 
     state: RunState
@@ -83,13 +88,13 @@ class Run:
     steps: list[Step] = field(default_factory=list)
     names: dict[tuple[str, str], int] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
+    rates_ms: int = 0
 
     @classmethod
-    def of(cls, events: Sequence[Event], pipeline: str = "", slot_ms: int = 1) -> Run:
-        """Return the steps of events, which are in the order of their times."""
-        while len({_slot(event, events, slot_ms) for event in events}) > MOST:
-            slot_ms *= 2
-        return _Recorder(cls(RunState(pipeline), slot_ms)).record(events)
+    def of(cls, events: Sequence[Event], pipeline: str = "", most: int = 2_500) -> Run:
+        """Return at most `most` steps of events, which are in the order of their times."""
+        slots = (ms for ms in _SLOTS_MS if len({_slot(e, events, ms) for e in events}) <= most)
+        return _Recorder(cls(RunState(pipeline), next(slots))).record(events)
 
 
 def applied(shown: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +109,10 @@ def applied(shown: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that differ; of a dict its entries that do, None for those gone."""
+    """Return the values that differ; of a dict its entries that do, None for those gone.
+
+    Checkpoints only come: the newest are shown.
+    """
     found: dict[str, Any] = {}
     for name, value in after.items():
         old = before.get(name)
@@ -114,7 +122,8 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
         if isinstance(value, dict):
             old = old or {}
             entries = {key: entry for key, entry in value.items() if old.get(key) != entry}
-            found[name] = {**entries, **dict.fromkeys(old.keys() - value.keys())}
+            gone = old.keys() - value.keys() if name != "checkpoints" else ()
+            found[name] = {**entries, **dict.fromkeys(gone)}
     return found
 
 
@@ -124,8 +133,8 @@ class _Recorder:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._shown: dict[str, Any] = {}
-        self._checkpoints: list[CheckpointState] = []  # the stored ones
-        self._begun = 0  # all so far
+        self._last: CheckpointState | None = None
+        self._begun = 0  # all checkpoints so far
         self._notes: list[Note] = []
         self._numbers: dict[int, int] = {}
         self._rates: dict[int, float] = {}
@@ -134,42 +143,51 @@ class _Recorder:
         run = self._run
         for _, group in groupby(events, lambda event: _slot(event, events, run.slot_ms)):
             run.steps.append(self._step(list(group), events[0].at_ms))
-        first = events[0].at_ms // STEP_MS
+        first = min([events[0].at_ms // STEP_MS, *self._rates])
         last = max([first, *self._rates])
+        run.rates_ms = first * STEP_MS - events[0].at_ms
         per_second = 1000 / STEP_MS
         run.rates = [self._rates.get(n, 0.0) * per_second for n in range(first, last + 1)]
         return run
 
     def _step(self, events: list[Event], began_ms: int) -> Step:
         state = self._run.state
-        notes = []
+        notes: list[Note] = []
         for event in events:
-            known = state.notes[-1:]
+            newest = state.notes[-1] if state.notes else None
             state.take([event])
-            if state.notes[-1:] != known:
-                note = state.notes[-1]
-                self._numbers[id(note)] = len(self._notes)
-                self._notes.append(note)
-                notes.append((TONES.index(note.tone), note.text))
+            if state.notes and state.notes[-1] is not newest:
+                notes.append(state.notes[-1])
             self._count_checkpoints(state)
+        kept = self._kept(notes)
         self._rates.update(state.written.steps)
         after = self.view()
         changes = changed(self._shown, after)
         self._shown = after
-        said = [] if notes else _said(max(events, key=lambda event: _rank(event.kind)))
-        return Step(events[-1].at_ms - began_ms, len(events), notes, said, changes)
+        said = [] if kept else _said(max(events, key=lambda event: _rank(event.kind)))
+        return Step(events[-1].at_ms - began_ms, len(events), kept, said, changes)
+
+    def _kept(self, notes: list[Note]) -> list[tuple[int, str]]:
+        """Return the most important notes of a step, and number them."""
+        ranked = sorted(notes, key=lambda note: TONES.index(note.tone))[-_NOTES:]
+        kept = []
+        for note in notes:
+            self._numbers[id(note)] = len(self._notes)  # of the next one if it is left out
+            if any(note is one for one in ranked):
+                self._notes.append(note)
+                kept.append((TONES.index(note.tone), note.text))
+        return kept
 
     def _count_checkpoints(self, state: RunState) -> None:
-        known = {id(checkpoint) for checkpoint in self._checkpoints}
-        self._begun += sum(id(checkpoint) not in known for checkpoint in state.checkpoints)
-        self._checkpoints = list(state.checkpoints)
+        for checkpoint in reversed(state.checkpoints):
+            if checkpoint is self._last:
+                break
+            self._begun += 1
+        self._last = state.checkpoints[-1] if state.checkpoints else None
 
     def view(self) -> dict[str, Any]:
         """Return what is shown now (the table above)."""
         state = self._run.state
-        first = self._begun - len(state.checkpoints)
-        numbered = list(enumerate(state.checkpoints, first))[-SHOWN:]
-        mine = {c.instant: state.instants[c.instant] for _, c in numbered if c.instant in state.instants}
         return {
             "status": state.status,
             "rows": state.rows,
@@ -178,11 +196,21 @@ class _Recorder:
             "limit": round(state.buffers.total_limit),
             "count": len(state.buffers.buckets),
             "buckets": dict(self._buckets()),
-            "checkpoints": {str(n): [c.number, c.state, c.instant] for n, c in numbered},
-            "instants": {time: [i.state, *i.at_ms] for time, i in mine.items()},
+            "checkpoints": dict(self._newest()),
             "trouble": [state.trouble.what, state.trouble.fix] if state.trouble else None,
             "story": self._story(),
         }
+
+    def _newest(self) -> Iterable[tuple[str, list[Any]]]:
+        state = self._run.state
+        shown = state.checkpoints[-SHOWN:]
+        for serial, checkpoint in enumerate(shown, self._begun - len(shown)):
+            values: list[Any] = [checkpoint.number, STATES.index(checkpoint.state)]
+            instant = state.instants.get(checkpoint.instant)
+            if instant is not None:
+                states = [instant.state, *instant.at_ms]
+                values += [instant.time, *map(STATES.index, states)]
+            yield str(serial), values
 
     def _buckets(self) -> Iterable[tuple[str, list[int]]]:
         buffers = self._run.state.buffers
