@@ -1,13 +1,13 @@
 """The page of a recorded run: one HTML file that plays it, with all that it needs inside.
 
-*Work flow.* `page` puts the steps of a run, as JSON, into `page.html`, with the style `page.css` and
-the script `page.js`, which draws them. The page loads nothing: its content security policy allows
-its own script and style, known by their hashes, and nothing else.
+*Work flow.* `page` puts the steps of a run, as JSON, into `page.html`, with the style `page.css`
+and the script `page.js`, which draws them. The page loads nothing: its content security policy
+allows its own script and style, known by their hashes, and nothing else.
 
-*Semantics.* Names of partitions and keys come from users. In the JSON, `<`, `>` and `&` are escaped,
-so that none can end the element; the script sets text, never HTML.
+*Semantics.* Names of partitions and keys come from users. In the JSON, `<`, `>` and `&` are
+escaped, so that none can end the element; the script sets text, never HTML.
 
-**Caveats.** The page is at most about `MOST_BYTES` long: longer runs have longer time slots, and say so.
+**Caveats.** The JSON has at most `MOST_BYTES`: a longer run has longer time slots, as its page says.
 """
 
 import base64
@@ -27,7 +27,13 @@ from hoodie_nb.lab.run.run_parts import STEP_MS
 
 MOST_BYTES = 256 << 10  # of the JSON
 _POINTS = 400  # of the curve of rows per second
-_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_ESCAPES = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
 _FOLDER = Path(__file__).parent
 
 

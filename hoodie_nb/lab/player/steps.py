@@ -1,12 +1,12 @@
 """Steps of a run: what the player shows after each of them, as plain values and their changes.
 
-*Work flow.* `RunState`, which the dashboard is drawn from, applies the events; a step shows it after
-all events of a time slot. `view` turns it into plain values; a step keeps only the changes since
-the step before, so that the page of a long run stays small.
+*Work flow.* `RunState`, which the dashboard is drawn from, applies the events; a step shows it
+after all events of a time slot. `view` turns it into plain values; a step keeps only the changes
+since the step before, so that the page of a long run stays small.
 
-*Semantics.* With a slot of 1 ms each step is what `Replay.step` goes to. `Run.of` takes longer slots
-where there would be too many steps. Then moments between two steps are left out, and of the notes
-of a step all but the four most important ones; the values are complete.
+*Semantics.* With a slot of 1 ms each step is what `Replay.step` goes to. `Run.of` takes longer
+slots where there would be too many steps. Then moments between two steps are left out, and of the
+notes of a step all but the four most important ones; the values are complete.
 
 | value | meaning |
 | --- | --- |
@@ -14,8 +14,8 @@ of a step all but the four most important ones; the values are complete.
 | level, limit | bytes in the buffers of all tasks, and their limit (0: none) |
 | count, buckets | how many buckets; of those shown: bytes, flushes, bytes of the file, whether it \
 is a log, the logs it folded, the logs since its base file; by place in `Run.names` |
-| checkpoints | by serial number, the newest 20 are shown: number, state, instant; of that its state \
-and all states reached; states by place in `STATES` |
+| checkpoints | by serial number, the newest 20 are shown: number, state, instant; of that its \
+state and all states reached; states by place in `STATES` |
 | trouble | the last error and its fix, or None |
 | story | the numbers of the notes of the last fault, and of the first note after it; or None |
 """
@@ -64,8 +64,8 @@ _SHORT = 8  # characters of a file id in a sentence
 class Step:
     """A step: ms since the first event, its number of events, its notes, a sentence, its changes.
 
-    A note is (place in `TONES`, text). The sentence, of a step without notes, is the kind of its most
-    important event and the values that `SENTENCES` names.
+    A note is (place in `TONES`, text). The sentence, of a step without notes, is the kind of its
+    most important event and the values that `SENTENCES` names.
     """
 
     at_ms: int
@@ -217,8 +217,15 @@ class _Recorder:
         for bucket in buffers.shown:
             name = (bucket.partition, bucket.file_id)
             logs = buffers.logs[bucket.file_id]
-            values = [bucket.bytes, bucket.flushes, bucket.written, bucket.is_log]
-            values = [round(value) for value in (*values, bucket.merged, logs)]
+            sizes = (
+                bucket.bytes,
+                bucket.flushes,
+                bucket.written,
+                bucket.is_log,
+                bucket.merged,
+                logs,
+            )
+            values = [round(value) for value in sizes]
             while values and not values[-1]:
                 values.pop()
             yield str(self._run.names.setdefault(name, len(self._run.names))), values

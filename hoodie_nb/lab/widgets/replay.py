@@ -30,8 +30,8 @@ _TICK_MS = 100
 class Replay(Frame):
     """The dashboard of a recording: `play`, `step`, `back`, `go(ms)`; it starts at the end.
 
-    `run` is a job, or events in the order in which they were recorded; `pipeline` if they do not name
-    it. `save(path)` writes a page that plays the run without a kernel.
+    `run` is a job, or its events; `pipeline` if they do not name it. `save(path)` writes a page
+    that plays the run without a kernel.
     """
 
     def __init__(self, run: Any, pipeline: str = "") -> None:  # noqa: ANN401 -- has events, or is some
