@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,25 @@ def program():
             pytest.fail(why)
         pytest.skip(why)
     return found
+
+
+AXE = "axe-core-4.14.1"
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """Return the script of axe-core, which finds barriers in a page; npm fetches it once."""
+    cache = Path(os.environ.get("HOODIE_NB_CACHE") or Path.home() / ".cache" / "hoodie_nb")
+    folder = cache / "browser"
+    packed = folder / f"{AXE}.tgz"
+    if not packed.exists():
+        if shutil.which("npm") is None:
+            pytest.skip("npm is not there, which fetches axe-core")
+        folder.mkdir(parents=True, exist_ok=True)
+        package = "@".join(AXE.rsplit("-", 1))
+        subprocess.run(["npm", "pack", "--silent", package], cwd=folder, check=True, timeout=300)
+    with tarfile.open(packed) as found:
+        return found.extractfile("package/axe.min.js").read().decode()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from hoodie_nb.lab.run.run_state import RunState
 # the line's end, and the buckets' start
 _LEFT = 230
 _RIGHT = 262
-_MOST = 16
 
 
 def buffers(state: RunState) -> str:
@@ -53,15 +52,15 @@ def _line(buffered: BuffersState, begin: float, wide: float) -> list[str]:
 
 
 def _buckets(buffered: BuffersState) -> list[str]:
-    shown = sorted(buffered.buckets.values(), key=lambda b: (b.partition, b.file_id))
-    more = len(shown) - _MOST
-    caption = svg.counted(len(shown), "bucket") + (f", {_MOST} shown" if more > 0 else "")
+    shown = buffered.shown
+    caption = svg.counted(len(buffered.buckets), "bucket")
+    if len(shown) < len(buffered.buckets):
+        caption += f", {len(shown)} shown"
     parts = [
         svg.line(_RIGHT, 94, HALF - 10, 94),
         svg.note(_RIGHT, 113, caption),
         svg.note(_RIGHT, 12, _legend(buffered)),
     ]
-    shown = shown[:_MOST]
     most = max((max(b.bytes, b.written) for b in shown), default=0) or 1
     step = (HALF - 10 - _RIGHT) / max(6, len(shown))
     for place, bucket in enumerate(shown):

@@ -12,11 +12,11 @@ from hoodie_nb.lab.run.run_state import RunState
 
 HEIGHT = 124
 WIDE = 620
-_SHOWN = 20
+SHOWN = 20
 _LANES = ("completed", "prepared", "inflight", "requested")
 _LEFT = 84
 _STEP = 26.5
-_CHECKPOINTS = {
+CHECKPOINTS = {
     "running": ("ring", svg.AMBER),
     "prepared": ("square", svg.BLUE),
     "done": ("disc", svg.GREEN),
@@ -30,7 +30,7 @@ _CHECKPOINTS = {
 
 def strip(state: RunState) -> str:
     """Return the newest 20 checkpoints and their instants."""
-    shown = state.checkpoints[-_SHOWN:]
+    shown = state.checkpoints[-SHOWN:]
     parts = [svg.heading("Instants over checkpoints")]
     for lane, name in enumerate(_LANES):
         y = _lane(lane)
@@ -55,7 +55,7 @@ def _lane(lane: int) -> float:
 
 
 def _checkpoint(checkpoint: CheckpointState, x: float) -> list[str]:
-    shape, colour = _CHECKPOINTS.get(checkpoint.state, ("ring", svg.GREY))
+    shape, colour = CHECKPOINTS.get(checkpoint.state, ("ring", svg.GREY))
     caption = f"checkpoint {checkpoint.number}: {checkpoint.state}"
     return [
         svg.mark(shape, x, 102, fill=colour, size=5, title=caption),

@@ -13,8 +13,6 @@ from hoodie_nb.lab.run.run_state import RunState
 HEIGHT = 268
 _LINES = 9
 _EARLIER = 3
-_BAD = ("failed", "restarted", "rolled_back", "timed_out", "fault", "repeated", "postponed")
-_GOOD = ("committed", "skipped", "prepared", "redone", "stopped")
 
 
 def recovery(state: RunState) -> str:
@@ -41,10 +39,10 @@ def _lines(shown: Sequence[Note]) -> list[str]:
         y = 32 + 18 * line
         shape = "ring"
         colour = svg.GREY
-        if any(word in note.kind for word in _BAD):
+        if note.tone == "bad":
             shape = "cross"
             colour = svg.RED
-        elif any(word in note.kind for word in _GOOD):
+        elif note.tone == "good":
             shape = "disc"
             colour = svg.GREEN
         since = f"+{(note.at_ms - shown[0].at_ms) / 1000:.1f} s"

@@ -121,6 +121,12 @@ class BuffersState:
         """Return the limit of all tasks together, 0 if there is none."""
         return self.limit * max(1, len(self.levels))
 
+    @property
+    def shown(self) -> list[BucketState]:
+        """Return the buckets that views show: the first 16 by partition and file id."""
+        ordered = sorted(self.buckets.values(), key=lambda b: (b.partition, b.file_id))
+        return ordered[:_BUCKETS]
+
     def bucket(self, partition: object = "", file_id: object = "?", **_: object) -> BucketState:
         """Return the bucket that an event's values name."""
         if self.stale:
@@ -278,7 +284,10 @@ _NOTES = {
     "settling_postponed": "The next checkpoint cleans up after {instant}",
 }
 _ROUTINE = ("batch_started", "job_started")
+_BAD = ("failed", "restarted", "rolled_back", "timed_out", "fault", "repeated", "postponed")
+_GOOD = ("committed", "skipped", "prepared", "redone", "stopped")
 _STORY = 9
+_BUCKETS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +297,15 @@ class Note:
     at_ms: int
     kind: str
     text: str
+
+    @property
+    def tone(self) -> str:
+        """Return "bad", "good", "routine" (a batch or a query starts), or "" for anything else."""
+        if any(word in self.kind for word in _BAD):
+            return "bad"
+        if any(word in self.kind for word in _GOOD):
+            return "good"
+        return "routine" if self.kind in _ROUTINE else ""
 
 
 def noted(event: Event, instants: dict[str, InstantState]) -> Note | None:
@@ -316,7 +334,7 @@ class Story:
 
     def add(self, note: Note) -> None:
         """Add the next note of the run."""
-        if note.kind in _ROUTINE:
+        if note.tone == "routine":
             return
         if len(self.after) < _STORY:
             self.after.append(note)

@@ -6,17 +6,20 @@ the events in between; moving back applies them again from the start.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterable
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import ipywidgets as W
 
 from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
-from hoodie_nb.events import Event
+from hoodie_nb.events import Event, EventLog
 from hoodie_nb.lab.draw.svg import INK
+from hoodie_nb.lab.player.page import page
 from hoodie_nb.lab.run.run_state import RunState
 from hoodie_nb.lab.widgets.dashboard import RunPictures
 from hoodie_nb.lab.widgets.frame import Frame
@@ -27,10 +30,13 @@ _TICK_MS = 100
 class Replay(Frame):
     """The dashboard of a recording: `play`, `step`, `back`, `go(ms)`; it starts at the end.
 
-    `events` in the order in which they were recorded; `pipeline` if the events do not name it.
+    `run` is a job, or its events; `pipeline` if they do not name it. `save(path)` writes a page
+    that plays the run without a kernel.
     """
 
-    def __init__(self, events: Iterable[Event], pipeline: str = "") -> None:
+    def __init__(self, run: Any, pipeline: str = "") -> None:  # noqa: ANN401 -- has events, or is some
+        log = getattr(run, "events", run)
+        events: Iterable[Event] = log.records() if isinstance(log, EventLog) else log
         self._events = sorted(events, key=lambda event: event.at_ms)
         if not self._events:
             raise InvalidConfig("there are no events to replay: give job.events.records()")
@@ -97,6 +103,10 @@ class Replay(Frame):
             self._move(ms)
         else:
             self._slider.value = ms
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one HTML file (UTF-8) that plays the run in any browser, without a network."""
+        Path(path).write_text(page(self._events, self._pipeline), "utf-8")
 
     def _move(self, ms: int) -> None:
         now = self._begin + ms
