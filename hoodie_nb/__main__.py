@@ -128,6 +128,9 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
         help="pause between progress lines if the output is not a terminal; 0: one per change "
         "(default: 5)",
     )
+    demo.add_argument(
+        "--replay", type=Path, metavar="FILE", help="also write an HTML page that plays the run"
+    )
 
 
 def _add_doctor(doctor: argparse.ArgumentParser) -> None:

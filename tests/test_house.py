@@ -31,7 +31,15 @@ ROOMS = (  # from the lowest up; a module imports from its own room and those be
     *("evidence", "actions", "reading", "checks", "intake"),
     *("buckets", "index", "lock", "records", "commit", "local"),
     *("on_spark", "stream", "services", "api", "spark_format", "lab.run"),
-    *("lab.stores", "lab.rfc", "lab.experiments", "lab.draw", "lab.widgets", "programs"),
+    *(
+        "lab.stores",
+        "lab.rfc",
+        "lab.experiments",
+        "lab.draw",
+        "lab.player",
+        "lab.widgets",
+        "programs",
+    ),
     "top",
 )
 GROUND = {"errors", "config", "events", "failpoints", "clock", "display", "extras", "machine"}
@@ -188,7 +196,7 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has over 400 lines; the code of the writer is below 20,980, of the laboratory 4,540.
+    """No file has over 400 lines; the code of the writer is below 20,980, of the laboratory 4,820.
 
     Lines of code, without docstrings. One person should be able to read all code that writes
     tables; widgets, drawings, demo and race are not part of it.
@@ -197,7 +205,7 @@ def test_library_stays_small():
     assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
     lab = {path for path in FILES if module_of(path).startswith(TEACHING)}
     assert sum(code_lines(path) for path in FILES if path not in lab) <= 20_980
-    assert sum(code_lines(path) for path in lab) <= 4_540
+    assert sum(code_lines(path) for path in lab) <= 4_820
 
 
 def test_the_decisions_page_counts_the_lines_that_there_are():

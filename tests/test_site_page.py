@@ -56,6 +56,7 @@ def test_each_page_is_in_one_part(site):
         ("](cleaning.md)", "](types.md)", "docs/types.md is in 2 parts of docs/README.md"),
         ("](cleaning.md)", "](none.md)", "docs/none.md of docs/README.md does not exist"),
     ],
+    ids=["left out", "twice", "gone"],
 )
 def test_a_page_in_no_part_or_in_two_is_found(site, old, new, wrong):
     """The check above knows pages that are left out, repeated or gone."""

@@ -40,6 +40,7 @@ from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.extras import install_extra
 from hoodie_nb.lab.experiments import delivery, flights
+from hoodie_nb.lab.player.page import page
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.programs.terminal import Progress, Screen, StopRequest
 from hoodie_nb.programs.verify import verify
@@ -69,6 +70,7 @@ class DemoSettings:
     cores: int | None = None
     fresh: bool = False
     every_s: float = 5.0
+    replay: Path | None = None
 
     @property
     def stream(self) -> dict[str, Any]:
@@ -114,6 +116,8 @@ def _streamed_and_checked(
         _watch(job, delivery_ends(source), screen, stop)
         good = verify(table, spark, settings.days, screen)
         _print_summary(settings, table, job.events, screen, began)
+        if settings.replay is not None:
+            _save_replay(settings.replay, job.events, screen)
         return 0 if good else 1
     finally:
         spark.stop()
@@ -161,6 +165,13 @@ def _print_summary(
         f"all after {time.time() - began:.1f} s"
     )
     screen.say(f"Table: {settings.warehouse / 'board'}")
+
+
+def _save_replay(path: Path, events: EventLog, screen: Screen) -> None:
+    """Write the page that plays this run."""
+    records = sorted(events.records(), key=lambda event: event.at_ms)
+    path.write_text(page(records), "utf-8")
+    screen.say(f"Replay: {path}")
 
 
 # --- the warehouse -------------------------------------------------------------------------------

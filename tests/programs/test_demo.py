@@ -16,7 +16,13 @@ from hoodie_nb.__main__ import main, parser
 from hoodie_nb.events import Event, EventLog
 from hoodie_nb.lab.experiments import flights
 from hoodie_nb.programs import verify
-from hoodie_nb.programs.demo import DemoSettings, _print_summary, delivery_ends, prepare
+from hoodie_nb.programs.demo import (
+    DemoSettings,
+    _print_summary,
+    _save_replay,
+    delivery_ends,
+    prepare,
+)
 from hoodie_nb.programs.terminal import Progress, Screen, StopRequest
 from hoodie_nb.programs.verify import differences, read_with_hudi_rs
 
@@ -65,6 +71,16 @@ def test_the_last_lines_count_archived_commits_too(tmp_path, kept, shown):
         events.emit("instant_committed")
     _print_summary(DemoSettings(tmp_path), table, events, Screen(out, every_s=5), 0.0)
     assert out.getvalue().startswith(f"{shown}, 1 file of ")
+
+
+def test_a_demo_saves_a_page_of_its_run(tmp_path):
+    """With --replay a page plays the events of the job, and a line says where it is."""
+    events, out = EventLog(), io.StringIO()
+    events.emit("instant_committed", instant=INSTANT, inserts=7)
+    path = parser().parse_args(["demo", "--replay", str(tmp_path / "run.html")]).replay
+    _save_replay(path, events, Screen(out, every_s=5))
+    assert "7 rows in 1 commit" in path.read_text("utf-8")
+    assert out.getvalue() == f"Replay: {path}\n"
 
 
 # --- the progress line ---------------------------------------------------------------------------

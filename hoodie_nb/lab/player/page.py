@@ -7,7 +7,7 @@ allows its own script and style, known by their hashes, and nothing else.
 *Semantics.* Names of partitions and keys come from users. In the JSON, `<`, `>` and `&` are
 escaped, so that none can end the element; the script sets text, never HTML.
 
-**Caveats.** The JSON has at most `MOST_BYTES`: a longer run has longer time slots, as its page says.
+**Caveats.** The JSON has at most `MOST_BYTES`: a longer run has longer time slots, and says so.
 """
 
 import base64
