@@ -55,7 +55,7 @@ SENTENCES = {  # of events without a note; a kind that is not here is named with
     "files_cleaned": "{files} old files are deleted, {bytes} bytes",
     "instants_archived": "{instants} old instants are archived",
 }
-_SLOTS_MS = [digit * 10**zeros for zeros in range(12) for digit in (1, 2, 5)]
+_SLOTS_MS = [digit * 10**zeros for zeros in range(12) for digit in (1, 2, 3, 4, 6, 8)]
 _NOTES = 4  # of a step
 _SHORT = 8  # characters of a file id in a sentence
 
