@@ -31,6 +31,7 @@ ELSEWHERE = (  # texts that advise another argument, option or program, or nothi
     "Spark gave no path",
     "Spark passes the checkpoint folder only",
     "`insert` keeps all rows; use upsert",
+    "each once, and fsck finds nothing",
     "is not one of a write: what defines a table",
     "repair={} is none of True",
     "mean the same, but differ",

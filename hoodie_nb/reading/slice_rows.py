@@ -96,7 +96,8 @@ class _Entries:
 
     def __init__(self, logs: pa.Table, places: npt.NDArray[np.int64], merge: LogMerge) -> None:
         taken = pa.array(places)
-        self._logs, self._places = logs.drop_columns(OP), places
+        self._logs = logs.drop_columns(OP)
+        self._places = places
         self._keys = logs.column(RECORD_KEY).take(taken).combine_chunks()
         self._ordering = merge.ordering
         self._stores = logs.column(OP).to_numpy()[places] == STORE
@@ -140,8 +141,10 @@ class _Entries:
         if not len(at):
             return rows
         takes = np.arange(rows.num_rows)
-        stores, logs, places = self._stores[entries], self._logs, self._places[entries]
-        if 2 * len(at) < logs.num_rows:  # the next take copies all of the rows that it takes from
-            logs, places = take_rows(logs, pa.array(places)), np.arange(len(at))
-        takes[at] = np.where(stores, rows.num_rows + places, -1)
+        logs = self._logs
+        places = self._places[entries]
+        if 2 * len(at) < logs.num_rows:  # the last take copies all of the rows that it takes from
+            logs = take_rows(logs, pa.array(places))
+            places = np.arange(len(at))
+        takes[at] = np.where(self._stores[entries], rows.num_rows + places, -1)
         return take_rows(pa.concat_tables([rows, logs]), pa.array(takes[takes >= 0]))
