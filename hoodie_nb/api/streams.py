@@ -19,6 +19,7 @@
 | max_restarts | 3: how often in a row a failed batch is run again |
 | on_bad_record | "fail": a row that cannot be stored ends the job; "quarantine": it is set aside |
 | | with the reason (see `Table.quarantine`), and counted in the commit; not with "current" |
+| wait | None: another process that writes the table refuses the start; "30 seconds": wait for it |
 | options | file sizes, codec, bloom filter: see `hoodie_nb.config` |
 """
 
@@ -71,6 +72,7 @@ def write_stream(
     checkpoint_timeout: float | str | None = None,
     max_restarts: int = 3,
     on_bad_record: str = "fail",
+    wait: float | str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Job:
     """Start a stream into a table and return its job at once; `with` stops it at the block's end.
@@ -96,6 +98,7 @@ def write_stream(
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
         on_bad_record=on_bad_record,
+        wait_s=0.0 if wait is None else seconds(wait, "wait"),
     )
     handle = _stream_handle(table, batch_size, task_max_size, options)
     settings = _checked(settings, handle.config)
