@@ -46,7 +46,7 @@ def stream(root: Path, armed: str = "", *options: str) -> int:
 @pytest.mark.parametrize(
     ("version", "table_type", "options", "deaths"),
     [
-        (9, "copy_on_write", (), ("coord.prepare.post=kill@3", "coord.commit.post=kill@2")),
+        (9, "copy_on_write", (), ("coord.prepare.post=kill@3", "coord.statuses.pre=kill@2")),
         (8, "merge_on_read", ("commit_interval=background",), ("coord.seal.post=kill@4",)),
     ],
 )
