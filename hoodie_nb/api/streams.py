@@ -98,12 +98,10 @@ def write_stream(
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
         on_bad_record=on_bad_record,
-        wait_s=0.0 if wait is None else seconds(wait, "wait"),
+        wait_s=seconds(wait or 0, "wait"),
     )
     handle = _stream_handle(table, batch_size, task_max_size, options)
-    settings = _checked(settings, handle.config)
-    _check_stream(stream, settings)
-    return Job(stream, handle, settings)
+    return Job(stream, handle, _checked(stream, settings, handle.config))
 
 
 def _stream_handle(
@@ -155,7 +153,7 @@ def _check_stream(stream: DataFrame, settings: StreamSettings) -> None:
         )
 
 
-def _checked(settings: StreamSettings, config: TableConfig) -> StreamSettings:
+def _checked(stream: DataFrame, settings: StreamSettings, config: TableConfig) -> StreamSettings:
     """Return the settings for a table, or raise InvalidConfig for one that is not possible."""
     for name in ("operation", "commit_on", "placement", "on_bad_record", "output_mode"):
         check_supported(**{name: getattr(settings, name)})
@@ -164,6 +162,7 @@ def _checked(settings: StreamSettings, config: TableConfig) -> StreamSettings:
     _refuse_mixtures(settings)
     if config.merge_on_read:
         _refuse_for_logs(settings)
+    _check_stream(stream, settings)
     return settings
 
 

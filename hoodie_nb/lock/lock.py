@@ -256,7 +256,8 @@ class JobHold:
                     f"{storage.root} is written by the job {self._held.job} of this process: stop "
                     "that job first; only one query may write a table at a time"
                 )
-            self._file = self._living = self._held.take(storage, job, time.monotonic() + wait_s)
+            self._file = self._held.take(storage, job, time.monotonic() + wait_s)
+            self._living = self._file
             if checkpoint is not None and not is_remote(storage.root):
                 try:
                     with _without_forks():
