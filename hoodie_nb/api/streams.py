@@ -19,6 +19,7 @@
 | max_restarts | 3: how often in a row a failed batch is run again |
 | on_bad_record | "fail": a row that cannot be stored ends the job; "quarantine": it is set aside |
 | | with the reason (see `Table.quarantine`), and counted in the commit; not with "current" |
+| wait | None: another process that writes the table refuses the start; "30 seconds": wait for it |
 | options | file sizes, codec, bloom filter: see `hoodie_nb.config` |
 """
 
@@ -71,6 +72,7 @@ def write_stream(
     checkpoint_timeout: float | str | None = None,
     max_restarts: int = 3,
     on_bad_record: str = "fail",
+    wait: float | str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Job:
     """Start a stream into a table and return its job at once; `with` stops it at the block's end.
@@ -96,11 +98,10 @@ def write_stream(
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
         on_bad_record=on_bad_record,
+        wait_s=seconds(wait or 0, "wait"),
     )
     handle = _stream_handle(table, batch_size, task_max_size, options)
-    settings = _checked(settings, handle.config)
-    _check_stream(stream, settings)
-    return Job(stream, handle, settings)
+    return Job(stream, handle, _checked(stream, settings, handle.config))
 
 
 def _stream_handle(
@@ -152,7 +153,7 @@ def _check_stream(stream: DataFrame, settings: StreamSettings) -> None:
         )
 
 
-def _checked(settings: StreamSettings, config: TableConfig) -> StreamSettings:
+def _checked(stream: DataFrame, settings: StreamSettings, config: TableConfig) -> StreamSettings:
     """Return the settings for a table, or raise InvalidConfig for one that is not possible."""
     for name in ("operation", "commit_on", "placement", "on_bad_record", "output_mode"):
         check_supported(**{name: getattr(settings, name)})
@@ -161,6 +162,7 @@ def _checked(settings: StreamSettings, config: TableConfig) -> StreamSettings:
     _refuse_mixtures(settings)
     if config.merge_on_read:
         _refuse_for_logs(settings)
+    _check_stream(stream, settings)
     return settings
 
 

@@ -164,13 +164,14 @@ def create_table(
     options: Mapping[str, object] | None = None,
     if_exists: str = "error",
     clock: Clock | None = None,
-    holding: Callable[[Storage], AbstractContextManager[None]] = lambda _: nullcontext(),
+    holding: Callable[..., AbstractContextManager[None]] = lambda _, **alone: nullcontext(),
 ) -> TableHandle:
     """Create an empty table; `if_exists` is "error", "open" (must agree) or "replace".
 
     The options of an existing table that are given are changed.
 
-    `holding` takes the table's lock, against other processes that create or replace it.
+    `holding` takes the table's lock, against other processes that create or replace it, and for a
+    replacement `alone`: while no job runs.
     """
     if if_exists not in ("error", "open", "replace"):
         raise InvalidConfig(f"if_exists={if_exists!r}: choose 'error', 'open' or 'replace'")
@@ -185,7 +186,7 @@ def create_table(
     if found is None:
         refuse_nested(storage)
     if found is None or if_exists == "replace":
-        with holding(storage):
+        with holding(storage, alone=if_exists == "replace"):
             found = present(storage, config, if_exists, schema_of)
             if found is None or if_exists == "replace":
                 return _make(storage, clock, config, wanted, replaced=found)

@@ -4,9 +4,10 @@
 dies for any reason. The file names the holder; it is never deleted. On an object store the lock is
 held for a limited time: see `lease`.
 
-A streaming job holds the lock from its start to its end and takes the mutex for each checkpoint;
-batch calls of the same process wait for the mutex and run between checkpoints. Other processes, and
-a second job on the table, get `ConcurrentWriter`.
+A streaming job takes the mutex for each checkpoint; batch calls of the same process wait for the
+mutex and run between checkpoints. Other processes get `ConcurrentWriter`, or wait for it with
+`wait=`. If one waits (see `waiting`), a job on a local disk releases the lock between two
+checkpoints, and takes it again for the next one; else it holds the lock from its start to its end.
 
 While a thread of a job only reads and stages files, it may release the mutex (`paused`), so that
 the job's other thread goes on; its work in the staging area is *in use*, which recovery respects.
@@ -22,7 +23,9 @@ The `with` statement that opened the file closes it, so an interrupt cannot leav
 not know this lock: use one engine at a time.
 """
 
+import contextlib
 import io
+import math
 import os
 import threading
 import time
@@ -35,6 +38,7 @@ from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
+from hoodie_nb.lock.waiting import is_awaited, living, next_place, refuse_living
 from hoodie_nb.storage.fences import fence, place_of
 from hoodie_nb.storage.storage import Storage, is_remote
 
@@ -56,43 +60,70 @@ class _Held:
         self.calls = 0  # threads that wait until no other one is paused
         self.forked = False  # a child's copy of its parent's hold
         self.thread: int | None = None  # the one that writes
-        self._job: str | None = None
         self._file: weakref.ref[LockedFile] | None = None
+        self._living: weakref.ref[LockedFile] | None = None  # what its job has until it ends
+        self._job = ""
 
     @property
     def file(self) -> LockedFile | None:
         """Return the locked file; None if this process does not hold the table."""
-        file = None if self._file is None else self._file()
-        return None if file is None or file.closed else file
+        return _still_open(self._file)
 
     @property
     def job(self) -> str | None:
-        """Return the description of the job that holds the table; None if there is none."""
-        return self._job if self.file else None
+        """Return the description of this process's running job; None if there is none."""
+        return self._job if _still_open(self._living) else None
 
-    def take(
-        self, storage: Storage, purpose: str, *, job: bool = False, until: float = 0.0
-    ) -> LockedFile:
+    def begin_job(self, job: str, living: LockedFile) -> None:
+        """Note that a job runs until this file is closed."""
+        self._job = job
+        self._living = weakref.ref(living)
+
+    def take(self, storage: Storage, purpose: str, until: float = 0.0) -> LockedFile:
         """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`."""
+        file = None
+        queue = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
+        try:
+            file = self._in_turn(storage, purpose, until, queue)
+            queue.close()
+            return file
+        except BaseException:
+            queue.close()
+            if file is not None:
+                file.close()
+            raise
+
+    def _in_turn(
+        self, storage: Storage, purpose: str, until: float, queue: contextlib.ExitStack
+    ) -> LockedFile:
+        place = None
+        waits = False
         tries = 0
         while tries < _TRIES:
-            file = None
-            tries = tries + 1
             try:
-                file = _opened(storage, purpose)
-                if isinstance(file, Lease) or lock_file(file, storage, purpose):
-                    self._job = purpose if job else None
-                    self._file = weakref.ref(file)
-                    return file
-            except BaseException as error:
-                if file is not None:
-                    file.close()
-                if not isinstance(error, ConcurrentWriter) or time.monotonic() >= until:
+                if place is None and not is_remote(storage.root):
+                    with _without_forks():
+                        place = queue.enter_context(
+                            next_place(storage, _files.add, make=waits) or contextlib.nullcontext()
+                        )
+                file = None
+                try:
+                    file = _opened(storage, purpose)
+                    if isinstance(file, Lease) or lock_file(file, storage, purpose):
+                        self._file = weakref.ref(file)
+                        return file
+                except BaseException:
+                    if file is not None:
+                        file.close()
                     raise
-                time.sleep(_POLL_S)
-                tries = 0
-            else:
                 file.close()
+                tries += 1
+            except ConcurrentWriter:
+                if time.monotonic() >= until:
+                    raise
+                waits = True
+                tries = 0
+                time.sleep(_POLL_S if place is None else _POLL_S / 5)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
     def wait_until_unused(self) -> None:
@@ -120,6 +151,16 @@ class _Held:
                 "Another process may be writing, so this one stops; the next write rolls back its "
                 "uncommitted work. Never delete that file; write the data again"
             )
+        elif file is None and self.job is not None:
+            raise ConcurrentWriter(
+                f"a thread of the job {self.job} writes {self.root} outside its turn: nothing of "
+                "it is in the table"
+            )
+
+
+def _still_open(file: "weakref.ref[LockedFile] | None") -> LockedFile | None:
+    found = None if file is None else file()
+    return None if found is None or found.closed else found
 
 
 _tables: dict[str, _Held] = {}
@@ -150,7 +191,11 @@ def _without_forks() -> Iterator[None]:
 
 @contextmanager
 def writing(storage: Storage, wait_s: float = 0.0, *, alone: bool = False) -> Iterator[None]:
-    """Hold the table for one write; ConcurrentWriter if another process has it for `wait_s`."""
+    """Hold the table for one write; ConcurrentWriter if another process has it for `wait_s`.
+
+    Beside a job of this process the write waits for its turn, as the job does. `alone`: refused
+    while a job of any process runs.
+    """
     held = _held(storage)
     with held.mutex:
         if alone and held.job is not None:  # of this process
@@ -162,12 +207,15 @@ def writing(storage: Storage, wait_s: float = 0.0, *, alone: bool = False) -> It
                     "waits for its listeners. Write in another thread"
                 )
             held.wait_until_unused()
-        with _write(held, storage, wait_s):
+        until = math.inf if held.job is not None else time.monotonic() + wait_s
+        with _write(held, storage, until):
+            if alone and not is_remote(storage.root):
+                refuse_living(storage, _files.add)
             yield
 
 
 @contextmanager
-def _write(held: _Held, storage: Storage, wait_s: float = 0.0) -> Iterator[None]:
+def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
     held.thread = threading.get_ident()
@@ -175,7 +223,7 @@ def _write(held: _Held, storage: Storage, wait_s: float = 0.0) -> Iterator[None]
         if held.file is not None:  # a job of this process holds it, or an outer call
             yield
             return
-        with held.take(storage, "a batch write", until=time.monotonic() + wait_s):
+        with held.take(storage, "a batch write", until):
             yield
     finally:
         held.thread = outer
@@ -188,18 +236,40 @@ def in_use(storage: Storage) -> set[str]:
 
 
 class JobHold:
-    """A streaming job's hold on its table, from its start to `release`."""
+    """A streaming job's hold on its table, from its start to `release`.
 
-    def __init__(self, storage: Storage, job: str) -> None:
+    With a `checkpoint` folder, and on a local disk, it shares the table: it releases the lock
+    between two writes while another process waits for it. Afterwards it is `stale`, until its owner
+    has recovered the table, as at its start: the other process may have died.
+    """
+
+    def __init__(
+        self, storage: Storage, job: str, *, checkpoint: str | None = None, wait_s: float = 0.0
+    ) -> None:
         self._storage = storage
+        self._job = job
         self._held = _held(storage)
+        self.stale = False
         with self._held.mutex:
             if self._held.job is not None:
                 raise ConcurrentWriter(
                     f"{storage.root} is written by the job {self._held.job} of this process: stop "
                     "that job first; only one query may write a table at a time"
                 )
-            self._file = self._held.take(storage, job, job=True)
+            self._file = self._held.take(storage, job, time.monotonic() + wait_s)
+            self._living = self._file
+            if checkpoint is not None and not is_remote(storage.root):
+                try:
+                    with _without_forks():
+                        self._living = living(storage, _files.add, checkpoint)
+                except BaseException:
+                    self._file.close()
+                    raise
+            self._held.begin_job(job, self._living)
+
+    @property
+    def _shares(self) -> bool:
+        return self._living is not self._file and not self._living.closed
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -208,8 +278,22 @@ class JobHold:
             _refuse_forked(self._held.root)
         with self._held.mutex:
             self._held.changed.wait_for(lambda: not self._held.calls)
-            with _write(self._held, self._storage):
+            if self._shares and self._held.file is None:
+                self.stale = True
+                self._file = self._held.take(self._storage, self._job, math.inf)
+            with _write(self._held, self._storage, 0.0):
                 yield
+        self.give_way()
+
+    def give_way(self) -> None:
+        """Release the lock if another process waits for it; it is taken again to write."""
+        held = self._held
+        if not self._shares or self._file.closed or held.forked:
+            return
+        with held.mutex:
+            if held.thread is None and is_awaited(self._storage, _files.add):
+                held.wait_until_unused()
+                self._file.close()
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
@@ -245,6 +329,7 @@ class JobHold:
             with self._held.mutex:
                 self._held.wait_until_unused()
                 self._file.close()
+                self._living.close()
 
 
 def _refuse_forked(root: str) -> NoReturn:
@@ -276,7 +361,7 @@ def _forget() -> None:
     global _guard
     _guard = threading.RLock()
     for held in _tables.values():
-        held.forked = held.file is not None
+        held.forked = held.file is not None or held.job is not None
     for file in list(_files):
         file.close()
     _tables.clear()

@@ -22,19 +22,20 @@ PATH = f"{OURS}/lock"
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def opened(storage: Storage, register: Callable[[io.FileIO], None]) -> io.FileIO:
-    """Open the lock file (created if missing) and register it; it is not locked yet."""
+def opened(storage: Storage, register: Callable[[io.FileIO], None], path: str = PATH) -> io.FileIO:
+    """Open the file of a lock (created if missing) and register it; it is not locked yet."""
+    where, _, name = path.rpartition("/")
 
     def opener(_: str, flags: int) -> int:
-        return os.open("lock", flags | _FLAGS, 0o644, dir_fd=folder)
+        return os.open(name, flags | _FLAGS, 0o644, dir_fd=folder)
 
     file = None
     with (
-        permitted(f"{storage.root}/{PATH}"),
-        folder_beneath(storage.root, OURS.split("/"), make=True) as folder,
+        permitted(f"{storage.root}/{path}"),
+        folder_beneath(storage.root, where.split("/"), make=True) as folder,
     ):
         try:
-            file = io.FileIO(storage.fetch(PATH), "r+", opener=opener)
+            file = io.FileIO(storage.fetch(path), "r+", opener=opener)
             register(file)
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.ELOOP, "a pipe or device")
@@ -44,7 +45,7 @@ def opened(storage: Storage, register: Callable[[io.FileIO], None]) -> io.FileIO
                 file.close()
             if isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EISDIR):
                 raise InvalidTable(
-                    f"{PATH} of {storage.root} is a link, folder or pipe and cannot be locked: "
+                    f"{path} of {storage.root} is a link, folder or pipe and cannot be locked: "
                     "delete it"
                 ) from None
             raise

@@ -49,8 +49,9 @@ class BackgroundCommits:
         self._failures += 1
         try:
             with self._hold.writing():
-                if again:
-                    self._checkpointing.recover()  # rolls back what the failed attempt could not
+                if again or self._hold.stale:  # also what a failed attempt could not roll back
+                    self._checkpointing.recover()
+                    self._hold.stale = False
                 oldest = self._batches.oldest_ms
                 instant = self._checkpointing.complete()
                 self._batches.oldest_ms = self._checkpointing.oldest_ms()

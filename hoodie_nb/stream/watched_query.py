@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -96,7 +97,12 @@ class WatchedQuery:
         done = self.batches.folder.last()  # sealed checkpoints do not wait for another batch
         self.last = _LastBatch(-1 if done is None else done.batch_id)
         self.error: BaseException | None = None
-        self.hold = JobHold(table.storage, f"writing from checkpoint {settings.checkpoint}")
+        self.hold = JobHold(
+            table.storage,
+            f"writing from checkpoint {settings.checkpoint}",
+            checkpoint=None if settings.index == "state" else settings.checkpoint,
+            wait_s=settings.wait_s,
+        )
         undo.callback(self.hold.release)
         self._background: BackgroundCommits | None = None
         if settings.interval is not None and settings.interval.background:
@@ -113,6 +119,16 @@ class WatchedQuery:
         with self.hold.writing():
             self.hold.wait_until_unused()
             self.batches.settle()
+            self.hold.stale = False
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the table for one write; first recover it if other processes have had a turn."""
+        with self.hold.writing():
+            if self.hold.stale:
+                self.batches.checkpointing.recover()
+                self.hold.stale = False
+            yield
 
     def _start(self) -> None:
         self.query.start(self._on_batch)
@@ -193,9 +209,8 @@ class WatchedQuery:
                     self._background.apply()
             elif (last > noticed or timed) and self.batches.folder.completed(last):
                 noticed = last
-                with self.hold.writing():
-                    if last == self.last.number:
-                        self._notify(last)
+                self._notify(last)
+            self.hold.give_way()
             self._pause(self.last.number > noticed)
 
     def _pause(self, awaits: bool) -> None:
@@ -218,15 +233,17 @@ class WatchedQuery:
 
     def _notify(self, batch_id: int) -> None:
         try:
-            self.batches.checkpointing.notify(batch_id)
-            if self.settings.interval is not None:
-                self.batches.oldest_ms = self.batches.checkpointing.oldest_ms()
+            with self._writing():
+                if batch_id == self.last.number:
+                    self.batches.checkpointing.notify(batch_id)
+                    if self.settings.interval is not None:
+                        self.batches.oldest_ms = self.batches.checkpointing.oldest_ms()
         except HoodieError as error:  # it stays prepared: the next checkpoint or start completes it
             self.events.emit("commit_failed", why=str(error))
 
     def complete(self) -> None:
         """Commit everything that is prepared or sealed."""
-        with self.hold.writing():
+        with self._writing():
             self.hold.wait_until_unused()
             self.batches.checkpointing.complete()
             if self.settings.interval is not None:
@@ -245,7 +262,7 @@ class WatchedQuery:
             if self.stopping.is_set():
                 raise _Stopping
             limit = self.batches.limit(batch_id, self.query.cancel_jobs)
-            with self.last.running, self.hold.writing(), limit:
+            with self.last.running, self._writing(), limit:
                 self.batches.run(batch, batch_id)
                 self.last.end(batch_id)
             self.last.ended.set()

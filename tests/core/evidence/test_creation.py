@@ -108,7 +108,7 @@ def test_of_two_processes_that_create_a_table_the_first_wins(
     path, agrees = tmp_path / "t", ordering == CONFIG.ordering
 
     @contextmanager
-    def holding(_: Storage) -> Iterator[None]:
+    def holding(_: Storage, **__: bool) -> Iterator[None]:
         wins = {"record_key": "id", "partition_by": "part", "ordering": ordering}
         first = Table.create(path, schema=CONFIG.schema, options={"small_file_bytes": 7}, **wins)
         first.upsert(rows(("a", 1, 1, False)))

@@ -27,7 +27,7 @@ from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidConfig, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.lock import lock as lock_module
-from hoodie_nb.lock import lock_file
+from hoodie_nb.lock import lock_file, waiting
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.storage.storage import STAGED
@@ -287,7 +287,7 @@ class Interrupt:
         self.at, self.lines, self.line = at, 0, 0
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> object:
-        if frame.f_code.co_filename not in (lock_module.__file__, lock_file.__file__):
+        if frame.f_code.co_filename not in [m.__file__ for m in (lock_module, lock_file, waiting)]:
             return None
         if event == "line":
             self.lines += 1
@@ -301,6 +301,13 @@ def batch(storage: LocalStorage) -> None:
     """Hold the table for a moment."""
     with writing(storage):
         pass
+
+
+def queued(storage: LocalStorage) -> None:
+    """Hold a table for which processes have waited before."""
+    Path(storage.root, LOCK).with_name("queue").touch()
+    batch(storage)
+    assert not waiting.is_awaited(storage, lambda _: None)
 
 
 def job(storage: LocalStorage) -> None:
@@ -323,7 +330,7 @@ def failing(storage: LocalStorage) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-@pytest.mark.parametrize("act", [batch, job, failing])
+@pytest.mark.parametrize("act", [batch, queued, job, failing])
 def test_an_interrupt_at_any_line_leaves_the_lock_free(
     root: Path, act: Callable[[LocalStorage], None]
 ) -> None:
@@ -345,6 +352,8 @@ def test_an_interrupt_at_any_line_leaves_the_lock_free(
             break
         if act is not job and not is_free(root):  # a job is freed with the last reference
             leaks.append(("held", tracer.line))
+        if waiting.is_awaited(storage, lambda _: None):
+            leaks.append(("queued", tracer.line))
         raised = None
         if not is_free(root) or len(os.listdir("/proc/self/fd")) != len(before):
             leaks.append(("leaked", tracer.line))

@@ -1,0 +1,190 @@
+"""Processes that wait for a table get their turn, also beside a job; what a running job refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from lives import live, make, opened
+
+from hoodie_nb import Table
+from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.waiting import is_awaited
+from hoodie_nb.storage.local_storage import LocalStorage
+
+OTHER = """
+import sys
+from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.storage.local_storage import LocalStorage
+storage = LocalStorage(sys.argv[1])
+try:
+    with {how}:
+        print("has it", flush=True)
+        sys.stdin.readline()
+except ConcurrentWriter as error:
+    print(error, flush=True)
+"""
+WRITES = "writing(storage, 100)"
+ALONE = "writing(storage, 100, alone=True)"
+JOB = "JobHold(storage, 'b', checkpoint={checkpoint!r}, wait_s=100).writing()"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    """The storage of a table with two batches."""
+    live(opened(make(tmp_path / "t")), 2)
+    return LocalStorage(tmp_path / "t")
+
+
+@contextmanager
+def waiting(storage: LocalStorage, how: str = WRITES) -> Iterator[subprocess.Popen[str]]:
+    """Start another process that waits for the table, which this one holds."""
+    command = [sys.executable, "-c", OTHER.format(how=how), storage.root]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            while not is_awaited(storage, lambda _: None):
+                assert process.poll() is None
+            yield process
+        finally:
+            process.kill()
+
+
+def answer(process: subprocess.Popen[str]) -> str:
+    """Return the next line that the other process prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip()
+
+
+def test_nobody_overtakes_a_process_that_waits(storage: LocalStorage) -> None:
+    """A process that writes in a loop does not take the lock again before the one that waits."""
+    with writing(storage):
+        process = waiting(storage)
+        other = process.__enter__()
+    for _ in range(3):
+        refused = pytest.raises(ConcurrentWriter, match="is being written by another process")
+        with refused, writing(storage):
+            pass
+    assert answer(other) == "has it"
+    other.communicate("\n")
+    process.__exit__(None, None, None)
+    with writing(storage):
+        pass
+
+
+def test_a_waiting_process_that_is_killed_delays_nobody(storage: LocalStorage) -> None:
+    """The kernel frees its place in the queue."""
+    with writing(storage), waiting(storage) as other:
+        other.kill()
+        other.wait()
+        assert not is_awaited(storage, lambda _: None)
+    with writing(storage):
+        pass
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_job_gives_way_between_two_writes(storage: LocalStorage, idle: bool) -> None:
+    """To a process that waits, after a checkpoint or while it has none; then it is stale."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+    with waiting(storage) as other:
+        if idle:
+            hold.give_way()
+        else:
+            with hold.writing():
+                assert hold.in_write
+                hold.give_way()  # inside a write it does nothing
+                storage.put("x", b"")
+        assert answer(other) == "has it"
+        assert not hold.stale
+        other.stdin.write("\n")  # type: ignore[union-attr]
+        other.stdin.flush()  # type: ignore[union-attr]
+        with hold.writing():
+            assert hold.stale
+            storage.put("x", b"")
+        hold.stale = False
+        with hold.writing():  # nobody waits: it has kept the lock
+            assert not hold.stale
+    hold.release()
+
+
+def test_a_job_without_a_folder_keeps_the_lock(storage: LocalStorage) -> None:
+    """Such a job has state that others' commits would make wrong."""
+    hold = JobHold(storage, "a")
+    with waiting(storage) as other:
+        with hold.writing():
+            pass
+        hold.give_way()
+        with hold.writing():
+            assert not hold.stale
+        hold.release()
+        assert answer(other) == "has it"
+
+
+def test_nothing_is_written_outside_a_turn(storage: LocalStorage) -> None:
+    """A late thread of a job cannot change the table while another process may write it."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+    with waiting(storage):
+        hold.give_way()
+        with pytest.raises(ConcurrentWriter, match="outside its turn"):
+            storage.put("x", b"")
+        with pytest.raises(ConcurrentWriter, match="outside its turn"):
+            storage.remove(".hoodie/hoodie.properties")
+    hold.release()
+    storage.put("x", b"")
+
+
+def test_batch_writes_beside_a_job_wait_for_their_turn(storage: LocalStorage) -> None:
+    """Those of its process are not refused while another process has its turn."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+    with waiting(storage) as other:
+        hold.give_way()
+        assert answer(other) == "has it"
+        other.stdin.write("\n")  # type: ignore[union-attr]
+        other.stdin.flush()  # type: ignore[union-attr]
+        with writing(storage):
+            pass
+    hold.release()
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (ALONE, "is written by a stream of another process: stop it"),
+        (JOB.format(checkpoint="/a"), "from the checkpoint folder /a: stop that one first"),
+    ],
+)
+def test_a_running_job_refuses(storage: LocalStorage, how: str, message: str) -> None:
+    """A restore, and a second run of its checkpoint folder, also while it has given way."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+    with waiting(storage, how) as other:
+        hold.give_way()
+        assert message in answer(other)
+        other.communicate()
+    hold.release()
+    with writing(storage, alone=True):  # the job has ended
+        pass
+
+
+def test_two_jobs_take_turns(storage: LocalStorage) -> None:
+    """A second process's job with another checkpoint folder waits at its start, then has a turn."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+    with waiting(storage, JOB.format(checkpoint="/b")) as other:
+        hold.give_way()
+        assert answer(other) == "has it"
+    with hold.writing():
+        assert hold.stale
+    hold.release()
+
+
+def test_replacing_a_table_beside_its_job_is_refused(storage: LocalStorage) -> None:
+    """Else the job would go on in another table."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+    with pytest.raises(ConcurrentWriter, match="stop it first"):
+        Table.create(storage.root, schema={"id": "string"}, record_key="id", if_exists="replace")
+    hold.release()

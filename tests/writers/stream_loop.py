@@ -1,0 +1,32 @@
+"""A process that streams a folder of JSON files into a table: `stream_loop.py ROOT FILES FOLDER`.
+
+Each file is a micro-batch; the stream ends with the last one. `FOLDER` has its checkpoints; more
+arguments, as `commit_interval=background`, are options of the stream.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import hoodie_nb as hn
+
+COLUMNS = "id string, p string, ts long, v string, _hoodie_is_deleted boolean"
+
+
+def main(root: str, files: str, folder: str, *options: str) -> None:
+    """Run the stream to its end, beside other processes that write the table."""
+    spark = hn.spark(cores=1)
+    stream = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).json(files)
+    job = hn.write_stream(
+        stream,
+        hn.Table.open(root),
+        checkpoint=folder,
+        trigger="available_now",
+        wait="100 seconds",
+        **dict(option.split("=") for option in options),
+    )
+    job.wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
