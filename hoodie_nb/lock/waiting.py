@@ -66,7 +66,7 @@ def living(storage: Storage, register: Register, checkpoint: str) -> io.FileIO:
     name = hashlib.sha256(os.fsencode(os.path.realpath(checkpoint))).hexdigest()
     return _locked(storage, register, f"{_JOB}{name}") or _refuse(
         f"a stream of another process writes {storage.root} from the checkpoint folder "
-        f"{checkpoint}: stop that one first, or choose another folder for this stream"
+        f"{checkpoint}: stop that stream, or give this one another folder"
     )
 
 

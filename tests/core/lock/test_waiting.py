@@ -156,7 +156,7 @@ def test_batch_writes_beside_a_job_wait_for_their_turn(storage: LocalStorage) ->
     ("how", "message"),
     [
         (ALONE, "is written by a stream of another process: stop it"),
-        (JOB.format(checkpoint="/a"), "from the checkpoint folder /a: stop that one first"),
+        (JOB.format(checkpoint="/a"), "from the checkpoint folder /a: stop that stream"),
     ],
 )
 def test_a_running_job_refuses(storage: LocalStorage, how: str, message: str) -> None:
