@@ -1,4 +1,4 @@
-"""WritePlan: what all tasks of a write share: file ids, tasks; which slices may take a log file.
+"""WritePlan: what all tasks share: file ids, tasks; which slices take a log or are merged.
 
 It is created on the driver after the instant, is immutable, and is sent to every task.
 """

@@ -1,4 +1,4 @@
-"""Copying one file slice with rows changed or left out, for `update`, `delete` and repairs.
+"""Rewriting one file slice: for `update`, `delete`, compaction, clustering and repairs.
 
 Unchanged rows keep their commit time and sequence number; every row gets the new file's name.
 """

@@ -1,4 +1,4 @@
-"""Recovers the table, then runs, skips or refuses a checkpoint, as `records/progress` knows it.
+"""A checkpoint's start: recovers the table, adds new columns, skips what was committed before.
 
 *Semantics*: properties, schema and timeline are read at each checkpoint, not at the job's start:
 another engine may change the table in between. Columns that it has added are null in rows that lack

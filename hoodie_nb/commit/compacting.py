@@ -1,4 +1,4 @@
-"""Merging the logs of file slices into base files: by `table.compact()`, and of idle ones.
+"""Folding the logs of slices into base files; which idle slices, after a commit.
 
 *Semantics*: a delta commit stays on the timeline while its logs are there. A slice that is written
 to is merged in time, but one that nobody writes to any more would keep its logs. So if the archive

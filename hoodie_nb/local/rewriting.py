@@ -1,4 +1,4 @@
-"""Writing a checkpoint's rows again, how: sealed ones, and those that `commit` has redone.
+"""Writes sealed checkpoints, and prepared ones again if the table has changed meanwhile.
 
 *Redo*: if the table has changed since an instant was prepared, its rows are written under a new
 instant.

@@ -1,4 +1,4 @@
-"""The rows and deletes in the blocks of a log, as Arrow tables.
+"""Reading the blocks of a log (Avro, Parquet, deletes) as Arrow tables; which are refused.
 
 *On disk*, the content of a block by its type:
 

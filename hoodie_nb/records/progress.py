@@ -1,4 +1,4 @@
-"""Committed checkpoints by query: identity, format; refuses a stream that is ahead of the table.
+"""Committed checkpoints by query; refuses gaps, repeated inserts, a stream of another table.
 
 *On disk*: `.hoodie/.hoodie_nb/progress/<query id>.json`, replaced atomically: the newest hundred
 checkpoints of a query, and always one with rows, with the fingerprint of their data and their

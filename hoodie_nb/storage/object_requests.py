@@ -1,4 +1,4 @@
-"""Client of an object store: `storage_options`, retries, errors without secrets."""
+"""Client of an object store: `storage_options`, pauses between retries, errors without secrets."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""Blocks of Hudi's log format, in logs and archives of version 6; bytes that are no whole block.
+"""Blocks of Hudi's log format: headers, lengths, Avro records; damaged and torn ones.
 
 Blocks are read one by one, their content only when it is asked for.
 

@@ -1,4 +1,4 @@
-"""Parts of a run's state: rows over time, operators, buffers, instants, lookups, notes."""
+"""Parts of a run's state: rows, operators, task spans, buffers, checkpoints, lookups, notes."""
 
 from __future__ import annotations
 
