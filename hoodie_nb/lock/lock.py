@@ -55,9 +55,10 @@ class _Held:
     def __init__(self, root: str) -> None:
         self.root = root
         self.mutex = threading.RLock()
-        self.changed = threading.Condition(self.mutex)  # of the next two
+        self.changed = threading.Condition(self.mutex)  # of the next three
         self.in_use: list[str] = []  # what paused threads write, by name in the staging area
         self.calls = 0  # threads that wait until no other one is paused
+        self.writes = 0  # that have begun, also of threads that are paused or wait
         self.forked = False  # a child's copy of its parent's hold
         self.thread: int | None = None  # the one that writes
         self._file: weakref.ref[LockedFile] | None = None
@@ -126,13 +127,16 @@ class _Held:
                 time.sleep(_POLL_S if place is None else _POLL_S / 5)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
-    def wait_until_unused(self) -> None:
-        """Wait until no thread is paused; the caller has the mutex, which is released meanwhile."""
+    def wait_until_unused(self, *, ended: bool = False) -> None:
+        """Wait until no thread is paused; the caller has the mutex, which is released meanwhile.
+
+        `ended`: until no write has begun; the caller is in none.
+        """
         outer = self.thread
         self.thread = None
         self.calls += 1  # meanwhile the job begins nothing new
         try:
-            self.changed.wait_for(lambda: not self.in_use)
+            self.changed.wait_for(lambda: not (self.writes if ended else self.in_use))
         finally:
             self.calls -= 1
             self.changed.notify_all()
@@ -210,7 +214,8 @@ def writing(storage: Storage, wait_s: float = 0.0, *, alone: bool = False) -> It
         until = math.inf if held.job is not None else time.monotonic() + wait_s
         with _write(held, storage, until):
             if alone and not is_remote(storage.root):
-                refuse_living(storage, _files.add)
+                with _without_forks():
+                    refuse_living(storage, _files.add)
             yield
 
 
@@ -219,6 +224,7 @@ def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
     held.thread = threading.get_ident()
+    held.writes += 1
     try:
         if held.file is not None:  # a job of this process holds it, or an outer call
             yield
@@ -227,6 +233,8 @@ def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
             yield
     finally:
         held.thread = outer
+        held.writes -= 1
+        held.changed.notify_all()
 
 
 def in_use(storage: Storage) -> set[str]:
@@ -257,10 +265,13 @@ class JobHold:
                     "that job first; only one query may write a table at a time"
                 )
             self._file = self._living = self._held.take(storage, job, time.monotonic() + wait_s)
-            if checkpoint is not None and not is_remote(storage.root):
+            if not is_remote(storage.root):
                 try:
                     with _without_forks():
-                        self._living = living(storage, _files.add, checkpoint)
+                        if checkpoint is None:  # others would wait for their turns to its end
+                            refuse_living(storage, _files.add)
+                        else:
+                            self._living = living(storage, _files.add, checkpoint)
                 except BaseException:
                     self._file.close()
                     raise
@@ -290,8 +301,10 @@ class JobHold:
         if not self._shares or self._file.closed or held.forked:
             return
         with held.mutex:
-            if held.thread is None and is_awaited(self._storage, _files.add):
-                held.wait_until_unused()
+            with _without_forks():
+                gives = held.thread is None and is_awaited(self._storage, _files.add)
+            if gives:
+                held.wait_until_unused(ended=True)
                 self._file.close()
 
     @contextmanager
@@ -326,9 +339,9 @@ class JobHold:
         """Release the table, between two writes; idempotent."""
         if not self._held.forked:
             with self._held.mutex:
-                self._held.wait_until_unused()
+                self._held.wait_until_unused(ended=True)
+                self._living.close()  # first: who gets the lock next may be the job's next run
                 self._file.close()
-                self._living.close()
 
 
 def _refuse_forked(root: str) -> NoReturn:
