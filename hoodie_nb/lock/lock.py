@@ -30,7 +30,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -58,7 +58,7 @@ class _Held:
         self.changed = threading.Condition(self.mutex)  # of the next three
         self.in_use: list[str] = []  # what paused threads write, by name in the staging area
         self.calls = 0  # threads that wait until no other one is paused
-        self.writes = 0  # that have begun, also of threads that are paused or wait
+        self.writes = 0  # of these threads, in the middle of a write
         self.forked = False  # a child's copy of its parent's hold
         self.thread: int | None = None  # the one that writes
         self._file: weakref.ref[LockedFile] | None = None
@@ -80,8 +80,11 @@ class _Held:
         self._job = job
         self._living = weakref.ref(living)
 
-    def take(self, storage: Storage, purpose: str, until: float = 0.0) -> LockedFile:
-        """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`."""
+    def take(self, storage: Storage, purpose: str, until: Callable[[], float]) -> LockedFile:
+        """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`.
+
+        That may change meanwhile.
+        """
         file = None
         queue = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
         try:
@@ -95,7 +98,11 @@ class _Held:
             raise
 
     def _in_turn(
-        self, storage: Storage, purpose: str, until: float, queue: contextlib.ExitStack
+        self,
+        storage: Storage,
+        purpose: str,
+        until: Callable[[], float],
+        queue: contextlib.ExitStack,
     ) -> LockedFile:
         place = None
         waits = False
@@ -120,7 +127,7 @@ class _Held:
                 file.close()
                 tries += 1
             except ConcurrentWriter:
-                if time.monotonic() >= until:
+                if time.monotonic() >= until():
                     raise
                 waits = True
                 tries = 0
@@ -130,15 +137,18 @@ class _Held:
     def wait_until_unused(self, *, ended: bool = False) -> None:
         """Wait until no thread is paused; the caller has the mutex, which is released meanwhile.
 
-        `ended`: until no write has begun; the caller is in none.
+        `ended`: until no thread is in the middle of a write; the caller is not.
         """
+        writes = self.thread == threading.get_ident() and not ended
         outer = self.thread
         self.thread = None
         self.calls += 1  # meanwhile the job begins nothing new
+        self.writes += writes
         try:
-            self.changed.wait_for(lambda: not (self.writes if ended else self.in_use))
+            self.changed.wait_for(lambda: not (self.in_use or (ended and self.writes)))
         finally:
             self.calls -= 1
+            self.writes -= writes
             self.changed.notify_all()
             self.thread = outer
 
@@ -224,17 +234,14 @@ def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
     held.thread = threading.get_ident()
-    held.writes += 1
     try:
         if held.file is not None:  # a job of this process holds it, or an outer call
             yield
             return
-        with held.take(storage, "a batch write", until):
+        with held.take(storage, "a batch write", lambda: until):
             yield
     finally:
         held.thread = outer
-        held.writes -= 1
-        held.changed.notify_all()
 
 
 def in_use(storage: Storage) -> set[str]:
@@ -258,13 +265,15 @@ class JobHold:
         self._job = job
         self._held = _held(storage)
         self.stale = False
+        self.until = math.inf  # how long it waits for a turn, in monotonic seconds
+        until = time.monotonic() + wait_s
         with self._held.mutex:
             if self._held.job is not None:
                 raise ConcurrentWriter(
                     f"{storage.root} is written by the job {self._held.job} of this process: stop "
                     "that job first; only one query may write a table at a time"
                 )
-            self._file = self._living = self._held.take(storage, job, time.monotonic() + wait_s)
+            self._file = self._living = self._held.take(storage, job, lambda: until)
             if not is_remote(storage.root):
                 try:
                     with _without_forks():
@@ -290,7 +299,7 @@ class JobHold:
             self._held.changed.wait_for(lambda: not self._held.calls)
             if self._shares and self._held.file is None:
                 self.stale = True
-                self._file = self._held.take(self._storage, self._job, math.inf)
+                self._file = self._held.take(self._storage, self._job, lambda: self.until)
             with _write(self._held, self._storage, 0.0):
                 yield
         self.give_way()

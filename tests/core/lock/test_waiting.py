@@ -119,6 +119,27 @@ def test_a_job_gives_way_between_two_writes(storage: LocalStorage, idle: bool) -
     hold.release()
 
 
+def test_a_job_that_ends_does_not_wait_forever(storage: LocalStorage) -> None:
+    """Another process may keep the lock, or its place in the queue, as long as it likes."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+
+    def write() -> None:
+        with hold.writing():
+            pass
+
+    with waiting(storage) as other, ThreadPoolExecutor(1) as threads:
+        hold.give_way()
+        assert answer(other) == "has it"
+        writing_ = threads.submit(write)
+        while not is_awaited(storage, lambda _: None):
+            assert not writing_.done()
+        hold.until = 0.0
+        with pytest.raises(ConcurrentWriter, match="is being written by another process"):
+            writing_.result()
+        assert not is_awaited(storage, lambda _: None)
+    hold.release()
+
+
 def test_a_job_without_a_folder_keeps_the_lock(storage: LocalStorage) -> None:
     """Such a job has state that others' commits would make wrong."""
     hold = JobHold(storage, "a")
