@@ -30,7 +30,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -55,9 +55,10 @@ class _Held:
     def __init__(self, root: str) -> None:
         self.root = root
         self.mutex = threading.RLock()
-        self.changed = threading.Condition(self.mutex)  # of the next two
+        self.changed = threading.Condition(self.mutex)  # of the next three
         self.in_use: list[str] = []  # what paused threads write, by name in the staging area
         self.calls = 0  # threads that wait until no other one is paused
+        self.writes = 0  # of these threads, in the middle of a write
         self.forked = False  # a child's copy of its parent's hold
         self.thread: int | None = None  # the one that writes
         self._file: weakref.ref[LockedFile] | None = None
@@ -79,8 +80,11 @@ class _Held:
         self._job = job
         self._living = weakref.ref(living)
 
-    def take(self, storage: Storage, purpose: str, until: float = 0.0) -> LockedFile:
-        """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`."""
+    def take(self, storage: Storage, purpose: str, until: Callable[[], float]) -> LockedFile:
+        """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`.
+
+        That may change meanwhile.
+        """
         file = None
         queue = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
         try:
@@ -94,7 +98,11 @@ class _Held:
             raise
 
     def _in_turn(
-        self, storage: Storage, purpose: str, until: float, queue: contextlib.ExitStack
+        self,
+        storage: Storage,
+        purpose: str,
+        until: Callable[[], float],
+        queue: contextlib.ExitStack,
     ) -> LockedFile:
         place = None
         waits = False
@@ -119,22 +127,28 @@ class _Held:
                 file.close()
                 tries += 1
             except ConcurrentWriter:
-                if time.monotonic() >= until:
+                if time.monotonic() >= until():
                     raise
                 waits = True
                 tries = 0
                 time.sleep(_POLL_S if place is None else _POLL_S / 5)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
-    def wait_until_unused(self) -> None:
-        """Wait until no thread is paused; the caller has the mutex, which is released meanwhile."""
+    def wait_until_unused(self, *, ended: bool = False) -> None:
+        """Wait until no thread is paused; the caller has the mutex, which is released meanwhile.
+
+        `ended`: until no thread is in the middle of a write; the caller is not.
+        """
+        writes = self.thread == threading.get_ident() and not ended
         outer = self.thread
         self.thread = None
         self.calls += 1  # meanwhile the job begins nothing new
+        self.writes += writes
         try:
-            self.changed.wait_for(lambda: not self.in_use)
+            self.changed.wait_for(lambda: not (self.in_use or (ended and self.writes)))
         finally:
             self.calls -= 1
+            self.writes -= writes
             self.changed.notify_all()
             self.thread = outer
 
@@ -210,7 +224,8 @@ def writing(storage: Storage, wait_s: float = 0.0, *, alone: bool = False) -> It
         until = math.inf if held.job is not None else time.monotonic() + wait_s
         with _write(held, storage, until):
             if alone and not is_remote(storage.root):
-                refuse_living(storage, _files.add)
+                with _without_forks():
+                    refuse_living(storage, _files.add)
             yield
 
 
@@ -223,7 +238,7 @@ def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
         if held.file is not None:  # a job of this process holds it, or an outer call
             yield
             return
-        with held.take(storage, "a batch write", until):
+        with held.take(storage, "a batch write", lambda: until):
             yield
     finally:
         held.thread = outer
@@ -250,18 +265,23 @@ class JobHold:
         self._job = job
         self._held = _held(storage)
         self.stale = False
+        self.until = math.inf  # how long it waits for a turn, in monotonic seconds
+        until = time.monotonic() + wait_s
         with self._held.mutex:
             if self._held.job is not None:
                 raise ConcurrentWriter(
                     f"{storage.root} is written by the job {self._held.job} of this process: stop "
                     "that job first; only one query may write a table at a time"
                 )
-            self._file = self._held.take(storage, job, time.monotonic() + wait_s)
+            self._file = self._held.take(storage, job, lambda: until)
             self._living = self._file
-            if checkpoint is not None and not is_remote(storage.root):
+            if not is_remote(storage.root):
                 try:
                     with _without_forks():
-                        self._living = living(storage, _files.add, checkpoint)
+                        if checkpoint is None:  # others would wait for their turns to its end
+                            refuse_living(storage, _files.add)
+                        else:
+                            self._living = living(storage, _files.add, checkpoint)
                 except BaseException:
                     self._file.close()
                     raise
@@ -280,7 +300,7 @@ class JobHold:
             self._held.changed.wait_for(lambda: not self._held.calls)
             if self._shares and self._held.file is None:
                 self.stale = True
-                self._file = self._held.take(self._storage, self._job, math.inf)
+                self._file = self._held.take(self._storage, self._job, lambda: self.until)
             with _write(self._held, self._storage, 0.0):
                 yield
         self.give_way()
@@ -291,8 +311,10 @@ class JobHold:
         if not self._shares or self._file.closed or held.forked:
             return
         with held.mutex:
-            if held.thread is None and is_awaited(self._storage, _files.add):
-                held.wait_until_unused()
+            with _without_forks():
+                gives = held.thread is None and is_awaited(self._storage, _files.add)
+            if gives:
+                held.wait_until_unused(ended=True)
                 self._file.close()
 
     @contextmanager
@@ -327,9 +349,9 @@ class JobHold:
         """Release the table, between two writes; idempotent."""
         if not self._held.forked:
             with self._held.mutex:
-                self._held.wait_until_unused()
+                self._held.wait_until_unused(ended=True)
+                self._living.close()  # first: who gets the lock next may be the job's next run
                 self._file.close()
-                self._living.close()
 
 
 def _refuse_forked(root: str) -> NoReturn:

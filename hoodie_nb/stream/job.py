@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+TURN_S = 60.0  # how long a job that is stopped waits for other processes
+
 
 class Job:
     """A running stream into a table. `await job`, or `job.wait()` in a script.
@@ -165,8 +167,10 @@ class Job:
         """Stop between two batches and commit prepared instants; idempotent.
 
         The job waits for listeners and for writes of the table, so inside one of them this only
-        requests the stop: the job ends later.
+        requests the stop: the job ends later. ConcurrentWriter if another process keeps the table
+        for a minute: what is prepared is then committed by its next writer.
         """
+        self._watched.hold.until = min(self._watched.hold.until, time.monotonic() + TURN_S)
         self._watched.stopping.set()
         if not self._is_awaited:
             self._watched.ended.wait()
@@ -181,6 +185,7 @@ class Job:
     def kill(self) -> None:
         """End like a crash: in the middle of a batch, without cleanup or commit."""
         self._watched.killed.set()
+        self._watched.hold.until = 0.0
         self._watched.stopping.set()
         for coordinator in self._watched.batches.coordinators:
             coordinator.dead = True

@@ -143,6 +143,7 @@ class WatchedQuery:
     def _abandon(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop the query of an interrupted start, even if the JVM had not answered yet."""
         self.stopping.set()  # from now on none of its batches starts
+        self.hold.until = 0.0
         self.query.abandon(kind)
 
     # --- the thread that watches Spark ----------------------------------------------------------

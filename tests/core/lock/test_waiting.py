@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +17,8 @@ from lives import live, make, opened
 
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock import lock
+from hoodie_nb.lock.lock import JobHold, LockedFile, writing
 from hoodie_nb.lock.waiting import is_awaited
 from hoodie_nb.storage.local_storage import LocalStorage
 
@@ -32,6 +37,7 @@ except ConcurrentWriter as error:
 """
 WRITES = "writing(storage, 100)"
 ALONE = "writing(storage, 100, alone=True)"
+STATE = "JobHold(storage, 'b', wait_s=100).writing()"
 JOB = "JobHold(storage, 'b', checkpoint={checkpoint!r}, wait_s=100).writing()"
 
 
@@ -113,6 +119,27 @@ def test_a_job_gives_way_between_two_writes(storage: LocalStorage, idle: bool) -
     hold.release()
 
 
+def test_a_job_that_ends_does_not_wait_forever(storage: LocalStorage) -> None:
+    """Another process may keep the lock, or its place in the queue, as long as it likes."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+
+    def write() -> None:
+        with hold.writing():
+            pass
+
+    with waiting(storage) as other, ThreadPoolExecutor(1) as threads:
+        hold.give_way()
+        assert answer(other) == "has it"
+        writing_ = threads.submit(write)
+        while not is_awaited(storage, lambda _: None):
+            assert not writing_.done()
+        hold.until = 0.0
+        with pytest.raises(ConcurrentWriter, match="is being written by another process"):
+            writing_.result()
+        assert not is_awaited(storage, lambda _: None)
+    hold.release()
+
+
 def test_a_job_without_a_folder_keeps_the_lock(storage: LocalStorage) -> None:
     """Such a job has state that others' commits would make wrong."""
     hold = JobHold(storage, "a")
@@ -124,6 +151,77 @@ def test_a_job_without_a_folder_keeps_the_lock(storage: LocalStorage) -> None:
             assert not hold.stale
         hold.release()
         assert answer(other) == "has it"
+
+
+def test_a_job_with_state_is_refused_beside_another_one(storage: LocalStorage) -> None:
+    """It would hold the lock to its end, and the other job could neither write nor stop."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+    with waiting(storage, STATE) as other:
+        hold.give_way()
+        assert "is written by a stream of another process: stop it" in answer(other)
+        other.communicate()
+    hold.release()
+    JobHold(storage, "b").release()
+
+
+def test_a_job_keeps_the_lock_while_one_of_its_threads_is_in_a_write(storage: LocalStorage) -> None:
+    """Also while that thread waits for what another one does in background."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+    paused = threading.Event()
+    goes_on = threading.Event()
+
+    def apply() -> None:
+        with hold.writing(), hold.paused("x"):
+            paused.set()
+            goes_on.wait()
+
+    def seal() -> None:
+        with hold.writing():
+            hold.wait_until_unused()
+            storage.put("x", b"")  # refused without the lock
+
+    with ThreadPoolExecutor(2) as threads, waiting(storage) as other:
+        applying = threads.submit(apply)
+        paused.wait()
+        sealing = threads.submit(seal)
+        while not hold._held.calls:
+            assert not sealing.done()
+        goes_on.set()
+        applying.result()
+        sealing.result()
+        assert answer(other) == "has it"
+    hold.release()
+
+
+def test_a_fork_waits_while_a_job_looks_who_waits(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the child would share the place in the queue, and nobody could write while it lives."""
+    opened_it = threading.Event()
+    forked = threading.Event()
+
+    class Slow(weakref.WeakSet[LockedFile]):
+        def add(self, item: LockedFile) -> None:
+            """Let a fork come before the file is registered."""
+            opened_it.set()
+            forked.wait(0.5)
+            super().add(item)
+
+    with writing(storage), waiting(storage):  # there is a queue
+        pass
+    hold = JobHold(storage, "a", checkpoint="/a")
+    monkeypatch.setattr(lock, "_files", Slow())
+    with ThreadPoolExecutor(1) as threads:
+        looking = threads.submit(hold.give_way)
+        opened_it.wait()
+        pid = os.fork()
+        if pid == 0:
+            links = (os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd"))
+            os._exit(any(link.endswith("/queue") for link in links))
+        forked.set()
+        assert os.waitpid(pid, 0) == (pid, 0)
+        looking.result()
+    hold.release()
 
 
 def test_nothing_is_written_outside_a_turn(storage: LocalStorage) -> None:
