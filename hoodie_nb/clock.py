@@ -100,3 +100,8 @@ def seconds(value: float | str, name: str = "duration") -> float:
     if match is None or match[2] not in _SECONDS:
         raise InvalidConfig(f"{name}={value!r} is not a duration: write 20 or '20 seconds'")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def wait_seconds(wait: float | str | None) -> float:
+    """Return the seconds of an argument `wait=`; 0 for None: what is taken is refused at once."""
+    return 0.0 if wait is None else seconds(wait, "wait")

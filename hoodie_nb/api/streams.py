@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from hoodie_nb.api.definition import check_supported
 from hoodie_nb.buckets.global_keys import refuse_global
 from hoodie_nb.buckets.pipelines import PIPELINES, chosen_pipeline
-from hoodie_nb.clock import seconds
+from hoodie_nb.clock import seconds, wait_seconds
 from hoodie_nb.config import parse_bytes
 from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import InvalidConfig
@@ -98,7 +98,7 @@ def write_stream(
         max_restarts=max_restarts,
         interval=_interval(commit_interval),
         on_bad_record=on_bad_record,
-        wait_s=seconds(wait or 0, "wait"),
+        wait_s=wait_seconds(wait),
     )
     handle = _stream_handle(table, batch_size, task_max_size, options)
     return Job(stream, handle, _checked(stream, settings, handle.config))

@@ -24,7 +24,7 @@ from hoodie_nb.api.definition import (
 from hoodie_nb.api.maintenance import TableMaintenance
 from hoodie_nb.api.reads import TableReads
 from hoodie_nb.buckets.pipelines import PIPELINES, Shape
-from hoodie_nb.clock import seconds
+from hoodie_nb.clock import wait_seconds
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog, log_events
@@ -293,7 +293,7 @@ class Table(TableReads, TableMaintenance):
     def _writing(self, wait: Wait) -> contextlib.AbstractContextManager[None]:
         """Hold the table for one write; InvalidTable for a merge-on-read table of others."""
         refuse_foreign_logs(self._handle)
-        return writing(self._handle.storage, 0.0 if wait is None else seconds(wait, "wait"))
+        return writing(self._handle.storage, wait_seconds(wait))
 
     def _write(
         self, data: Data, operation: str, on_bad_record: str, wait: Wait, schema: str = "fixed"

@@ -34,6 +34,7 @@ from typing import Any
 
 import fastavro
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -173,8 +174,7 @@ def _marked(
     if rows.column(RECORD_KEY).null_count:
         raise ValueError("a row has no record key")
     if not flags:
-        stores = pa.array(np.full(rows.num_rows, STORE), pa.int8())
-        return rows.append_column(pa.field(OP, pa.int8()), stores)
+        return _operated(rows, np.full(rows.num_rows, STORE))
     flagged = pc.fill_null(rows.column(IS_DELETED), False)
     told = pc.is_in(rows.column(OPERATION), _DELETE_OPERATIONS)
     return _with_operation(rows, pc.or_(flagged, told).combine_chunks(), ordering)
@@ -186,7 +186,11 @@ def _with_operation(rows: pa.Table, deleted: pa.Array, ordering: pa.Field | None
         always = pc.and_(deleted, is_default(rows.column(ordering.name).combine_chunks()))
     found = np.where(deleted.to_numpy(zero_copy_only=False), DELETE, STORE)
     found = np.where(always.to_numpy(zero_copy_only=False), DELETE_ALWAYS, found)
-    return rows.append_column(pa.field(OP, pa.int8()), pa.array(found, pa.int8()))
+    return _operated(rows, found)
+
+
+def _operated(rows: pa.Table, operations: npt.NDArray[np.int_]) -> pa.Table:
+    return rows.append_column(pa.field(OP, pa.int8()), pa.array(operations, pa.int8()))
 
 
 def _deletes(block: LogBlock, ordering: pa.Field | None) -> pa.Table:

@@ -40,7 +40,7 @@ from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.extras import install_extra
 from hoodie_nb.lab.experiments import delivery, flights
-from hoodie_nb.lab.player.page import page
+from hoodie_nb.lab.player.page import save_page
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.programs.terminal import Progress, Screen, StopRequest
 from hoodie_nb.programs.verify import verify
@@ -169,8 +169,7 @@ def _print_summary(
 
 def _save_replay(path: Path, events: EventLog, screen: Screen) -> None:
     """Write the page that plays this run."""
-    records = sorted(events.records(), key=lambda event: event.at_ms)
-    path.write_text(page(records), "utf-8")
+    save_page(path, events.records())
     screen.say(f"Replay: {path}")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hoodie_nb.api.definition import check_supported
-from hoodie_nb.clock import seconds
+from hoodie_nb.clock import wait_seconds
 from hoodie_nb.config import WriteOptions, flag
 from hoodie_nb.definition.properties import TableConfig, generator_of
 from hoodie_nb.errors import InvalidConfig
@@ -256,8 +256,7 @@ def parse(
     WriteOptions().updated(options)
     operation = _operation(named.get(OPERATION), overwrite, stream)
     own = (named.get("wait"), named.get("checkpointlocation"))
-    if own[0] is not None:
-        seconds(own[0], "wait")
+    wait_seconds(own[0])  # refused here if it is no duration
     if stream and not own[1]:
         raise InvalidConfig(
             "Spark passes the checkpoint folder only if the query names it: add "

@@ -14,7 +14,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -35,6 +35,12 @@ _ESCAPES = {
     "\u2029": "\\u2029",
 }
 _FOLDER = Path(__file__).parent
+
+
+def save_page(path: Path, events: Iterable[Event], pipeline: str = "") -> None:
+    """Write the page of events, at least one, in any order."""
+    ordered = sorted(events, key=lambda event: event.at_ms)
+    path.write_text(page(ordered, pipeline), "utf-8")
 
 
 def page(events: Sequence[Event], pipeline: str = "") -> str:

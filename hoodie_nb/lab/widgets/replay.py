@@ -19,7 +19,7 @@ from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import Event, EventLog
 from hoodie_nb.lab.draw.svg import INK
-from hoodie_nb.lab.player.page import page
+from hoodie_nb.lab.player.page import save_page
 from hoodie_nb.lab.run.run_state import RunState
 from hoodie_nb.lab.widgets.dashboard import RunPictures
 from hoodie_nb.lab.widgets.frame import Frame
@@ -106,7 +106,7 @@ class Replay(Frame):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one HTML file (UTF-8) that plays the run in any browser, without a network."""
-        Path(path).write_text(page(self._events, self._pipeline), "utf-8")
+        save_page(Path(path), self._events, self._pipeline)
 
     def _move(self, ms: int) -> None:
         now = self._begin + ms
