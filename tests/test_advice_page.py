@@ -1,8 +1,9 @@
 """docs/advice.md lists each error text that advises an action on a table or checkpoint folder.
 
-The texts are the string literals of the library that have an advising verb. Each is in the page, or
-below among those that advise something else: an argument, an option, a program. A test cannot know
-that a new text without such a verb advises something.
+The page is written from tests/facts/advice.toml. The texts are the string literals of the library
+that have an advising verb. Each is in the page, or below among those that advise something else:
+an argument, an option, a program. A test cannot know that a new text without such a verb advises
+something.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from generated_pages import WRITER
+
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "advice.md").read_text()
 VERBS = re.compile(
     r"\b(delete|move|restore|remove|replace|drop|repair|call|give|upsert|undo|start|backup|"
     r"checkpoint folder|let \w+|fsck|Table\.\w+)\b|\b(operation|index)=",
     re.IGNORECASE,
 )
-_TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`(?: \(`([^`]+)`\))?")
+_TEST = re.compile(r"(tests/[\w/]+\.py)::(test_\w+)(?:\[(.+)\])?(?: \(.+\))?")
 ELSEWHERE = (  # texts that advise another argument, option or program, or nothing
     "# Spark asks for a module that this Java lacks",
     "a delete has no record key",
@@ -157,12 +159,10 @@ def _content(node: ast.AST) -> str:
 ADVISING = sorted({text for text in texts() if VERBS.search(text)})
 
 
-def listed() -> list[tuple[str, str]]:
+def listed() -> list[tuple[str, list[str]]]:
     """Return the rows of the page: a part of the text, and where it is followed."""
-    lines = [line for line in PAGE.splitlines() if line.startswith("| `")]
-    cells = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in lines]
-    assert all(len(row) == 3 for row in cells), [row for row in cells if len(row) != 3]
-    return [(re.sub(r"^`+ ?| ?`+$", "", row[0]), row[2]) for row in cells]
+    sections = WRITER.sections("advice").values()
+    return [(part, where) for rows in sections for part, (_, *where) in rows.items()]
 
 
 def covered(parts: Iterable[str]) -> set[str]:
@@ -197,16 +197,17 @@ def test_each_row_is_a_text_of_the_library() -> None:
 
 def test_each_row_names_tests_that_follow_it() -> None:
     """Or it says that nobody has tried it, and why."""
-    bad = [part for part, where in listed() if not _TEST.search(where) and "untried" not in where]
+    bad = [
+        part
+        for part, where in listed()
+        if not where or not all(_TEST.fullmatch(w) or w.startswith("untried: ") for w in where)
+    ]
     assert bad == [] and len(listed()) > 80
 
 
-def test_the_named_tests_exist() -> None:
-    """Each is a function of that file, and its case one of its texts."""
-    missing = []
-    for file, name, case in sorted({*_TEST.findall(PAGE)}):
-        text = (ROOT / file).read_text()
-        has_case = not case or f'"{case}"' in text
-        if not has_case or not re.search(rf"^def {name}\(", text, re.MULTILINE):
-            missing.append(f"{file}::{name} {case}")
-    assert missing == []
+def test_the_named_cases_exist() -> None:
+    """Each is one of the texts of its test's file."""
+    found = [_TEST.fullmatch(item) for _, where in listed() for item in where]
+    cases = {(each[1], each[3]) for each in found if each is not None and each[3]}
+    assert [case for file, case in cases if f'"{case}"' not in (ROOT / file).read_text()] == []
+    assert len(cases) > 40

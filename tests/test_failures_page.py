@@ -1,45 +1,52 @@
-"""The pages that name tests (failures, types, compatibility): these tests exist."""
+"""The facts with their tests (failures, compatibility, protocols): these tests exist."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from generated_pages import WRITER
+
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "failures.md"
-VERSIONS = ROOT / "docs" / "compatibility.md"
-TEXTS = PAGE.read_text() + (ROOT / "docs" / "types.md").read_text() + VERSIONS.read_text()
-_NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
-_HEAD = re.compile(r"\| (What happens|File) \||\| --- \|")
+_NAMED = re.compile(r"(tests/[\w/]+\.py)(?:::(test_\w+))?")
+_CASE = re.compile(r"(tests/[\w/]+\.py)(::test_\w+)(?:\[[^]]+\])?(?: \(.+\))?")
+WITH_TESTS = {"failures": 180, "advice": 80, "compatibility-tested": 50, "protocols": 25}
 
 
-def rows() -> list[str]:
-    """Return the rows of the page's tables, without their heads."""
-    lines = PAGE.read_text().splitlines()
-    return [line for line in lines if line.startswith("|") and not _HEAD.match(line)]
+def rows(name: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the rows of a source: the first column, and the others."""
+    for section in WRITER.sections(name).values():
+        yield from section.items()
 
 
-def test_every_row_has_a_fix_and_a_test() -> None:
-    """A row says what happens, what becomes of the table, what to do, and where it is tested."""
-    bad = [row for row in rows() if row.count(" | ") != 3 or not _NAMED.search(row)]
+def test_every_row_has_an_outcome_and_a_test() -> None:
+    """A row says what goes wrong, what one sees and does, and where it is tested."""
+    bad = [
+        what
+        for what, (outcome, *tests) in rows("failures")
+        if not outcome or not tests or not all(map(_CASE.fullmatch, tests))
+    ]
     assert bad == []
-    assert len(rows()) > 40
 
 
 def test_every_operation_of_the_versions_has_a_test() -> None:
     """A row says for each table version whether the operation works, and where it is tested."""
-    part = VERSIONS.read_text().partition("| copy-on-write tables |")[2].split("\n\n")[0]
-    cells = [line.split(" | ") for line in part.splitlines()[2:]]
-    assert [row for row in cells if len(row) != 5 or not _NAMED.search(row[4])] == []
-    assert len(cells) > 10
+    cells = WRITER.sections("compatibility-tested")["Table versions"]
+    bad = [what for what, row in cells.items() if not all(map(_CASE.fullmatch, row[3:] or [""]))]
+    assert bad == [] and len(cells) > 10
 
 
-def test_the_named_tests_exist() -> None:
-    """A test that a page names is a function of that file."""
-    named = sorted(set(_NAMED.findall(TEXTS)))
+@pytest.mark.parametrize("name", WITH_TESTS)
+def test_the_named_tests_exist(name: str) -> None:
+    """A test that a row names is a function of that file, a file alone exists."""
+    text = WRITER.sources()[name].read_text()
+    named = sorted(set(_NAMED.findall(text)))
     missing = [
-        f"{file}::{name}"
-        for file, name in named
-        if not re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
+        f"{file}::{test}"
+        for file, test in named
+        if not (ROOT / file).exists()
+        or (test and not re.search(rf"^def {test}\(", (ROOT / file).read_text(), re.MULTILINE))
     ]
-    assert missing == [] and len(named) > 100
+    assert missing == [] and len(named) >= WITH_TESTS[name]

@@ -18,7 +18,6 @@ from types import ModuleType
 
 import hoodie_nb
 from hoodie_nb.__main__ import parser
-from hoodie_nb.checks.findings import REPAIRS, STAKES
 
 PAGES = {  # page: its title, the public names, and the classes that these return
     "table": (
@@ -79,7 +78,6 @@ def reference_pages() -> dict[str, str]:
     check_names()
     pages = {name: api_page(name) for name in PAGES}
     pages["command-line"] = command_line()
-    pages["findings"] = findings()
     return {f"reference/{name}.md": text for name, text in pages.items()}
 
 
@@ -232,21 +230,3 @@ def spelled(option: argparse.Action) -> str:
     """Return an option with the name of its value."""
     value = "" if option.nargs == 0 else option.metavar or option.dest.upper()
     return f"`{' '.join([*option.option_strings, value]).strip()}`"
-
-
-def findings() -> str:
-    """Return the page of the codes that fsck gives its findings."""
-    rows = [f"| `{code}` | {stake} | {REPAIRS.get(code, '')} |" for code, stake in STAKES.items()]
-    head = ["| code | at stake | `fsck(repair=True)` |", "| --- | --- | --- |"]
-    text = docstring(importlib.import_module("hoodie_nb.checks.findings")).partition("\n\n")[2]
-    return (
-        "\n\n".join(
-            [
-                "# Findings of fsck",
-                text,
-                "[Restoring](../docs/restoring.md#what-fsck-finds) explains each, and its fix.",
-                "\n".join([*head, *rows]),
-            ]
-        )
-        + "\n"
-    )

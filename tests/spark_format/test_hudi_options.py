@@ -11,7 +11,7 @@ from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.spark_format.hudi_options import ARGUMENTS, FIXED, REFUSED, WITHOUT_EFFECT, parse
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark-options.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "hudi-options.md").read_text()
 W = "hoodie.datasource.write."
 
 

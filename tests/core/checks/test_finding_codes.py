@@ -14,13 +14,13 @@ FILES = ("fsck", "folder_findings", "log_findings", "record_findings", "row_find
 
 def listed(column: int) -> dict[str, str]:
     """Return the codes in the page, each with the text in a column of its row."""
-    part = (ROOT / "docs" / "restoring.md").read_text().partition("| code |")[2]
+    part = (ROOT / "docs" / "fsck.md").read_text().partition("| code |")[2]
     rows = [line.split(" | ") for line in part.splitlines() if line.startswith("| `")]
     return {row[0].strip("| `"): row[column].strip(" |") for row in rows}
 
 
 def test_the_page_lists_the_codes_of_the_source() -> None:
-    """docs/restoring.md has each code once, with what is at stake and what `repair=True` does."""
+    """docs/fsck.md has each code once, with what is at stake and what `repair=True` does."""
     assert listed(2) == STAKES
     done = {code: text.partition(",")[0] for code, text in listed(4).items() if text != "no"}
     assert done == REPAIRS

@@ -1,4 +1,4 @@
-"""Who reads which type, and what works in which table version: docs/compatibility.md."""
+"""Who reads which type, and what works in which table version: docs/compatibility-tested.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tables import Model, hudi_rows, hudi_table, schema_of, upgrade, without_met
 
 from hoodie_nb import Table
 
-PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
+PAGE = Path(__file__).parents[3] / "docs" / "compatibility-tested.md"
 READERS: dict[str, Callable[[Table], pa.Table]] = {
     "this library": lambda board: board.to_arrow(),
     "Polars": lambda board: pl.DataFrame(board).to_arrow(),
