@@ -11,8 +11,8 @@ section, with these keys:
 | `code` | the first column is code; by default as for the page |
 | any other | a row: the first column = the others, of which the last may be several tests |
 
-A test is `tests/file.py::test_name[case] (note)`, a scenario `folder/name`. The codes of `fsck` and
-Hudi's options come from the library, with what the file says of each.
+A test is `tests/file.py::test_name[case] (note)`, a scenario `folder/name`. The codes of `fsck`,
+the commands and Hudi's options come from the library, with what the file says of each.
 """
 
 from __future__ import annotations
@@ -139,7 +139,22 @@ def options(held: dict[str, Any]) -> None:
     held["Refused options"] |= {span(name): [why] for name, why in REFUSED.items()}
 
 
-_COMPLETED = {"fsck": codes, "hudi-options": options}
+def commands(held: dict[str, Any]) -> None:
+    """Write the commands and options of the command line, each with its help."""
+    from hoodie_nb.__main__ import parser
+
+    section = held["The command `hoodie-nb`"]
+    (found,) = (action for action in parser()._actions if action.choices)
+    helps = {choice.dest: choice.help or "" for choice in found._choices_actions}
+    for name, command in found.choices.items():
+        shown = [a for a in command._actions if a.option_strings and a.dest != "help"]
+        paths = [a.metavar or a.dest for a in command._actions if not a.option_strings]
+        does = " ".join([helps[name], *(f"({page})" for page in section.pop(name, []))])
+        options = "; ".join(f"{span(a.option_strings[-1])}: {a.help}" for a in shown)
+        section[span(" ".join(["hoodie-nb", name, *map(str.upper, paths)]))] = [does, options]
+
+
+_COMPLETED = {"commands": commands, "fsck": codes, "hudi-options": options}
 
 
 def outdated() -> list[str]:
@@ -157,7 +172,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     if parser.parse_args().check:
         found = outdated()
-        print("\n".join(f"{each}: run docs/write_tables.py" for each in found), end="\n" * bool(found))
+        for each in found:
+            print(f"{each}: run docs/write_tables.py")
         return 1 if found else 0
     for name in sources():
         (ROOT / "docs" / f"{name}.md").write_text(page(name))

@@ -202,7 +202,7 @@ def _unknown(name: str, known: list[str]) -> str:
     if name.startswith(_OF_A_TABLE):
         return (
             f"option {name!r} is not one of a write: what defines a table are arguments of "
-            "`Table.create`; docs/spark-options.md lists Hudi's names of them"
+            "`Table.create`; docs/hudi-options.md lists Hudi's names of them"
         )
     near = difflib.get_close_matches(name, known, 1, cutoff=0.8)
     hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(sorted(known))}"

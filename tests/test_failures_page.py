@@ -1,4 +1,4 @@
-"""The facts with their tests (failures, compatibility, protocols): these tests exist."""
+"""The facts with their tests (failures, compatibility, protocols, …): these tests exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from generated_pages import WRITER
 ROOT = Path(__file__).parents[1]
 _NAMED = re.compile(r"(tests/[\w/]+\.py)(?:::(test_\w+))?")
 _CASE = re.compile(r"(tests/[\w/]+\.py)(::test_\w+)(?:\[[^]]+\])?(?: \(.+\))?")
-WITH_TESTS = {"failures": 180, "advice": 80, "compatibility-tested": 50, "protocols": 25}
+WITH_TESTS = {
+    "failures": 180,
+    "advice": 80,
+    "compatibility-tested": 50,
+    "protocols": 25,
+    "findings": 10,
+}
 
 
 def rows(name: str) -> Iterator[tuple[str, list[str]]]:
@@ -50,3 +56,11 @@ def test_the_named_tests_exist(name: str) -> None:
         or (test and not re.search(rf"^def {test}\(", (ROOT / file).read_text(), re.MULTILINE))
     ]
     assert missing == [] and len(named) >= WITH_TESTS[name]
+
+
+def test_the_files_to_change_exist() -> None:
+    """Each module and folder in docs/where.md is one of the library."""
+    named = re.findall(r"`([\w/]+(?:/|\.py))`", WRITER.page("where"))
+    library = ROOT / "hoodie_nb"
+    missing = [name for name in named if name != "hoodie_nb/" and not (library / name).exists()]
+    assert missing == [] and len(named) > 60

@@ -67,7 +67,7 @@ SEE_ALSO = {
     "errors": "[What errors advise](../docs/advice.md), [Failures](../docs/failures.md).",
     "laboratory": "[The notebooks](../notebooks/README.md) use all of these.",
     "events": "[Logging](../docs/logging.md).",
-    "options": "[Spark's verbs, and Hudi's options](../docs/spark-options.md) has all others.",
+    "options": "[Hudi's options](../docs/hudi-options.md) has all others.",
 }
 _SHOWN = ("__arrow_c_stream__",)  # of the methods with underscores
 _DOC_LINK = re.compile(r"(?<![\w/`[])docs/([\w-]+)\.md\b")

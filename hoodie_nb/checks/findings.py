@@ -1,6 +1,6 @@
 """fsck, codes: what is at stake, fix as text; which `fsck(repair=True)` repairs, and how.
 
-*Codes* are stable words for programs; docs/restoring.md lists them. `STAKES` says of each what may
+*Codes* are stable words for programs; docs/fsck.md lists them. `STAKES` says of each what may
 happen to the rows that the table should have, if nothing is done: some are lost, readers do not
 show them, or readers show some twice.
 """

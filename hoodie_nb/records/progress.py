@@ -17,7 +17,7 @@ restored checkpoint folder may run other data under the same number.
   folder is taken back. Then Spark writes a new `offsets/N`, with another fingerprint: so an undone
   entry is replaced by what is durable *under its number*, sealed or prepared (`check_position`), or
   recorded, also as empty (`record`). Undone numbers that were not written again still refuse a
-  stream that continues after them (docs/restoring.md has all cases);
+  stream that continues after them (docs/protocols.md has all cases);
 - an insert never repeats a number that has rows in the table, whatever its fingerprint.
 
 *Source:* Delta's (txnAppId, txnVersion), Hudi's `_hudi_streaming_sink_checkpoint`.

@@ -1,6 +1,6 @@
 """Options and save mode of `df.write`: which operation they mean; which are ignored or refused.
 
-docs/spark-options.md lists them. An option that this library cannot honour is refused with the
+docs/hudi-options.md lists them. An option that this library cannot honour is refused with the
 reason: ignored, it would change what the user gets without a word.
 
 *Source:* DataSourceOptions, HoodieWriteConfig, HoodieTableConfig of Hudi.
@@ -296,7 +296,7 @@ def _unknown(name: str) -> str:
             return f"option {name} is not supported: {why}. Leave it out"
     near = [option for option, its in ARGUMENTS.items() if its[0] == name]
     near += difflib.get_close_matches(name, [*all_names()], 1, cutoff=0.8)
-    hint = f"did you mean {near[0]}?" if near else "docs/spark-options.md lists the options"
+    hint = f"did you mean {near[0]}?" if near else "docs/hudi-options.md lists the options"
     return f"option {name} is unknown: {hint}"
 
 

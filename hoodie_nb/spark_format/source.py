@@ -7,7 +7,7 @@
 | `hoodie.datasource.query.type` | a read | `read_optimized`: the newest base files; or `snapshot` |
 | `since`, `until` | a read | the changes between two moments, with `_change` |
 | `starting` | a stream | `"earliest"`: all rows first, as inserts; `"latest"`; or a moment |
-| `hoodie...` | a write | Hudi's own: see `hudi_options` and docs/spark-options.md |
+| `hoodie...` | a write | Hudi's own: see `hudi_options` and docs/hudi-options.md |
 | `wait` | a write | how long to wait for another process that writes the table |
 | `schema` | a write | `"merge"`: the table gets the new columns of the rows, and wider types |
 | any other | all | if the table is on an object store: one of its `storage_options` |
