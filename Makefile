@@ -31,8 +31,8 @@ test: check ## check, then the quick suite: samples of all tests, all scenarios,
 	$(SUITE) --suite=quick $(ARGS)
 	$(NOTEBOOKS) $(TWO)
 
-rest: .venv/.test ## what `make test` leaves out, for the same commit
-	$(SUITE) --suite=rest $(ARGS)
+rest: .venv/.test ## what `make test` leaves out, for the same commit (EACH=10: of a test function, 10 seconds)
+	$(SUITE) --suite=rest $(if $(EACH),--each=$(EACH)) $(ARGS)
 	$(NOTEBOOKS) $(filter-out $(TWO), $(wildcard notebooks/*.ipynb))
 
 test-all: ## all tests but those with their own command, all notebooks

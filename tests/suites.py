@@ -2,6 +2,7 @@
 
 The rule, told to contributors in docs/testing.md: a test function gets at most `limit` seconds of
 the quick suite, as many of its tests as fit, drawn by the commit. The rest is the complement.
+With `--each` a function of any suite gets at most so many seconds, and at least one test.
 """
 
 from __future__ import annotations
@@ -65,6 +66,20 @@ def quick(tests: Iterable[Collected], means: Mapping[str, float], seed: str) -> 
         if number == 0 and cost <= left:  # its turn
             number, left = 1, left - cost
         chosen.update(_drawn(functions[name], seed)[:number])
+    return chosen
+
+
+def at_most(
+    tests: Iterable[Collected], means: Mapping[str, float], seconds: float, seed: str
+) -> set[str]:
+    """Return the ids of as many tests of each function as fit in the seconds, at least one."""
+    functions: dict[str, list[str]] = defaultdict(list)
+    for test in tests:
+        functions[test.function].append(test.id)
+    chosen: set[str] = set()
+    for name, ids in functions.items():
+        number = max(1, _number(len(ids), means.get(name, 0), seconds))
+        chosen.update(_drawn(ids, seed)[:number])
     return chosen
 
 
@@ -190,9 +205,10 @@ class Recorder:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the two options."""
+    """Add the three options."""
     group = parser.getgroup("suites", "what `make test`, `make rest` and `make near` run")
     group.addoption("--suite", choices=["quick", "rest", "near"], help="the tests to run")
+    group.addoption("--each", type=float, help="the most seconds of each test function")
     group.addoption("--record-durations", type=Path, help="add the seconds of each test to a file")
 
 
@@ -203,19 +219,31 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(path.absolute()), "durations")
 
 
-@pytest.hookimpl(trylast=True)  # after pytest has dropped what -m and -k drop
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the suite."""
-    suite = config.getoption("--suite")
+def _of_suite(suite: str | None, tests: list[Collected], means: Mapping[str, float]) -> set[str]:
+    """Return the ids of a suite's tests; without a suite, all."""
+    everything = {test.id for test in tests}
     if suite is None:
-        return
-    tests = [Collected(item.nodeid, item.get_closest_marker("spark") is not None) for item in items]
-    chosen = quick(tests, means_of(read_durations(DURATIONS)), seed())
+        return everything
+    chosen = quick(tests, means, seed())
     if suite == "rest":
-        chosen = {test.id for test in tests} - chosen
+        return everything - chosen
     if suite == "near":
         paths = near({test.path for test in tests}, folders_of(changed_files(), HERE.parent))
         chosen |= {test.id for test in tests if test.path in paths}
+    return chosen
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has dropped what -m and -k drop
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the suite."""
+    suite, seconds = config.getoption("--suite"), config.getoption("--each")
+    if suite is None and not seconds:
+        return
+    tests = [Collected(item.nodeid, item.get_closest_marker("spark") is not None) for item in items]
+    means = means_of(read_durations(DURATIONS))
+    chosen = _of_suite(suite, tests, means)
+    if seconds:
+        chosen = at_most([test for test in tests if test.id in chosen], means, seconds, seed())
     dropped = [item for item in items if item.nodeid not in chosen]
     items[:] = [item for item in items if item.nodeid in chosen]
     config.hook.pytest_deselected(items=dropped)

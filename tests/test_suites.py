@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import suites
-from suites import SMOKE, Collected, folders_of, near, quick
+from suites import SMOKE, Collected, at_most, folders_of, near, quick
 
 # by function: its tests, the recorded seconds of one, whether it needs Spark
 FUNCTIONS = {
@@ -58,6 +58,14 @@ def test_commits_draw_until_all_have_run():
     assert loop <= set().union(*drawn)
 
 
+def test_what_is_left_gets_a_share_too():
+    """Each function runs, a loop in part, and some dozens of commits draw every test."""
+    drawn = [at_most(TESTS, MEANS, 8, f"commit {n}") for n in range(600)]
+    counts = {name: len([i for i in drawn[0] if i.startswith(f"{name}[")]) for name in FUNCTIONS}
+    assert [*counts.values()] == [20, 2, 2, 1, 1, 3, 1, 40]
+    assert {test.id for test in TESTS} == set().union(*drawn)
+
+
 def test_quick_and_rest_are_all_tests():
     """For pytest, too: the two suites of a real folder are disjoint and together everything."""
     root = Path(__file__).parents[1]
@@ -72,6 +80,9 @@ def test_quick_and_rest_are_all_tests():
     fast, rest = ids("--suite", "quick"), ids("--suite", "rest")
     assert fast and rest
     assert sorted(fast + rest) == sorted(ids())
+    part = ids("--suite", "rest", "--each", "8")
+    assert len(part) < len(rest) and {*part} < {*rest}
+    assert {i.split("[")[0] for i in part} == {i.split("[")[0] for i in rest}
 
 
 @pytest.mark.parametrize(
