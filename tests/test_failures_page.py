@@ -64,3 +64,16 @@ def test_the_files_to_change_exist() -> None:
     library = ROOT / "hoodie_nb"
     missing = [name for name in named if name != "hoodie_nb/" and not (library / name).exists()]
     assert missing == [] and len(named) > 60
+
+
+def test_the_notebooks_of_the_deviations_exist() -> None:
+    """A number in brackets is that of a notebook."""
+    rows = WRITER.sections("deviations").values()
+    texts = [here for section in rows for *_, here in section.values()]
+    numbers = {
+        n
+        for text in texts
+        for found in re.findall(r"\(([\d, ]+)\)$", text)
+        for n in found.split(", ")
+    }
+    assert {path.name[:2] for path in (ROOT / "notebooks").glob("*.ipynb")} >= numbers != set()
