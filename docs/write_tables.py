@@ -2,7 +2,7 @@
 
 `tests/facts/NAME.toml` is the source of `docs/NAME.md`, one line for each row, so that the facts
 are beside the tests that prove them. `title` and `intro` open the page; each table of the file is a
-section, with these keys:
+section, with these keys (`tests_shown = false` leaves the tests out of a page for users):
 
 | key | what |
 | --- | --- |
@@ -62,17 +62,20 @@ def page(name: str) -> str:
         if isinstance(section, dict):
             parts += [f"## {title}", *([section["text"].strip()] if "text" in section else [])]
             head = section.get("head", held.get("head"))
-            parts.append(table(section, head, code=section.get("code", held.get("code", False))))
+            shown = {
+                key: cells if held.get("tests_shown", True) else cells[: len(head) - 1]
+                for key, cells in section.items()
+                if key not in _SETTINGS
+            }
+            parts.append(table(shown, head, code=section.get("code", held.get("code", False))))
     return "\n\n".join(parts) + "\n"
 
 
-def table(section: dict[str, Any], head: list[str], *, code: bool) -> str:
-    """Return a section's table."""
+def table(rows: dict[str, list[str]], head: list[str], *, code: bool) -> str:
+    """Return the table of some rows."""
     lines = [row(head), row(["---"] * len(head))]
-    for key, cells in section.items():
-        if key in _SETTINGS:
-            continue
-        single = len(head) - 2
+    single = len(head) - 2
+    for key, cells in rows.items():
         last = ", ".join(map(spelled, cells[single:]))
         lines.append(row([span(key) if code else key, *cells[:single], last]))
     return "\n".join(lines)

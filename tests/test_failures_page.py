@@ -18,6 +18,7 @@ WITH_TESTS = {
     "compatibility-tested": 50,
     "protocols": 25,
     "findings": 10,
+    "what-happens-if": 15,
 }
 
 
@@ -35,6 +36,15 @@ def test_every_row_has_an_outcome_and_a_test() -> None:
         if not outcome or not tests or not all(map(_CASE.fullmatch, tests))
     ]
     assert bad == []
+
+
+def test_each_case_of_users_has_a_test() -> None:
+    """What happens if …: what is guaranteed, what to do, and tests that the page does not show."""
+    cases = dict(rows("what-happens-if"))
+    assert [
+        case for case, row in cases.items() if not all(map(_CASE.fullmatch, row[2:] or [""]))
+    ] == []
+    assert len(cases) == 15 and "tests/" not in WRITER.page("what-happens-if").partition("##")[2]
 
 
 def test_every_operation_of_the_versions_has_a_test() -> None:
