@@ -19,7 +19,7 @@ from .workload import KEY, ORDERING, PARTITION, SCHEMA
 
 CRATE = Path(__file__).parents[1] / "hudi_rs"
 PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR", CRATE / "target"), "release", "hudi_rs_arm")
-BUILD = "cargo build --release --manifest-path benchmarks/hudi_rs/Cargo.toml"
+BUILD = "cargo build --release --manifest-path benchmarks/hudi_rs/Cargo.toml"  # needs protoc
 _TUNED = {
     "hoodie.parquet.compression.codec": "snappy",
     "hoodie.parquet.dictionary.enabled": "false",
