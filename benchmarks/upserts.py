@@ -8,7 +8,8 @@ new in its table. Every table is compared with what DuckDB computes from the inp
 one ends the benchmark. Prints Markdown, and writes `results.json` and the picture.
 
 `--arms` selects arms by patterns (`--arms "ours*,raw"`); `hudi` runs only if it is named, and first
-installs Spark 3.5. The reading of a batch from disk counts for arms on Spark only.
+installs Spark 3.5. The arms of hudi-rs are left out, with a line that says so, until its program is
+built. The reading of a batch from disk counts for arms on Spark only.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from measuring import arms, report, truth
+from measuring import arms, hudi_rs, report, truth
 from measuring.process_tree import cpu_seconds, peak_memory
 from measuring.workload import Shape, make_files
 
@@ -97,12 +98,21 @@ def chosen(wish: str | None) -> list[str]:
     """Return the arms that match one of the patterns; all but Hudi without a wish."""
     known = list(arms.arms())
     if wish is None:
-        return [name for name in known if not name.startswith(arms.HUDI)]
+        return built([name for name in known if name.split()[0] != arms.HUDI])
     patterns = [part.strip() for part in wish.split(",")]
     unknown = [pattern for pattern in patterns if not fnmatch.filter(known, pattern)]
     if unknown:
         raise SystemExit(f"no arm matches {unknown}; there are {known}")
-    return [name for name in known if any(fnmatch.fnmatch(name, part) for part in patterns)]
+    return built([n for n in known if any(fnmatch.fnmatch(n, part) for part in patterns)])
+
+
+def built(names: Sequence[str]) -> list[str]:
+    """Return the arms without those of hudi-rs if its program is not built; say how to build it."""
+    missing = [name for name in names if name.startswith(arms.HUDI_RS)]
+    if not missing or hudi_rs.PROGRAM.exists():
+        return list(names)
+    print(f"without {', '.join(missing)}: {hudi_rs.BUILD}", file=sys.stderr)
+    return [name for name in names if name not in missing]
 
 
 def parsed() -> argparse.Namespace:

@@ -15,8 +15,9 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
 import scaling  # noqa: E402  the benchmarks are no package
+import upserts  # noqa: E402
 import widths  # noqa: E402
-from measuring import arms, truth, workload  # noqa: E402
+from measuring import arms, hudi_rs, truth, workload  # noqa: E402
 
 SHAPE = workload.Shape(base=2000, batch=200, batches=2)
 
@@ -60,6 +61,27 @@ def test_every_arm_stores_what_the_input_says(name, files, tmp_path):
     for batch in batches:
         arm.upsert(batch)
     truth.check(name, truth.fingerprint(arm.rows()), truth.expected(files))
+
+
+@pytest.mark.skipif(not hudi_rs.PROGRAM.exists(), reason=f"not built: {hudi_rs.BUILD}")
+@pytest.mark.parametrize("name", [name for name in arms.arms() if name.startswith(arms.HUDI_RS)])
+def test_hudi_rs_stores_what_the_input_says(name, files, tmp_path):
+    """Each arm of hudi-rs ends with the newest row of each key, as hudi-rs and ours read it."""
+    arm = arms.arms()[name].make(tmp_path)
+    for number, file in enumerate(files):
+        arm.take(file)
+        getattr(arm, "upsert" if number else "load")(file)
+    truth.check(name, truth.fingerprint(arm.rows()), truth.expected(files))
+    arm.close()
+
+
+def test_hudi_rs_is_left_out_until_it_is_built(monkeypatch, tmp_path, capsys):
+    """Without its program the other arms run, and a line says how to build it."""
+    monkeypatch.setattr(hudi_rs, "PROGRAM", tmp_path / "none")
+    assert upserts.chosen("ours,hudi-rs*") == ["ours"]
+    assert f": {hudi_rs.BUILD}\n" in capsys.readouterr().err
+    monkeypatch.setattr(hudi_rs, "PROGRAM", tmp_path)
+    assert "hudi-rs merge-on-read" in upserts.chosen("ours,hudi-rs*")
 
 
 def test_the_truth_is_the_newest_row_of_each_key(files):

@@ -1,7 +1,8 @@
 """The arms by name, and the process that one arm runs in.
 
 An arm has `load` and `upsert`, `rows` for the check, and perhaps `close`. What it takes is an Arrow
-table in memory if it runs in-process, and a Parquet file on disk if Spark reads it.
+table in memory if it runs in-process, and a Parquet file on disk if Spark or another program reads
+it. One that has `take` reads the file there, before the time begins.
 """
 
 import json
@@ -21,6 +22,7 @@ from . import process_tree, truth
 
 OURS, STREAM = "ours", "ours stream "
 RAW, HUDI, DELTA, DELTA_STREAM = "raw", "hudi", "delta-rs tuned", "delta-rs tuned stream"
+HUDI_RS = "hudi-rs"
 AS_IT_COMES = {"delta-rs", "delta-rs stream"}
 KEEPS = "MIMALLOC_PURGE_DELAY"  # set by `import hoodie_nb`: the others keep freed memory, too
 USER = STREAM + "as a user gets it"
@@ -31,6 +33,11 @@ _STREAMS: Mapping[str, Mapping[str, Any]] = {  # the first has no options at all
     STREAM + "direct on driver": {"pipeline": "direct", "placement": "driver"},
     STREAM + "direct": {"pipeline": "direct", "placement": "executors"},
     STREAM + "step3": {"pipeline": "step3", "placement": "executors"},
+}
+_HUDI_RS: Mapping[str, Mapping[str, bool]] = {
+    "": {"metadata": False},
+    " with index": {"metadata": True, "index": True, "stats": False},
+    " as it comes": {"as_it_comes": True},
 }
 
 
@@ -49,8 +56,9 @@ def arms() -> dict[str, Arm]:
     Those that are compared with one another are neighbours: they take turns in one group.
     """
     found = {RAW: _raw(True), "raw without meta columns": _raw(False), OURS: _local("Ours")}
-    found[f"{OURS} {LOGS}"] = _local("Ours", table_type="merge_on_read")
     found |= {"delta-rs": _local("Delta", tuned=False), DELTA: _local("Delta", tuned=True)}
+    found[f"{OURS} {LOGS}"] = _local("Ours", table_type="merge_on_read")
+    found |= {f"{HUDI_RS} {LOGS}{what}": _hudi_rs(**on) for what, on in _HUDI_RS.items()}
     found["delta-rs stream"] = _stream("DeltaStream", tuned=False)
     found[DELTA_STREAM] = _stream("DeltaStream", tuned=True)
     found |= {name: _stream("OurStream", **options) for name, options in _STREAMS.items()}
@@ -66,7 +74,7 @@ def peer_of(name: str) -> str:
 
 
 def in_process() -> list[str]:
-    """Return the names of the arms that need no Spark."""
+    """Return the names of the arms that need neither Spark nor another program."""
     return [name for name, arm in arms().items() if not arm.takes_file]
 
 
@@ -103,6 +111,15 @@ def _hudi(table_type: str) -> Arm:
     return Arm(make, True, DELTA_STREAM)
 
 
+def _hudi_rs(**settings: bool) -> Arm:
+    def make(folder: Path) -> Any:
+        from .hudi_rs import HudiRs
+
+        return HudiRs(folder, **settings)
+
+    return Arm(make, True, DELTA)
+
+
 # --- the arm's process ---------------------------------------------------------------------------
 
 
@@ -122,6 +139,7 @@ def serve(name: str, folder: Path) -> None:
         if asked["do"] == "take":
             given = Path(asked["file"])
             given = given if arm.takes_file else parquet.read_table(given)
+            getattr(made, "take", bool)(given)
         elif asked["do"] == "check":
             print(json.dumps(asdict(truth.fingerprint(made.rows()))), file=answers)
             continue

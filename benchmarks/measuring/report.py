@@ -37,7 +37,13 @@ _HEAD = (
     "wall / raw",
     "wall / delta-rs tuned",
 )
-_COLOURS = {"ours": "#1f77b4", "raw": "#999999", "delta-rs": "#ff7f0e", "hudi": "#2ca02c"}
+_COLOURS = {
+    "ours": "#1f77b4",
+    "raw": "#999999",
+    "delta-rs": "#ff7f0e",
+    "hudi-rs": "#9467bd",
+    "hudi": "#2ca02c",
+}
 
 Costs = Sequence[Sequence[Mapping[str, float]]]
 
