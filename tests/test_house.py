@@ -30,7 +30,7 @@ ROOMS = (  # from the lowest up; a module imports from its own room and those be
     *("storage", "types", "timeline", "definition", "files", "rows", "logs", "view"),
     *("evidence", "actions", "reading", "checks", "intake"),
     *("buckets", "index", "lock", "records", "commit", "local"),
-    *("on_spark", "stream", "services", "api", "spark_format", "lab.run"),
+    *("on_spark", "stream", "services", "api", "spark_format", "lab.run", "lab.look"),
     *(
         "lab.stores",
         "lab.rfc",

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from hoodie_nb.lab.draw.progress import TROUBLE
-from hoodie_nb.lab.draw.svg import bar, tag
+from hoodie_nb.lab.look.svg import bar, tag
 from hoodie_nb.lab.run import recordings
 from hoodie_nb.lab.widgets.replay import Replay
 

@@ -14,8 +14,8 @@ from runs import long_run, make_events, recorded
 
 from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, lanes, progress, recovery
-from hoodie_nb.lab.draw.still import png
-from hoodie_nb.lab.draw.svg import PURPLE, RED, STATES, mark, picture, text
+from hoodie_nb.lab.look.still import png
+from hoodie_nb.lab.look.svg import PURPLE, RED, STATES, mark, picture, text
 from hoodie_nb.lab.run import recordings
 from hoodie_nb.lab.run.run_state import RunState
 

@@ -37,11 +37,11 @@ class Pictures:
             high = max(h for _, h in row.values())
             for name, (width, height) in row.items():
                 self._places[name] = (x, self.height)
-                self._htmls[name] = _html(height, 100 * width / self.width)
+                self._htmls[name] = _html(width, height)
                 x += width + _GAP
-            boxes.append(_row([self._htmls[name] for name in row], high))
+            boxes.append(_row([self._htmls[name] for name in row], self.width, high))
             self.height += high + _GAP
-        self.box = W.VBox(boxes, layout={"max_width": f"{self.width + 4}px"})
+        self.box = W.VBox(boxes, layout={"max_width": "100%", "overflow": "auto hidden"})
 
     def show(self, name: str, picture: str) -> None:
         """Show a picture; nothing is sent if it has not changed."""
@@ -54,7 +54,7 @@ class Pictures:
 
     def png(self) -> bytes:
         """Return all pictures as one PNG."""
-        from hoodie_nb.lab.draw.still import png
+        from hoodie_nb.lab.look.still import png
 
         return png(self.placed(), self.width, self.height)
 
@@ -63,13 +63,13 @@ class Pictures:
         return [(*at, self.shown(n)) for n, at in self._places.items() if self.shown(n)]
 
 
-def _html(height: int, percent: float) -> W.HTML:
-    layout = {"width": f"{percent:.1f}%", "height": f"{height}px", "margin": "0"}
-    return W.HTML(layout={**layout, "overflow": "hidden", "flex": "0 1 auto"})
+def _html(width: int, height: int) -> W.HTML:
+    layout = {"width": f"{width}px", "height": f"{height}px", "margin": "0"}
+    return W.HTML(layout={**layout, "overflow": "hidden", "flex": "0 0 auto"})
 
 
-def _row(children: Sequence[W.Widget], height: int) -> W.HBox:
-    layout = {"height": f"{height + _GAP}px", "overflow": "hidden"}
+def _row(children: Sequence[W.Widget], width: int, height: int) -> W.HBox:
+    layout = {"width": f"{width}px", "height": f"{height + _GAP}px", "flex": "0 0 auto"}
     return W.HBox(children, layout={**layout, "justify_content": "space-between"})
 
 
