@@ -14,10 +14,10 @@ import hoodie_nb as hn
 from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.events import EventLog
 from hoodie_nb.files.bloom import BloomFilter
-from hoodie_nb.lab.look import svg as svg_of
 from hoodie_nb.lab.draw.file_groups import GroupFacts, file_groups
 from hoodie_nb.lab.draw.recovery import recovery
 from hoodie_nb.lab.draw.timeline import InstantFacts, timeline
+from hoodie_nb.lab.look import svg as svg_of
 from hoodie_nb.lab.run import recordings
 from hoodie_nb.lab.run.run_state import RunState
 from hoodie_nb.lab.widgets.bloom_view import BloomView, bits_of, rates

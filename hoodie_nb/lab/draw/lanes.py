@@ -4,7 +4,7 @@ A pale bar is an operator from its start to its end, a solid one a file; a line 
 a red one the time in which the checkpoint waits for files.
 """
 
-from collections import Counter
+from collections import defaultdict
 
 from hoodie_nb.lab.draw.progress import HALF, span, window
 from hoodie_nb.lab.look import palette, svg
@@ -41,7 +41,7 @@ def lanes(state: RunState) -> str:
     scale = (HALF - _LEFT - 4) / wide
     title = _title(state, names)
     step = min(34, _ROOM // (1 + len(shown)))
-    lines = {name: _TOP + step * line for line, name in enumerate(["coordinator", *shown], 1)}
+    y = {name: _TOP + step * line for line, name in enumerate(["coordinator", *shown], 1)}
     parts = [svg.heading(title), *svg.legend(1, 28, *_LEGEND[0]), *svg.legend(1, 43, *_LEGEND[1])]
     for name, base in y.items():
         parts.append(svg.note(_LEFT - 6, base - step / 2 + 5, name, anchor="end"))
@@ -61,7 +61,7 @@ def lanes(state: RunState) -> str:
 
 def _title(state: RunState, names: list[str]) -> str:
     """Return how long the checkpoints wait for the task that they wait for most."""
-    waits: Counter[str] = Counter()
+    waits: dict[str, float] = defaultdict(float)
     for each in state.spans:
         waits[_lane(each)] += each.blocked_ms
     most = max(waits.values(), default=0) / 1000
