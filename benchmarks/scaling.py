@@ -223,7 +223,7 @@ def draw(path: Path, laws: Mapping[str, Mapping[str, Mapping[str, float]]]) -> N
     mpl.rcParams["svg.fonttype"] = "none"  # text stays text
     mpl.rcParams["font.size"] = palette.NOTE_PX
     from matplotlib import pyplot as plt
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import EngFormatter, NullFormatter
 
     figure, axes = plt.subplots(
         1, len(laws), figsize=(3.6 * len(laws), 3.4), layout="constrained", squeeze=False
@@ -242,7 +242,9 @@ def draw(path: Path, laws: Mapping[str, Mapping[str, Mapping[str, float]]]) -> N
         axis.set(xscale="log", yscale="log", xlabel=LAWS[law][1], ylabel="milliseconds per upsert")
         times = f"{max(sizes) / min(sizes):,.0f} times the {LAWS[law][1]}"
         axis.set_title(f"{times}:\n{growth:.1f} times the CPU time", fontsize=palette.TEXT_PX)
-        axis.xaxis.set_minor_formatter(NullFormatter())
+        for each in (axis.xaxis, axis.yaxis):
+            each.set_major_formatter(EngFormatter(sep=""))  # 10k, without small exponents
+            each.set_minor_formatter(NullFormatter())
         axis.legend()
     figure.savefig(path, metadata={"Date": None})
 

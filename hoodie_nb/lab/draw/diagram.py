@@ -59,7 +59,7 @@ def _box(
     if state.placement == "driver" and operator.name != "Source":
         where = " (driver)"
     serial = operator.name == "InstantGenerator"
-    edge = palette.AMBER if serial else palette.BLUE if rate else palette.LINE
+    edge = palette.RED if serial else palette.BLUE if rate else palette.LINE
     total = f"{svg.short(progress.flow.total)} rows"
     thick = 1 if over or not rate else 2
     parts = [

@@ -109,7 +109,13 @@ def _bars(state: RunState, width: int, newest: int, base: int, tall: int) -> lis
             y -= high
             if high:
                 bars.append(
-                    svg.bar(2 + place * step, y, step - 3, high, fill=colour, stroke=palette.PAPER)
+                    svg.bar(
+                        2 + place * step,
+                        y,
+                        step - 3,
+                        high,
+                        fill=colour,
+                    )
                 )
         caption = ", ".join(f"{name} {count:,.0f}" for name, count in found.items())
         parts.append(svg.group(bars, title=caption))

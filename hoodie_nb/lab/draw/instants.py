@@ -16,7 +16,7 @@ SHOWN = 20
 _LANES = ("completed", "prepared", "inflight", "requested")
 _LEFT = 90
 CHECKPOINTS = {
-    "running": ("ring", palette.AMBER),
+    "running": ("ring", palette.GREY),
     "prepared": ("square", palette.BLUE),
     "done": ("disc", palette.GREEN),
     "sealed": ("square", palette.GREY),

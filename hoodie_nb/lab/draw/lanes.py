@@ -29,7 +29,7 @@ _LEGEND = (
         ("cross", palette.RED, "rolled back"),
     ),
 )
-_COLOURS = {_SERIAL: palette.AMBER, "FileIdAssigner": palette.PURPLE, "KeyRouter": palette.PURPLE}
+_COLOURS = {_SERIAL: palette.GREY, "FileIdAssigner": palette.PURPLE, "KeyRouter": palette.PURPLE}
 
 
 def lanes(state: RunState) -> str:
@@ -51,7 +51,7 @@ def lanes(state: RunState) -> str:
     for each in state.spans:
         if _lane(each) in shown and each.end_ms >= begin:
             parts += _span(each, y[_lane(each)], step, begin, scale)
-    first = (begin - state.began_ms) / 1000
+    first = max(0.0, begin - state.began_ms) / 1000
     foot = _TOP + step * len(y) + 15
     parts.append(svg.note(_LEFT, foot, svg.short(first)))
     parts.append(svg.note((_LEFT + HALF) / 2, foot, "seconds of the run", anchor="middle"))
@@ -82,7 +82,7 @@ def _instant(instant: InstantState, base: float, step: float, begin: float, scal
     wide = max(2.0, (last - first) * scale)
     title = f"instant {instant.time}: {instant.state}"
     high = step / 2
-    return svg.bar(x, base - high, wide, high, fill=colour, stroke=palette.PAPER, title=title)
+    return svg.bar(x, base - high, wide, high, fill=colour, title=title)
 
 
 def _span(span: Span, base: float, step: float, begin: float, scale: float) -> list[str]:

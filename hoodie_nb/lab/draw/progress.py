@@ -38,7 +38,7 @@ def head(state: RunState, done: float | None = None) -> str:
         (540, _clock(elapsed), "elapsed"),
     ]
     parts = [
-        svg.bar(1, 7, 126, 28, fill="none", stroke=colour, stroke_width=1.5, rx=14),
+        svg.bar(1, 7, 126, 28, fill="none", stroke=palette.FAINT, rx=14),
         svg.mark(shape, 18, 21, fill=colour),
         svg.text(34, 26, state.status, size=14, weight="bold"),
     ]
@@ -142,7 +142,7 @@ def _axes(most: float) -> list[str]:
 
 def times(state: RunState, left: float, right: float) -> list[str]:
     """Return the axis of the shown time, from `left` to `right`, and the zero of the other axis."""
-    first = (window(state) - state.began_ms) / 1000
+    first = max(0.0, window(state) - state.began_ms) / 1000
     last = first + span(state) / 1000
     y = BASE + 17
     return [
@@ -159,7 +159,7 @@ def trouble(state: RunState) -> str:
     found = state.trouble
     if found is None:
         parts = [svg.note(1, 14, "No errors.")]
-        return svg.picture(TROUBLE, parts, label="No errors")
+        return svg.picture(TROUBLE, parts, label="No errors so far")
     parts = [
         svg.mark("cross", 8, 10, fill=palette.RED),
         svg.text(22, 14, found.what, weight="bold", max_chars=120, title=found.what),

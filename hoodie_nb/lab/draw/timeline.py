@@ -57,7 +57,7 @@ def timeline(instants: Sequence[InstantFacts]) -> str:
     pending = sum(instant.completion_time is None for instant in instants)
     state = f"{pending} of them pending" if pending else "all completed"
     title = f"{svg.counted(len(instants), 'instant')}, {state}{caption}"
-    parts = [svg.heading(title), *svg.legend(_LEFT, 12, *_LEGEND)]
+    parts = [svg.heading(title), *svg.legend(_RIGHT - 160, 12, *_LEGEND)]
     for place, (instant, begin) in enumerate(zip(shown, begins, strict=True)):
         y = 26 + 20 * place
         x = _LEFT + (begin - first) * scale

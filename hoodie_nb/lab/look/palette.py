@@ -23,6 +23,7 @@ LIGHT = {
     "paper": "#ffffff",
     "shade": "#f1f3f5",
     "line": "#8c959f",
+    "blue": BLUE,
 }
 DARK = {
     "ink": "#f0f3f6",
@@ -30,6 +31,7 @@ DARK = {
     "paper": "#0d1117",
     "shade": "#1c2229",
     "line": "#7d8590",
+    "blue": "#56b4e9",
 }
 _VARIABLES = {
     "ink": ("--jp-ui-font-color1", "--vscode-editor-foreground"),
@@ -47,4 +49,4 @@ def painted(picture: str, theme: dict[str, str]) -> str:
     """Return a picture with the colours of one theme, for readers without variables."""
     for name, drawn in zip(_VARIABLES, (INK, FAINT, PAPER, SHADE, LINE), strict=True):
         picture = picture.replace(drawn, theme[name])
-    return picture
+    return picture.replace(BLUE, theme["blue"])

@@ -76,8 +76,10 @@ def heading(content: object) -> str:
 def bar(
     x: float, y: float, width: float, height: float, /, *, title: str = "", **more: object
 ) -> str:
-    """Return a rectangle; a negative size counts as 0. `title` is shown on hover."""
-    return tag("rect", title, x=x, y=y, width=max(0.0, width), height=max(0.0, height), **more)
+    """Return a rectangle, outlined; a negative size counts as 0. `title` is shown on hover."""
+    edge = {} if "stroke" in more else {"stroke": palette.INK, "stroke_width": 0.5}
+    size = {"width": max(0.0, width), "height": max(0.0, height)}
+    return tag("rect", title, x=x, y=y, **size, **more, **edge)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, /, **more: object) -> str:
