@@ -126,7 +126,9 @@ def distance(one: str, other: str) -> float:
 
 
 def resolved(colour: str, variables: dict[str, str]) -> str:
-    """Return what a browser makes of `var(--a, var(--b, #rrggbb))`."""
+    """Return what a browser makes of `var(--hn-a)`, which is `var(--b,var(--c,#rrggbb))`."""
+    defined = dict(part.split(":", 1) for part in palette.THEME.split(";"))
+    colour = defined[colour.removeprefix("var(").removesuffix(")")]
     for name in re.findall(r"var\((--[\w-]+)", colour):
         if name in variables:
             return variables[name]
@@ -209,6 +211,7 @@ def test_colours_differ_for_a_deuteranope():
 def test_a_picture_has_the_colours_of_the_palette_only(name):
     """Each is of the palette; amber has an outline; text is ink on the picture's own paper."""
     root = parsed(PICTURES[name])
+    assert f"{palette.THEME};" in root.get("style")
     assert f"background:{palette.PAPER}" in root.get("style")
     themed = {palette.INK, palette.FAINT, palette.PAPER, palette.SHADE, palette.LINE}
     for element in root.iter():

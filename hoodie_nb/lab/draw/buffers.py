@@ -39,9 +39,10 @@ def _line(state: RunState) -> list[str]:
         return BASE - (BASE - TOP) * size / most
 
     points = [(x(at), y(size)) for at, size in buffered.history if at >= begin]
-    parts = [*times(state, _X, _LEFT), svg.note(_X - 6, TOP + 4, svg.size_of(most), anchor="end")]
+    parts = [*times(state, _X, _LEFT), *_sizes(_X, TOP, most)]
     if 0 < limit <= most:
-        caption = f"limit of {svg.counted(max(1, len(buffered.levels)), 'task')}"
+        tasks = svg.counted(max(1, len(buffered.levels)), "task")
+        caption = f"limit of {tasks}: {svg.size_of(limit)}"
         marks.append(("dash", palette.RED, caption))
         parts.append(
             svg.line(_X, y(limit), _LEFT, y(limit), stroke=palette.RED, stroke_dasharray="4 3")
@@ -74,14 +75,17 @@ def _buckets(buffered: BuffersState) -> list[str]:
         ),
         svg.note(_RIGHT - 50, BASE + 17, _legend(buffered)),
     ]
-    if most:
-        parts.append(svg.note(_RIGHT - 6, TOP + 14, svg.size_of(most), anchor="end"))
-        parts.append(svg.note(_RIGHT - 6, BASE + 4, "0", anchor="end"))
+    parts += _sizes(_RIGHT, TOP + 14, most) if most else []
     step = (HALF - 10 - _RIGHT) / max(6, len(shown))
     for place, bucket in enumerate(shown):
         parts += _bucket(bucket, _RIGHT + place * step, step, most or 1)
         parts += _ticks(buffered.logs[bucket.file_id], _RIGHT + place * step + 2, step - 4)
     return parts
+
+
+def _sizes(x: float, top: float, most: float) -> list[str]:
+    ends = ((top, svg.size_of(most)), (BASE, "0"))
+    return [svg.note(x - 6, y + 4, size, anchor="end") for y, size in ends]
 
 
 def _legend(buffered: BuffersState) -> str:
@@ -114,11 +118,20 @@ def _bucket(bucket: BucketState, x: float, step: float, most: float) -> list[str
         (high if bucket.written else 0, "none", palette.BLUE),
     )
     parts = [
-        svg.bar(x + 2, BASE - tall, step - 4, tall, fill=fill, stroke=edge, title=caption)
+        svg.bar(
+            x + 2,
+            BASE - tall,
+            step - 4,
+            tall,
+            fill=fill,
+            stroke=edge,
+            stroke_width=1,
+            title=caption,
+        )
         for tall, fill, edge in bars
         if tall
-    ]
+    ] or [svg.bar(x + 2, BASE - 2, step - 4, 2, fill=palette.LINE, title=caption)]
     if bucket.flushes:
         top = BASE - max(full, high, 2) - 3
         parts.append(svg.note(x + step / 2, top, bucket.flushes, anchor="middle", title=caption))
-    return parts or [svg.bar(x + 2, BASE - 2, step - 4, 2, fill=palette.LINE, title=caption)]
+    return parts

@@ -6,7 +6,7 @@ a red one the time in which the checkpoint waits for files.
 
 from collections import defaultdict
 
-from hoodie_nb.lab.draw.progress import HALF, span, window
+from hoodie_nb.lab.draw.progress import HALF, span, times, window
 from hoodie_nb.lab.look import palette, svg
 from hoodie_nb.lab.run.run_parts import InstantState, Span
 from hoodie_nb.lab.run.run_state import RunState
@@ -51,11 +51,7 @@ def lanes(state: RunState) -> str:
     for each in state.spans:
         if _lane(each) in shown and each.end_ms >= begin:
             parts += _span(each, y[_lane(each)], step, begin, scale)
-    first = max(0.0, begin - state.began_ms) / 1000
-    foot = _TOP + step * len(y) + 15
-    parts.append(svg.note(_LEFT, foot, svg.short(first)))
-    parts.append(svg.note((_LEFT + HALF) / 2, foot, "seconds of the run", anchor="middle"))
-    parts.append(svg.note(HALF - 4, foot, svg.short(first + wide / 1000), anchor="end"))
+    parts += times(state, _LEFT, HALF - 4, _TOP + step * len(y))
     return svg.picture(HEIGHT, parts, label=f"{title}: {len(state.spans)} spans", width=HALF)
 
 

@@ -135,22 +135,21 @@ def _axes(most: float) -> list[str]:
     return [
         svg.line(56, TOP, HALF - 10, TOP, stroke_dasharray="2 4"),
         svg.note(50, TOP + 4, svg.short(most), anchor="end"),
+        svg.note(50, BASE + 4, "0", anchor="end"),
         svg.note(50, (TOP + BASE) / 2 + 4, "rows/s", anchor="end"),
         *svg.legend(56, 28, ("disc", palette.GREEN, "a commit")),
     ]
 
 
-def times(state: RunState, left: float, right: float) -> list[str]:
-    """Return the axis of the shown time, from `left` to `right`, and the zero of the other axis."""
+def times(state: RunState, left: float, right: float, y: float = BASE) -> list[str]:
+    """Return the axis of the shown time, from `left` to `right`, with its line at `y`."""
     first = max(0.0, window(state) - state.began_ms) / 1000
     last = first + span(state) / 1000
-    y = BASE + 17
     return [
-        svg.line(left, BASE, right, BASE),
-        svg.note(left - 6, BASE + 4, "0", anchor="end"),
-        svg.note(left, y, f"{svg.short(first)}"),
-        svg.note(right, y, svg.short(last), anchor="end"),
-        svg.note((left + right) / 2, y, "seconds of the run", anchor="middle"),
+        svg.line(left, y, right, y),
+        svg.note(left, y + 17, svg.short(first)),
+        svg.note((left + right) / 2, y + 17, "seconds of the run", anchor="middle"),
+        svg.note(right, y + 17, svg.short(last), anchor="end"),
     ]
 
 

@@ -4,8 +4,9 @@
 visible on a light and on a dark page; amber only with an outline. A colour never stands alone: a
 shape or a word says the same.
 
-*Themes.* Ink and paper are JupyterLab's variables, else those of VS Code. Where neither exists, as
-in Colab, both have the light theme's values: ink is always drawn on its own paper.
+*Themes.* `THEME` is the style of an element in which `INK`, `PAPER` and the others exist: they are
+JupyterLab's variables, else those of VS Code. Where neither exists, as in Colab, all have the light
+theme's values: ink is always drawn on its own paper.
 """
 
 BLUE = "#0072b2"
@@ -40,13 +41,16 @@ _VARIABLES = {
     "shade": ("--jp-layout-color2", "--vscode-editor-background"),
     "line": ("--jp-border-color0", "--vscode-editor-foreground"),
 }
-INK, FAINT, PAPER, SHADE, LINE = (
-    f"var({ours}, var({theirs}, {LIGHT[name]}))" for name, (ours, theirs) in _VARIABLES.items()
+THEME = ";".join(
+    f"--hn-{name}:var({ours},var({theirs},{LIGHT[name]}))"
+    for name, (ours, theirs) in _VARIABLES.items()
 )
+INK, FAINT, PAPER, SHADE, LINE = (f"var(--hn-{name})" for name in _VARIABLES)
 
 
 def painted(picture: str, theme: dict[str, str]) -> str:
     """Return a picture with the colours of one theme, for readers without variables."""
-    for name, drawn in zip(_VARIABLES, (INK, FAINT, PAPER, SHADE, LINE), strict=True):
-        picture = picture.replace(drawn, theme[name])
-    return picture.replace(BLUE, theme["blue"])
+    picture = picture.replace(f"{THEME};", "").replace(BLUE, theme["blue"])
+    for name in _VARIABLES:
+        picture = picture.replace(f"var(--hn-{name})", theme[name])
+    return picture

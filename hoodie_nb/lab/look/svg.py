@@ -47,7 +47,8 @@ def picture(height: int, parts: Iterable[str], *, label: str, width: int = WIDTH
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(label)}" '
         f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'style="display:block;background:{palette.PAPER}" font-family="system-ui, sans-serif">'
+        f'style="{palette.THEME};display:block;background:{palette.PAPER}" '
+        f'font-family="system-ui, sans-serif" stroke-width="0.7">'
         f"{''.join(parts)}</svg>"
     )
 
@@ -77,9 +78,8 @@ def bar(
     x: float, y: float, width: float, height: float, /, *, title: str = "", **more: object
 ) -> str:
     """Return a rectangle, outlined; a negative size counts as 0. `title` is shown on hover."""
-    edge = {} if "stroke" in more else {"stroke": palette.INK, "stroke_width": 0.5}
-    size = {"width": max(0.0, width), "height": max(0.0, height)}
-    return tag("rect", title, x=x, y=y, **size, **more, **edge)
+    size = {"width": max(0.0, width), "height": max(0.0, height), "stroke": palette.INK}
+    return tag("rect", title, x=x, y=y, **{**size, **more})
 
 
 def line(x1: float, y1: float, x2: float, y2: float, /, **more: object) -> str:
@@ -98,7 +98,7 @@ def path(
 def mark(shape: str, x: float, y: float, /, *, fill: str, size: float = 6, title: str = "") -> str:
     """Return a small mark with an outline: disc, triangle, square, cross, dash; ring and frame."""
     s = size
-    look: dict[str, object] = {"fill": fill, "stroke": palette.INK, "stroke_width": s / 8}
+    look: dict[str, object] = {"fill": fill, "stroke": palette.INK}
     if shape in ("ring", "frame"):
         look = {"fill": "none", "stroke": fill, "stroke_width": 2}
     if shape in ("ring", "disc"):

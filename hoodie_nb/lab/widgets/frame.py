@@ -140,16 +140,16 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
         from IPython.display import display
 
         self._displayed = True
-        self._send(display)
+        self._show_forms(display)
 
     def keep(self) -> None:
         """Replace the PNG saved in the notebook by the current pictures."""
         if self._displayed:
             from IPython.display import update_display
 
-            self._send(update_display)
+            self._show_forms(update_display)
 
-    def _send(self, show: Callable[..., object]) -> None:
+    def _show_forms(self, show: Callable[..., object]) -> None:
         """Send all forms to the notebook, with a text for those who cannot see the PNG."""
         alternative = {"image/png": {"alt": self.summary}}
         show(self._repr_mimebundle_(), raw=True, metadata=alternative, display_id=self._display_id)
