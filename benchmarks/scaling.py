@@ -223,7 +223,7 @@ def draw(path: Path, laws: Mapping[str, Mapping[str, Mapping[str, float]]]) -> N
     mpl.rcParams["svg.fonttype"] = "none"  # text stays text
     mpl.rcParams["font.size"] = palette.NOTE_PX
     from matplotlib import pyplot as plt
-    from matplotlib.ticker import EngFormatter, NullFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     figure, axes = plt.subplots(
         1, len(laws), figsize=(3.6 * len(laws), 3.4), layout="constrained", squeeze=False
@@ -234,7 +234,7 @@ def draw(path: Path, laws: Mapping[str, Mapping[str, Mapping[str, float]]]) -> N
             ("cpu_ms", "o-", palette.BLUE),
             ("wall_ms", "s--", palette.RED),
         ):
-            label = f"{what.partition('_')[0]} time"
+            label = {"cpu_ms": "CPU time", "wall_ms": "wall time"}[what]
             ms = [cost[what] for cost in costs.values()]
             axis.plot(sizes, ms, style, color=colour, label=label)
         first, *_, last = costs.values()
@@ -242,6 +242,8 @@ def draw(path: Path, laws: Mapping[str, Mapping[str, Mapping[str, float]]]) -> N
         axis.set(xscale="log", yscale="log", xlabel=LAWS[law][1], ylabel="milliseconds per upsert")
         times = f"{max(sizes) / min(sizes):,.0f} times the {LAWS[law][1]}"
         axis.set_title(f"{times}:\n{growth:.1f} times the CPU time", fontsize=palette.TEXT_PX)
+        axis.set_xticks(sizes)
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         for each in (axis.xaxis, axis.yaxis):
             each.set_major_formatter(EngFormatter(sep=""))  # 10k, without small exponents
             each.set_minor_formatter(NullFormatter())

@@ -179,7 +179,7 @@ def _finding(run: Mapping[str, Any]) -> str:
     ours, peer = (run["costs"].get(name) for name in (OURS, DELTA))
     times = ratio(ours, peer, "wall_s", warm).split() if ours and peer else []
     found = f"An upsert takes {times[0]} times as long as one of {DELTA}" if times else "Upserts"
-    return f"{found}: {Shape(**run['workload'])}"
+    return f"{found}:\n{Shape(**run['workload'])}"
 
 
 def _draw_run(axis: Any, run: Mapping[str, Any]) -> None:
