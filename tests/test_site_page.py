@@ -27,9 +27,9 @@ def site():
         import links
         import parts
         import reference
-        import runs
+        import run_pages
         import stage
-    modules = (links, parts, reference, runs, stage)
+    modules = (links, parts, reference, run_pages, stage)
     return {module.__name__: module for module in modules}
 
 
@@ -106,7 +106,7 @@ def test_the_navigation_has_each_page(pages):
 
 def test_the_three_runs_are_written_and_linked(site, pages, tmp_path):
     """The first page and the page about them link a tour, a race and a failure that recovers."""
-    site["runs"].write(tmp_path / "runs")
+    site["run_pages"].write(tmp_path / "runs")
     linked = ["runs/tour.html", "runs/race.html", "runs/failure.html"]
     assert re.findall(r'href="(runs/.*?)"', (pages / "index.md").read_text()) == linked
     about = (pages / "docs" / "runs.md").read_text()

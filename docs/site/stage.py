@@ -3,7 +3,7 @@
 Pages and notebooks keep their places, so that their links lead where they lead in the repository.
 Added are a page for each part, and the reference, which is written from the code. Changed is what
 only GitHub or JupyterLab understand: the README's picture, folded cells, anchors with capitals; and
-the names of the pages in `build/site/runs`, which runs.py writes, are links.
+the names of the pages in `build/site/runs`, which run_pages.py writes, are links.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ INK_AND_PAPER = """() => {
 def folder(tmp_path_factory):
     """Return a folder with the pages, written as `make docs` writes them."""
     made = tmp_path_factory.mktemp("runs")
-    subprocess.run([sys.executable, ROOT / "docs" / "site" / "runs.py", made], check=True)
+    subprocess.run([sys.executable, ROOT / "docs" / "site" / "run_pages.py", made], check=True)
     return made
 
 

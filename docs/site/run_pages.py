@@ -1,4 +1,4 @@
-"""Write the pages that play recorded runs: `python docs/site/runs.py FOLDER`.
+"""Write the pages that play recorded runs: `python docs/site/run_pages.py FOLDER`.
 
 `tour.html` and `failure.html` play recordings that ship with the package, of real streams;
 `race.html` shows two pages side by side, of pipelines that write the same rows. A page is one file
