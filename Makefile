@@ -93,6 +93,7 @@ docs: .venv/.notebooks .venv/docs/.made ## build the site of the documentation i
 	@rm -rf build/pages build/site
 	$(PY) docs/site/stage.py build/pages
 	$(SPHINX) -q -W --keep-going -j 2 -c docs/site -d build/doctrees build/pages build/site
+	$(PY) docs/site/run_pages.py build/site/runs
 	$(PY) docs/site/links.py build/site
 	@echo "Open build/site/index.html"
 

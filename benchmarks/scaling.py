@@ -30,6 +30,7 @@ import pyarrow as pa
 
 import hoodie_nb as hn
 from hoodie_nb.clock import instant_ms, instant_time
+from hoodie_nb.lab.look import palette
 from hoodie_nb.timeline.commits import encode_commit
 
 SCHEMA = pa.schema(
@@ -219,21 +220,33 @@ def draw(path: Path, laws: Mapping[str, Mapping[str, Mapping[str, float]]]) -> N
 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "scaling"
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
+    mpl.rcParams["font.size"] = palette.NOTE_PX
     from matplotlib import pyplot as plt
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     figure, axes = plt.subplots(
-        1, len(laws), figsize=(3.4 * len(laws), 3.2), layout="constrained", squeeze=False
+        1, len(laws), figsize=(3.6 * len(laws), 3.4), layout="constrained", squeeze=False
     )
     for axis, (law, costs) in zip(axes[0], laws.items(), strict=True):
         sizes = [int(size) for size in costs]
-        for what, style in (("cpu_ms", "o-"), ("wall_ms", "s--")):
-            axis.plot(sizes, [cost[what] for cost in costs.values()], style, label=what[:-3])
+        for what, style, colour in (
+            ("cpu_ms", "o-", palette.BLUE),
+            ("wall_ms", "s--", palette.RED),
+        ):
+            label = {"cpu_ms": "CPU time", "wall_ms": "wall time"}[what]
+            ms = [cost[what] for cost in costs.values()]
+            axis.plot(sizes, ms, style, color=colour, label=label)
         first, *_, last = costs.values()
         growth = last["cpu_ms"] / first["cpu_ms"]
-        axis.set(xscale="log", yscale="log", xlabel=LAWS[law][1], ylabel="ms per upsert")
-        axis.set_title(f"{max(sizes) / min(sizes):,.0f} x {law}: {growth:.1f} x CPU", fontsize=10)
-        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.set(xscale="log", yscale="log", xlabel=LAWS[law][1], ylabel="milliseconds per upsert")
+        times = f"{max(sizes) / min(sizes):,.0f} times the {LAWS[law][1]}"
+        axis.set_title(f"{times}:\n{growth:.1f} times the CPU time", fontsize=palette.TEXT_PX)
+        axis.set_xticks(sizes)
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        for each in (axis.xaxis, axis.yaxis):
+            each.set_major_formatter(EngFormatter(sep=""))  # 10k, without small exponents
+            each.set_minor_formatter(NullFormatter())
         axis.legend()
     figure.savefig(path, metadata={"Date": None})
 

@@ -30,7 +30,7 @@ ROOMS = (  # from the lowest up; a module imports from its own room and those be
     *("storage", "types", "timeline", "definition", "files", "rows", "logs", "view"),
     *("evidence", "actions", "reading", "checks", "intake"),
     *("buckets", "index", "lock", "records", "commit", "local"),
-    *("on_spark", "stream", "services", "api", "spark_format", "lab.run"),
+    *("on_spark", "stream", "services", "api", "spark_format", "lab.run", "lab.look"),
     *(
         "lab.stores",
         "lab.rfc",
@@ -196,7 +196,7 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has over 400 lines; the code of the writer is below 21,150, of the laboratory 4,820.
+    """No file has over 400 lines; the code of the writer is below 21,150, of the laboratory 5,000.
 
     Lines of code, without docstrings. One person should be able to read all code that writes
     tables; widgets, drawings, demo and race are not part of it.
@@ -205,7 +205,7 @@ def test_library_stays_small():
     assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
     lab = {path for path in FILES if module_of(path).startswith(TEACHING)}
     assert sum(code_lines(path) for path in FILES if path not in lab) <= 21_150
-    assert sum(code_lines(path) for path in lab) <= 4_820
+    assert sum(code_lines(path) for path in lab) <= 5_000
 
 
 def test_the_decisions_page_counts_the_lines_that_there_are():

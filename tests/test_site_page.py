@@ -27,8 +27,10 @@ def site():
         import links
         import parts
         import reference
+        import run_pages
         import stage
-    return {"links": links, "parts": parts, "reference": reference, "stage": stage}
+    modules = (links, parts, reference, run_pages, stage)
+    return {module.__name__: module for module in modules}
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +103,24 @@ def test_the_navigation_has_each_page(pages):
     }
     code = {name for name in made if name.startswith(("hoodie_nb/", "examples/"))}
     assert sorted(entries) == sorted(made - code - {"index.md"})
+
+
+def test_the_three_runs_are_written_and_linked(site, pages, tmp_path):
+    """The first page and the page about them link a tour, a race and a failure that recovers."""
+    site["run_pages"].write(tmp_path / "runs")
+    linked = ["runs/tour.html", "runs/race.html", "runs/failure.html"]
+    assert re.findall(r'href="(runs/.*?)"', (pages / "index.md").read_text()) == linked
+    about = (pages / "docs" / "runs.md").read_text()
+    assert re.findall(r'href="\.\./(runs/.*?)"', about) == linked
+    titles = [
+        re.search(r"<title>(.*?)</title>", (tmp_path / page).read_text())[1] for page in linked
+    ]
+    assert titles[0].startswith("Pipeline direct: 30,521 rows in 5 commits, in ")
+    assert re.fullmatch(r"step2 needs [\d.]+ s for the rows that take step1 [\d.]+ s", titles[1])
+    assert "4 commits, 1 instant rolled back" in titles[2]
+    assert site["links"].broken(tmp_path) == []
+    framed = re.findall(r'<iframe src="(.*?)"', (tmp_path / "runs" / "race.html").read_text())
+    assert framed == ["race-step1.html", "race-step2.html"]
 
 
 def test_the_examples_in_docstrings_are_right(site):

@@ -17,7 +17,9 @@ from typing import Any
 
 import psutil
 
-from .arms import RAW, USER, peer_of
+from hoodie_nb.lab.look import palette
+
+from .arms import DELTA, OURS, RAW, USER, peer_of
 from .workload import Shape
 
 _PACKAGES = ("pyarrow", "pyspark", "deltalake", "duckdb", "numpy")
@@ -38,11 +40,11 @@ _HEAD = (
     "wall / delta-rs tuned",
 )
 _COLOURS = {
-    "ours": "#1f77b4",
-    "raw": "#999999",
-    "delta-rs": "#ff7f0e",
-    "hudi-rs": "#9467bd",
-    "hudi": "#2ca02c",
+    "ours": palette.BLUE,
+    "raw": palette.GREY,
+    "delta-rs": palette.RED,
+    "hudi-rs": palette.PURPLE,
+    "hudi": palette.GREEN,
 }
 
 Costs = Sequence[Sequence[Mapping[str, float]]]
@@ -160,6 +162,8 @@ def draw(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "upserts"  # equal results give equal files
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
+    mpl.rcParams["font.size"] = palette.NOTE_PX
     from matplotlib import pyplot as plt
 
     arms_shown = max(len(run["costs"]) for run in runs)
@@ -171,6 +175,14 @@ def draw(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
     plt.close(figure)
 
 
+def _finding(run: Mapping[str, Any]) -> str:
+    """Return how long our upserts take, against those of delta-rs if it ran, and the sizes."""
+    ours, peer = (run["costs"].get(name) for name in (OURS, DELTA))
+    times = ratio(ours, peer, "wall_s", warm).split() if ours and peer else []
+    found = f"An upsert takes {times[0]} times as long as one of {DELTA}" if times else "Upserts"
+    return f"{found}:\n{Shape(**run['workload'])}"
+
+
 def _draw_run(axis: Any, run: Mapping[str, Any]) -> None:
     names = list(run["costs"])
     for row, name in enumerate(names):
@@ -178,8 +190,8 @@ def _draw_run(axis: Any, run: Mapping[str, Any]) -> None:
         colour = next(c for start, c in _COLOURS.items() if name.startswith(start))
         axis.barh(row - 0.2, median(walls), 0.38, color=colour)
         axis.hlines(row - 0.2, min(walls), max(walls), color="black", linewidth=1)
-        axis.barh(row + 0.2, median(cpu), 0.38, color=colour, alpha=0.45)
+        axis.barh(row + 0.2, median(cpu), 0.38, color="white", edgecolor=colour, hatch="///")
     axis.set_yticks(range(len(names)), names)
     axis.invert_yaxis()
-    axis.set_xlabel("seconds per batch: wall (dark, with its range) and CPU (light)")
-    axis.set_title(f"Upserts: {Shape(**run['workload'])}", fontsize=11)
+    axis.set_xlabel("seconds per batch: wall (filled, with its range) and CPU (hatched)")
+    axis.set_title(_finding(run))

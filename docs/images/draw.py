@@ -8,12 +8,12 @@ if a picture is not as drawn.
 """
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
 from hoodie_nb.lab.draw.progress import TROUBLE
-from hoodie_nb.lab.draw.svg import bar, tag
+from hoodie_nb.lab.look.palette import DARK, LIGHT, painted
+from hoodie_nb.lab.look.svg import bar, tag
 from hoodie_nb.lab.run import recordings
 from hoodie_nb.lab.widgets.replay import Replay
 
@@ -21,22 +21,7 @@ HERE = Path(__file__).parent
 RUN = "direct"
 AT_MS = 69_700  # after the first event
 MARGIN = 16
-LIGHT = {
-    "--jp-ui-font-color1": "#1f2328",
-    "--jp-ui-font-color2": "#59636e",
-    "--jp-layout-color1": "#ffffff",
-    "--jp-layout-color2": "#eef1f4",
-    "--jp-border-color1": "#b7bfc8",
-}
-DARK = {
-    "--jp-ui-font-color1": "#f0f6fc",
-    "--jp-ui-font-color2": "#aab4be",
-    "--jp-layout-color1": "#0d1117",
-    "--jp-layout-color2": "#1d232b",
-    "--jp-border-color1": "#4b545e",
-}
 THEMES = {"dashboard-light.svg": LIGHT, "dashboard-dark.svg": DARK}
-_VARIABLE = re.compile(r"var\(([\w-]+),[^)]*\)")
 
 
 def drawn(colours: dict[str, str]) -> str:
@@ -46,7 +31,7 @@ def drawn(colours: dict[str, str]) -> str:
     pictures = replay.pictures
     width = pictures.width + 2 * MARGIN
     height = pictures.height - TROUBLE + MARGIN  # without the panel of errors, which is empty
-    paper = bar(0, 0, width, height, fill=colours["--jp-layout-color1"], rx=8)
+    paper = bar(0, 0, width, height, fill=colours["paper"], rx=8)
     parts = "\n".join(
         f'<g transform="translate({x + MARGIN} {y + MARGIN})">{text}</g>'
         for x, y, text in pictures.placed()[:-1]
@@ -54,12 +39,14 @@ def drawn(colours: dict[str, str]) -> str:
     whole = tag(
         "svg",
         xmlns="http://www.w3.org/2000/svg",
+        role="img",
+        aria_label=replay.summary,
         viewBox=f"0 0 {width} {height}",
         width=width,
         height=height,
     )
     text = whole.replace("</svg>", f"\n{paper}\n{parts}\n</svg>\n")
-    return _VARIABLE.sub(lambda found: colours[found[1]], text)
+    return painted(text, colours)
 
 
 def main() -> int:

@@ -2,7 +2,8 @@
 
 Pages and notebooks keep their places, so that their links lead where they lead in the repository.
 Added are a page for each part, and the reference, which is written from the code. Changed is what
-only GitHub or JupyterLab understand: the README's picture, folded cells, anchors with capitals.
+only GitHub or JupyterLab understand: the README's picture, folded cells, anchors with capitals; and
+the names of the pages in `build/site/runs`, which run_pages.py writes, are links.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from urllib.parse import unquote
 from parts import HOME, LINK, LIST, ROOT, Part, all_pages, from_root, misplaced, parts
 from reference import reference_pages
 
+RUNS = "docs/runs.md"
 _PICTURE = re.compile(
     r"<picture>.*?srcset=\"(.*?)\".*?alt=\"(.*?)\" src=\"(.*?)\".*?</picture>", re.S
 )
+_LISTED = re.compile(r"^\| `build/site/(runs/\w+\.html)` \| \*\*(.+?)\*\*", re.MULTILINE)
+_RUN = re.compile(r"`build/site/(runs/(\w+\.html))`")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -57,6 +61,7 @@ class Stage:
                 self.files.add(place)
             return f"]({target}{anchor})"
 
+        text = _RUN.sub(rf'<a href="{"../" * len(Path(page).parent.parts)}\1">\2</a>', text)
         pieces = _FENCE.split(text)
         return "".join(p if p.startswith("```") else LINK.sub(link, p) for p in pieces)
 
@@ -137,9 +142,13 @@ def home(found: list[Part]) -> str:
     text, count = _PICTURE.subn(picture, text)
     if count != 1:
         raise SystemExit(f"{HOME}: the picture was not found")
+    runs = _LISTED.findall((ROOT / RUNS).read_text())
+    played = [f'- <a href="{path}">{label.rstrip(".")}</a>' for path, label in runs]
     lines = [f"- [{part.name}]({part.slug}.md): {summary(part)}" for part in found]
     return (
-        f"{text}\n## The four parts\n\n"
+        f"{text}\n## Runs to play\n\n[Recorded runs]({RUNS}) that play in this browser:\n\n"
+        + "\n".join(played)
+        + "\n\n## The four parts\n\n"
         + "\n".join(lines)
         + "\n\n"
         + toctree(f"{part.slug}.md" for part in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import threading
 
 import nbformat
@@ -161,6 +162,22 @@ def test_a_notebook_keeps_the_last_picture():
     texts = [data["text/plain"] for data in kept]
     assert texts == [f"<Dashboard step2: {s}, 0 rows in 0 commits>" for s in STATES]
     assert kept[0]["image/png"] == kept[1]["image/png"] != kept[2]["image/png"]
+    alternative = made.cells[0].outputs[0].metadata["image/png"]["alt"]
+    assert alternative == "Dashboard step2: stopped, 0 rows in 0 commits"
+
+
+def test_a_button_shows_all_facts_as_text():
+    """What a picture says when the mouse is over it is also in a list, which the keyboard opens."""
+    replay = Replay(recorded("step3"))
+    assert replay.children[-1].value == ""
+    replay.as_text.value = True
+    shown = replay.children[-1].value
+    drawn = "".join(text for _, _, text in replay.pictures.placed())
+    titles = re.findall(r"<title>(.*?)</title>", drawn)
+    assert len(titles) > 20 and all(f"<li>{title}</li>" in shown for title in titles)
+    assert shown.count("<li>") == len(titles) + drawn.count("aria-label")
+    replay.as_text.value = False
+    assert replay.children[-1].value == ""
 
 
 # --- Replay --------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from runs import long_run, make_events, recorded
 
 from hoodie_nb.buckets.pipelines import PIPELINES
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, lanes, progress, recovery
-from hoodie_nb.lab.draw.still import png
-from hoodie_nb.lab.draw.svg import PURPLE, RED, STATES, mark, picture, text
+from hoodie_nb.lab.look.palette import PURPLE, RED
+from hoodie_nb.lab.look.still import png
+from hoodie_nb.lab.look.svg import STATES, mark, picture, text
 from hoodie_nb.lab.run import recordings
 from hoodie_nb.lab.run.run_state import RunState
 
@@ -226,7 +227,7 @@ def test_each_bucket_has_its_bar_and_its_flushes():
     )
     svg = buffers.buffers(RunState.of(events))
     assert len([e for e in parsed(svg).iter("rect")]) == 16
-    assert {"20 buckets, 16 shown", "frame: its file, number: its flushes"} <= {*texts(svg)}
+    assert {"20 buckets, 16 shown", "number: how often it was flushed"} <= {*texts(svg)}
     assert any("id-03: 0 B buffered, 2 flushes" in text for text in texts(svg))
     assert any("limit of 1 task: 400 B" in text for text in texts(svg))
 
@@ -242,7 +243,7 @@ def test_a_bucket_has_a_tick_for_each_log_until_a_base_file_folds_them():
         svg = buffers.buffers(RunState.of(events))
         assert svg.count(f'fill="{PURPLE}"') == number + 1
         assert any("log of 10 B" in text for text in texts(svg))
-        assert "frame: its file, below: its logs" in texts(svg)
+        assert "purple, below: a log of its file group" in texts(svg)
     events += make_events("batch_started", {"batch": 3}, "file_written", base)
     svg = buffers.buffers(RunState.of(events))
     assert PURPLE not in svg

@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.look import palette, svg
 
-HEIGHT = 236
-_ACROSS = 32
-_SIZE = 14
+HEIGHT = 254
+_SIZES = (26, 18, 14)
 _SHOWN = 448
-_X = 540
-_Y = 200
+_TOP = 40
+_X = 560
+_Y = 212
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,27 @@ def bloom(
     """Return the bits (left), those of a probed key framed, and the rate by size (right)."""
     parts = [svg.heading(title), *_bits(bits, probed), *_rates(points)]
     filled = sum(bits) / max(1, len(bits))
-    return svg.picture(HEIGHT, parts, label=f"{title}: {filled:.0%} of {len(bits)} bits are set")
+    label = f"{title}: {filled:.0%} of {len(bits)} bits are set; {_legend(points)}"
+    return svg.picture(HEIGHT, parts, label=label)
 
 
 def _bits(bits: Sequence[bool], probed: Sequence[bool]) -> list[str]:
-    parts = []
+    parts = svg.legend(
+        1,
+        30,
+        ("square", palette.BLUE, "a bit that is set"),
+        ("frame", palette.LINE, "a bit that is not"),
+        ("frame", palette.INK, "a bit of the looked up key"),
+    )
+    size = max([s for s in _SIZES if 450 // s * (204 // s) >= len(bits)], default=_SIZES[-1])
+    across = 450 // size
     for place, (on, asked) in enumerate(zip(bits[:_SHOWN], probed, strict=False)):
-        x = 1 + place % _ACROSS * _SIZE
-        y = 22 + place // _ACROSS * _SIZE
-        edge = (svg.GREEN if on else svg.RED) if asked else svg.LINE
-        fill = svg.BLUE if on else "none"
+        x = 1 + place % across * size
+        y = _TOP + place // across * size
+        edge = palette.INK if asked else palette.LINE
+        fill = palette.BLUE if on else "none"
         width = 3 if asked else 1
-        side = _SIZE - 4
+        side = size - 4
         parts.append(svg.bar(x, y, side, side, fill=fill, stroke=edge, stroke_width=width))
     if len(bits) > _SHOWN:
         parts.append(svg.note(1, HEIGHT - 2, f"the first {_SHOWN} of {len(bits):,} bits"))
@@ -49,25 +58,36 @@ def _bits(bits: Sequence[bool], probed: Sequence[bool]) -> list[str]:
 
 def _rates(points: Sequence[RatePoint]) -> list[str]:
     """Draw the rates on a logarithmic scale from 1 down to a millionth."""
-    parts = [svg.text(_X - 44, 12, "False positives by bits per key", size=11, weight="bold")]
+    parts = [svg.text(_X - 58, 12, _legend(points), weight="bold")]
+    parts += svg.legend(
+        _X - 58,
+        30,
+        ("dash", palette.GREY, "wanted"),
+        ("disc", palette.BLUE, "measured with 20,000 absent keys"),
+    )
     wide = svg.WIDTH - _X - 30
     most = max((p.bits_a_key for p in points), default=1)
 
     def at(point: RatePoint, rate: float) -> tuple[float, float]:
         depth = min(6.0, -math.log10(max(rate, 1e-9)))
-        return _X + wide * point.bits_a_key / most, 28 + (_Y - 28) * depth / 6
+        return _X + wide * point.bits_a_key / most, _TOP + (_Y - _TOP) * depth / 6
 
     for power in range(0, 7, 2):
-        y = 28 + (_Y - 28) * power / 6
+        y = _TOP + (_Y - _TOP) * power / 6
+        share = f"{10.0 ** (2 - power):g}%"
         parts.append(svg.line(_X, y, svg.WIDTH - 30, y, stroke_opacity=0.5))
-        parts.append(svg.note(_X - 6, y + 4, f"{10.0**-power:g}", anchor="end"))
-    parts.append(svg.path([at(p, p.asked) for p in points], fill="none", stroke=svg.GREY))
+        parts.append(svg.note(_X - 6, y + 4, share, anchor="end"))
+    parts.append(svg.path([at(p, p.asked) for p in points], fill="none", stroke=palette.GREY))
     for point in points:
         caption = f"{point.bits_a_key:.1f} bits/key: {point.asked:g}, found {point.measured:g}"
         spot = at(point, point.measured)
-        parts.append(svg.mark("disc", *spot, fill=svg.BLUE, size=4, title=caption))
+        parts.append(svg.mark("disc", *spot, fill=palette.BLUE, size=4, title=caption))
         parts.append(svg.note(at(point, 1)[0], _Y + 16, f"{point.bits_a_key:.0f}", anchor="middle"))
-    parts.append(
-        svg.note(_X, _Y + 32, "line: wanted, ● measured with 20,000 absent keys; 0 is below")
-    )
-    return parts
+    axes = "across: bits per key; up: share of absent keys answered with maybe"
+    return [*parts, svg.note(_X, _Y + 34, axes)]
+
+
+def _legend(points: Sequence[RatePoint]) -> str:
+    """Return what the rates show: their range, in words."""
+    least, most = (f"{point.bits_a_key:.0f}" for point in (points[0], points[-1]))
+    return f"More bits per key, {least} to {most}, give fewer false positives"

@@ -3,52 +3,59 @@
 Below a bucket is a purple tick for each log of its file group; a new base file takes them away.
 """
 
-from hoodie_nb.lab.draw import svg
-from hoodie_nb.lab.draw.progress import HALF, HEIGHT, span, window
+from hoodie_nb.lab.draw.progress import BASE, HALF, HEIGHT, TOP, span, times, window
+from hoodie_nb.lab.look import palette, svg
 from hoodie_nb.lab.run.run_parts import BucketState, BuffersState
 from hoodie_nb.lab.run.run_state import RunState
 
-# the line's end, and the buckets' start
-_LEFT = 230
-_RIGHT = 262
+# the line, and the buckets
+_X = 60
+_LEFT = 226
+_RIGHT = 300
 
 
 def buffers(state: RunState) -> str:
     """Return the buffer's line (left) and its buckets (right)."""
     buffered = state.buffers
-    begin = window(state)
     now = svg.size_of(sum(buffered.levels.values()))
-    peak = svg.size_of(buffered.peak)
-    title = f"Buffered {now}, at most {peak}"
-    parts = [svg.heading(title), *_line(buffered, begin, span(state)), *_buckets(buffered)]
+    title = f"Buffered {now}, at most {svg.size_of(buffered.peak)}"
+    parts = [svg.heading(title), *_line(state), *_buckets(buffered)]
     flushes = sum(bucket.flushes for bucket in buffered.buckets.values())
     label = f"{title}; {len(buffered.buckets)} buckets, {flushes} flushes in this checkpoint"
     return svg.picture(HEIGHT, parts, label=label, width=HALF)
 
 
-def _line(buffered: BuffersState, begin: float, wide: float) -> list[str]:
+def _line(state: RunState) -> list[str]:
+    buffered = state.buffers
+    begin = window(state)
     limit = buffered.total_limit
-    tasks = max(1, len(buffered.levels))
     most = max([buffered.peak, 1.0, *([limit] if buffered.peak * 4 > limit else [])])
+    marks = [("triangle", palette.AMBER, "a flush")]
 
     def x(at_ms: float) -> float:
-        return 1 + (_LEFT - 1) * (at_ms - begin) / wide
+        return _X + (_LEFT - _X) * (at_ms - begin) / span(state)
 
-    points = [(x(at), 94 - 62 * size / most) for at, size in buffered.history if at >= begin]
-    parts = [svg.line(1, 94, _LEFT, 94)]
+    def y(size: float) -> float:
+        return BASE - (BASE - TOP) * size / most
+
+    points = [(x(at), y(size)) for at, size in buffered.history if at >= begin]
+    parts = [*times(state, _X, _LEFT), *_sizes(_X, TOP, most)]
     if 0 < limit <= most:
-        y = 94 - 62 * limit / most
-        caption = f"limit of {svg.counted(tasks, 'task')}: {svg.size_of(limit)}"
-        parts.append(svg.line(1, y, _LEFT, y, stroke=svg.RED, stroke_dasharray="4 3"))
-        parts.append(svg.text(3, y - 3, caption, size=9, fill=svg.FAINT))
+        tasks = svg.counted(max(1, len(buffered.levels)), "task")
+        caption = f"limit of {tasks}: {svg.size_of(limit)}"
+        marks.append(("dash", palette.RED, caption))
+        parts.append(
+            svg.line(_X, y(limit), _LEFT, y(limit), stroke=palette.RED, stroke_dasharray="4 3")
+        )
     if points:
-        parts.append(svg.path(points, fill="none", stroke=svg.BLUE, stroke_width=1.5))
+        parts.append(svg.path(points, fill="none", stroke=palette.BLUE, stroke_width=1.5))
     for at, file_id, size in buffered.flushes:
         if at >= begin:
             caption = f"{file_id} flushed, {svg.size_of(size)}"
-            parts.append(svg.mark("triangle", x(at), 99, fill=svg.AMBER, size=3.5, title=caption))
-    parts.append(svg.note(1, 113, f"{svg.short(wide / 1000)} seconds; ▲ flush"))
-    return parts
+            parts.append(
+                svg.mark("triangle", x(at), BASE + 4, fill=palette.AMBER, size=3.5, title=caption)
+            )
+    return [*parts, *svg.legend(1, 28, *marks)]
 
 
 def _buckets(buffered: BuffersState) -> list[str]:
@@ -56,37 +63,47 @@ def _buckets(buffered: BuffersState) -> list[str]:
     caption = svg.counted(len(buffered.buckets), "bucket")
     if len(shown) < len(buffered.buckets):
         caption += f", {len(shown)} shown"
+    most = max((max(b.bytes, b.written) for b in shown), default=0)
     parts = [
-        svg.line(_RIGHT, 94, HALF - 10, 94),
-        svg.note(_RIGHT, 113, caption),
-        svg.note(_RIGHT, 12, _legend(buffered)),
+        svg.line(_RIGHT, BASE, HALF - 10, BASE),
+        svg.text(_RIGHT - 50, 12, caption, weight="bold"),
+        *svg.legend(
+            _RIGHT - 50,
+            28,
+            ("square", palette.AMBER, "bytes waiting"),
+            ("frame", palette.BLUE, "its file"),
+        ),
+        svg.note(_RIGHT - 50, BASE + 17, _legend(buffered)),
     ]
-    most = max((max(b.bytes, b.written) for b in shown), default=0) or 1
+    parts += _sizes(_RIGHT, TOP + 14, most) if most else []
     step = (HALF - 10 - _RIGHT) / max(6, len(shown))
     for place, bucket in enumerate(shown):
-        parts += _bucket(
-            bucket, _RIGHT + place * step, step, most, svg.BUCKETS[place % len(svg.BUCKETS)]
-        )
+        parts += _bucket(bucket, _RIGHT + place * step, step, most or 1)
         parts += _ticks(buffered.logs[bucket.file_id], _RIGHT + place * step + 2, step - 4)
     return parts
 
 
+def _sizes(x: float, top: float, most: float) -> list[str]:
+    ends = ((top, svg.size_of(most)), (BASE, "0"))
+    return [svg.note(x - 6, y + 4, size, anchor="end") for y, size in ends]
+
+
 def _legend(buffered: BuffersState) -> str:
     if buffered.logs or any(bucket.merged for bucket in buffered.buckets.values()):
-        return "frame: its file, below: its logs"
-    return "frame: its file, number: its flushes"
+        return "purple, below: a log of its file group"
+    return "number: how often it was flushed"
 
 
 def _ticks(logs: int, x: float, wide: float) -> list[str]:
     title = svg.counted(logs, "log")
     gap = min(4.0, wide / max(1, logs))
     return [
-        svg.bar(x + n * gap, 96, min(2.0, gap / 2), 6, fill=svg.PURPLE, title=title)
+        svg.bar(x + n * gap, BASE + 2, min(2.0, gap / 2), 5, fill=palette.PURPLE, title=title)
         for n in range(logs)
     ]
 
 
-def _bucket(bucket: BucketState, x: float, step: float, most: float, colour: str) -> list[str]:
+def _bucket(bucket: BucketState, x: float, step: float, most: float) -> list[str]:
     caption = (
         f"{bucket.partition or 'no partition'} / {bucket.file_id}: {svg.size_of(bucket.bytes)} "
         f"buffered, {svg.counted(bucket.flushes, 'flush', 'es')}, "
@@ -94,18 +111,27 @@ def _bucket(bucket: BucketState, x: float, step: float, most: float, colour: str
     )
     if bucket.merged:
         caption += f", merged with {svg.counted(bucket.merged, 'log')}"
-    full = 58 * bucket.bytes / most
-    high = 58 * bucket.written / most
-    parts = [svg.bar(x + 2, 94 - full, step - 4, full, fill=colour, title=caption)]
-    if bucket.written:
-        parts.append(
-            svg.bar(x + 2, 94 - high, step - 4, high, fill="none", stroke=colour, title=caption)
+    full = (BASE - TOP - 14) * bucket.bytes / most
+    high = (BASE - TOP - 14) * bucket.written / most
+    bars = (
+        (full, palette.AMBER, palette.INK),
+        (high if bucket.written else 0, "none", palette.BLUE),
+    )
+    parts = [
+        svg.bar(
+            x + 2,
+            BASE - tall,
+            step - 4,
+            tall,
+            fill=fill,
+            stroke=edge,
+            stroke_width=1,
+            title=caption,
         )
+        for tall, fill, edge in bars
+        if tall
+    ] or [svg.bar(x + 2, BASE - 2, step - 4, 2, fill=palette.LINE, title=caption)]
     if bucket.flushes:
-        top = 94 - max(full, high, 2) - 3
-        parts.append(
-            svg.text(x + step / 2, top, bucket.flushes, size=9, anchor="middle", title=caption)
-        )
-    if not (full or high or bucket.flushes):
-        parts.append(svg.line(x + 2, 93, x + step - 2, 93, stroke=svg.LINE))
+        top = BASE - max(full, high, 2) - 3
+        parts.append(svg.note(x + step / 2, top, bucket.flushes, anchor="middle", title=caption))
     return parts

@@ -8,14 +8,15 @@ import textwrap
 from dataclasses import replace
 
 from hoodie_nb.buckets.pipelines import PIPELINES, Operator
-from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.look import palette, svg
 from hoodie_nb.lab.run.run_parts import OperatorState
 from hoodie_nb.lab.run.run_state import RunState
 
 HEIGHT = 146
 _TOP = 58
 _BOX = 84
-_CHAR = 6.2  # the mean width of a small letter
+_CHAR = 6.8  # the mean width of a small letter, in the widest font
+_ROOMY = 250
 _SEEN = {"WriteProcess": "BucketWriter"}
 _FIRST = ("InstantGenerator", "KeyRouter", "FileIdAssigner", "BucketWriter")
 
@@ -58,14 +59,14 @@ def _box(
     if state.placement == "driver" and operator.name != "Source":
         where = " (driver)"
     serial = operator.name == "InstantGenerator"
-    edge = svg.AMBER if serial else svg.BLUE if rate else svg.LINE
+    edge = palette.RED if serial else palette.BLUE if rate else palette.LINE
     total = f"{svg.short(progress.flow.total)} rows"
     thick = 1 if over or not rate else 2
     parts = [
-        svg.bar(x, _TOP, width, _BOX, fill=svg.SHADE, stroke=edge, stroke_width=thick, rx=6),
+        svg.bar(x, _TOP, width, _BOX, fill="none", stroke=edge, stroke_width=thick, rx=6),
         svg.text(x + 10, _TOP + 18, operator.name + where, weight="bold", size=13),
         svg.note(x + width - 10, _TOP + 18, total, anchor="end"),
-        svg.text(x + 10, _TOP + 74, svg.short(rate), size=16, fill=svg.BLUE if rate else svg.FAINT),
+        svg.text(x + 10, _TOP + 74, svg.short(rate), size=16),
         svg.note(x + 62, _TOP + 74, "rows/s, mean" if over else "rows/s"),
     ]
     fits = int((width - 20) / _CHAR)
@@ -75,12 +76,17 @@ def _box(
         return parts
     most = max(progress.tasks.values(), default=0) or 1
     shown = sorted(progress.tasks.items())[:8]
+    if shown and width > _ROOMY:
+        end = x + width - 14 - 9 * len(shown)
+        parts.append(svg.note(end, _TOP + 74, "rows by task", anchor="end"))
     for place, (task, rows) in enumerate(shown):
         left = x + width - 10 - 9 * (len(shown) - place)
         high = 24 * rows / most
         text = f"task {task}: {rows:,.0f} rows in this batch"
         parts.append(
-            svg.bar(left, _TOP + 76 - high, 7, high, fill=edge if serial else svg.BLUE, title=text)
+            svg.bar(
+                left, _TOP + 76 - high, 7, high, fill=edge if serial else palette.BLUE, title=text
+            )
         )
     return parts
 
@@ -89,8 +95,8 @@ def _arrow(x: float, gap: float, sends_by: str) -> list[str]:
     y = _TOP + _BOX / 2
     end = x + gap - 5
     return [
-        svg.line(x + 5, y, end - 6, y, stroke=svg.FAINT, stroke_width=1.5),
-        svg.path([(end - 8, y - 5), (end, y), (end - 8, y + 5)], closed=True, fill=svg.FAINT),
+        svg.line(x + 5, y, end - 6, y, stroke=palette.FAINT, stroke_width=1.5),
+        svg.path([(end - 8, y - 5), (end, y), (end - 8, y + 5)], closed=True, fill=palette.FAINT),
         svg.note(x + gap / 2 - 3, y - 8, f"by {sends_by}", anchor="middle"),
     ]
 
@@ -101,14 +107,13 @@ def _coordinator(operator: Operator, state: RunState, width: float) -> list[str]
     newest = next(reversed(state.instants.values()), None)
     text = f"{operator.name} ({operator.parallelism}): {operator.does}"
     parts = [
-        svg.bar(1, 2, svg.WIDTH - 2, 28, fill=svg.SHADE, stroke=svg.LINE, rx=6),
+        svg.bar(1, 2, svg.WIDTH - 2, 28, fill="none", stroke=palette.LINE, rx=6),
         svg.text(11, 20, text, weight="bold", size=13),
-        svg.line(x - 30, 30, x - 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
-        svg.line(x + 30, 30, x + 30, _TOP, stroke=svg.FAINT, stroke_dasharray="4 3"),
-        svg.note(x - 36, 48, "instant ↓", anchor="end"),
-        svg.note(x + 36, 48, "↑ statuses"),
+        svg.line(x - 30, 30, x - 30, _TOP, stroke=palette.FAINT, stroke_dasharray="4 3"),
+        svg.line(x + 30, 30, x + 30, _TOP, stroke=palette.FAINT, stroke_dasharray="4 3"),
+        svg.note(x - 36, 48, "↓ the instant, ↑ what was written for it", anchor="end"),
     ]
     if newest is not None:
         parts.append(svg.state_mark(newest.state, svg.WIDTH - 250, 16))
-        parts.append(svg.text(svg.WIDTH - 236, 20, f"{newest.time} {newest.state}", fill=svg.INK))
+        parts.append(svg.text(svg.WIDTH - 236, 20, f"{newest.time} {newest.state}"))
     return parts

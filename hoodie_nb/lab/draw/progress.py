@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.look import palette, svg
 from hoodie_nb.lab.run.run_parts import STEP_MS
 from hoodie_nb.lab.run.run_state import RunState
 
@@ -10,16 +10,18 @@ WINDOW_MS = 30_000
 WHOLE_MS = 240_000
 HEAD = 44
 HEAD_WIDTH = 830
-HEIGHT = 116
+HEIGHT = 134
+TOP = 38
+BASE = 100
 HALF = 472
 TROUBLE = 40
 _CHIPS = {
-    "starting": ("ring", svg.GREY),
-    "running": ("disc", svg.GREEN),
-    "restarting": ("triangle", svg.AMBER),
-    "stopping": ("triangle", svg.AMBER),
-    "stopped": ("square", svg.BLUE),
-    "failed": ("cross", svg.RED),
+    "starting": ("ring", palette.GREY),
+    "running": ("disc", palette.GREEN),
+    "restarting": ("triangle", palette.AMBER),
+    "stopping": ("triangle", palette.AMBER),
+    "stopped": ("square", palette.BLUE),
+    "failed": ("cross", palette.RED),
 }
 
 
@@ -36,7 +38,7 @@ def head(state: RunState, done: float | None = None) -> str:
         (540, _clock(elapsed), "elapsed"),
     ]
     parts = [
-        svg.bar(1, 7, 126, 28, fill="none", stroke=colour, stroke_width=1.5, rx=14),
+        svg.bar(1, 7, 126, 28, fill="none", stroke=palette.FAINT, rx=14),
         svg.mark(shape, 18, 21, fill=colour),
         svg.text(34, 26, state.status, size=14, weight="bold"),
     ]
@@ -55,8 +57,8 @@ def _done(share: float, elapsed: float, *, over: bool) -> list[str]:
     if share and not over and share < 1:
         caption += f", about {_clock(left)} left"
     return [
-        svg.bar(640, 10, 180, 10, fill=svg.SHADE, stroke=svg.LINE, rx=5),
-        svg.bar(640, 10, 180 * share, 10, fill=svg.BLUE, rx=5),
+        svg.bar(640, 10, 180, 10, fill=palette.SHADE, stroke=palette.LINE, rx=5),
+        svg.bar(640, 10, 180 * share, 10, fill=palette.BLUE, rx=5),
         svg.note(640, 37, caption),
     ]
 
@@ -72,24 +74,26 @@ def throughput(state: RunState) -> str:
     wide = span(state)
 
     def x(at_ms: float) -> float:
-        return 48 + (HALF - 58) * max(0.0, min(1.0, (at_ms - begin) / wide))
+        return 56 + (HALF - 66) * max(0.0, min(1.0, (at_ms - begin) / wide))
 
     now = state.now_ms + (STEP_MS if state.over else 0)  # an unfinished step would look low
     rates = [(ms, rate) for ms, rate in state.written.rates(now, WHOLE_MS) if ms > begin - STEP_MS]
     most = max((rate for _, rate in rates), default=0.0)
     points = [(x(ms), _y(rate, most)) for ms, rate in rates]
-    parts = [svg.heading("Rows per second at the writers"), *_axes(most, wide)]
+    flow = "got " if state.over else f"get {svg.short(state.written.rate(state.now_ms))}, "
+    title = f"The writers {flow}at most {svg.short(most)} rows a second"
+    parts = [svg.heading(title), *_axes(most), *times(state, 56, HALF - 10)]
     if points:
         ends = [(points[-1][0], _y(0, 1)), (points[0][0], _y(0, 1))]
-        parts.append(svg.path([*points, *ends], closed=True, fill=svg.BLUE, fill_opacity=0.25))
-        parts.append(svg.path(points, fill="none", stroke=svg.BLUE, stroke_width=1.5))
+        parts.append(svg.path([*points, *ends], closed=True, fill=palette.BLUE, fill_opacity=0.25))
+        parts.append(svg.path(points, fill="none", stroke=palette.BLUE, stroke_width=1.5))
     for instant in state.instants.values():
         at = instant.at_ms.get("completed", 0)
         if at >= begin:
             caption = f"instant {instant.time} committed"
-            parts.append(svg.mark("disc", x(at), 94, fill=svg.GREEN, size=3.5, title=caption))
+            parts.append(svg.mark("disc", x(at), BASE, fill=palette.GREEN, size=3.5, title=caption))
     parts += _freshness(state, x, begin)
-    return svg.picture(HEIGHT, parts, label=f"At most {most:.0f} rows per second", width=HALF)
+    return svg.picture(HEIGHT, parts, label=title, width=HALF)
 
 
 def _freshness(state: RunState, x: Callable[[float], float], begin: float) -> list[str]:
@@ -103,8 +107,8 @@ def _freshness(state: RunState, x: Callable[[float], float], begin: float) -> li
     caption = f"oldest sealed row: {now:.1f} s, at most {most:.1f} s"
     points = [(x(ms), _y(age, most)) for ms, age in shown]
     return [
-        svg.path(points, fill="none", stroke=svg.AMBER, stroke_dasharray="4 2", title=caption),
-        svg.note(HALF - 10, 12, f"- - {caption}", anchor="end", fill=svg.AMBER),
+        svg.path(points, fill="none", stroke=palette.INK, stroke_dasharray="4 2", title=caption),
+        *svg.legend(130, 28, ("dash", palette.INK, f"dashed: {caption}")),
     ]
 
 
@@ -124,16 +128,28 @@ def span(state: RunState) -> float:
 
 
 def _y(rate: float, most: float) -> float:
-    return 94 - 66 * rate / (most or 1)
+    return BASE - (BASE - TOP) * rate / (most or 1)
 
 
-def _axes(most: float, wide: float) -> list[str]:
+def _axes(most: float) -> list[str]:
     return [
-        svg.line(48, 94, HALF - 10, 94),
-        svg.line(48, 28, HALF - 10, 28, stroke_dasharray="2 4"),
-        svg.note(42, 98, "0", anchor="end"),
-        svg.note(42, 32, svg.short(most), anchor="end"),
-        svg.note(48, 111, f"{svg.short(wide / 1000)} seconds; ● commit"),
+        svg.line(56, TOP, HALF - 10, TOP, stroke_dasharray="2 4"),
+        svg.note(50, TOP + 4, svg.short(most), anchor="end"),
+        svg.note(50, BASE + 4, "0", anchor="end"),
+        svg.note(50, (TOP + BASE) / 2 + 4, "rows/s", anchor="end"),
+        *svg.legend(56, 28, ("disc", palette.GREEN, "a commit")),
+    ]
+
+
+def times(state: RunState, left: float, right: float, y: float = BASE) -> list[str]:
+    """Return the axis of the shown time, from `left` to `right`, with its line at `y`."""
+    first = max(0.0, window(state) - state.began_ms) / 1000
+    last = first + span(state) / 1000
+    return [
+        svg.line(left, y, right, y),
+        svg.note(left, y + 17, svg.short(first)),
+        svg.note((left + right) / 2, y + 17, "seconds of the run", anchor="middle"),
+        svg.note(right, y + 17, svg.short(last), anchor="end"),
     ]
 
 
@@ -141,11 +157,11 @@ def trouble(state: RunState) -> str:
     """Return the last error and its fix, in two lines."""
     found = state.trouble
     if found is None:
-        parts = [svg.text(1, 14, "No errors.", size=11, fill=svg.FAINT)]
-        return svg.picture(TROUBLE, parts, label="No errors")
+        parts = [svg.note(1, 14, "No errors.")]
+        return svg.picture(TROUBLE, parts, label="No errors so far")
     parts = [
-        svg.mark("cross", 8, 10, fill=svg.RED),
-        svg.text(22, 14, found.what, fill=svg.RED, max_chars=140, title=found.what),
+        svg.mark("cross", 8, 10, fill=palette.RED),
+        svg.text(22, 14, found.what, weight="bold", max_chars=120, title=found.what),
         svg.text(22, 32, found.fix, max_chars=140, title=found.fix),
     ]
     return svg.picture(TROUBLE, parts, label=f"Error: {found.what}")

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hoodie_nb.clock import instant_ms
-from hoodie_nb.lab.draw import svg
+from hoodie_nb.lab.look import palette, svg
 
 _LINES = 14
-_LEFT = 250
+_LEFT = 270
 _RIGHT = 690
-_ACTIONS = {"commit": svg.GREEN, "replacecommit": svg.PURPLE, "rollback": svg.RED}
+_LEGEND = (
+    ("square", palette.GREEN, "a bar: from its request to its completion"),
+    ("frame", palette.INK, "still pending"),
+)
+_ACTIONS = {"commit": palette.GREEN, "replacecommit": palette.PURPLE, "rollback": palette.RED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class InstantFacts:
 
 def height(instants: int) -> int:
     """Return the height of the picture for this number of instants."""
-    return 34 + 20 * min(_LINES, instants)
+    return 58 + 20 * min(_LINES, instants)
 
 
 def timeline(instants: Sequence[InstantFacts]) -> str:
@@ -50,33 +54,36 @@ def timeline(instants: Sequence[InstantFacts]) -> str:
     last = max([*begins, *ends], default=1)
     scale = (_RIGHT - _LEFT - 6) / max(1, last - first)
     caption = f", the newest {_LINES} shown" if len(instants) > _LINES else ""
-    parts = [
-        svg.heading(
-            f"Timeline: {svg.counted(len(instants), 'instant')} over {_span(last - first)}{caption}"
-        )
-    ]
+    pending = sum(instant.completion_time is None for instant in instants)
+    state = f"{pending} of them pending" if pending else "all completed"
+    title = f"{svg.counted(len(instants), 'instant')}, {state}{caption}"
+    parts = [svg.heading(title), *svg.legend(_RIGHT - 160, 12, *_LEGEND)]
     for place, (instant, begin) in enumerate(zip(shown, begins, strict=True)):
         y = 26 + 20 * place
         x = _LEFT + (begin - first) * scale
         took = instant_ms(instant.completion_time) - begin if instant.completion_time else None
         parts.append(svg.group(_line(instant, x, y, took, scale), title=_caption(instant, took)))
-    return svg.picture(height(len(instants)), parts, label=f"Timeline of {len(instants)} instants")
+    y = 40 + 20 * len(shown)
+    parts.append(svg.note(_LEFT, y, "0"))
+    parts.append(svg.note((_LEFT + _RIGHT) / 2, y, "time since the first instant", anchor="middle"))
+    parts.append(svg.note(_RIGHT, y, _span(last - first), anchor="end"))
+    return svg.picture(height(len(instants)), parts, label=f"Timeline: {title}")
 
 
 def _line(instant: InstantFacts, x: float, y: float, took: int | None, scale: float) -> list[str]:
-    colour = _ACTIONS.get(instant.action, svg.BLUE)
+    colour = _ACTIONS.get(instant.action, palette.BLUE)
     state = "completed" if took is not None else instant.state
     parts = [
         svg.state_mark(state, 8, y + 8, size=5),
-        svg.text(20, y + 12, instant.requested_time, size=11),
-        svg.note(150, y + 12, instant.action),
+        svg.text(20, y + 12, instant.requested_time),
+        svg.note(166, y + 12, instant.action),
         svg.line(_LEFT, y + 18, _RIGHT, y + 18, stroke_opacity=0.4),
     ]
     if took is None:
-        parts.append(svg.bar(x, y + 2, _RIGHT - x, 12, fill="none", stroke=svg.AMBER))
+        parts.append(svg.bar(x, y + 2, _RIGHT - x, 12, fill="none", stroke=palette.INK))
     else:
         parts.append(svg.bar(x, y + 2, max(5, took * scale), 12, fill=colour))
-    return [*parts, svg.note(_RIGHT + 12, y + 12, instant.wrote, max_chars=50)]
+    return [*parts, svg.note(_RIGHT + 12, y + 12, instant.wrote, max_chars=42)]
 
 
 def _caption(instant: InstantFacts, took: int | None) -> str:

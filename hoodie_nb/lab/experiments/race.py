@@ -35,6 +35,7 @@ from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import Event, EventLog
 from hoodie_nb.evidence.handle import TableHandle, create_table
 from hoodie_nb.lab.experiments import flights
+from hoodie_nb.lab.look import palette, svg
 from hoodie_nb.lab.stores.slow_storage import Link, SlowStorage
 from hoodie_nb.local.batch import write_arrow
 from hoodie_nb.reading.read import to_arrow
@@ -127,22 +128,22 @@ class RaceResult:
         from matplotlib.figure import Figure
 
         shown = {
-            "records_per_s": "records per second",
-            "write_s": "seconds in the longest writer",
-            "blocked_s": "seconds the checkpoint waits for files",
+            "records_per_s": "rows per second",
+            "write_s": "longest writer, seconds",
+            "blocked_s": "waiting for files, seconds",
             "peak_buffer_mb": "peak buffer, MB",
         }
         medians = self.medians()
-        figure = Figure(figsize=(10, 2.8), layout="constrained")
-        for axes, (column, label) in zip(
-            figure.subplots(1, len(shown)), shown.items(), strict=True
-        ):
+        figure = Figure(figsize=(11, 5.6), layout="constrained")
+        for axes, (column, label) in zip(figure.subplots(2, 2).flat, shown.items(), strict=True):
             labels = [name.replace(" ", "\n") for name in medians.index]
-            axes.bar(labels, medians[column], color=["#888", "#59f", "#2a7", "#c62"])
-            axes.set_title(label, fontsize=9)
-            axes.tick_params(labelsize=8)
+            bars = axes.bar(labels, medians[column], color=palette.BLUE)
+            axes.bar_label(bars, map(svg.short, medians[column]), fontsize=palette.NOTE_PX)
+            axes.set_ylabel(label, fontsize=palette.NOTE_PX)
+            axes.tick_params(labelsize=palette.NOTE_PX)
+            axes.margins(y=0.15)
         best = medians["records_per_s"].idxmax()
-        figure.suptitle(f"{best} is fastest here ({self.storage} storage, medians)", fontsize=10)
+        figure.suptitle(f"{best} is fastest here ({self.storage} storage, medians)", fontsize=14)
         return figure
 
 

@@ -104,6 +104,7 @@
     const y = (share, base) => base - 66 * share;
     const curve = (points, base) => points.map(([ms, share]) => `${x(Math.min(Math.max(ms, 0), whole)).toFixed(1)},${y(share, base).toFixed(1)}`).join(' ');
     const rate = rates.flatMap((value, n) => [n, n + 1].map((k) => [begin + k * each, value / most.rate]));
+    rate.push([begin + rates.length * each, 0]);
     const level = [...levels, [whole, levels.at(-1)[1]]].map(([ms, value]) => [ms, value / most.level]);
     const areas = (extra) => [[rate, 82, 'rows'], [level, 172, 'held']].map(([points, base, name]) =>
       make('polygon', {points: `${x(0)},${base} ${curve(points, base)} ${x(whole)},${base}`, class: `${name} ${extra}`}));

@@ -14,7 +14,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 from hoodie_nb.display import counted
 from hoodie_nb.events import Event
+from hoodie_nb.lab.look import palette
 from hoodie_nb.lab.player.steps import SENTENCES, STATES, Run
 from hoodie_nb.lab.run.run_parts import STEP_MS
 
@@ -51,7 +52,9 @@ def page(events: Sequence[Event], pipeline: str = "") -> str:
         fewer = len(run.steps) * MOST_BYTES // len(text)
         run = Run.of(events, pipeline, max(1, min(fewer, len(run.steps) - 1)))
         text = _json(run, events)
-    style, script = ((_FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    script = (_FOLDER / "page.js").read_text("utf-8")
+    themes = {"light": _variables(palette.LIGHT), "dark": _variables(palette.DARK)}
+    style = _filled("page.css", themes)
     policy = f"script-src {_hash(script)}; style-src {_hash(style)}"
     parts = {
         "policy": f"default-src 'none'; {policy}; base-uri 'none'; form-action 'none'",
@@ -61,9 +64,19 @@ def page(events: Sequence[Event], pipeline: str = "") -> str:
         "script": script,
         "run": text,
     }
-    return re.sub(
-        r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (_FOLDER / "page.html").read_text("utf-8")
-    )
+    return _filled("page.html", parts)
+
+
+def _filled(name: str, parts: Mapping[str, str]) -> str:
+    text = (_FOLDER / name).read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], text)
+
+
+def _variables(theme: Mapping[str, str]) -> str:
+    """Return the variables of a theme: its own, and the colours of what is drawn."""
+    tones = {"held": palette.AMBER, "good": palette.GREEN, "bad": palette.RED}
+    colours = {**theme, **tones, **dict.fromkeys(("rows", "file"), theme["blue"])}
+    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
 
 
 def _title(run: Run, events: Sequence[Event]) -> str:

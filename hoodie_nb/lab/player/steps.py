@@ -30,7 +30,7 @@ from typing import Any
 
 from hoodie_nb.events import Event
 from hoodie_nb.lab.draw.instants import CHECKPOINTS, SHOWN
-from hoodie_nb.lab.draw.svg import STATES as INSTANTS
+from hoodie_nb.lab.look.svg import STATES as INSTANTS
 from hoodie_nb.lab.run.run_parts import STEP_MS, CheckpointState, Note
 from hoodie_nb.lab.run.run_state import RunState
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from hoodie_nb.files.bloom import BloomFilter
 from hoodie_nb.lab.draw.bloom import HEIGHT, RatePoint, bloom
-from hoodie_nb.lab.draw.svg import WIDTH
+from hoodie_nb.lab.look.svg import WIDTH
 from hoodie_nb.lab.widgets.frame import Frame, Pictures
 
 _HEADER_BYTES = 13
@@ -84,8 +84,11 @@ class BloomView(Frame):
         probe = BloomFilter.sized(keys, self._fpp.value)
         probe.add(key)
         held = self._key.value in {f"key-{n}" for n in range(self._held.value)}
-        said = "maybe: " + ("true positive" if held else "false positive") if self.maybe else "no"
+        positive = "and it is: a true positive" if held else "but is not: a false positive"
+        said = f"may be there, {positive}" if self.maybe else "is certainly not there"
         self._answer.value = f"<b>{said}</b>"
-        title = f"{self.filter.bits} bits, {self.filter.hashes} hashes per key"
+        title = (
+            f"{self._key.value!r} {said} ({self.filter.bits} bits, {self.filter.hashes} per key)"
+        )
         drawn = bloom(bits_of(self.filter), bits_of(probe), title, rates(keys))
         self.pictures.show("bloom", drawn)

@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from hoodie_nb.lab.draw import buffers, index, instants, lanes, progress, recovery, svg
+from hoodie_nb.lab.draw import buffers, index, instants, lanes, progress, recovery
+from hoodie_nb.lab.look import svg
 from hoodie_nb.lab.run.run_state import RunState
 from hoodie_nb.lab.widgets.frame import Frame, Pictures
 
 SIDES = ("left", "right")
 _TITLE = 64
-_DRAWN: dict[str, tuple[Callable[[RunState], str], int]] = {
-    "lanes": (lanes.lanes, lanes.HEIGHT),
-    "throughput": (progress.throughput, progress.HEIGHT),
-    "buffers": (buffers.buffers, progress.HEIGHT),
-    "index": (index.lookups, instants.HEIGHT),
-    "recovery": (recovery.recovery, recovery.HEIGHT),
+_DRAWN: dict[str, tuple[Callable[[RunState], str], int, str]] = {
+    "lanes": (lanes.lanes, lanes.HEIGHT, "what each task does, over time"),
+    "throughput": (progress.throughput, progress.HEIGHT, "the rows that reach the writers"),
+    "buffers": (buffers.buffers, progress.HEIGHT, "the bytes in the writers' buffers, over time"),
+    "index": (index.lookups, instants.HEIGHT, "how the index finds the keys"),
+    "recovery": (recovery.recovery, recovery.HEIGHT, "faults, and how the job recovers"),
 }
 
 
@@ -45,13 +46,15 @@ class Sides(Pictures):
         for name, (title, figures, state) in self._runs.items():
             first, _, second = title.partition("; ")
             parts = [svg.heading(first), svg.note(1, 30, second)]
-            parts.append(svg.text(1, 52, figures, size=14, fill=svg.BLUE, title=figures))
+            parts.append(svg.text(1, 52, figures, size=14, title=figures))
             self.show(f"{name} title", svg.picture(_TITLE, parts, label=title, width=self._wide))
             then = copy.copy(state)  # as if it were over: from its start, not the last seconds
             then.now_ms = state.began_ms + longest
             then.status = "stopped"
             for what in self._drawn:
-                self.show(f"{name} {what}", _DRAWN[what][0](then))
+                draw, high, shown = _DRAWN[what]
+                empty = svg.picture(high, [svg.note(1, 12, f"A run shows {shown}")], label=shown)
+                self.show(f"{name} {what}", draw(then) if state.event_count else empty)
 
 
 class Compare(Frame):

@@ -20,7 +20,7 @@ import ipywidgets as W
 
 from hoodie_nb.display import counted
 from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
-from hoodie_nb.lab.draw.svg import WIDTH
+from hoodie_nb.lab.look.svg import WIDTH
 from hoodie_nb.lab.run.follower import Follower
 from hoodie_nb.lab.run.run_state import RunState
 from hoodie_nb.lab.widgets.frame import Frame, Pictures

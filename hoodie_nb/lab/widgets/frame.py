@@ -10,6 +10,7 @@ the PNG once, when a run has ended.
 
 import base64
 import contextlib
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from hoodie_nb.lab.run.run_state import RunState
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
 _GAP = 8
+_SAID = re.compile(r'aria-label="(.*?)"|<title>(.*?)</title>')
 
 
 class Pictures:
@@ -37,11 +39,11 @@ class Pictures:
             high = max(h for _, h in row.values())
             for name, (width, height) in row.items():
                 self._places[name] = (x, self.height)
-                self._htmls[name] = _html(height, 100 * width / self.width)
+                self._htmls[name] = _html(width, height)
                 x += width + _GAP
-            boxes.append(_row([self._htmls[name] for name in row], high))
+            boxes.append(_row([self._htmls[name] for name in row], self.width, high))
             self.height += high + _GAP
-        self.box = W.VBox(boxes, layout={"max_width": f"{self.width + 4}px"})
+        self.box = W.VBox(boxes, layout={"max_width": "100%", "overflow": "auto hidden"})
 
     def show(self, name: str, picture: str) -> None:
         """Show a picture; nothing is sent if it has not changed."""
@@ -54,22 +56,27 @@ class Pictures:
 
     def png(self) -> bytes:
         """Return all pictures as one PNG."""
-        from hoodie_nb.lab.draw.still import png
+        from hoodie_nb.lab.look.still import png
 
         return png(self.placed(), self.width, self.height)
+
+    def words(self) -> list[str]:
+        """Return the labels of the pictures and of their parts, as HTML."""
+        shown = "".join(text for _, _, text in self.placed())
+        return [label or title for label, title in _SAID.findall(shown)]
 
     def placed(self) -> list[tuple[int, int, str]]:
         """Return the pictures, each with the x and y of its top left corner."""
         return [(*at, self.shown(n)) for n, at in self._places.items() if self.shown(n)]
 
 
-def _html(height: int, percent: float) -> W.HTML:
-    layout = {"width": f"{percent:.1f}%", "height": f"{height}px", "margin": "0"}
-    return W.HTML(layout={**layout, "overflow": "hidden", "flex": "0 1 auto"})
+def _html(width: int, height: int) -> W.HTML:
+    layout = {"width": f"{width}px", "height": f"{height}px", "margin": "0"}
+    return W.HTML(layout={**layout, "overflow": "hidden", "flex": "0 0 auto"})
 
 
-def _row(children: Sequence[W.Widget], height: int) -> W.HBox:
-    layout = {"height": f"{height + _GAP}px", "overflow": "hidden"}
+def _row(children: Sequence[W.Widget], width: int, height: int) -> W.HBox:
+    layout = {"width": f"{width}px", "height": f"{height + _GAP}px", "flex": "0 0 auto"}
     return W.HBox(children, layout={**layout, "justify_content": "space-between"})
 
 
@@ -79,7 +86,10 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
     def __init__(
         self, pictures: Pictures, *, above: Sequence[W.Widget] = (), below: Sequence[W.Widget] = ()
     ) -> None:
-        super().__init__([*above, pictures.box, *below])
+        self._words = W.HTML()
+        self.as_text = W.ToggleButton(False, description="Show as text")
+        self.as_text.observe(lambda _: self._put_in_words(), "value")
+        super().__init__([*above, pictures.box, *below, self.as_text, self._words])
         self.pictures = pictures
         self.add_class("hoodie-frame")
         self.followers: list[Follower] = []
@@ -104,6 +114,11 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
         else:
             self.followers.append(Follower(log, draw, self.keep, hz=hz))
 
+    def _put_in_words(self) -> None:
+        """Write what the pictures say, also what they show on hover, as a list; or remove it."""
+        items = "".join(f"<li>{said}</li>" for said in self.pictures.words())
+        self._words.value = f"<ul>{items}</ul>" if self.as_text.value else ""
+
     def close(self) -> None:
         """Stop drawing and remove the widget from the page."""
         for follower in getattr(self, "followers", ()):  # missing if the constructor failed
@@ -125,15 +140,16 @@ class Frame(W.VBox):  # type: ignore[misc]  # ipywidgets has no types
         from IPython.display import display
 
         self._displayed = True
-        display(  # type: ignore[no-untyped-call]  # IPython gives it no types
-            self._repr_mimebundle_(), raw=True, display_id=self._display_id
-        )
+        self._show_forms(display)
 
     def keep(self) -> None:
         """Replace the PNG saved in the notebook by the current pictures."""
         if self._displayed:
             from IPython.display import update_display
 
-            update_display(  # type: ignore[no-untyped-call]  # as above
-                self._repr_mimebundle_(), raw=True, display_id=self._display_id
-            )
+            self._show_forms(update_display)
+
+    def _show_forms(self, show: Callable[..., object]) -> None:
+        """Send all forms to the notebook, with a text for those who cannot see the PNG."""
+        alternative = {"image/png": {"alt": self.summary}}
+        show(self._repr_mimebundle_(), raw=True, metadata=alternative, display_id=self._display_id)

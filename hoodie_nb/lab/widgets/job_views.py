@@ -8,8 +8,8 @@ from typing import Any
 import ipywidgets as W
 
 from hoodie_nb.lab.draw import index, recovery
-from hoodie_nb.lab.draw.svg import WIDTH
 from hoodie_nb.lab.experiments import faults
+from hoodie_nb.lab.look.svg import WIDTH
 from hoodie_nb.lab.run.run_state import RunState, Trouble
 from hoodie_nb.lab.widgets.frame import Frame, Pictures
 

@@ -18,7 +18,7 @@ import ipywidgets as W
 from hoodie_nb.display import counted
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import Event, EventLog
-from hoodie_nb.lab.draw.svg import INK
+from hoodie_nb.lab.look.palette import INK, PAPER, THEME
 from hoodie_nb.lab.player.page import save_page
 from hoodie_nb.lab.run.run_state import RunState
 from hoodie_nb.lab.widgets.dashboard import RunPictures
@@ -127,5 +127,5 @@ def _button(icon: str, does: Any) -> W.Button:  # noqa: ANN401 -- a method witho
 
 
 def _line_of(event: Event, taken: int, of: int) -> str:
-    text = escape(str(event)[:220])
-    return f'<code style="color:{INK};font-size:11px;white-space:nowrap">{taken}/{of} {text}</code>'
+    style = f"{THEME};color:{INK};background:{PAPER};white-space:nowrap"
+    return f'<code style="{style}">event {taken} of {of}: {escape(str(event)[:220])}</code>'

@@ -18,8 +18,8 @@ from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.lab.draw import file_groups as groups_drawn
 from hoodie_nb.lab.draw import timeline as timeline_drawn
 from hoodie_nb.lab.draw.file_groups import GroupFacts
-from hoodie_nb.lab.draw.svg import WIDTH
 from hoodie_nb.lab.draw.timeline import InstantFacts
+from hoodie_nb.lab.look.svg import WIDTH
 from hoodie_nb.lab.widgets.frame import Frame, Pictures
 from hoodie_nb.storage.storage import is_remote
 from hoodie_nb.timeline.timeline import COMMITS, Instant, State

@@ -1,15 +1,13 @@
 """SVG to PNG, for readers without a kernel: by resvg, in the light theme, with one font.
 
-Theme colours are replaced by those of the light theme. The font is matplotlib's, so that every
-machine draws the same picture, also one without fonts.
+The font is matplotlib's, so that every machine draws the same picture, also one without fonts.
 """
 
-import re
 from collections.abc import Sequence
 
-from hoodie_nb.lab.draw.svg import tag
+from hoodie_nb.lab.look.palette import LIGHT, painted
+from hoodie_nb.lab.look.svg import tag
 
-_VARIABLE = re.compile(r"var\([^,]+,\s*([^)]+)\)")
 _SCALE = 1.1
 Placed = Sequence[tuple[float, float, str]]
 
@@ -23,8 +21,8 @@ def png(pictures: Placed, width: float, height: float) -> bytes:
     parts = "".join(f'<g transform="translate({x} {y})">{text}</g>' for x, y, text in pictures)
     whole = tag("svg", xmlns="http://www.w3.org/2000/svg", width=width, height=height)
     return resvg_py.svg_to_bytes(
-        svg_string=_VARIABLE.sub(r"\1", whole.replace("</svg>", f"{parts}</svg>")),
-        background="white",
+        svg_string=painted(whole.replace("</svg>", f"{parts}</svg>"), LIGHT),
+        background=LIGHT["paper"],
         zoom=_SCALE,
         skip_system_fonts=True,
         sans_serif_family="DejaVu Sans",

@@ -1,37 +1,27 @@
-"""What all pictures are made of: width, colours, text, marks, how numbers are shortened.
+"""What all pictures are made of: text, marks, legends, how numbers are shortened.
 
-A picture is at most `WIDTH` units wide and shrinks with its cell; its height in pixels is fixed, so
-that a notebook does not jump while it changes.
+A picture has its own paper, and keeps its width and height in pixels: a notebook does not jump, and
+text does not shrink in a narrow cell, which scrolls.
 """
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
 from hoodie_nb.display import counted as counted
+from hoodie_nb.lab.look import palette
 
 WIDTH = 960
-INK = "var(--jp-ui-font-color1, #222222)"
-FAINT = "var(--jp-ui-font-color2, #666666)"
-PAPER = "var(--jp-layout-color1, #ffffff)"
-SHADE = "var(--jp-layout-color2, #eeeeee)"
-LINE = "var(--jp-border-color1, #bdbdbd)"
-BLUE = "#3b82c4"
-AMBER = "#d98f00"
-GREEN = "#2a9d5c"
-RED = "#d1495b"
-PURPLE = "#8b6fc0"
-GREY = "#8a8a8a"
-BUCKETS = (BLUE, AMBER, GREEN, PURPLE, RED, "#4fb3bf", "#b5763a", "#7d8f3a")
 
 # a state of an instant: its shape and its colour
 STATES = {
-    "requested": ("ring", GREY),
-    "inflight": ("triangle", AMBER),
-    "prepared": ("square", BLUE),
-    "completed": ("disc", GREEN),
-    "rolled back": ("cross", RED),
-    "abandoned": ("dash", GREY),
+    "requested": ("ring", palette.GREY),
+    "inflight": ("triangle", palette.AMBER),
+    "prepared": ("square", palette.BLUE),
+    "completed": ("disc", palette.GREEN),
+    "rolled back": ("cross", palette.RED),
+    "abandoned": ("dash", palette.GREY),
 }
+_LETTER = 6.3  # the mean width of a small letter
 _NAMES = {"size": "font_size", "weight": "font_weight", "anchor": "text_anchor"}
 
 
@@ -56,9 +46,10 @@ def picture(height: int, parts: Iterable[str], *, label: str, width: int = WIDTH
     """Return the whole picture; `label` is for screen readers."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(label)}" '
-        f'viewBox="0 0 {width} {height}" width="100%" height="{height}" '
-        f'preserveAspectRatio="xMinYMin meet" style="display:block;max-width:{width}px" '
-        f'font-family="system-ui, sans-serif" font-size="12">{"".join(parts)}</svg>'
+        f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'style="{palette.THEME};display:block;background:{palette.PAPER}" '
+        f'font-family="system-ui, sans-serif" stroke-width="0.7">'
+        f"{''.join(parts)}</svg>"
     )
 
 
@@ -69,30 +60,31 @@ def text(
     shown = str(content)
     if len(shown) > max_chars:
         shown, title = shown[: max_chars - 1] + "…", title or shown
-    element = tag("text", title, x=x, y=y, **{"size": 12, "fill": INK, **more})
+    element = tag("text", title, x=x, y=y, **{"size": palette.TEXT_PX, "fill": palette.INK, **more})
     return element.replace("</text>", f"{escape(shown)}</text>")
 
 
 def note(x: float, y: float, content: object, **more: object) -> str:
     """Return a line of small, faint text."""
-    return text(x, y, content, **{"size": 10, "fill": FAINT, **more})  # type: ignore[arg-type]
+    return text(x, y, content, **{"size": palette.NOTE_PX, "fill": palette.FAINT, **more})  # type: ignore[arg-type]
 
 
 def heading(content: object) -> str:
     """Return the heading of a picture."""
-    return text(1, 12, content, size=11, weight="bold")
+    return text(1, 12, content, weight="bold")
 
 
 def bar(
     x: float, y: float, width: float, height: float, /, *, title: str = "", **more: object
 ) -> str:
-    """Return a rectangle; a negative size counts as 0. `title` is shown on hover."""
-    return tag("rect", title, x=x, y=y, width=max(0.0, width), height=max(0.0, height), **more)
+    """Return a rectangle, outlined; a negative size counts as 0. `title` is shown on hover."""
+    size = {"width": max(0.0, width), "height": max(0.0, height), "stroke": palette.INK}
+    return tag("rect", title, x=x, y=y, **{**size, **more})
 
 
 def line(x1: float, y1: float, x2: float, y2: float, /, **more: object) -> str:
     """Return a straight line, thin and grey by default."""
-    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, **{"stroke": LINE, **more})
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, **{"stroke": palette.LINE, **more})
 
 
 def path(
@@ -104,16 +96,17 @@ def path(
 
 
 def mark(shape: str, x: float, y: float, /, *, fill: str, size: float = 6, title: str = "") -> str:
-    """Return a small mark: ring, triangle, square, disc, cross or dash."""
+    """Return a small mark with an outline: disc, triangle, square, cross, dash; ring and frame."""
     s = size
+    look: dict[str, object] = {"fill": fill, "stroke": palette.INK}
+    if shape in ("ring", "frame"):
+        look = {"fill": "none", "stroke": fill, "stroke_width": 2}
     if shape in ("ring", "disc"):
-        filled = {"fill": fill} if shape == "disc" else {"fill": "none", "stroke": fill}
-        r = s - 1 if shape == "ring" else s
-        return tag("circle", title, cx=x, cy=y, r=r, **filled, stroke_width=2)
+        return tag("circle", title, cx=x, cy=y, r=s - 1 if shape == "ring" else s, **look)
     ends: Sequence[tuple[float, float]]
     if shape == "triangle":
         ends = [(x - s, y + s * 0.8), (x + s, y + s * 0.8), (x, y - s)]
-    elif shape == "square":
+    elif shape in ("square", "frame"):
         ends = [(x - s, y - s), (x + s, y - s), (x + s, y + s), (x - s, y + s)]
     elif shape == "dash":
         ends = [(x - s, y - 1.5), (x + s, y - 1.5), (x + s, y + 1.5), (x - s, y + 1.5)]
@@ -122,13 +115,22 @@ def mark(shape: str, x: float, y: float, /, *, fill: str, size: float = 6, title
         b = s * 0.35
         half = [(-a, -a + b), (-a + b, -a), (0, -b), (a - b, -a), (a, -a + b), (b, 0)]
         ends = [(x + u, y + v) for u, v in half + [(-u, -v) for u, v in half]]
-    return path(ends, closed=True, title=title, fill=fill)
+    return path(ends, closed=True, title=title, **look)
 
 
 def state_mark(state: str, x: float, y: float, /, *, size: float = 6) -> str:
     """Return the mark of an instant's state."""
-    shape, colour = STATES.get(state, ("ring", GREY))
+    shape, colour = STATES.get(state, ("ring", palette.GREY))
     return mark(shape, x, y, fill=colour, size=size)
+
+
+def legend(x: float, y: float, *entries: tuple[str, str, str]) -> list[str]:
+    """Return a line of marks with their meaning: (shape, colour, words)."""
+    parts = []
+    for shape, colour, words in entries:
+        parts += [mark(shape, x + 5, y - 4, fill=colour, size=4.5), note(x + 14, y, words)]
+        x += 26 + _LETTER * len(words)
+    return parts
 
 
 def group(parts: Iterable[str], *, title: str) -> str:
