@@ -78,7 +78,7 @@ class Broker:
         """Send records of a key and a value, None for a tombstone; they are stored on return."""
         options = {"parse.key": "true", "key.separator": "|", "null.marker": _NULL}
         named = [part for n, v in options.items() for part in ("--reader-property", f"{n}={v}")]
-        server = ("--bootstrap-server", self.address, "--topic", topic, "--sync")
+        server = ("--bootstrap-server", self.address, "--topic", topic)
         lines = (f"{key}|{_NULL if value is None else value}\n" for key, value in records)
         self.run("org.apache.kafka.tools.ConsoleProducer", *server, *named, given="".join(lines))
 
