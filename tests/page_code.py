@@ -11,6 +11,12 @@ ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 
+HOW_TO = ROOT / "docs" / "how-to"
+WITHOUT_SPARK = ("daily-batch", "from-delta-rs", "privacy")  # tests/test_howto_page.py
+WITH_SPARK = ("debezium", "tuning", "watching")  # tests/api/test_howto_spark.py
+# what surrounds them is in their tests: a table of Hudi, other processes, a supervisor, a broker
+OF_THEIR_OWN = ("backfill", "from-hudi-spark", "kafka", "running")
+
 
 def blocks(language: str, text: str) -> list[str]:
     """Return the blocks of code in a language."""
@@ -32,5 +38,6 @@ def run_page(page: str, names: dict[str, object] | None = None) -> dict[str, obj
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(code, f"{page}, block {number}", "exec"), names)
         if output is not None:
-            assert printed.getvalue() == output
+            found = printed.getvalue()
+            assert found == output, f"{page}, block {number} printed:\n{found}"
     return names

@@ -12,12 +12,11 @@ from pathlib import Path
 import pyspark
 import pytest
 from new_process import run_code
-from page_code import ROOT, blocks
+from page_code import HOW_TO, ROOT, WITH_SPARK, blocks
 
 import hoodie_nb as hn
 
 pytestmark = pytest.mark.spark
-HERE = ("debezium", "tuning", "watching")  # pages of one process; the tests below have the others
 RUN = f"""
 import sys
 sys.path.append({str(ROOT / "tests")!r})
@@ -38,7 +37,7 @@ assert names["table"].fsck() == []
 """
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", WITH_SPARK)
 def test_the_code_of_a_page_runs(name, tmp_path):
     """Each block of Python runs after those before it, and prints what the page shows."""
     done = run_code(f"{RUN}run_page('docs/how-to/{name}.md')", tmp_path)
@@ -62,7 +61,7 @@ def orders(folder: Path) -> set[str]:
 @pytest.fixture
 def program(tmp_path):
     """Return a folder with the page's program and one order that arrives."""
-    page = (ROOT / "docs" / "how-to" / "running.md").read_text()
+    page = (HOW_TO / "running.md").read_text()
     (code,) = blocks("python", page)
     (tmp_path / "stream.py").write_text(code)
     (tmp_path / "incoming").mkdir()
@@ -88,7 +87,7 @@ def test_sigterm_ends_the_program_between_two_batches(program):
     """As systemd does with KillMode=mixed: only Python gets the signal, and ends with 0."""
     unit = configparser.ConfigParser()
     unit.optionxform = str
-    (text,) = blocks("ini", (ROOT / "docs" / "how-to" / "running.md").read_text())
+    (text,) = blocks("ini", (HOW_TO / "running.md").read_text())
     unit.read_string(text)
     assert unit["Service"]["KillMode"] == "mixed"
     assert unit["Service"]["ExecStart"].endswith("/bin/python /opt/orders/stream.py")
@@ -102,7 +101,7 @@ def test_sigterm_ends_the_program_between_two_batches(program):
 
 def test_the_program_runs_under_spark_submit(program):
     """The page's commands start the same program, and its order arrives in the table."""
-    (commands,) = blocks("sh", (ROOT / "docs" / "how-to" / "running.md").read_text())
+    (commands,) = blocks("sh", (HOW_TO / "running.md").read_text())
     process = started(["bash", "-e", "-c", commands], program)
     try:
         while orders(program) != {"a"}:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -13,20 +12,20 @@ from pathlib import Path
 
 import pytest
 from kafka_broker import Broker
-from kafka_install import CONNECTOR, ROOT
+from kafka_install import CONNECTOR
+from page_code import HOW_TO, ROOT, blocks
 
 import hoodie_nb as hn
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
-PAGE = (ROOT / "docs" / "how-to" / "kafka.md").read_text()
-(PROGRAM,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+(PROGRAM,) = blocks("python", (HOW_TO / "kafka.md").read_text())
 LOGGED = """\
 import logging, sys
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 logging.getLogger("hoodie_nb").setLevel("DEBUG")
 """
 MOMENTS = ("instant_requested", "file_written", "instant_prepared", "instant_committed")
-KEYS, ROUND = 120, 400  # records of each round, in micro-batches of at most 60
+KEYS, ROUND = 120, 200  # records of each round, in micro-batches of at most 60
 Record = tuple[str, str | None]
 
 
@@ -138,7 +137,9 @@ def test_a_killed_stream_inserts_each_record_once(broker, tmp_path):
     records = killed_and_ended(broker, tmp_path, "inserts", 0.0, code)
     table = hn.Table.open(tmp_path / "warehouse" / "orders")
     rows = table.to_arrow(["order_id", "amount"]).to_pylist()
-    assert sorted(row["amount"] for row in rows) == sorted(json.loads(v)["amount"] for _, v in records)
+    assert sorted(row["amount"] for row in rows) == sorted(
+        json.loads(v)["amount"] for _, v in records
+    )
     assert len({row["order_id"] for row in rows}) == len(records)
     assert table.fsck() == []
 
