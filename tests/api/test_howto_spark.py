@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import os
 import signal
 import subprocess
@@ -58,6 +59,13 @@ def orders(folder: Path) -> set[str]:
     return set(hn.Table.open(path).to_arrow(["order_id"])["order_id"].to_pylist())
 
 
+def wait_for_the_order(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Return when the order is in the table; fail if the program ends before."""
+    while orders(folder) != {"a"}:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"it ended with {process.wait(timeout=0.2)}")
+
+
 @pytest.fixture
 def program(tmp_path):
     """Return a folder with the page's program and one order that arrives."""
@@ -92,8 +100,7 @@ def test_sigterm_ends_the_program_between_two_batches(program):
     assert unit["Service"]["KillMode"] == "mixed"
     assert unit["Service"]["ExecStart"].endswith("/bin/python /opt/orders/stream.py")
     process = started([sys.executable, "stream.py"], program)
-    while orders(program) != {"a"}:
-        assert process.poll() is None
+    wait_for_the_order(process, program)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
     assert hn.Table.open(program / "warehouse" / "orders").fsck() == []
@@ -104,8 +111,7 @@ def test_the_program_runs_under_spark_submit(program):
     (commands,) = blocks("sh", (HOW_TO / "running.md").read_text())
     process = started(["bash", "-e", "-c", commands], program)
     try:
-        while orders(program) != {"a"}:
-            assert process.poll() is None
+        wait_for_the_order(process, program)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -111,7 +111,7 @@ def killed_and_ended(
 
 
 def test_a_killed_stream_of_a_topic_ends_in_the_newest_row_of_each_key(broker, tmp_path):
-    """Upserts and tombstones, four kills at four moments: the table is the dict of what was sent."""
+    """Upserts, tombstones, four kills at four moments: the table is the dict of what was sent."""
     records = killed_and_ended(broker, tmp_path, "upserts", 0.2, program(broker, "upserts"))
     expected = {}
     for key, value in records:
