@@ -144,6 +144,24 @@ def test_a_killed_stream_inserts_each_record_once(broker, tmp_path):
     assert table.fsck() == []
 
 
+def test_a_new_job_begins_where_the_checkpoint_folder_of_another_ended(broker, tmp_path):
+    """The last line of its newest committed offsets is startingOffsets (from-hudi-spark.md)."""
+    random_ = random.Random("offsets")
+    broker.create_topic("offsets", partitions=3)
+    broker.send("offsets", sent(random_, 0.0))
+    run_to_the_end(program(broker, "offsets"), broker, tmp_path)
+    folder = tmp_path / "warehouse" / "_checkpoints" / "orders"
+    batches = {int(path.name) for path in (folder / "commits").glob("[0-9]*")}
+    ended = (folder / "offsets" / str(max(batches))).read_text().splitlines()[-1]
+    news = list(sent(random_, 0.0))
+    broker.send("offsets", news)
+    after = {'"earliest"': repr(ended), '"warehouse/orders"': '"warehouse/new"'}
+    after['"warehouse/_checkpoints/orders"'] = '"warehouse/_checkpoints/new"'
+    run_to_the_end(program(broker, "offsets", **after), broker, tmp_path)
+    rows = hn.Table.open(tmp_path / "warehouse" / "new").to_arrow(["order_id"]).to_pylist()
+    assert {row["order_id"] for row in rows} == {key for key, _ in news}
+
+
 def test_the_page_names_the_versions_that_ran():
     """The connector of the page is the installed one."""
     assert f'"{CONNECTOR}"' in PROGRAM
