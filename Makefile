@@ -7,7 +7,7 @@
 SHELL = /bin/sh
 PY = .venv/bin/python
 UV = uv
-QUICK = -m "not slow and not kills and not oracle and not browser"
+QUICK = -m "not slow and not kills and not oracle and not browser and not kafka"
 # one process more than there are cores: tests also wait, for disks, sockets and other processes
 PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 SPHINX = .venv/docs/bin/python -m sphinx
@@ -17,7 +17,7 @@ SUITE = $(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --record-durat
 NOTEBOOKS = $(PY) -m pytest -p nbmake.pytest_plugin --nbmake --nbmake-timeout=600 --timeout 1800 -n logical --maxprocesses 2
 TWO = notebooks/01-quickstart.ipynb notebooks/03-coordinator.ipynb
 
-.PHONY: help demo test rest test-all near durations lab docs check slow histories matrix services cluster spark-histories damage kills oracle browser bench measure strangers lowest constraints render clean
+.PHONY: help demo test rest test-all near durations lab docs check slow histories matrix services cluster spark-histories damage kills oracle kafka browser bench measure strangers lowest constraints render clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -77,6 +77,9 @@ kills: .venv/.test ## the tests that end the demo with kill -9
 
 oracle: .venv/.test ## check our tables with Java Hudi (installs it, needs JDK 17)
 	$(PY) -m pytest -m oracle --timeout 1800 $(ARGS)
+
+kafka: .venv/.test ## stream a topic of a real Kafka broker, with kills (installs it and Spark 4.2, needs JDK 17)
+	$(PY) -m pytest -m kafka --timeout 1800 $(ARGS)
 
 browser: .venv/.test ## test JupyterLab in Chromium (needs Debian's chromium, or root to install it)
 	$(PY) -m pytest -m browser --timeout 1800 $(ARGS)

@@ -9,21 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_code import ROOT, blocks
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 SCREEN = README.partition("\n## ")[0]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES += [
     *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.glob("how-to/*.md")),
     *(ROOT / n / "README.md" for n in ("notebooks", "benchmarks")),
 ]
-
-
-def blocks(language: str, text: str = README) -> list[str]:
-    """Return the blocks of code in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
@@ -116,5 +112,6 @@ def test_a_broken_link_is_found():
 
 def test_the_list_of_pages_is_complete():
     """docs/README.md links each page of docs."""
-    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "README.md").read_text()))
-    assert linked == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+    linked = set(re.findall(r"\]\(((?:how-to/)?[\w-]+\.md)\)", (DOCS / "README.md").read_text()))
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")]
+    assert linked == {page.relative_to(DOCS).as_posix() for page in pages} - {"README.md"}

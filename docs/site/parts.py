@@ -35,8 +35,9 @@ class Part:
 
 def all_pages(root: Path = ROOT) -> set[str]:
     """Return the pages of the repository that have to be in a part, from the root."""
-    found = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("[!.]*/README.md")]
-    found += [*root.glob("notebooks/*.md"), *root.glob("notebooks/*.ipynb")]
+    found = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("docs/how-to/*.md")]
+    found += [*root.glob("[!.]*/README.md"), *root.glob("notebooks/*.md")]
+    found += root.glob("notebooks/*.ipynb")
     return {path.relative_to(root).as_posix() for path in found} - {HOME, LIST}
 
 

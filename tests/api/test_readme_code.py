@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from new_process import run_code
+from page_code import ROOT, blocks
 
 import hoodie_nb as hn
 
 pytestmark = pytest.mark.spark
-ROOT = Path(__file__).parents[2]
 
 
 def code(page: str) -> list[str]:
     """Return the blocks of Python of a page."""
-    text = (ROOT / page).read_text()
-    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return blocks("python", (ROOT / page).read_text())
 
 
 def orders(first: int, last: int, amount: float) -> pd.DataFrame:

@@ -31,7 +31,7 @@ class Unavailable(Exception):
 
 def install() -> dict[str, str]:
     """Return the judge's `python`, `jar` and `java_home`, installed first if needed."""
-    found = {"java_home": _java_home()}
+    found = {"java_home": java_home()}
     root = Path(os.environ.get("HOODIE_NB_CACHE") or Path.home() / ".cache" / "hoodie_nb", "oracle")
     root.mkdir(parents=True, exist_ok=True)
     with open(root / "lock", "w") as lock:
@@ -46,7 +46,8 @@ def install() -> dict[str, str]:
     return found | {"python": str(python), "jar": str(jar)}
 
 
-def _java_home() -> str:
+def java_home() -> str:
+    """Return the folder of a JDK 17, or raise Unavailable."""
     on_path = shutil.which("java")
     places = [os.environ.get("JAVA_HOME"), on_path and str(Path(on_path).resolve().parents[1])]
     for place in filter(None, places):
@@ -60,7 +61,7 @@ def _java_home() -> str:
 
 def _make_environment(root: Path, python: Path) -> None:
     venv.create(root / "venv", clear=True, with_pip=True)
-    _run(python, "-m", "pip", "install", "--quiet", PYSPARK)
+    run(python, "-m", "pip", "install", "--quiet", PYSPARK)
 
 
 def _fetch_jar(root: Path, python: Path, jar: Path, java_home: str) -> None:
@@ -68,14 +69,14 @@ def _fetch_jar(root: Path, python: Path, jar: Path, java_home: str) -> None:
     maven = shutil.which("mvn")
     if maven is not None:
         goal = [f"-Dartifact={BUNDLE}", f"-DoutputDirectory={jar.parent}"]
-        _run(maven, "--batch-mode", "--quiet", "dependency:copy", *goal)
+        run(maven, "--batch-mode", "--quiet", "dependency:copy", *goal)
         return
     ivy = root / "ivy"
-    _run(python, "-c", _IVY, BUNDLE, ivy, env=os.environ | {"JAVA_HOME": java_home})
+    run(python, "-c", RESOLVE, BUNDLE, ivy, env=os.environ | {"JAVA_HOME": java_home})
     shutil.copy(next(ivy.rglob(f"*{_JAR}")), jar)
 
 
-_IVY = """
+RESOLVE = """
 import sys
 from pyspark.sql import SparkSession
 build = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
@@ -84,7 +85,8 @@ build.getOrCreate().stop()
 """
 
 
-def _run(*command: object, env: dict[str, str] | None = None) -> None:
+def run(*command: object, env: dict[str, str] | None = None) -> None:
+    """Run a command, or raise Unavailable with what it printed."""
     line = [str(word) for word in command]
     try:
         done = subprocess.run(
