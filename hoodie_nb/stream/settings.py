@@ -23,4 +23,4 @@ class StreamSettings:
     max_restarts: int = 3
     interval: Interval | None = None
     on_bad_record: str = "fail"
-    wait_s: float = 0.0
+    wait_s: float | None = None
