@@ -5,9 +5,9 @@ dies for any reason. The file names the holder; it is never deleted. On an objec
 held for a limited time: see `lease`.
 
 A streaming job takes the mutex for each checkpoint; batch calls of the same process wait for the
-mutex and run between checkpoints. Other processes get `ConcurrentWriter`, or wait for it with
-`wait=`. If one waits (see `waiting`), a job on a local disk releases the lock between two
-checkpoints, and takes it again for the next one; else it holds the lock from its start to its end.
+mutex and run between checkpoints. Other processes wait a minute, or as `wait=` says. If one does
+(see `waiting`), a job on a local disk releases the lock between two checkpoints, and takes it
+again for the next one; else it holds the lock from its start to its end.
 
 While a thread of a job only reads and stages files, it may release the mutex (`paused`), so that
 the job's other thread goes on; its work in the staging area is *in use*, which recovery respects.
@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from hoodie_nb.clock import wait_seconds
+from hoodie_nb.clock import WAIT_S, wait_seconds
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
 from hoodie_nb.lock import waiting
@@ -228,16 +228,12 @@ def writing(
                     "waits for its listeners. Write in another thread"
                 )
             held.wait_until_unused()
-        until = math.inf if held.job is not None else _until(wait_s)
+        until = math.inf if held.job is not None else time.monotonic() + wait_seconds(wait_s)
         with _write(held, storage, until):
             if alone and not is_remote(storage.root):
                 with _without_forks():
                     waiting.refuse_living(storage, _files.add)
             yield
-
-
-def _until(wait_s: float | None) -> float:
-    return time.monotonic() + wait_seconds(wait_s)
 
 
 @contextmanager
@@ -270,19 +266,14 @@ class JobHold:
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        job: str,
-        *,
-        checkpoint: str | None = None,
-        wait_s: float | None = None,
+        self, storage: Storage, job: str, *, checkpoint: str | None = None, wait_s: float = WAIT_S
     ) -> None:
         self._storage = storage
         self._job = job
         self._held = _held(storage)
         self.stale = False
         self.until = math.inf  # how long it waits for a turn, in monotonic seconds
-        until = _until(wait_s)
+        until = time.monotonic() + wait_s
         with self._held.mutex:
             if self._held.job is not None:
                 raise ConcurrentWriter(
