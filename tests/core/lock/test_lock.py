@@ -32,6 +32,8 @@ from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.storage.storage import STAGED
 
+pytestmark = pytest.mark.usefixtures("at_once")
+
 ROW = {"id": "k0", "p": "par0", "ts": 99, "v": 1}
 
 
@@ -497,7 +499,7 @@ def held_elsewhere(root: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_write_waits_for_another_process(root: Path) -> None:
-    """With wait= a write runs once the other process has ended; without, it is refused at once."""
+    """With wait= a write runs once the other process has ended; without time it is refused."""
     table, rows = Table.open(root), pa.Table.from_pylist([ROW], schema=SCHEMA)
     with held_elsewhere(root) as holder:
         for wait in (None, 0.2, "100 ms"):

@@ -110,6 +110,7 @@ def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_second_process_gets_the_writers_pid(root: Path, holder: subprocess.Popen[str]) -> None:
     """While another process writes, a write raises ConcurrentWriter with its pid; reads work."""
     before = tree(root)

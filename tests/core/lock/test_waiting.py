@@ -37,7 +37,7 @@ try:
 except ConcurrentWriter as error:
     print(error, flush=True)
 """
-WRITES = "writing(storage, 100)"
+WRITES = "writing(storage)"  # waits a minute
 ALONE = "writing(storage, 100, alone=True)"
 STATE = "JobHold(storage, 'b', wait_s=100).writing()"
 JOB = "JobHold(storage, 'b', checkpoint={checkpoint!r}, wait_s=100).writing()"
@@ -80,6 +80,7 @@ def answer(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().rstrip()
 
 
+@pytest.mark.usefixtures("at_once")
 def test_nobody_overtakes_a_process_that_waits(storage: LocalStorage) -> None:
     """A process that writes in a loop does not take the lock again before the one that waits."""
     with writing(storage):
