@@ -7,6 +7,8 @@ from typing import Protocol
 
 from hoodie_nb.errors import InvalidConfig
 
+WAIT_S = 60.0  # how long a write waits for other processes, unless it gets another `wait`
+
 
 class Clock(Protocol):
     """The source of instant times and of the pauses between retries."""
@@ -103,5 +105,5 @@ def seconds(value: float | str, name: str = "duration") -> float:
 
 
 def wait_seconds(wait: float | str | None) -> float:
-    """Return the seconds of an argument `wait=`; 0 for None: what is taken is refused at once."""
-    return 0.0 if wait is None else seconds(wait, "wait")
+    """Return the seconds of an argument `wait=`; a minute for None."""
+    return WAIT_S if wait is None else seconds(wait, "wait")

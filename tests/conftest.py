@@ -41,6 +41,14 @@ def many_logs() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes do not wait for others, as with `wait=0`: for tests of what is then said."""
+    from hoodie_nb import clock
+
+    monkeypatch.setattr(clock, "WAIT_S", 0.0)
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """Start an S3 server on the loopback interface."""

@@ -19,7 +19,7 @@
 | max_restarts | 3: how often in a row a failed batch is run again |
 | on_bad_record | "fail": a row that cannot be stored ends the job; "quarantine": it is set aside |
 | | with the reason (see `Table.quarantine`), and counted in the commit; not with "current" |
-| wait | None: another process that writes the table refuses the start; "30 seconds": wait for it |
+| wait | None: the start waits up to a minute while others write; "10 minutes": longer |
 | options | file sizes, codec, bloom filter: see `hoodie_nb.config` |
 """
 

@@ -180,8 +180,8 @@ class Table(TableReads, TableMaintenance):
         `schema="merge"`: columns of `data` that the table lacks are added, and integers, floats and
         decimals become wider, in the same commit (also in `insert`, `bulk_insert` and overwrites).
 
-        `wait`: how long to wait for another process that writes the table, in seconds or as "30
-        seconds" (None: not at all), before ConcurrentWriter is raised. `on_bad_record="quarantine"`
+        `wait`: how long to wait for other processes that write the table, in seconds or as "10
+        minutes" (None: a minute), before ConcurrentWriter is raised. `on_bad_record="quarantine"`
         sets rows aside that cannot be stored (see `quarantine`). All writes have both options.
         """
         return self._write(data, "upsert", on_bad_record, wait, schema)

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.clock import seconds
+from hoodie_nb.clock import wait_seconds
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
@@ -120,8 +120,7 @@ class MergeInto:
                 "merge: there is no clause: add one, such as when_not_matched_insert()"
             )
         handle = self._handle
-        waiting = 0.0 if wait is None else seconds(wait, "wait")
-        with writing(handle.storage, waiting), handle.timeline.listed_once():
+        with writing(handle.storage, wait_seconds(wait)), handle.timeline.listed_once():
             handle.reload()
             coordinator = settled(handle, self._events)
             intake = Intake(handle.config, handle.schema)

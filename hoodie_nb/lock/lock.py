@@ -5,9 +5,9 @@ dies for any reason. The file names the holder; it is never deleted. On an objec
 held for a limited time: see `lease`.
 
 A streaming job takes the mutex for each checkpoint; batch calls of the same process wait for the
-mutex and run between checkpoints. Other processes get `ConcurrentWriter`, or wait for it with
-`wait=`. If one waits (see `waiting`), a job on a local disk releases the lock between two
-checkpoints, and takes it again for the next one; else it holds the lock from its start to its end.
+mutex and run between checkpoints. Other processes wait a minute, or as `wait=` says. If one does
+(see `waiting`), a job on a local disk releases the lock between two checkpoints, and takes it
+again for the next one; else it holds the lock from its start to its end.
 
 While a thread of a job only reads and stages files, it may release the mutex (`paused`), so that
 the job's other thread goes on; its work in the staging area is *in use*, which recovery respects.
@@ -25,6 +25,7 @@ not know this lock: use one engine at a time.
 
 import contextlib
 import io
+import logging
 import math
 import os
 import threading
@@ -34,17 +35,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from hoodie_nb.clock import WAIT_S, wait_seconds
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
+from hoodie_nb.lock import waiting
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
-from hoodie_nb.lock.waiting import is_awaited, living, next_place, refuse_living
 from hoodie_nb.storage.fences import fence, place_of
 from hoodie_nb.storage.storage import Storage, is_remote
 
+_log = logging.getLogger("hoodie_nb.lock")
 _TRIES = 10
 _POLL_S = 0.05
-
 
 LockedFile = io.FileIO | Lease
 
@@ -86,13 +88,13 @@ class _Held:
         That may change meanwhile.
         """
         file = None
-        queue = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
+        line = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
         try:
-            file = self._in_turn(storage, purpose, until, queue)
-            queue.close()
+            file = self._in_turn(storage, purpose, until, line)
+            line.close()
             return file
         except BaseException:
-            queue.close()
+            line.close()
             if file is not None:
                 file.close()
             raise
@@ -102,18 +104,17 @@ class _Held:
         storage: Storage,
         purpose: str,
         until: Callable[[], float],
-        queue: contextlib.ExitStack,
+        line: contextlib.ExitStack,
     ) -> LockedFile:
         place = None
-        waits = False
         tries = 0
         while tries < _TRIES:
+            is_next = False
             try:
-                if place is None and not is_remote(storage.root):
+                if not is_remote(storage.root):
                     with _without_forks():
-                        place = queue.enter_context(
-                            next_place(storage, _files.add, make=waits) or contextlib.nullcontext()
-                        )
+                        waiting.refuse_early(storage, _files.add, place)
+                is_next = True
                 file = None
                 try:
                     file = _opened(storage, purpose)
@@ -129,9 +130,13 @@ class _Held:
             except ConcurrentWriter:
                 if time.monotonic() >= until():
                     raise
-                waits = True
                 tries = 0
-                time.sleep(_POLL_S if place is None else _POLL_S / 5)
+                if place is None and not is_remote(storage.root):
+                    _log.info("waits for another process that writes %s", storage.root)
+                    with _without_forks():
+                        place = line.enter_context(waiting.take_place(storage, _files.add))
+                    line.callback(waiting.leave_place, storage, place)
+                time.sleep(_POLL_S / 5 if is_next and place is not None else _POLL_S)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
     def wait_until_unused(self, *, ended: bool = False) -> None:
@@ -204,8 +209,10 @@ def _without_forks() -> Iterator[None]:
 
 
 @contextmanager
-def writing(storage: Storage, wait_s: float = 0.0, *, alone: bool = False) -> Iterator[None]:
-    """Hold the table for one write; ConcurrentWriter if another process has it for `wait_s`.
+def writing(
+    storage: Storage, wait_s: float | None = None, *, alone: bool = False
+) -> Iterator[None]:
+    """Hold the table for one write; ConcurrentWriter if others have it for `wait_s`, or a minute.
 
     Beside a job of this process the write waits for its turn, as the job does. `alone`: refused
     while a job of any process runs.
@@ -221,11 +228,11 @@ def writing(storage: Storage, wait_s: float = 0.0, *, alone: bool = False) -> It
                     "waits for its listeners. Write in another thread"
                 )
             held.wait_until_unused()
-        until = math.inf if held.job is not None else time.monotonic() + wait_s
+        until = math.inf if held.job is not None else time.monotonic() + wait_seconds(wait_s)
         with _write(held, storage, until):
             if alone and not is_remote(storage.root):
                 with _without_forks():
-                    refuse_living(storage, _files.add)
+                    waiting.refuse_living(storage, _files.add)
             yield
 
 
@@ -259,7 +266,7 @@ class JobHold:
     """
 
     def __init__(
-        self, storage: Storage, job: str, *, checkpoint: str | None = None, wait_s: float = 0.0
+        self, storage: Storage, job: str, *, checkpoint: str | None = None, wait_s: float = WAIT_S
     ) -> None:
         self._storage = storage
         self._job = job
@@ -279,9 +286,9 @@ class JobHold:
                 try:
                     with _without_forks():
                         if checkpoint is None:  # others would wait for their turns to its end
-                            refuse_living(storage, _files.add)
+                            waiting.refuse_living(storage, _files.add)
                         else:
-                            self._living = living(storage, _files.add, checkpoint)
+                            self._living = waiting.living(storage, _files.add, checkpoint)
                 except BaseException:
                     self._file.close()
                     raise
@@ -312,7 +319,7 @@ class JobHold:
             return
         with held.mutex:
             with _without_forks():
-                gives = held.thread is None and is_awaited(self._storage, _files.add)
+                gives = held.thread is None and waiting.is_awaited(self._storage, _files.add)
             if gives:
                 held.wait_until_unused(ended=True)
                 self._file.close()

@@ -11,6 +11,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,20 +20,26 @@ from hoodie_nb.storage.beneath import folder_beneath
 from hoodie_nb.storage.storage import OURS, Storage, permitted
 
 PATH = f"{OURS}/lock"
-_FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def opened(storage: Storage, register: Callable[[io.FileIO], None], path: str = PATH) -> io.FileIO:
-    """Open the file of a lock (created if missing) and register it; it is not locked yet."""
+def opened(
+    storage: Storage, register: Callable[[io.FileIO], None], path: str = PATH, *, make: bool = True
+) -> io.FileIO:
+    """Open the file of a lock (created if missing) and register it; it is not locked yet.
+
+    FileNotFoundError if it is missing and not to `make`.
+    """
     where, _, name = path.rpartition("/")
+    more = _FLAGS | (os.O_CREAT if make else 0)
 
     def opener(_: str, flags: int) -> int:
-        return os.open(name, flags | _FLAGS, 0o644, dir_fd=folder)
+        return os.open(name, flags | more, 0o644, dir_fd=folder)
 
     file = None
     with (
         permitted(f"{storage.root}/{path}"),
-        folder_beneath(storage.root, where.split("/"), make=True) as folder,
+        folder_beneath(storage.root, where.split("/"), make=make) as folder,
     ):
         try:
             file = io.FileIO(storage.fetch(path), "r+", opener=opener)
@@ -51,6 +58,13 @@ def opened(storage: Storage, register: Callable[[io.FileIO], None], path: str = 
             raise
 
 
+def unlinked(storage: Storage, path: str) -> None:
+    """Delete the file of a lock, which its caller has; nothing happens if it is gone."""
+    where, _, name = path.rpartition("/")
+    with suppress(FileNotFoundError), folder_beneath(storage.root, where.split("/")) as folder:
+        os.unlink(name, dir_fd=folder)
+
+
 def lock_file(file: io.FileIO, storage: Storage, purpose: str) -> bool:
     """Lock the open file and write the holder into it; False if the file has been replaced."""
     try:
@@ -58,7 +72,7 @@ def lock_file(file: io.FileIO, storage: Storage, purpose: str) -> bool:
     except BlockingIOError:
         raise ConcurrentWriter(
             f"{storage.root} is being written by another process ({owner(file)}): stop it, or "
-            "wait until it ends; a batch write waits with wait='30 seconds'"
+            "wait until it ends; with wait='10 minutes' a write waits longer"
         ) from None
     if not is_at(file, storage.fetch(PATH)):
         return False

@@ -1,61 +1,103 @@
-"""Who waits for the lock of a table, and which jobs live: two more locks, on local disks only.
+"""Who waits for the lock of a table, and which jobs live: more locks, on local disks only.
 
 *On disk*, all under `flock`, so that they end with their process:
 
 | file in `.hoodie/.hoodie_nb` | locked by |
 | --- | --- |
-| `queue` | the writer that gets the lock next, until it has it; the first one that waits makes it |
+| `turns/<time>-<process>` | a writer that waits, until it has the lock: its place in the line |
 | `job-<hash>` | a running job, by its checkpoint folder; also while another process has a turn |
 
-*Semantics*: without the queue, a process that writes in a loop takes the lock again before a
-waiting one looks. So nobody takes the lock while another one has the queue. Two processes
-take turns; of several that wait for the queue, any may be the next.
+*Semantics*: without the line, a process that writes in a loop takes the lock again before a
+waiting one looks. So nobody takes the lock while a writer waits that came before. The place
+of a dead writer is deleted by the next one that looks; a stopped process is passed over after
+`ASLEEP_S`, and keeps its place.
 """
 
 import fcntl
 import hashlib
 import io
 import os
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NoReturn
 
 from hoodie_nb.errors import ConcurrentWriter
-from hoodie_nb.lock.lock_file import opened
+from hoodie_nb.lock.lock_file import is_at, opened, unlinked
 from hoodie_nb.storage.storage import OURS, Storage
 
 Register = Callable[[io.FileIO], None]
-_QUEUE = f"{OURS}/queue"
+_TURNS = f"{OURS}/turns"
 _JOB = f"{OURS}/job-"
+ASLEEP_S = 5.0  # a writer that waits looks many times a second
 
 
-def next_place(storage: Storage, register: Register, *, make: bool) -> io.FileIO | None:
-    """Return the locked queue; ConcurrentWriter if another writer has it.
+def take_place(storage: Storage, register: Register) -> io.FileIO:
+    """Return the locked file of a new place, behind all others; `leave_place` gives it up."""
+    place = None
+    try:
+        while True:
+            path = f"{_TURNS}/{time.monotonic_ns():020d}-{os.getpid()}"
+            place = _locked(storage, register, path)
+            if place is not None and is_at(place, storage.fetch(path)):
+                return place
+            if place is not None:
+                place.close()  # another process took it for that of a dead one
+    except BaseException:
+        if place is not None:
+            place.close()
+        raise
 
-    None if nobody has ever waited, unless `make`.
-    """
-    if not make and not _has_queue(storage):
-        return None
-    return _locked(storage, register, _QUEUE) or _refuse(
-        f"{storage.root} is being written by another process, and a third one waits for it: stop "
-        "them, or wait; a batch write waits with wait='30 seconds'"
-    )
+
+def leave_place(storage: Storage, place: io.FileIO) -> None:
+    """Delete the file of a place, which its caller then closes."""
+    unlinked(storage, f"{_TURNS}/{_name(place)}")
+
+
+def refuse_early(storage: Storage, register: Register, place: io.FileIO | None) -> None:
+    """Raise ConcurrentWriter if a writer waits that came before the one with this place."""
+    if place is not None:
+        os.utime(place.fileno())  # awake
+    if _is_awaited(storage, register, place):
+        _refuse(
+            f"{storage.root} is being written by another process, and a third one waits for it: "
+            "stop them, or wait; with wait='10 minutes' a write waits longer"
+        )
 
 
 def is_awaited(storage: Storage, register: Register) -> bool:
     """Whether another process waits for the lock, which this one has."""
-    if not _has_queue(storage):
-        return False
+    return _is_awaited(storage, register, None)
+
+
+def _is_awaited(storage: Storage, register: Register, place: io.FileIO | None) -> bool:
+    for name in storage.file_names(_TURNS):  # in order
+        if place is not None and name >= _name(place):
+            return False
+        if _waits(storage, register, f"{_TURNS}/{name}"):
+            return True
+    return False
+
+
+def _waits(storage: Storage, register: Register, path: str) -> bool:
+    """Whether the writer that has a place is alive and awake; that of a dead one is deleted."""
     file = None
     try:
-        file = _locked(storage, register, _QUEUE)
+        file = opened(storage, register, path, make=False)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unlinked(storage, path)
+    except BlockingIOError:
+        return file is not None and time.time() - os.fstat(file.fileno()).st_mtime < ASLEEP_S
+    except FileNotFoundError:
+        pass  # it has the lock now, or has given up
+    finally:
         if file is not None:
             file.close()
-        return file is None
-    except BaseException:
-        if file is not None:
-            file.close()
-        raise
+    return False
+
+
+def _name(place: io.FileIO) -> str:
+    return os.path.basename(str(place.name))
 
 
 def living(storage: Storage, register: Register, checkpoint: str) -> io.FileIO:
@@ -81,10 +123,6 @@ def refuse_living(storage: Storage, register: Register) -> None:
 
 def _refuse(message: str) -> NoReturn:
     raise ConcurrentWriter(message)
-
-
-def _has_queue(storage: Storage) -> bool:
-    return os.path.lexists(storage.fetch(_QUEUE))
 
 
 def _locked(storage: Storage, register: Register, path: str) -> io.FileIO | None:

@@ -200,5 +200,5 @@ def locked(storage: Storage, options: SinkOptions) -> Iterator[None]:
             f"{error}. Spark commits a write with the format hoodie_nb in a process of its own, so "
             "a job or call in the notebook or script that runs the query is another process, too: "
             "use table.upsert(df) there, which runs between the checkpoints of a job; or set "
-            "option('wait', '30 seconds') to wait for a write that ends"
+            "option('wait', '10 minutes') to wait longer for a write that ends"
         ) from None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from hoodie_nb.clock import WAIT_S
 from hoodie_nb.records.sealing import Interval
 
 
@@ -23,4 +24,4 @@ class StreamSettings:
     max_restarts: int = 3
     interval: Interval | None = None
     on_bad_record: str = "fail"
-    wait_s: float = 0.0
+    wait_s: float = WAIT_S

@@ -1,7 +1,7 @@
 """A process that streams a folder of JSON files into a table: `stream_loop.py ROOT FILES FOLDER`.
 
-Each file is a micro-batch; the stream ends with the last one. `FOLDER` has its checkpoints; more
-arguments, as `commit_interval=background`, are options of the stream.
+Each file is a micro-batch; the stream ends with the last one, unless it gets another `trigger`.
+`FOLDER` has its checkpoints; more arguments, as `commit_interval=background`, are its options.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ def main(root: str, files: str, folder: str, *options: str) -> None:
         stream,
         hn.Table.open(root),
         checkpoint=folder,
-        trigger="available_now",
         wait="100 seconds",
-        **dict(option.split("=") for option in options),
+        **({"trigger": "available_now"} | dict(option.split("=") for option in options)),
     )
     job.wait()
 

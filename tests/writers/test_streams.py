@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,28 +20,41 @@ from hoodie_nb import Table
 FILES = 10
 
 
-def make_source(folder: Path) -> set[str]:
-    """Write the stream's batches as files, in their order; return their names."""
-    folder.mkdir()
-    names = [f"s-{number}" for number in range(FILES)]
-    for number, name in enumerate(names):
-        operation, rows = batch(name)
-        file = folder / f"{name}.json"
-        marked = deletable(rows) if operation == "delete" else rows
-        file.write_text("".join(json.dumps(row) + "\n" for row in marked))
-        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
-    return {*names}
+def add_file(folder: Path, name: str) -> None:
+    """Write a batch of a stream as a file, behind those that there are."""
+    folder.mkdir(exist_ok=True)
+    operation, rows = batch(name)
+    marked = deletable(rows) if operation == "delete" else rows
+    hidden = folder / f"_{name}"
+    hidden.write_text("".join(json.dumps(row) + "\n" for row in marked))
+    time_s = 1_700_000_000 + len(list(folder.glob("*.json")))
+    os.utime(hidden, (time_s, time_s))
+    hidden.rename(folder / f"{name}.json")
 
 
-def stream(root: Path, armed: str = "", *options: str) -> int:
-    """Run the stream in another process, with armed failpoints; return its exit code."""
+@contextmanager
+def starting(
+    root: Path, name: str, armed: str = "", *options: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the stream of a folder of files in another process, with armed failpoints."""
     env = os.environ | {
         "PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS))),
         "HOODIE_NB_FAILPOINTS": armed,
     }
-    places = (str(root), str(root.with_name("source")), str(root.with_name("checkpoints")))
+    places = (str(root), str(root.with_name(name)), str(root.with_name(f"{name}-checkpoints")))
     command = [sys.executable, str(TESTS / "writers/stream_loop.py"), *places, *options]
-    return subprocess.run(command, env=env, timeout=300, check=False).returncode
+    with subprocess.Popen(command, env=env, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # Spark's JVM, too
+
+
+def stream(root: Path, armed: str = "", *options: str) -> int:
+    """Run a stream to its end; return its exit code."""
+    with starting(root, "source", armed, *options) as process:
+        return process.wait(300)
 
 
 @pytest.mark.kills
@@ -56,7 +71,9 @@ def test_a_stream_and_a_batch_loop(
     """Each file of the stream and each acknowledged batch is in the table once."""
     root = tmp_path / "t"
     make(root, version, table_type)
-    names = make_source(tmp_path / "source")
+    names = [f"s-{number}" for number in range(FILES)]
+    for name in names:
+        add_file(tmp_path / "source", name)
     with writer(root, "a", -1) as other:
         for armed in deaths:
             assert stream(root, armed, *options) == -signal.SIGKILL

@@ -87,6 +87,7 @@ def test_what_an_interrupted_creation_leaves_is_no_obstacle(tmp_path: Path) -> N
     assert create(tmp_path / "left").to_arrow().num_rows == 0
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_place_that_another_process_has_locked_is_left_alone(tmp_path: Path) -> None:
     """While another process creates a table, `create` raises ConcurrentWriter, in every mode."""
     (tmp_path / "t").mkdir()

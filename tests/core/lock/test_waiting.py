@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -35,7 +37,7 @@ try:
 except ConcurrentWriter as error:
     print(error, flush=True)
 """
-WRITES = "writing(storage, 100)"
+WRITES = "writing(storage)"  # waits a minute
 ALONE = "writing(storage, 100, alone=True)"
 STATE = "JobHold(storage, 'b', wait_s=100).writing()"
 JOB = "JobHold(storage, 'b', checkpoint={checkpoint!r}, wait_s=100).writing()"
@@ -48,14 +50,24 @@ def storage(tmp_path: Path) -> LocalStorage:
     return LocalStorage(tmp_path / "t")
 
 
+def places(storage: LocalStorage) -> list[str]:
+    """Return the places in the line, those of the dead too."""
+    return storage.file_names(".hoodie/.hoodie_nb/turns")
+
+
 @contextmanager
-def waiting(storage: LocalStorage, how: str = WRITES) -> Iterator[subprocess.Popen[str]]:
-    """Start another process that waits for the table, which this one holds."""
+def waiting(
+    storage: LocalStorage, how: str = WRITES, *, count: int = 1
+) -> Iterator[subprocess.Popen[str]]:
+    """Start another process that waits for the table, which this one holds.
+
+    Then there are `count` places.
+    """
     command = [sys.executable, "-c", OTHER.format(how=how), storage.root]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         try:
-            while not is_awaited(storage, lambda _: None):
+            while not (is_awaited(storage, lambda _: None) and len(places(storage)) >= count):
                 assert process.poll() is None
             yield process
         finally:
@@ -68,6 +80,7 @@ def answer(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().rstrip()
 
 
+@pytest.mark.usefixtures("at_once")
 def test_nobody_overtakes_a_process_that_waits(storage: LocalStorage) -> None:
     """A process that writes in a loop does not take the lock again before the one that waits."""
     with writing(storage):
@@ -85,13 +98,40 @@ def test_nobody_overtakes_a_process_that_waits(storage: LocalStorage) -> None:
 
 
 def test_a_waiting_process_that_is_killed_delays_nobody(storage: LocalStorage) -> None:
-    """The kernel frees its place in the queue."""
+    """The kernel frees its place in the line."""
     with writing(storage), waiting(storage) as other:
         other.kill()
         other.wait()
         assert not is_awaited(storage, lambda _: None)
     with writing(storage):
         pass
+
+
+def test_a_process_that_is_stopped_while_it_waits_delays_nobody(storage: LocalStorage) -> None:
+    """It is passed over, and has the next turn when it goes on."""
+    with writing(storage), waiting(storage) as other:
+        other.send_signal(signal.SIGSTOP)
+        while is_awaited(storage, lambda _: None):
+            pass
+        other.send_signal(signal.SIGCONT)
+        while not is_awaited(storage, lambda _: None):
+            pass
+    with writing(storage):  # it is dead now
+        assert places(storage) == []
+
+
+def test_those_that_wait_have_turns_in_their_order(storage: LocalStorage) -> None:
+    """Of five processes nobody overtakes another one; no place is left."""
+    with contextlib.ExitStack() as stack:
+        with writing(storage):
+            others = []
+            for number in range(1, 6):
+                others.append(stack.enter_context(waiting(storage, count=number)))
+        for number, other in enumerate(others):
+            assert answer(other) == "has it"
+            assert len(places(storage)) == 4 - number
+            other.communicate("\n")
+    assert places(storage) == []
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -120,7 +160,7 @@ def test_a_job_gives_way_between_two_writes(storage: LocalStorage, idle: bool) -
 
 
 def test_a_job_that_ends_does_not_wait_forever(storage: LocalStorage) -> None:
-    """Another process may keep the lock, or its place in the queue, as long as it likes."""
+    """Another process may keep the lock, or its place in the line, as long as it likes."""
     hold = JobHold(storage, "a", checkpoint="/a")
 
     def write() -> None:
@@ -196,7 +236,7 @@ def test_a_job_keeps_the_lock_while_one_of_its_threads_is_in_a_write(storage: Lo
 def test_a_fork_waits_while_a_job_looks_who_waits(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the child would share the place in the queue, and nobody could write while it lives."""
+    """Else the child would share the place in the line, and nobody could write while it lives."""
     opened_it = threading.Event()
     forked = threading.Event()
 
@@ -207,9 +247,10 @@ def test_a_fork_waits_while_a_job_looks_who_waits(
             forked.wait(0.5)
             super().add(item)
 
-    with writing(storage), waiting(storage):  # there is a queue
-        pass
     hold = JobHold(storage, "a", checkpoint="/a")
+    with waiting(storage):
+        pass
+    assert places(storage)  # of a dead process: it is locked for a moment
     monkeypatch.setattr(lock, "_files", Slow())
     with ThreadPoolExecutor(1) as threads:
         looking = threads.submit(hold.give_way)
@@ -217,7 +258,7 @@ def test_a_fork_waits_while_a_job_looks_who_waits(
         pid = os.fork()
         if pid == 0:
             links = (os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd"))
-            os._exit(any(link.endswith("/queue") for link in links))
+            os._exit(any("/turns/" in link for link in links))
         forked.set()
         assert os.waitpid(pid, 0) == (pid, 0)
         looking.result()

@@ -142,7 +142,8 @@ def test_a_savepoint_keeps_a_target_that_would_be_cleaned(tmp_path: Path) -> Non
     assert table.fsck() == [] and len(data_files(table.path)) == 3 + 1
 
 
-def test_a_restore_waits_for_no_writer(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("at_once")
+def test_a_restore_beside_a_writer_is_refused(tmp_path: Path) -> None:
     """A job of this process or another process that has the lock is to be stopped first."""
     table = grown(tmp_path / "t")
     to = times(table)[0]
