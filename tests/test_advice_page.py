@@ -27,6 +27,7 @@ ELSEWHERE = (  # texts that advise another argument, option or program, or nothi
     "a delete has no record key",
     "a table is opened by hn.Table.open(path)",
     "Fix the options, then start the stream again.",
+    "More bits per key",
     "A table of a catalog (CREATE TABLE",
     "a table is opened by hn.Table.open(path)",
     "Spark commits a write with the format",

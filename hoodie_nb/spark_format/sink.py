@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -53,7 +53,6 @@ from hoodie_nb.types.schema import META_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-WAIT = "30 seconds"  # of a commit for another writer
 Messages = Sequence[spark_api.WriterCommitMessage | None]
 
 
@@ -96,8 +95,7 @@ class BatchSink(spark_api.DataSourceArrowWriter):
     def _apply(self, messages: Messages) -> None:
         runs = runs_of(messages)
         events = EventLog()
-        patient = replace(self._options, wait=self._options.wait or WAIT)
-        with locked(self._plan.storage, patient):  # all rows are staged by now
+        with locked(self._plan.storage, self._options):  # all rows are staged by now
             table = opened(self._plan.storage, self._options)
             with table.timeline.listed_once():
                 check_global(table, self._options.operation)

@@ -16,7 +16,7 @@ rows: without them Spark plans no batch.
 
 *Fault tolerance*: Spark does not repeat a failed batch: its query ends with the error, and repeats
 the batch when it is started again. The lock is held only while a batch is committed, so another
-process can write between two batches; a commit waits for it, `WAIT` by default.
+process can write between two batches; a commit waits for it.
 
 **Caveats**: a batch is committed by one process beside the driver: no commit interval, no restarts,
 no dashboard. The checkpoint folder must be on a disk of the driver's machine, and be named by the
@@ -26,7 +26,6 @@ option of the query, since Spark passes no session setting. *Source:* pyspark.sq
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -47,7 +46,6 @@ from hoodie_nb.records.row_folders import new_row_folder, remove_row_folders
 from hoodie_nb.services.columns import add_columns
 from hoodie_nb.spark_format.hudi_options import SinkOptions
 from hoodie_nb.spark_format.sink import (
-    WAIT,
     Messages,
     StagedRows,
     current,
@@ -67,7 +65,7 @@ class StreamSink(spark_api.DataSourceStreamArrowWriter):
     """One micro-batch; Spark makes another one of the same query to commit it."""
 
     def __init__(self, table: TableHandle, given: pa.Schema, options: SinkOptions) -> None:
-        self._options = replace(options, wait=options.wait or WAIT)
+        self._options = options
         self._given = given
         self._storage = table.storage
         self._folder = CheckpointFolder(
