@@ -1,8 +1,8 @@
 """hudi-rs 0.6, which writes merge-on-read tables, as a program in Rust: `benchmarks/hudi_rs`.
 
 PyPI has only 0.5, which writes nothing. The program reads a batch from its Parquet file before the
-time begins, so what counts is its `append` and `upsert`. The table has neither metadata table nor
-record index nor blooms; its codec is snappy and its dictionaries are off, as in all tuned arms.
+time begins, so what counts is its `append` and `upsert`. It writes no blooms; its codec is snappy
+and its dictionaries are off, as in all tuned arms. `arms.py` says which indexes an arm has.
 """
 
 import json
