@@ -13,8 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
+import hoodie_nb as hn
+
 from . import truth
-from .in_process import our_rows
 from .workload import KEY, ORDERING, PARTITION, SCHEMA
 
 CRATE = Path(__file__).parents[1] / "hudi_rs"
@@ -60,7 +61,7 @@ class HudiRs:
         """Return what hudi-rs reads, in a table opened again; ours must read the same."""
         self._ask(do="read", file=str(self._snapshot))
         rows = parquet.read_table(self._snapshot).select(SCHEMA.names)
-        ours = our_rows(str(self._path)).select(SCHEMA.names)
+        ours = hn.Table.open(str(self._path)).to_arrow(meta=False).select(SCHEMA.names)
         truth.check("ours on a table of hudi-rs", truth.fingerprint(ours), truth.fingerprint(rows))
         return rows
 
