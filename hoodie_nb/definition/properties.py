@@ -2,8 +2,8 @@
 
 *On disk*: a Java properties file `.hoodie/hoodie.properties`. The checksum is the CRC-32 of
 `<database>.<table>`. `hoodie.table.ordering.fields` (Hudi 1.x) and `hoodie.table.precombine.field`
-(0.x) mean the same. This library's own options are in `.hoodie/.hoodie_nb/options.json`, so the
-properties have nothing that Hudi does not know.
+(0.x) mean the same. This library's own options are in `.hoodie/.hoodie_nb/options.json`, a record
+with its checksum, so the properties have nothing that Hudi does not know.
 
 **Caveats**: table versions 6, 8 and 9; one ordering column; composite keys need Hudi's COMPLEX
 form; times in partition paths: see `time_partitions`. A table with other keys or another merge mode
@@ -22,6 +22,7 @@ import pyarrow as pa
 from hoodie_nb.config import WriteOptions
 from hoodie_nb.definition.property_file import checksum, parse_properties, read_text
 from hoodie_nb.errors import InvalidConfig, InvalidTable, readable
+from hoodie_nb.storage.checksums import decode_record
 from hoodie_nb.storage.storage import META, Storage, read_bytes
 from hoodie_nb.timeline.instant import LAYOUT_1, LAYOUT_2, Layout
 from hoodie_nb.types import merge_modes
@@ -296,9 +297,17 @@ def load(storage: Storage) -> TableConfig:
 
 
 def load_options(storage: Storage) -> WriteOptions:
-    """Return the write options that were given when the table was created."""
+    """Return the write options of the table; a file without a checksum is read as it is.
+
+    Raises InvalidTable if the file is damaged: with fewer commits to retain, say, files would be
+    deleted that readers need.
+    """
     if not storage.entry(OPTIONS):
         return WriteOptions()
     cure = "restore it, or delete it to use the default options"
-    with readable(f"{storage.root}/{OPTIONS}", cure, OSError, InvalidConfig):
-        return WriteOptions().updated(dict(json.loads(read_bytes(storage, OPTIONS))))
+    where = f"{storage.root}/{OPTIONS}"
+    with readable(where, cure, OSError, InvalidConfig):
+        content = read_bytes(storage, OPTIONS)
+        checked = b'"crc32"' in content  # else it is of an earlier version, or made by hand
+        found = decode_record(content, where, cure) if checked else dict(json.loads(content))
+        return WriteOptions().updated(found)

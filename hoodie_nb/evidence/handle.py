@@ -3,7 +3,6 @@
 Before a write, the table is checked: as a whole by `fitness`, and each partition by `touched`.
 """
 
-import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,6 +24,7 @@ from hoodie_nb.evidence.lost import note_written
 from hoodie_nb.evidence.outdated import HOUR_COMMITS, Mark, Outdated
 from hoodie_nb.evidence.touched import TouchedPartitions
 from hoodie_nb.storage.addresses import Address, storage_at
+from hoodie_nb.storage.checksums import encode_record
 from hoodie_nb.storage.storage import Storage
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.timeline.split import refuse_split_timeline
@@ -198,7 +198,7 @@ def create_table(
 
 
 def _store(storage: Storage, options: WriteOptions) -> None:
-    storage.put(properties.OPTIONS, json.dumps(options.as_options(), indent=2).encode())
+    storage.put(properties.OPTIONS, encode_record(options.as_options()))
 
 
 def _make(

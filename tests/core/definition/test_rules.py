@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tables import schema_of, tree, without_meta
+from tables import data_files, schema_of, tree, without_meta
 
 from hoodie_nb import Table
+from hoodie_nb.definition.properties import OPTIONS, load_options
 from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.storage.local_storage import LocalStorage
 
 SCHEMA = schema_of()
 
@@ -153,3 +155,53 @@ def test_commits_that_were_exchanged_are_refused(table: Table) -> None:
     second.write_bytes(contents[1])
     Table.open(table.path).upsert(rows(12, 3))
     assert without_meta(table.to_arrow()) == without_meta(rows(12, 3))
+
+
+RETAINED = "hoodie.clean.commits.retained"
+
+
+def set_options(table: Table, options: dict[str, int]) -> None:
+    """Change options of the table."""
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    Table.create(table.path, schema=SCHEMA, if_exists="open", options=options, **keys)
+
+
+def test_damaged_options_delete_no_file(table: Table) -> None:
+    """One wrong bit makes the 10 commits to retain a 1: the write that would clean is refused."""
+    path = Path(table.path)
+    set_options(table, {RETAINED: 10})
+    for number in range(11, 15):
+        table.upsert(rows(number, number))
+    before, sound = data_files(path), (path / OPTIONS).read_bytes()
+    (path / OPTIONS).write_bytes(sound.replace(b": 10", b": 1 "))
+    with pytest.raises(InvalidTable, match=r"options\.json is damaged; restore it, or delete it"):
+        Table.open(path).upsert(rows(15, 15))
+    assert data_files(path) == before
+    (path / OPTIONS).write_bytes(sound)
+    Table.open(path).upsert(rows(15, 15))
+    assert before < data_files(path)
+
+
+def test_each_wrong_bit_of_the_options_is_noticed(table: Table) -> None:
+    """Every bit of the file, its checksum too."""
+    path = Path(table.path, OPTIONS)
+    set_options(table, {RETAINED: 10})
+    storage, sound = LocalStorage(table.path), path.read_bytes()
+    assert load_options(storage).clean_commits == 10
+    for at in range(8 * len(sound)):
+        wrong = bytearray(sound)
+        wrong[at // 8] ^= 1 << at % 8
+        path.write_bytes(wrong)
+        with pytest.raises(InvalidTable, match=r"options\.json (is damaged|cannot be read)"):
+            load_options(storage)
+
+
+def test_options_without_a_checksum_are_read(table: Table) -> None:
+    """Those of an earlier version, or made by hand; the next change gives the file its checksum."""
+    path = Path(table.path, OPTIONS)
+    path.write_text(f'{{\n  "{RETAINED}": 3\n}}')
+    assert Table.open(table.path)._handle.options.clean_commits == 3
+    set_options(table, {"hoodie.keep.max.commits": 40})
+    assert b"crc32" in path.read_bytes()
+    found = load_options(LocalStorage(table.path))
+    assert (found.clean_commits, found.keep_max) == (3, 40)
