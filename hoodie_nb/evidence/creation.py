@@ -12,7 +12,7 @@ from hoodie_nb.definition import properties, property_file
 from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.definition.rules import KeptRules, rules_of
 from hoodie_nb.errors import InvalidConfig, InvalidTable
-from hoodie_nb.storage.storage import META, OURS, SCRATCH, Entry, Storage, joined
+from hoodie_nb.storage.storage import META, OURS, SCRATCH, TURNS, Entry, Storage, joined
 from hoodie_nb.timeline.timeline import Timeline
 from hoodie_nb.view.file_groups import METADATA_NAMES, Commits, data_file_name, table_folders
 
@@ -66,7 +66,7 @@ def clear(storage: Storage, found: TableConfig) -> None:
         elif not entry.is_folder and path != property_file.PATH:
             storage.remove(path)
     for entry in storage.list_folder(OURS):
-        if entry.is_folder:
+        if entry.is_folder and f"{OURS}/{entry.name}" != TURNS:  # others wait there
             storage.remove(f"{OURS}/{entry.name}", tree=True)
     storage.remove(property_file.PATH)
 
@@ -106,7 +106,9 @@ def refuse_nested(storage: Storage) -> None:
 def refuse_remains(storage: Storage) -> None:
     """Raise InvalidTable if our folder has records of a table that was there."""
     folders = [f"{OURS}/{e.name}" for e in storage.list_folder(OURS) if e.is_folder]
-    filled = [path for path in folders if path != SCRATCH and storage.list_folder(path)]
+    filled = [
+        path for path in folders if path not in (SCRATCH, TURNS) and storage.list_folder(path)
+    ]
     if filled:  # they may hold rows that a stream considers written
         raise InvalidTable(
             f"{storage.root} has the remains of another table ({', '.join(filled)}): delete its "

@@ -136,7 +136,8 @@ class _Held:
                     with _without_forks():
                         place = line.enter_context(waiting.take_place(storage, _files.add))
                     line.callback(waiting.leave_place, storage, place)
-                time.sleep(_POLL_S / 5 if is_next and place is not None else _POLL_S)
+                soon = _POLL_S / 5 if is_next and place is not None else _POLL_S
+                time.sleep(1.0 if is_remote(storage.root) else soon)  # requests cost
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
     def wait_until_unused(self, *, ended: bool = False) -> None:

@@ -24,10 +24,9 @@ from typing import NoReturn
 
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.lock.lock_file import is_at, opened, unlinked
-from hoodie_nb.storage.storage import OURS, Storage
+from hoodie_nb.storage.storage import OURS, TURNS, Storage
 
 Register = Callable[[io.FileIO], None]
-_TURNS = f"{OURS}/turns"
 _JOB = f"{OURS}/job-"
 ASLEEP_S = 5.0  # a writer that waits looks many times a second
 
@@ -37,7 +36,7 @@ def take_place(storage: Storage, register: Register) -> io.FileIO:
     place = None
     try:
         while True:
-            path = f"{_TURNS}/{time.monotonic_ns():020d}-{os.getpid()}"
+            path = f"{TURNS}/{time.monotonic_ns():020d}-{os.getpid()}"
             place = _locked(storage, register, path)
             if place is not None and is_at(place, storage.fetch(path)):
                 return place
@@ -51,7 +50,7 @@ def take_place(storage: Storage, register: Register) -> io.FileIO:
 
 def leave_place(storage: Storage, place: io.FileIO) -> None:
     """Delete the file of a place, which its caller then closes."""
-    unlinked(storage, f"{_TURNS}/{_name(place)}")
+    unlinked(storage, f"{TURNS}/{_name(place)}")
 
 
 def refuse_early(storage: Storage, register: Register, place: io.FileIO | None) -> None:
@@ -71,10 +70,10 @@ def is_awaited(storage: Storage, register: Register) -> bool:
 
 
 def _is_awaited(storage: Storage, register: Register, place: io.FileIO | None) -> bool:
-    for name in storage.file_names(_TURNS):  # in order
+    for name in storage.file_names(TURNS):  # in order
         if place is not None and name >= _name(place):
             return False
-        if _waits(storage, register, f"{_TURNS}/{name}"):
+        if _waits(storage, register, f"{TURNS}/{name}"):
             return True
     return False
 
@@ -87,7 +86,7 @@ def _waits(storage: Storage, register: Register, path: str) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         unlinked(storage, path)
     except BlockingIOError:
-        return file is not None and time.time() - os.fstat(file.fileno()).st_mtime < ASLEEP_S
+        return file is not None and abs(time.time() - os.fstat(file.fileno()).st_mtime) < ASLEEP_S
     except FileNotFoundError:
         pass  # it has the lock now, or has given up
     finally:

@@ -29,6 +29,7 @@ PROPERTIES = f"{META}/hoodie.properties"
 OURS = ".hoodie/.hoodie_nb"
 STAGED = f"{OURS}/staged"
 SCRATCH = f"{OURS}/tmp"
+TURNS = f"{OURS}/turns"
 
 
 @dataclass(frozen=True, slots=True)

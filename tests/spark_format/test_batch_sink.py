@@ -242,7 +242,7 @@ def test_a_job_that_holds_the_table_is_named(spark, tmp_path):
         str((tmp_path / "in").mkdir() or tmp_path / "in")
     )
     with hn.write_stream(stream, table, checkpoint=tmp_path / "ck", trigger="1 hour"):
-        text = refused(frame(spark, some(1)), tmp_path / "t")
+        text = refused(frame(spark, some(1)), tmp_path / "t", wait="0 seconds")
         table.upsert(frame(spark, some(1, 5)))  # as the message says
     assert "writing from checkpoint" in text and "table.upsert(df)" in text
     assert staged(tmp_path / "t") == []
