@@ -47,7 +47,6 @@ from hoodie_nb.storage.storage import Storage, is_remote
 _log = logging.getLogger("hoodie_nb.lock")
 _TRIES = 10
 _POLL_S = 0.05
-
 LockedFile = io.FileIO | Lease
 
 
@@ -106,12 +105,14 @@ class _Held:
         until: Callable[[], float],
         line: contextlib.ExitStack,
     ) -> LockedFile:
+        local = not is_remote(storage.root)
+        poll_s = _POLL_S if local else 1.0  # each look is five requests
         place = None
         tries = 0
         while tries < _TRIES:
             is_next = False
             try:
-                if not is_remote(storage.root):
+                if local:
                     with _without_forks():
                         waiting.refuse_early(storage, _files.add, place)
                 is_next = True
@@ -131,13 +132,12 @@ class _Held:
                 if time.monotonic() >= until():
                     raise
                 tries = 0
-                if place is None and not is_remote(storage.root):
+                if local and place is None:
                     _log.info("waits for another process that writes %s", storage.root)
                     with _without_forks():
                         place = line.enter_context(waiting.take_place(storage, _files.add))
                     line.callback(waiting.leave_place, storage, place)
-                soon = _POLL_S / 5 if is_next and place is not None else _POLL_S
-                time.sleep(1.0 if is_remote(storage.root) else soon)  # requests cost
+                time.sleep(poll_s / 5 if local and is_next else poll_s)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
     def wait_until_unused(self, *, ended: bool = False) -> None:

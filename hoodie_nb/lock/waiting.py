@@ -38,9 +38,9 @@ def take_place(storage: Storage, register: Register) -> io.FileIO:
         while True:
             path = f"{TURNS}/{time.monotonic_ns():020d}-{os.getpid()}"
             place = _locked(storage, register, path)
-            if place is not None and is_at(place, storage.fetch(path)):
-                return place
             if place is not None:
+                if is_at(place, storage.fetch(path)):
+                    return place
                 place.close()  # another process took it for that of a dead one
     except BaseException:
         if place is not None:
@@ -57,19 +57,15 @@ def refuse_early(storage: Storage, register: Register, place: io.FileIO | None) 
     """Raise ConcurrentWriter if a writer waits that came before the one with this place."""
     if place is not None:
         os.utime(place.fileno())  # awake
-    if _is_awaited(storage, register, place):
+    if is_awaited(storage, register, place):
         _refuse(
             f"{storage.root} is being written by another process, and a third one waits for it: "
             "stop them, or wait; with wait='10 minutes' a write waits longer"
         )
 
 
-def is_awaited(storage: Storage, register: Register) -> bool:
-    """Whether another process waits for the lock, which this one has."""
-    return _is_awaited(storage, register, None)
-
-
-def _is_awaited(storage: Storage, register: Register, place: io.FileIO | None) -> bool:
+def is_awaited(storage: Storage, register: Register, place: io.FileIO | None = None) -> bool:
+    """Whether another process waits for the lock, and came before the one with this place."""
     for name in storage.file_names(TURNS):  # in order
         if place is not None and name >= _name(place):
             return False

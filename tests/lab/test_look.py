@@ -11,13 +11,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+import test_draw
 from matplotlib import colors
 from matplotlib.font_manager import FontProperties
 from matplotlib.text import Text
 from matplotlib.textpath import TextPath
 from runs import make_events
 
-from hoodie_nb.lab.draw import buffers, diagram, index, instants, lanes, progress, recovery
+from hoodie_nb.lab.draw import index
 from hoodie_nb.lab.draw.file_groups import GroupFacts, file_groups
 from hoodie_nb.lab.draw.timeline import InstantFacts, timeline
 from hoodie_nb.lab.experiments.race import RaceResult
@@ -28,18 +29,7 @@ from hoodie_nb.lab.run.run_state import RunState
 from hoodie_nb.lab.widgets.bloom_view import BloomView
 
 ROOT = Path(__file__).parents[2]
-DRAWN = {
-    "head": progress.head,
-    "throughput": progress.throughput,
-    "trouble": progress.trouble,
-    "diagram": diagram.diagram,
-    "buffers": buffers.buffers,
-    "instants": instants.strip,
-    "lookups": index.lookups,
-    "index": index.index,
-    "lanes": lanes.lanes,
-    "recovery": recovery.recovery,
-}
+DRAWN = {**test_draw.DRAWN, "lookups": index.lookups, "index": index.index}
 COLOURS = [
     *(palette.BLUE, palette.AMBER, palette.GREEN, palette.RED, palette.PURPLE, palette.GREY),
     palette.DARK["blue"],

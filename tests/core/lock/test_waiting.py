@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -319,6 +320,25 @@ def test_two_jobs_take_turns(storage: LocalStorage) -> None:
     with hold.writing():
         assert hold.stale
     hold.release()
+
+
+def test_a_table_is_created_beside_those_that_wait(tmp_path: Path) -> None:
+    """Their places are no remains of another table."""
+    place = tmp_path / "t/.hoodie/.hoodie_nb/turns/1-1"
+    place.parent.mkdir(parents=True)
+    with place.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.utime(place, (0, 0))  # stopped long ago: it delays nobody
+        Table.create(tmp_path / "t", schema={"id": "string"}, record_key="id")
+    assert place.exists()
+
+
+def test_a_table_is_replaced_beside_those_that_wait(storage: LocalStorage) -> None:
+    """They keep their places."""
+    columns = {"id": "string"}
+    with writing(storage), waiting(storage):
+        Table.create(storage.root, schema=columns, record_key="id", if_exists="replace")
+        assert is_awaited(storage, lambda _: None)
 
 
 def test_replacing_a_table_beside_its_job_is_refused(storage: LocalStorage) -> None:
