@@ -105,7 +105,7 @@ def test_a_fault_is_injected_and_its_recovery_is_shown(page, address, root, pict
         page.wait_for_function,
         "() => { const all = [...document.querySelectorAll('.hoodie-frame text')]"
         ".map((text) => text.textContent); const at = all.findIndex((text) => "
-        "text.match('restarted')); return at > 0 && all.slice(at).some((text) => "
+        "text.match('query is restarted')); return at > 0 && all.slice(at).some((text) => "
         "text.match('is committed')); }",
     )
     jupyter.picture(page.locator(".hoodie-frame"), pictures / "faults.png")
