@@ -2,7 +2,8 @@
 
 The rule, told to contributors in docs/testing.md: a test function gets at most `limit` seconds of
 the quick suite, as many of its tests as fit, drawn by the commit. The rest is the complement.
-With `--each` a function of any suite gets at most so many seconds, and at least one test.
+With `--each` a function of any suite gets at most so many seconds: one that takes n times as long
+for a single test gets it in one of n commits.
 """
 
 from __future__ import annotations
@@ -72,13 +73,19 @@ def quick(tests: Iterable[Collected], means: Mapping[str, float], seed: str) -> 
 def at_most(
     tests: Iterable[Collected], means: Mapping[str, float], seconds: float, seed: str
 ) -> set[str]:
-    """Return the ids of as many tests of each function as fit in the seconds, at least one."""
+    """Return the ids of as many tests of each function as fit in the seconds.
+
+    If a single one takes n times as long, it is drawn by one of n seeds.
+    """
     functions: dict[str, list[str]] = defaultdict(list)
     for test in tests:
         functions[test.function].append(test.id)
     chosen: set[str] = set()
     for name, ids in functions.items():
-        number = max(1, _number(len(ids), means.get(name, 0), seconds))
+        mean = means.get(name, 0)
+        number = _number(len(ids), mean, seconds)
+        if number == 0:  # its turn?
+            number = int(_share(f"{seed} {name}") < seconds / mean)
         chosen.update(_drawn(ids, seed)[:number])
     return chosen
 
@@ -99,7 +106,12 @@ def _limit(counts: Mapping[str, int], means: Mapping[str, float], budget: float)
 
 def _drawn(ids: Iterable[str], seed: str) -> list[str]:
     """Return the ids in an order that the seed decides, whatever other ids there are."""
-    return sorted(ids, key=lambda id: hashlib.sha256(f"{seed} {id}".encode()).digest())
+    return sorted(ids, key=lambda id: _share(f"{seed} {id}"))
+
+
+def _share(text: str) -> float:
+    """Return a number from 0 to 1 that only the text decides, and any other text otherwise."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()) / 2**256
 
 
 def near(paths: Iterable[str], folders: Sequence[str]) -> set[str]:
