@@ -135,7 +135,7 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
 
 def _add_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("--checkpoint", metavar="FOLDER", help="also check this checkpoint folder")
-    doctor.add_argument("--table", metavar="PATH", help="also check this table")
+    doctor.add_argument("--table", metavar="PATH", help="also check this table; say who writes it")
     _add_json(doctor)
 
 

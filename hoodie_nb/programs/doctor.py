@@ -16,6 +16,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from hoodie_nb.api.java import find_java, is_submitted
-from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.errors import HoodieError, InvalidConfig
 from hoodie_nb.extras import install, install_extra
 
 _LEAST_FREE_BYTES = 3 << 30
@@ -271,4 +272,13 @@ def _table(path: str | os.PathLike[str]) -> list[Finding]:
     from hoodie_nb.checks.fsck import fsck
 
     found = [Finding(f"table {path}: {f.what}", "damaged", f.fix) for f in fsck(path)]
-    return found or [Finding(f"table {path} is clean")]
+    return [*(found or [Finding(f"table {path} is clean")]), *_writers(path)]
+
+
+def _writers(path: str | os.PathLike[str]) -> Iterator[Finding]:
+    from hoodie_nb.evidence.handle import open_table
+    from hoodie_nb.lock.writers import writers
+
+    with suppress(HoodieError):  # as found above
+        for writer in writers(open_table(path).storage):
+            yield Finding(f"table {path}: {writer}")

@@ -1,0 +1,79 @@
+"""Who writes a table, who waits for it, who has died: for reports; nothing is locked or changed.
+
+On a local disk the kernel's list of locks tells which files are locked, and by which process. On an
+object store the lock's object names its holder, who may have died.
+
+**Caveats**: `/proc/locks` is Linux's, and has the processes of this machine and container only.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hoodie_nb.lock.lock_file import PATH, parsed, shown
+from hoodie_nb.lock.waiting import JOB
+from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote, read_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A process that writes a table (`role` writes), waits, or runs a job; or a trace of one."""
+
+    role: str
+    process: int | None
+    what: str = ""
+
+    def __str__(self) -> str:
+        who = "a process that has ended" if self.process is None else f"process {self.process}"
+        return f"{who} {self.role}" + (f" ({self.what})" if self.what else "")
+
+
+def writers(storage: Storage) -> list[Writer]:
+    """Return the writer that has the lock, those that wait, in order, and the jobs that live."""
+    if is_remote(storage.root):
+        return [*_leased(storage)]
+    locked = _locked()
+    lock = _process(storage, PATH, locked)
+    found = [] if lock is None else [Writer("writes the table", lock, _holder(storage))]
+    for name in sorted(storage.file_names(TURNS)):
+        process = _process(storage, f"{TURNS}/{name}", locked)
+        role = "waited: the next writer deletes its place" if process is None else "waits"
+        found.append(Writer(role, process))
+    for name in sorted(storage.file_names(OURS)):
+        if f"{OURS}/{name}".startswith(JOB):
+            process = _process(storage, f"{OURS}/{name}", locked)
+            if process is not None:
+                found.append(Writer("runs a stream into the table", process))
+    return found
+
+
+def _leased(storage: Storage) -> Iterator[Writer]:
+    if "lock" in storage.file_names(OURS):
+        holder = parsed(read_bytes(storage, PATH))
+        if holder and not holder.get("released"):
+            process = holder.get("pid")
+            what = f"{shown(holder)}; its lease is {holder.get('lease_s', '?')} s"
+            yield Writer("writes the table, or has died", process, what)
+
+
+def _holder(storage: Storage) -> str:
+    return shown(parsed(read_bytes(storage, PATH)))
+
+
+def _locked() -> dict[int, int]:
+    """Return the processes that hold locks of whole files, by the number of the file's inode."""
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return {}
+    parts = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
+    return {int(part[5].split(":")[2]): int(part[4]) for part in parts}
+
+
+def _process(storage: Storage, path: str, locked: Mapping[int, int]) -> int | None:
+    """Return the process that has locked a file; None if none has, or the file is gone."""
+    try:
+        return locked.get(os.lstat(storage.fetch(path)).st_ino)
+    except OSError:
+        return None
