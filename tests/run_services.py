@@ -3,6 +3,7 @@
 python tests/run_services.py 100              # seeds 0 to 99, on all processors
 python tests/run_services.py --java 100       # Java takes steps as well, and reads at the end
 python tests/run_services.py --java 40 60     # seeds 40 to 59
+python tests/run_services.py 10000 10100      # from 10,000 on the tables are merge-on-read
 python tests/run_services.py [--java] seed 17 # one history, with its shape and actions
 
 With `--java` the histories run one after another in one session of Spark, which the tests of
@@ -23,6 +24,9 @@ from pathlib import Path
 
 from histories import fast_folder
 from services.history import ServiceHistory
+from services.shape import LOGS
+
+from hoodie_nb.buckets import plan
 
 STEPS = 16
 Make = Callable[[Path, int], ServiceHistory]
@@ -43,6 +47,7 @@ def explained(history: ServiceHistory, seed: int, again: str) -> Iterator[None]:
 def run(seed: int, steps: int = STEPS, make: Make = ServiceHistory) -> ServiceHistory:
     """Run one history; the error of a failed one says how to run it again."""
     with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
+        plan.LOGS_PER_BASE = 10 if seed >= LOGS else 1.0  # of a few rows, logs are large
         history = make(Path(folder), seed)
         with explained(history, seed, "" if make is ServiceHistory else "--java "):
             for _ in range(steps):

@@ -242,6 +242,8 @@ def pending_names(root: str | Path) -> list[str]:
             action, state = "commit", "inflight"
         if action == "clustering":  # so it is called until it has completed, in layout 2
             action = "replacecommit"
+        if action == "compaction":
+            action = "commit"
         (begun if state else done).add(f"{time} {action}")
     return sorted(begun - done)
 

@@ -33,7 +33,7 @@ from hoodie_nb.errors import InvalidConfig
 
 KEYS = 30
 Row = dict[str, Any]
-_RECOVERING = ("upsert", "insert", "delete", "overwrite", "compact", "clean", "archive", "recover")
+_RECOVERING = ("upsert", "insert", "delete", "overwrite", "compact", "fold", "clean", "archive", "recover")
 
 
 class ServiceHistory(JudgedTable):
@@ -43,6 +43,8 @@ class ServiceHistory(JudgedTable):
         **{"upsert": 6, "insert": 1, "delete": 2, "overwrite": 1, "compact": 3, "clean": 2},
         **{"save": 2, "unsave": 1, "restore": 3, "rollback": 2, "archive": 2, "follow": 2},
     }
+
+    log_weights: ClassVar[dict[str, int]] = {"fold": 3}  # what only merge-on-read tables have
 
     def __init__(self, folder: Path, seed: int) -> None:
         super().__init__(folder, seed)
@@ -57,7 +59,8 @@ class ServiceHistory(JudgedTable):
 
     def step(self) -> None:
         """Run one random action, which may die, and look."""
-        name = self.draw.choices([*self.weights], [*self.weights.values()])[0]
+        weights = self.weights | (self.log_weights if self.shape.merge_on_read else {})
+        name = self.draw.choices([*weights], [*weights.values()])[0]
         name = name if self.states else "upsert"  # its first commit was undone
         self.take("recover" if self.between else name)
         self.look()
@@ -133,7 +136,7 @@ class ServiceHistory(JudgedTable):
     def committed(self, after: Model, before: set[str]) -> None:
         """Take note of the state after a new commit, if there is one."""
         new = self.commits() - before
-        assert len(new) <= 1
+        assert len(new) <= 1 + self.shape.merge_on_read  # a compaction may come with the commit
         for time17 in new:
             self.model, self.states[time17] = after, after.copy()
 
@@ -170,6 +173,10 @@ class ServiceHistory(JudgedTable):
     def compact(self, table: Table) -> None:
         """Merge small files, which changes no row."""
         self.write(lambda m: None, table.cluster)
+
+    def fold(self, table: Table) -> None:
+        """Merge logs into base files, which changes no row."""
+        self.write(lambda m: None, table.compact)
 
     def clean(self, table: Table) -> None:
         """Clean by hand."""

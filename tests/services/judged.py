@@ -42,6 +42,7 @@ class JudgedTable:
             ordering=self.shape.ordering,
             hive_style=self.shape.hive_style,
             table_version=self.shape.version,
+            table_type="merge_on_read" if self.shape.merge_on_read else "copy_on_write",
             options=self.shape.options,
         )
         self.tables = [self.opened(), self.opened()]
@@ -107,7 +108,11 @@ class JudgedTable:
         pending = pending_names(self.path)
         assert pending == [], f"pending: {pending}"
         assert [str(finding) for finding in self.tables[0].fsck()] == []
-        assert index_gaps(self.tables[1]._handle) == []
+        assert self.gaps() == []
+
+    def gaps(self) -> list[str]:
+        """Return the keys that the index misses."""
+        return index_gaps(self.tables[1]._handle)
 
 
 def storage_of(table: Table) -> FaultyStorage:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hoodie_nb import failpoints
 
 VERSIONS = (6, 9, 6, 8)
+LOGS = 10_000  # from this seed on, tables are merge-on-read
 
 _WRITES = [n for n in failpoints.NAMES if n.startswith(("coord.", "writer.data", "assigner."))]
 _NEVER = ("coord.seal", "coord.unseal", "coord.prepare", "coord.reapply", "coord.redo")
@@ -41,6 +42,7 @@ class Shape:
     hive_style: bool
     retained: int
     options: dict[str, object] = field(hash=False)
+    merge_on_read: bool = False
 
     @classmethod
     def of(cls, seed: int, draw: random.Random) -> Shape:
@@ -56,11 +58,17 @@ class Shape:
         }
         if draw.random() < 0.6:  # many file groups
             options["hoodie.parquet.small.file.limit"] = 0
+        logs = seed >= LOGS
+        if logs:
+            options["hoodie_nb.append.above.bytes"] = 0
+            options["hoodie.compact.inline.max.delta.commits"] = draw.choice([2, 3, 10])
+        versions = (8, 9, 9) if logs else VERSIONS
         return cls(
-            version=VERSIONS[seed % len(VERSIONS)],
+            version=versions[seed % len(versions)],
             partitioned=draw.random() < 0.8,
             ordering="ts" if draw.random() < 0.7 else None,
             hive_style=draw.random() < 0.5,
             retained=retained,
             options=options,
+            merge_on_read=logs,
         )
