@@ -283,7 +283,10 @@ def _other_clock(values: dict[str, str]) -> str | None:
     zone = _zone(values)
     if zone == "UTC" or time.localtime().tm_gmtoff == 0:
         return None
-    return f"has hoodie.table.timeline.timezone={zone}, and this machine's time zone is not UTC"
+    return (
+        f"has hoodie.table.timeline.timezone={zone}, and this machine's time zone is not UTC (the "
+        "environment variable TZ=UTC sets that of a program)"
+    )
 
 
 def _zone(values: dict[str, str]) -> str:
