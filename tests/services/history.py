@@ -33,7 +33,17 @@ from hoodie_nb.errors import InvalidConfig
 
 KEYS = 30
 Row = dict[str, Any]
-_RECOVERING = ("upsert", "insert", "delete", "overwrite", "compact", "fold", "clean", "archive", "recover")
+_RECOVERING = (
+    "upsert",
+    "insert",
+    "delete",
+    "overwrite",
+    "compact",
+    "fold",
+    "clean",
+    "archive",
+    "recover",
+)
 
 
 class ServiceHistory(JudgedTable):
@@ -73,9 +83,9 @@ class ServiceHistory(JudgedTable):
         self.operations.append(f"{name}{words}")
         try:
             if name in ("rollback", "restore") and self.draw.random() < 0.5:
-                self.read_meanwhile(lambda: getattr(self, name)(table))
+                self.read_meanwhile(lambda: self.act(name, table))
             else:
-                getattr(self, name)(table)
+                self.act(name, table)
         except Crash:
             assert dead(table)
         finally:
@@ -87,6 +97,10 @@ class ServiceHistory(JudgedTable):
             self.tables[at], self.dirty = self.opened(), True
         elif name in _RECOVERING:
             self.dirty, self.between = False, []
+
+    def act(self, name: str, table: Table) -> None:
+        """Run an action."""
+        getattr(self, name)(table)
 
     def read_meanwhile(self, act: Callable[[], None]) -> None:
         """Act while a reader lists: it sees the table as of one of its commits."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from core.tables import Model, without_meta
+from core.tables import without_meta
 from oracle.client import Judge
 from services.history import ServiceHistory, arrow
 
@@ -50,14 +49,14 @@ class JavaServices(JudgedHistory):
             assert "call Table.compact" in str(error)
             return []
 
-    def write(self, change: Callable[[Model], None], call: Callable[[], object]) -> None:
-        """Write; if it is refused beside Java's logs, compact first, as the error says."""
+    def act(self, name: str, table: Table) -> None:
+        """Act; if it is refused beside Java's logs, compact first, as the error says."""
         try:
-            super().write(change, call)
+            super().act(name, table)
         except InvalidTable as error:
             assert "call Table.compact" in str(error)
-            super().write(lambda model: None, self.tables[0].compact)
-            super().write(change, call)
+            self.write(lambda model: None, table.compact)
+            super().act(name, table)
 
     def doom(self, name: str, table: Table) -> str:
         """Let only our actions die."""
