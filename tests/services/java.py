@@ -42,7 +42,7 @@ class JavaServices(JudgedHistory):
     log_weights: ClassVar[dict[str, int]] = {"fold": 3, "java_compact": 2}
 
     def gaps(self) -> list[str]:
-        """Return the keys that the index misses; none beside Java's logs, which it does not know."""
+        """Return the keys that the index misses; none beside Java's logs, unknown to it."""
         try:
             return super().gaps()
         except InvalidTable as error:
