@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hoodie_nb.actions.publish import staged_folder
 from hoodie_nb.buckets.pipelines import Shape
@@ -15,13 +16,16 @@ from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.files.base_file import read_keys
+from hoodie_nb.files.base_file import read_keys, stored_schema
 from hoodie_nb.index import lookup, manifest
 from hoodie_nb.index.bloom import BloomIndex
 from hoodie_nb.index.file_keys import hash64
 from hoodie_nb.index.lookup import BloomStateIndex
 from hoodie_nb.index.manifest import manifest_of
 from hoodie_nb.intake.intake import Intake
+from hoodie_nb.reading.read import merge_of
+from hoodie_nb.reading.slice_rows import slice_rows
+from hoodie_nb.types.schema import RECORD_KEY
 
 
 def plan_of(table: TableHandle) -> WritePlan:
@@ -42,7 +46,7 @@ def index_gaps(table: TableHandle) -> list[str]:
     forget_caches()
     plan = plan_of(table)
     try:
-        return [*_missing(plan), *_astray(plan)]
+        return [*_missing(plan), *_astray(table, plan)]
     finally:
         table.storage.remove(plan.staged, tree=True)
 
@@ -63,11 +67,17 @@ def _missing(plan: WritePlan) -> Iterator[str]:
                 yield f"{piece.base_path}: the state lacks {lacks} keys"
 
 
-def _astray(plan: WritePlan) -> Iterator[str]:
+def _astray(table: TableHandle, plan: WritePlan) -> Iterator[str]:
+    """A key that a log has deleted may be in another file group since: it is not looked up."""
     state, files = BloomStateIndex(plan), BloomIndex(plan)
+    schema = stored_schema(table.schema)
+    merge = merge_of(table, table.file_groups(), schema)
     for partition, slices in plan.groups.slices.items():
         for file_id, piece in slices.items():
             keys = read_keys(plan.storage.fetch(piece.base_path))
+            if piece.logs:
+                rows = pa.concat_tables(slice_rows(plan.storage, piece, schema, None, merge))
+                keys = keys.filter(pc.is_in(keys, rows[RECORD_KEY].combine_chunks()))
             here = pa.array([file_id] * len(keys), pa.string())
             if not (state.locate(partition, keys).equals(here)):
                 yield f"{piece.base_path}: keys are located elsewhere"

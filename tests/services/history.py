@@ -45,6 +45,8 @@ _RECOVERING = (
     "recover",
 )
 
+_MERGING = ("compact", "fold")  # without work they leave what a writer has staged
+
 
 class ServiceHistory(JudgedTable):
     """A table, its model, and the model after each of its commits."""
@@ -80,6 +82,7 @@ class ServiceHistory(JudgedTable):
         at = self.draw.randrange(2)
         table = self.tables[at]
         words = self.doom(name, table) if self.draw.random() < 0.5 else ""
+        before = self.commits()
         self.operations.append(f"{name}{words}")
         try:
             if name in ("rollback", "restore") and self.draw.random() < 0.5:
@@ -95,7 +98,7 @@ class ServiceHistory(JudgedTable):
         if dead(table):
             self.crashes[name] += 1
             self.tables[at], self.dirty = self.opened(), True
-        elif name in _RECOVERING:
+        elif name in _RECOVERING and not (name in _MERGING and self.commits() == before):
             self.dirty, self.between = False, []
 
     def act(self, name: str, table: Table) -> None:
