@@ -46,14 +46,24 @@ def explained(history: ServiceHistory, seed: int, again: str) -> Iterator[None]:
 
 def run(seed: int, steps: int = STEPS, make: Make = ServiceHistory) -> ServiceHistory:
     """Run one history; the error of a failed one says how to run it again."""
-    with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
-        plan.LOGS_PER_BASE = 10 if seed >= LOGS else 1.0  # of a few rows, logs are large
+    with tempfile.TemporaryDirectory(dir=fast_folder()) as folder, many_logs(seed):
         history = make(Path(folder), seed)
         with explained(history, seed, "" if make is ServiceHistory else "--java "):
             for _ in range(steps):
                 history.step()
             history.finish()
         return history
+
+
+@contextlib.contextmanager
+def many_logs(seed: int) -> Iterator[None]:
+    """Let logs be as large as base files: of a few rows they are."""
+    usual = plan.LOGS_PER_BASE
+    plan.LOGS_PER_BASE = 10 if seed >= LOGS else usual
+    try:
+        yield
+    finally:
+        plan.LOGS_PER_BASE = usual
 
 
 @contextlib.contextmanager

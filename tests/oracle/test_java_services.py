@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from run_services import run
 from services.java import JavaServices, JudgedHistory
+from services.shape import LOGS
 
 from .client import Judge
 
@@ -16,7 +17,7 @@ STEPS = 12
 
 
 @pytest.mark.parametrize("kind", [JudgedHistory, JavaServices])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(4), *range(LOGS, LOGS + 3)])
 def test_java_reads_the_model_after_a_history(
     judge: Judge, kind: type[JudgedHistory], seed: int
 ) -> None:
