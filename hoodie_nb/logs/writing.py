@@ -36,7 +36,9 @@ from hoodie_nb.types.schema import PARTITION_PATH, RECORD_KEY
 ORDERINGS = (pa.int32(), pa.int64())  # of which a delete can say a value as Java reads it
 _BLOCK_BYTES = 256 << 20  # hoodie.logfile.data.block.max.size
 _PAIR = struct.Struct(">ii")
+_MODEL = "org.apache.hudi.avro.model."
 _WRAPPERS = {pa.int32(): "IntWrapper", pa.int64(): "LongWrapper"}
+_ALWAYS = (f"{_MODEL}IntWrapper", {"value": 0})  # wins; Java fails where it compares null
 
 
 class LogWriter:
@@ -77,7 +79,7 @@ class LogWriter:
         """Add a block of deletes, keyed rows that are ordered by that column."""
         keys = deletes.column(RECORD_KEY).to_pylist()
         paths = deletes.column(PARTITION_PATH).to_pylist()
-        values = [None] * len(keys) if ordering is None else _wrapped(deletes, ordering)
+        values = [_ALWAYS] * len(keys) if ordering is None else _wrapped(deletes, ordering)
         records = [
             {"recordKey": key, "partitionPath": path, "orderingVal": value}
             for key, path, value in zip(keys, paths, values, strict=True)
@@ -92,13 +94,13 @@ class LogWriter:
             self._sink.write(part)
 
 
-def _wrapped(deletes: pa.Table, ordering: str) -> list[tuple[str, dict[str, int]] | None]:
-    """Return the ordering values of deletes as Avro has them; None for one that always wins."""
+def _wrapped(deletes: pa.Table, ordering: str) -> list[tuple[str, dict[str, int]]]:
+    """Return the ordering values of deletes as Avro has them."""
     column = deletes.column(ordering)
-    name = f"org.apache.hudi.avro.model.{_WRAPPERS[column.type]}"
+    name = f"{_MODEL}{_WRAPPERS[column.type]}"
     compared = (deletes.column(OP).to_numpy() == DELETE).tolist()
     values = zip(column.to_pylist(), compared, strict=True)
-    return [(name, {"value": value}) if told else None for value, told in values]
+    return [(name, {"value": value}) if told else _ALWAYS for value, told in values]
 
 
 def rows_in_log(path: str, local: str) -> list[pa.Table]:

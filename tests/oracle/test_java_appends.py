@@ -107,6 +107,21 @@ def test_java_goes_on_and_we_read(judge: Judge, tmp_path: Path, version: int) ->
     assert agree_but_names(judge, table) == model.cells()
 
 
+@pytest.mark.parametrize("version", [8, 9])
+def test_deletes_by_key_alone(judge: Judge, tmp_path: Path, version: int) -> None:
+    """They have no ordering value, which Java compares with those of rows in earlier logs."""
+    layout = LAYOUTS["simple"]
+    table, model = create(tmp_path / "t", layout, version), Model(layout)
+    table.upsert(model.upsert(range(60), 2))
+    table.upsert(model.upsert(range(0, 60, 2), 3))
+    table.delete(model.delete(range(0, 60, 3)).select(["id", "part"]))
+    assert logs_of(table) >= 3
+    assert agree_but_names(judge, table) == model.cells()
+    theirs = appending(layout, version)
+    judge.write(table.path, model.upsert(range(0, 60, 4), 4), theirs, "append")
+    assert agree_but_names(judge, Table.open(table.path)) == model.cells()
+
+
 def test_earlier_snapshots(judge: Judge, tmp_path: Path) -> None:
     """Java and hudi-rs read each earlier snapshot as we do."""
     layout = LAYOUTS["simple"]

@@ -304,7 +304,7 @@ class ServiceHistory(JudgedTable):
     def finish(self) -> None:
         """Recover, look, and write once more."""
         for name in ("recover", "upsert"):
-            getattr(self, name)(self.tables[0])
+            self.act(name, self.tables[0])
             self.dirty, self.between = False, []
             self.look()
 
