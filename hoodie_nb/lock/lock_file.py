@@ -20,6 +20,7 @@ from hoodie_nb.storage.beneath import folder_beneath
 from hoodie_nb.storage.storage import OURS, Storage, permitted
 
 PATH = f"{OURS}/lock"
+_NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -28,7 +29,7 @@ def opened(
 ) -> io.FileIO:
     """Open the file of a lock (created if missing) and register it; it is not locked yet.
 
-    FileNotFoundError if it is missing and not to `make`.
+    Unless to `make`, only to read it; FileNotFoundError if it is missing.
     """
     where, _, name = path.rpartition("/")
     more = _FLAGS | (os.O_CREAT if make else 0)
@@ -42,7 +43,7 @@ def opened(
         folder_beneath(storage.root, where.split("/"), make=make) as folder,
     ):
         try:
-            file = io.FileIO(storage.fetch(path), "r+", opener=opener)
+            file = io.FileIO(storage.fetch(path), "r+" if make else "r", opener=opener)
             register(file)
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.ELOOP, "a pipe or device")
@@ -50,10 +51,10 @@ def opened(
         except BaseException as error:
             if file is not None:
                 file.close()
-            if isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EISDIR):
+            if isinstance(error, OSError) and error.errno in _NO_FILE:
                 raise InvalidTable(
-                    f"{path} of {storage.root} is a link, folder or pipe and cannot be locked: "
-                    "delete it"
+                    f"{path} of {storage.root} is a link, folder, pipe or socket and cannot be "
+                    "locked: delete it"
                 ) from None
             raise
 

@@ -19,7 +19,7 @@ import io
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import NoReturn
 
 from hoodie_nb.errors import ConcurrentWriter
@@ -79,8 +79,9 @@ def _waits(storage: Storage, register: Register, path: str) -> bool:
     file = None
     try:
         file = opened(storage, register, path, make=False)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        unlinked(storage, path)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may look, too
+        with suppress(PermissionError):  # it was another user's
+            unlinked(storage, path)
     except BlockingIOError:
         return file is not None and abs(time.time() - os.fstat(file.fileno()).st_mtime) < ASLEEP_S
     except FileNotFoundError:

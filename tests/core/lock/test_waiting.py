@@ -6,8 +6,10 @@ import contextlib
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ import pytest
 from lives import live, make, opened
 
 from hoodie_nb import Table
-from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.lock import lock
 from hoodie_nb.lock.lock import JobHold, LockedFile, writing
 from hoodie_nb.lock.waiting import is_awaited
@@ -133,6 +135,51 @@ def test_those_that_wait_have_turns_in_their_order(storage: LocalStorage) -> Non
             assert len(places(storage)) == 4 - number
             other.communicate("\n")
     assert places(storage) == []
+
+
+def dead_place(storage: LocalStorage) -> Path:
+    """Return the file of a dead writer's place, which looks alive for some seconds."""
+    path = Path(storage.root, ".hoodie/.hoodie_nb/turns/00000000000000000001-1")
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    return path
+
+
+def test_two_that_look_at_a_dead_place_do_not_disturb_each_other(storage: LocalStorage) -> None:
+    """One has it open and locked, as whoever looks, when the other one looks."""
+    with dead_place(storage).open("rb") as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with writing(storage, 0):
+            pass
+    assert places(storage) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_dead_place_of_another_user_delays_nobody() -> None:
+    """It can be read and locked, but neither written nor deleted."""
+    with tempfile.TemporaryDirectory() as folder:
+        storage = LocalStorage(make(Path(folder) / "t"))
+        with writing(storage):
+            place = dead_place(storage)
+        subprocess.run(["chmod", "-R", "a+rwX", folder], check=True)
+        place.parent.chmod(0o755)
+        place.chmod(0o644)
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            with contextlib.suppress(BaseException), writing(storage, 0):
+                os._exit(0)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert places(storage) == [place.name]
+
+
+def test_a_socket_instead_of_a_place_is_named(storage: LocalStorage) -> None:
+    """Whoever put it there must delete it."""
+    with contextlib.chdir(dead_place(storage).parent), socket.socket(socket.AF_UNIX) as planted:
+        planted.bind("00000000000000000000-1")
+        with pytest.raises(InvalidTable, match="pipe or socket"), writing(storage, 0):
+            pass
 
 
 @pytest.mark.parametrize("idle", [False, True])
