@@ -262,8 +262,8 @@ class JobHold:
     """A streaming job's hold on its table, from its start to `release`.
 
     With a `checkpoint` folder, and on a local disk, it shares the table: it releases the lock
-    between two writes while another process waits for it. Afterwards it is `stale`, until its owner
-    has recovered the table, as at its start: the other process may have died.
+    between two writes while another process waits for it. Since then (monotonic seconds, else 0) it
+    is `stale`, until its owner recovers the table in its next turn: the other one may have died.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class JobHold:
         self._storage = storage
         self._job = job
         self._held = _held(storage)
-        self.stale = False
+        self.stale = 0.0
         self.until = math.inf  # how long it waits for a turn, in monotonic seconds
         until = time.monotonic() + wait_s
         with self._held.mutex:
@@ -307,7 +307,6 @@ class JobHold:
         with self._held.mutex:
             self._held.changed.wait_for(lambda: not self._held.calls)
             if self._shares and self._held.file is None:
-                self.stale = True
                 self._file = self._held.take(self._storage, self._job, lambda: self.until)
             with _write(self._held, self._storage, 0.0):
                 yield
@@ -323,6 +322,7 @@ class JobHold:
                 gives = held.thread is None and waiting.is_awaited(self._storage, _files.add)
             if gives:
                 held.wait_until_unused(ended=True)
+                self.stale = time.monotonic()
                 self._file.close()
 
     @contextmanager

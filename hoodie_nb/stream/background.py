@@ -12,11 +12,11 @@ import time
 from typing import TYPE_CHECKING
 
 from hoodie_nb.errors import HoodieError
+from hoodie_nb.stream.micro_batches import MicroBatches, recover_if_stale
 
 if TYPE_CHECKING:
     from hoodie_nb.events import EventLog
     from hoodie_nb.lock.lock import JobHold
-    from hoodie_nb.stream.micro_batches import MicroBatches
 
 
 class BackgroundCommits:
@@ -49,9 +49,8 @@ class BackgroundCommits:
         self._failures += 1
         try:
             with self._hold.writing():
-                if again or self._hold.stale:  # also what a failed attempt could not roll back
-                    self._checkpointing.recover()
-                    self._hold.stale = False
+                # again: also what a failed attempt could not roll back
+                recover_if_stale(self._checkpointing, self._hold, self._events, again=again)
                 oldest = self._batches.oldest_ms
                 instant = self._checkpointing.complete()
                 self._batches.oldest_ms = self._checkpointing.oldest_ms()

@@ -56,6 +56,17 @@ if TYPE_CHECKING:
 KEPT_BYTES = 512 << 20  # at most, of files that a job has written
 
 
+def recover_if_stale(
+    checkpointing: Checkpointing, hold: JobHold, events: EventLog, *, again: bool = False
+) -> None:
+    """Recover the table `again`, or if other processes have had a turn, which is an event."""
+    if again or hold.stale:
+        checkpointing.recover()
+    if hold.stale:
+        events.emit("turn_taken", seconds=round(time.monotonic() - hold.stale, 3))
+        hold.stale = 0.0
+
+
 class MicroBatches:
     """The micro-batches of one query into one table; the caller holds the table's lock."""
 

@@ -41,7 +41,7 @@ from hoodie_nb.lock.lock import JobHold
 from hoodie_nb.on_spark.lost_jvm import JVM_IS_GONE, jvm_is_gone
 from hoodie_nb.on_spark.stages import receiver
 from hoodie_nb.stream.background import BackgroundCommits
-from hoodie_nb.stream.micro_batches import MicroBatches
+from hoodie_nb.stream.micro_batches import MicroBatches, recover_if_stale
 from hoodie_nb.stream.settings import StreamSettings
 from hoodie_nb.stream.spark_query import SparkQuery
 from hoodie_nb.stream.triggers import POLL_S
@@ -119,15 +119,13 @@ class WatchedQuery:
         with self.hold.writing():
             self.hold.wait_until_unused()
             self.batches.settle()
-            self.hold.stale = False
+            self.hold.stale = 0.0
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Hold the table for one write; first recover it if other processes have had a turn."""
         with self.hold.writing():
-            if self.hold.stale:
-                self.batches.checkpointing.recover()
-                self.hold.stale = False
+            recover_if_stale(self.batches.checkpointing, self.hold, self.events)
             yield
 
     def _start(self) -> None:

@@ -1,12 +1,15 @@
 """A process that streams a folder of JSON files into a table: `stream_loop.py ROOT FILES FOLDER`.
 
 Each file is a micro-batch; the stream ends with the last one, unless it gets another `trigger`.
-`FOLDER` has its checkpoints; more arguments, as `commit_interval=background`, are its options.
+`FOLDER` has its checkpoints, `FOLDER-turns` at the end how long others had the table each time.
+More arguments, as `commit_interval=background`, are its options.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import hoodie_nb as hn
 
@@ -25,6 +28,8 @@ def main(root: str, files: str, folder: str, *options: str) -> None:
         **({"trigger": "available_now"} | dict(option.split("=") for option in options)),
     )
     job.wait()
+    turns = job.events.records("turn_taken")
+    Path(f"{folder}-turns").write_text(json.dumps([event.values["seconds"] for event in turns]))
 
 
 if __name__ == "__main__":

@@ -79,6 +79,8 @@ def test_a_stream_and_a_batch_loop(
             assert stream(root, armed, *options) == -signal.SIGKILL
         assert stream(root, "", *options) == 0
         other.kill()
+    turns = json.loads((tmp_path / "source-checkpoints-turns").read_text())
+    assert turns and min(turns) >= 0  # seconds, of its last run
     Table.open(root).clean()  # recovers
     found = check(root, 1, names)
     mine = [number for number, name in enumerate(found) if name in names]
