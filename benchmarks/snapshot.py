@@ -7,8 +7,9 @@ of 5 % of the rows, beside the same rows merged (copy-on-write), in turns; and t
 query beside a plain read of the same Parquet files |
 | appends | an upsert of 1,000 to 50,000 updates into a million rows, each a log per file group |
 | groups | 4,000 updates that touch 1 to 200 of 200 file groups, a log for each |
-| growth | an upsert of 20,000 rows into 200,000 to 20,000,000 rows: all updates; half new keys. \
-Each size by itself, since a process keeps the bloom filters of 256 files |
+| growth | an upsert of 20,000 rows into 200,000 to 20,000,000 rows: all updates; half new keys; \
+all updates, with files so large that each partition stays one file group. Each size by itself: a \
+process keeps the bloom filters of 256 files |
 
 Rows that were read are compared; a wrong one ends the benchmark. Prints Markdown (medians, ratios)
 and writes `snapshot.json`, from which `cost_model.py` fits what it says of merge-on-read.
@@ -17,7 +18,7 @@ and writes `snapshot.json`, from which `cost_model.py` fits what it says of merg
 import argparse
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -35,12 +36,20 @@ LOGS = (0, 1, 3, 5, 9)
 PARTS = 8  # partitions, each a file group
 NEVER = {"hoodie.compact.inline.max.delta.commits": 1000, "hoodie_nb.append.above.bytes": 0}
 OWN = {"merge_on_read": NEVER, "copy_on_write": {"hoodie.archive.automatic": False}}
+ONE_EACH = {"hoodie.parquet.max.file.size": 2 << 30}  # a partition stays one file group
 CHUNK = 1_000_000
 
 
-def loaded(folder: Path, size: int, parts: int = PARTS, kind: str = "merge_on_read") -> hn.Table:
-    """Return a new table of one commit with ids from 0."""
-    made = hn.Table.create(folder, schema=SCHEMA, **KEYS, table_type=kind, options=OWN[kind])
+def loaded(
+    folder: Path,
+    size: int,
+    parts: int = PARTS,
+    kind: str = "merge_on_read",
+    more: Mapping[str, object] | None = None,
+) -> hn.Table:
+    """Return a new table of one commit with ids from 0; `more` options."""
+    options = {**OWN[kind], **(more or {})}
+    made = hn.Table.create(folder, schema=SCHEMA, **KEYS, table_type=kind, options=options)
     pieces = [
         rows(np.arange(begin, min(size, begin + CHUNK)), parts, 0)
         for begin in range(0, size, CHUNK)
@@ -143,7 +152,9 @@ def groups(folder: Path) -> dict[int, Iterator[Step]]:
     return found
 
 
-def growth(size: int, *, new: bool) -> Callable[[Path], dict[int, Iterator[Step]]]:
+def growth(
+    size: int, *, new: bool = False, more: Mapping[str, object] | None = None
+) -> Callable[[Path], dict[int, Iterator[Step]]]:
     """Return a maker of batches of 20,000 rows into a table of a size."""
 
     def ids(number: int) -> np.ndarray:
@@ -152,7 +163,7 @@ def growth(size: int, *, new: bool) -> Callable[[Path], dict[int, Iterator[Step]
             return half_new(size, 20_000, number, rng)
         return rng.choice(size, 20_000, replace=False)
 
-    return lambda folder: {size: upserts(loaded(folder / str(size), size), PARTS, ids)}
+    return lambda folder: {size: upserts(loaded(folder / str(size), size, more=more), PARTS, ids)}
 
 
 def measured(part: str, rounds: int, sizes: tuple[int, ...]) -> dict[str, Any]:
@@ -162,8 +173,9 @@ def measured(part: str, rounds: int, sizes: tuple[int, ...]) -> dict[str, Any]:
     makers = {
         "appends": [appends],
         "groups": [groups],
-        "growth": [growth(size, new=False) for size in sizes],
+        "growth": [growth(size) for size in sizes],
         "growth, half new": [growth(size, new=True) for size in sizes],
+        "growth, 8 file groups": [growth(size, more=ONE_EACH) for size in sizes],
     }
     costs: Costs = {}
     for maker in makers[part]:
@@ -209,7 +221,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
     wanted = asked.parts.split(",")
-    wanted += ["growth, half new"] if "growth" in wanted else []
+    wanted += ["growth, half new", "growth, 8 file groups"] if "growth" in wanted else []
     sizes = tuple(size for size in (200_000, 2_000_000, 20_000_000) if size <= asked.to)
     for part in wanted:
         found = measured(part, asked.rounds, sizes)

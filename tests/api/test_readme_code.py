@@ -32,7 +32,7 @@ def test_the_code_of_the_readme_takes_a_users_own_file(tmp_path):
     done = run_code(block, tmp_path)  # a process of its own, since the JVM keeps its folder
     assert done.returncode == 0, done.stderr
     assert "order 0" in done.stdout and "_hoodie" not in done.stdout
-    table = hn.Table.open(tmp_path / "warehouse" / "orders")
+    table = hn.Table.open(tmp_path / "orders")
     rows = table.to_pandas(meta=False)
     assert set(rows["customer"]) == {"Ann"}
     amounts = dict(zip(rows["order_id"], rows["amount"], strict=True))
