@@ -3,7 +3,8 @@
 On a local disk the kernel's list of locks tells which files are locked, and by which process. On an
 object store the lock's object names its holder, who may have died.
 
-**Caveats**: `/proc/locks` is Linux's, and has the processes of this machine and container only.
+**Caveats**: `/proc/locks` is Linux's, and has the processes of this machine and container only:
+without it nothing is listed, and those of another container are taken for dead.
 """
 
 import os
@@ -25,7 +26,11 @@ class Writer:
     what: str = ""
 
     def __str__(self) -> str:
-        who = "a process that has ended" if self.process is None else f"process {self.process}"
+        who = (
+            f"process {self.process}"
+            if self.process
+            else "a process that has ended, or is elsewhere,"
+        )
         return f"{who} {self.role}" + (f" ({self.what})" if self.what else "")
 
 
@@ -34,12 +39,13 @@ def writers(storage: Storage) -> list[Writer]:
     if is_remote(storage.root):
         return [*_leased(storage)]
     locked = _locked()
+    if locked is None:
+        return []
     lock = _process(storage, PATH, locked)
     found = [] if lock is None else [Writer("writes the table", lock, _holder(storage))]
     for name in sorted(storage.file_names(TURNS)):
         process = _process(storage, f"{TURNS}/{name}", locked)
-        role = "waited: the next writer deletes its place" if process is None else "waits"
-        found.append(Writer(role, process))
+        found.append(Writer("waits" if process else "waited", process))
     for name in sorted(storage.file_names(OURS)):
         if f"{OURS}/{name}".startswith(JOB):
             process = _process(storage, f"{OURS}/{name}", locked)
@@ -61,12 +67,15 @@ def _holder(storage: Storage) -> str:
     return shown(parsed(read_bytes(storage, PATH)))
 
 
-def _locked() -> dict[int, int]:
-    """Return the processes that hold locks of whole files, by the number of the file's inode."""
+def _locked() -> dict[int, int] | None:
+    """Return the processes that hold locks of whole files, by the number of the file's inode.
+
+    None if the kernel has no such list.
+    """
     try:
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
-        return {}
+        return None
     parts = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
     return {int(part[5].split(":")[2]): int(part[4]) for part in parts}
 
