@@ -75,8 +75,8 @@ damage: .venv/.test ## two thousand tests with one damaged file each (ARGS=100 f
 kills: .venv/.test ## the tests that end the demo with kill -9
 	$(PY) -m pytest -m "kills and not slow" --timeout 1800 $(ARGS)
 
-oracle: .venv/.test ## check our tables with Java Hudi (installs it, needs JDK 17)
-	$(PY) -m pytest -m oracle --timeout 1800 $(ARGS)
+oracle: .venv/.test ## check our tables with Java Hudi (installs it, needs JDK 17; PART=2: half of the tests)
+	$(PY) -m pytest -m oracle --timeout 1800 $(if $(PART),--part=$(PART)) $(ARGS)
 
 kafka: .venv/.test ## stream a topic of a real Kafka broker, with kills (installs it and Spark 4.2, needs JDK 17)
 	$(PY) -m pytest -m kafka --timeout 1800 $(ARGS)

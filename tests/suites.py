@@ -3,7 +3,7 @@
 The rule, told to contributors in docs/testing.md: a test function gets at most `limit` seconds of
 the quick suite, as many of its tests as fit, drawn by the commit. The rest is the complement.
 With `--each` a function of any suite gets at most so many seconds: one that takes n times as long
-for a single test gets it in one of n commits.
+for a single test gets it in one of n commits. With `--part N` one of N tests runs.
 """
 
 from __future__ import annotations
@@ -88,6 +88,11 @@ def at_most(
             number = int(_share(f"{seed} {name}") < seconds / mean)
         chosen.update(_drawn(ids, seed)[:number])
     return chosen
+
+
+def part(tests: Iterable[Collected], parts: int, seed: str) -> set[str]:
+    """Return the ids of one of `parts` parts of the tests, which the seed draws."""
+    return {test.id for test in tests if _share(f"{seed} part {test.id}") < 1 / parts}
 
 
 def _number(count: int, mean: float, limit: float) -> int:
@@ -217,10 +222,11 @@ class Recorder:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the three options."""
+    """Add the four options."""
     group = parser.getgroup("suites", "what `make test`, `make rest` and `make near` run")
     group.addoption("--suite", choices=["quick", "rest", "near"], help="the tests to run")
     group.addoption("--each", type=float, help="the most seconds of each test function")
+    group.addoption("--part", type=int, help="of so many parts of the tests, one")
     group.addoption("--record-durations", type=Path, help="add the seconds of each test to a file")
 
 
@@ -249,13 +255,16 @@ def _of_suite(suite: str | None, tests: list[Collected], means: Mapping[str, flo
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the suite."""
     suite, seconds = config.getoption("--suite"), config.getoption("--each")
-    if suite is None and not seconds:
+    parts = config.getoption("--part")
+    if suite is None and not seconds and not parts:
         return
     tests = [Collected(item.nodeid, item.get_closest_marker("spark") is not None) for item in items]
     means = means_of(read_durations(DURATIONS))
     chosen = _of_suite(suite, tests, means)
     if seconds:
         chosen = at_most([test for test in tests if test.id in chosen], means, seconds, seed())
+    if parts:
+        chosen &= part(tests, parts, seed())
     dropped = [item for item in items if item.nodeid not in chosen]
     items[:] = [item for item in items if item.nodeid in chosen]
     config.hook.pytest_deselected(items=dropped)

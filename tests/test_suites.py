@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import suites
-from suites import SMOKE, Collected, at_most, folders_of, near, quick
+from suites import SMOKE, Collected, at_most, folders_of, near, part, quick
 
 # by function: its tests, the recorded seconds of one, whether it needs Spark
 FUNCTIONS = {
@@ -70,6 +70,14 @@ def test_what_is_left_gets_a_share_too():
     assert {test.id for test in TESTS} == set().union(*drawn)
 
 
+def test_one_of_two_parts_has_about_half_of_the_tests():
+    """The same commit draws the same part; some commits together draw every test."""
+    drawn = [part(TESTS, 2, f"commit {n}") for n in range(20)]
+    assert all(len(ids) == pytest.approx(len(TESTS) / 2, rel=0.2) for ids in drawn)
+    assert part(TESTS, 2, "commit 7") == drawn[7] != drawn[8]
+    assert {test.id for test in TESTS} == set().union(*drawn)
+
+
 def test_quick_and_rest_are_all_tests():
     """For pytest, too: the two suites of a real folder are disjoint and together everything."""
     root = Path(__file__).parents[1]
@@ -84,11 +92,11 @@ def test_quick_and_rest_are_all_tests():
     fast, rest = ids("--suite", "quick"), ids("--suite", "rest")
     assert fast and rest
     assert sorted(fast + rest) == sorted(ids())
-    part = ids("--suite", "rest", "--each", "8")
-    assert len(part) < len(rest) and {*part} < {*rest}
+    some = ids("--suite", "rest", "--each", "8")
+    assert len(some) < len(rest) and {*some} < {*rest}
     means = suites.means_of(suites.read_durations(suites.DURATIONS))
     cheap = {i.split("[")[0] for i in rest if means.get(i.split("[")[0], 0) <= 8}
-    assert cheap <= {i.split("[")[0] for i in part}
+    assert cheap <= {i.split("[")[0] for i in some}
 
 
 @pytest.mark.parametrize(
