@@ -31,7 +31,7 @@ test: check ## check, then the quick suite: samples of all tests, all scenarios,
 	$(SUITE) --suite=quick $(ARGS)
 	$(NOTEBOOKS) $(TWO)
 
-rest: .venv/.test ## what `make test` leaves out, for the same commit (EACH=5: of a test function, 5 seconds)
+rest: .venv/.test ## what `make test` leaves out, for the same commit (EACH=4: of a test function, 4 seconds)
 	$(SUITE) --suite=rest $(if $(EACH),--each=$(EACH)) $(ARGS)
 	$(NOTEBOOKS) $(filter-out $(TWO), $(wildcard notebooks/*.ipynb))
 
