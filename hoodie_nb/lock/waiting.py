@@ -27,7 +27,7 @@ from hoodie_nb.lock.lock_file import is_at, opened, unlinked
 from hoodie_nb.storage.storage import OURS, TURNS, Storage
 
 Register = Callable[[io.FileIO], None]
-JOB = f"{OURS}/job-"
+_JOB = f"{OURS}/job-"
 ASLEEP_S = 5.0  # a writer that waits looks many times a second
 
 
@@ -102,7 +102,7 @@ def living(storage: Storage, register: Register, checkpoint: str) -> io.FileIO:
     Its caller has the lock of the table.
     """
     name = hashlib.sha256(os.fsencode(os.path.realpath(checkpoint))).hexdigest()
-    return _locked(storage, register, f"{JOB}{name}") or _refuse(
+    return _locked(storage, register, f"{_JOB}{name}") or _refuse(
         f"a stream of another process writes {storage.root} from the checkpoint folder "
         f"{checkpoint}: stop that stream, or give this one another folder"
     )
@@ -110,11 +110,16 @@ def living(storage: Storage, register: Register, checkpoint: str) -> io.FileIO:
 
 def refuse_living(storage: Storage, register: Register) -> None:
     """Raise ConcurrentWriter if a job of another process lives; the caller has the lock."""
-    for name in storage.file_names(OURS):
-        if f"{OURS}/{name}".startswith(JOB):
-            with _locked(storage, register, f"{OURS}/{name}") or nullcontext() as file:
-                if file is None:
-                    _refuse(f"{storage.root} is written by a stream of another process: stop it")
+    for path in jobs(storage):
+        with _locked(storage, register, path) or nullcontext() as file:
+            if file is None:
+                _refuse(f"{storage.root} is written by a stream of another process: stop it")
+
+
+def jobs(storage: Storage) -> list[str]:
+    """Return the files that jobs lock while they live; those of ended jobs stay."""
+    paths = [f"{OURS}/{name}" for name in storage.file_names(OURS)]
+    return [path for path in paths if path.startswith(_JOB)]
 
 
 def _refuse(message: str) -> NoReturn:

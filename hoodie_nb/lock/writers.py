@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hoodie_nb.lock.lock_file import PATH, parsed, shown
-from hoodie_nb.lock.waiting import JOB
+from hoodie_nb.lock.waiting import jobs
 from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote, read_bytes
 
 
@@ -43,14 +43,13 @@ def writers(storage: Storage) -> list[Writer]:
         return []
     lock = _process(storage, PATH, locked)
     found = [] if lock is None else [Writer("writes the table", lock, _holder(storage))]
-    for name in sorted(storage.file_names(TURNS)):
+    for name in storage.file_names(TURNS):  # in order
         process = _process(storage, f"{TURNS}/{name}", locked)
         found.append(Writer("waits" if process else "waited", process))
-    for name in sorted(storage.file_names(OURS)):
-        if f"{OURS}/{name}".startswith(JOB):
-            process = _process(storage, f"{OURS}/{name}", locked)
-            if process is not None:
-                found.append(Writer("runs a stream into the table", process))
+    for path in jobs(storage):
+        process = _process(storage, path, locked)
+        if process is not None:
+            found.append(Writer("runs a stream into the table", process))
     return found
 
 
