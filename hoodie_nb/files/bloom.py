@@ -57,6 +57,7 @@ _MAX_HASHES: Final = 256  # p = 1e-77; bounds the work an untrusted header can a
 _FIRST_ROUNDS: Final = 3  # an eighth of the absent keys pass these rounds in a full filter
 _BLOCK_KEYS: Final = 32_768  # a block fits into the processor's cache
 _BLOCK_CELLS: Final = 1 << 20  # rows x keys of one probe: many tiny rows must not cost memory
+_ROUND_CELLS: Final = 1 << 14  # as many rounds are probed at once: few keys cost few calls
 _M: Final = np.uint32(0x5BD1E995)
 _SEED: Final = np.zeros(1, dtype=np.uint32)
 
@@ -196,11 +197,13 @@ class BloomFilter:
     def _hits(self, chain: _Chain, rounds: int) -> Ints:
         """Find the keys for which some row has the bits of the first `rounds` hashes."""
         hit = np.ones((len(self._rows), len(chain.length)), dtype=np.bool_)
+        step = max(1, _ROUND_CELLS // max(1, hit.size))
         h = _SEED
-        for _ in range(rounds):
-            h = chain.next(h)
-            at = _positions(h, self.bits)
-            hit &= self._rows.take(at >> 3, axis=1) & (1 << (at & 7)).astype(np.uint8) != 0
+        for done in range(0, rounds, step):
+            several = [h := chain.next(h) for _ in range(min(step, rounds - done))]
+            at = _positions(np.stack(several), self.bits)
+            found = self._rows.take(at >> 3, axis=1) & (1 << (at & 7)).astype(np.uint8)
+            hit &= found.all(axis=1)
         return np.flatnonzero(hit.any(axis=0))
 
 

@@ -77,7 +77,8 @@ def check(root: Path, deaths: int, streamed: Iterable[str] = ()) -> list[str]:
     wanted = canonical(model(names).values())
     assert without_meta(found) == wanted
     assert hudi_rows(root) == wanted
-    assert table.fsck() == []
+    found = table.fsck()
+    assert found == [], found
     return names
 
 
