@@ -11,7 +11,7 @@ name says what is written there:
 | `law NAME`, `cost-model` | `scaling.json` |
 | `log-costs` | `snapshot.json`: the predictions of its other half |
 | `types` | the runs of `types.json`, which have arms of both types, for docs/which-type.md |
-| `reads`, `growth` | `snapshot.json` |
+| `reads`, `growth`, `growth8` | `snapshot.json` |
 | `printed NAME N` | the Nth table of `printed/NAME.md`: what `benchmarks/NAME.py` printed |
 
 With `--check` nothing is written: exit code 1 if a block is not what the results say, or if the
@@ -180,6 +180,7 @@ _MAKERS: dict[str, Callable[..., str]] = {
     "types": types,
     "reads": lambda: part("reads"),
     "growth": lambda: part("growth"),
+    "growth8": lambda: part("growth, 8 file groups"),
     "printed": printed,
 }
 
