@@ -174,7 +174,7 @@ def forked(history: History) -> None:
 def _try_to_write(storage: LocalStorage, answer: int, alive: int) -> None:
     """Try to write in parallel with the parent, report the result, and exit; never returns."""
     try:
-        with writing(storage):
+        with writing(storage, 0.0):
             os.write(answer, b"wrote next to the holder")
     except ConcurrentWriter:
         os.write(answer, b"refused")
