@@ -1,6 +1,7 @@
 """Random histories on an object store against the model.
 
-python tests/test_object_histories.py 200    # more of them, by hand
+python tests/test_object_histories.py 200         # more of them, by hand
+python tests/test_object_histories.py 200 logs    # of merge-on-read tables
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ OTHERS = ("foreign_commit", "foreign_rollback", "archives", "new_columns", "bad_
 WITHOUT = ("damage", "restore_seals", "long", *OTHERS)  # they change files on a disk
 
 
-def run_on(server: S3Server, pipeline: str, seed: int, steps: int) -> list[str]:
+def run_on(
+    server: S3Server, pipeline: str, seed: int, steps: int, *, logs: bool = False
+) -> list[str]:
     """Run one history on the server."""
 
     class ObjectHistory(History):
@@ -39,25 +42,28 @@ def run_on(server: S3Server, pipeline: str, seed: int, steps: int) -> list[str]:
         def faulty(self) -> FaultyObjects:
             return FaultyObjects(self.root, server.options)
 
-    return run(pipeline, seed, steps, without=WITHOUT, kind=ObjectHistory)
+    return run(pipeline, seed, steps, without=WITHOUT, kind=ObjectHistory, logs=logs)
 
 
+@pytest.mark.parametrize("logs", [False, True], ids=["files", "logs"])
 @pytest.mark.parametrize("pipeline", ["step1", "step3"])
-def test_random_histories_on_a_store_end_in_the_model(s3_server: S3Server, pipeline: str) -> None:
+def test_random_histories_on_a_store_end_in_the_model(
+    s3_server: S3Server, pipeline: str, logs: bool
+) -> None:
     """After any crash, failure or repetition no row is lost, duplicated or partly visible."""
     dies = 0
     for seed in range(5):
-        dies += run_on(s3_server, pipeline, seed, 20).count("dies")
+        dies += run_on(s3_server, pipeline, seed, 20, logs=logs).count("dies")
     assert dies > 0
 
 
-def main(count: int) -> int:
+def main(count: int, *, logs: bool = False) -> int:
     """Run `count` histories, of the pipelines in turn; return how many failed."""
     failed = dies = 0
     with S3Server() as server:
         for seed in range(count):
             try:
-                dies += run_on(server, f"step{seed % 3 + 1}", seed, 30).count("dies")
+                dies += run_on(server, f"step{seed % 3 + 1}", seed, 30, logs=logs).count("dies")
             except AssertionError as error:
                 failed += 1
                 print(error, flush=True)
@@ -68,4 +74,4 @@ def main(count: int) -> int:
 
 if __name__ == "__main__":
     os.environ["HOODIE_NB_TESTING"] = "1"
-    sys.exit(min(main(int(sys.argv[1])), 1))
+    sys.exit(min(main(int(sys.argv[1]), logs="logs" in sys.argv), 1))
