@@ -32,6 +32,7 @@ from hoodie_nb.evidence.handle import TableHandle, create_table, open_table
 from hoodie_nb.evidence.other_engines import refuse_foreign_logs
 from hoodie_nb.intake.input import rows_of_keys
 from hoodie_nb.intake.intake import Intake
+from hoodie_nb.local.ahead import Ahead, Luck
 from hoodie_nb.local.batch import Commit, completed, write_arrow
 from hoodie_nb.local.conditional import change_rows
 from hoodie_nb.local.merge_into import MergeInto
@@ -76,6 +77,7 @@ class Table(TableReads, TableMaintenance):
             raise InvalidConfig(f"a table is opened by hn.Table.open(path), here {handle!r}")
         self._handle = handle
         self.events = EventLog()
+        self._luck = Luck()
         log_events(self.events, handle.config.name)
 
     @classmethod
@@ -290,10 +292,13 @@ class Table(TableReads, TableMaintenance):
             handle.reload()
             return change_rows(handle, where, values, self.events)
 
-    def _writing(self, wait: Wait) -> contextlib.AbstractContextManager[None]:
+    def _writing(
+        self, wait: Wait, ahead: Ahead | None = None
+    ) -> contextlib.AbstractContextManager[None]:
         """Hold the table for one write; InvalidTable for a merge-on-read table of others."""
         refuse_foreign_logs(self._handle)
-        return writing(self._handle.storage, wait_seconds(wait))
+        meanwhile = ahead.write if ahead is not None and ahead.is_possible else None
+        return writing(self._handle.storage, wait_seconds(wait), meanwhile=meanwhile)
 
     def _write(
         self, data: Data, operation: str, on_bad_record: str, wait: Wait, schema: str = "fixed"
@@ -302,13 +307,19 @@ class Table(TableReads, TableMaintenance):
         handle = self._handle
         keep = on_bad_record == "quarantine"
         merges = schema == "merge"
-        with self._writing(wait), handle.timeline.listed_once():
+        ahead = Ahead(handle, data, operation, self.events, self._luck)
+        with contextlib.closing(ahead), contextlib.ExitStack() as turn:
+            turn.enter_context(self._writing(wait, None if keep or merges else ahead))
+            turn.enter_context(handle.timeline.listed_once())
             handle.reload()
             if handle.timeline.listing.pending_of("rollback", "restore"):
                 settled(handle, self.events)  # first: it may take columns from the table
             check_global(handle, operation)
             if hasattr(data, "sparkSession"):
                 return self._write_dataframe(data, operation, keep, merges)
+            written = ahead.commit()
+            if written is not None:
+                return completed(handle, written.instant)
             return write_arrow(
                 handle, data, operation, self.events, quarantines=keep, merges=merges
             )

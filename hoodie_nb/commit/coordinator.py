@@ -18,6 +18,7 @@ live instant of ours: one engine at a time. *Source:* RFC-24 STEP1, StreamWriteO
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from hoodie_nb import failpoints
 from hoodie_nb.actions.publish import staged_folder, staged_of, sweep
@@ -58,10 +59,10 @@ class WriteCoordinator(Recovery):
 
     # --- one checkpoint -----------------------------------------------------------------------
 
-    def begin(self, after: str = "", action: str = "commit") -> Instant:
-        """Create a new inflight instant on the timeline, later than `after`."""
+    def begin(self, after: str = "", action: str = "commit", at: str = "") -> Instant:
+        """Create a new inflight instant on the timeline, later than `after`, or `at` a time."""
         failpoints.hit("coord.requested.pre")
-        instant = self.table.timeline.request(action, after=after)
+        instant = self.table.timeline.request(action, after=after, at=at)
         self.begun = instant.requested_time
         self.events.emit("instant_requested", instant=instant.requested_time)
         failpoints.hit("coord.requested.post")
@@ -121,11 +122,13 @@ class WriteCoordinator(Recovery):
         records: Sequence[Prepared] = (),
         *,
         keep_empty: bool = False,
+        ahead: WritePlan | None = None,
     ) -> Iterator[Writing]:
         """Make a plan, let the caller write with it, and collect what the writers report.
 
         The instant is that of `records` (held open), else a new one; `keep_empty` keeps it even if
-        no file is written. A failure, here or in the caller, is rolled back.
+        no file is written. `ahead`: the plan by which all is staged (see `local.ahead`), whose
+        time the instant gets. A failure, here or in the caller, is rolled back.
         """
         instant = None
         refuse_older_types(self.table, intake.schema)
@@ -133,9 +136,13 @@ class WriteCoordinator(Recovery):
             if records:
                 instant = records[0].pending
             elif not shape.pipeline.serial_instant:
-                appends = intake.config.merge_on_read
-                instant = self.begin(action=action_of(intake.operation, merge_on_read=appends))
-            work = Writing(self.plan(instant, intake, shape, records, checkpoint))
+                action = action_of(intake.operation, merge_on_read=intake.config.merge_on_read)
+                instant = self.begin(action=action, at=ahead.instant_time if ahead else "")
+            if ahead is not None:
+                plan = replace(ahead, groups=self.table.groups_to_write())
+            else:
+                plan = self.plan(instant, intake, shape, records, checkpoint)
+            work = Writing(plan)
             yield work
             instant = instant or next(iter(self._own()), None)
             work.result = self._reported(work, instant, checkpoint, keep_empty)
@@ -193,10 +200,14 @@ class WriteCoordinator(Recovery):
 
     @contextlib.contextmanager
     def committing(
-        self, intake: Intake, shape: Shape | None = None, checkpoint: Checkpoint | None = None
+        self,
+        intake: Intake,
+        shape: Shape | None = None,
+        checkpoint: Checkpoint | None = None,
+        ahead: WritePlan | None = None,
     ) -> Iterator[Writing]:
         """Like `writing`, and commit the result at once."""
-        with self.writing(intake, shape or Shape(), checkpoint) as work:
+        with self.writing(intake, shape or Shape(), checkpoint, ahead=ahead) as work:
             yield work
         if work.result is not None:
             work.instant = self.commit(work.result, intake)

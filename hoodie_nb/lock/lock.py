@@ -48,6 +48,7 @@ _log = logging.getLogger("hoodie_nb.lock")
 _TRIES = 10
 _POLL_S = 0.05
 LockedFile = io.FileIO | Lease
+Meanwhile = Callable[[Callable[[str], None]], None]  # called with what notes an instant's time
 
 
 class _Held:
@@ -81,7 +82,13 @@ class _Held:
         self._job = job
         self._living = weakref.ref(living)
 
-    def take(self, storage: Storage, purpose: str, until: Callable[[], float]) -> LockedFile:
+    def take(
+        self,
+        storage: Storage,
+        purpose: str,
+        until: Callable[[], float],
+        meanwhile: Meanwhile | None = None,
+    ) -> LockedFile:
         """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`.
 
         That may change meanwhile.
@@ -89,7 +96,7 @@ class _Held:
         file = None
         line = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
         try:
-            file = self._in_turn(storage, purpose, until, line)
+            file = self._in_turn(storage, purpose, until, line, meanwhile)
             line.close()
             return file
         except BaseException:
@@ -104,6 +111,7 @@ class _Held:
         purpose: str,
         until: Callable[[], float],
         line: contextlib.ExitStack,
+        meanwhile: Meanwhile | None,
     ) -> LockedFile:
         local = not is_remote(storage.root)
         poll_s = _POLL_S if local else 1.0  # each look is five requests
@@ -137,6 +145,10 @@ class _Held:
                     with _without_forks():
                         place = line.enter_context(waiting.take_place(storage, _files.add))
                     line.callback(waiting.leave_place, storage, place)
+                    if meanwhile is not None:
+                        with waiting.awake(place) as note:
+                            meanwhile(note)
+                        continue
                 time.sleep(poll_s / 5 if local and is_next else poll_s)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
@@ -211,12 +223,17 @@ def _without_forks() -> Iterator[None]:
 
 @contextmanager
 def writing(
-    storage: Storage, wait_s: float | None = None, *, alone: bool = False
+    storage: Storage,
+    wait_s: float | None = None,
+    *,
+    alone: bool = False,
+    meanwhile: Meanwhile | None = None,
 ) -> Iterator[None]:
     """Hold the table for one write; ConcurrentWriter if others have it for `wait_s`, or a minute.
 
     Beside a job of this process the write waits for its turn, as the job does. `alone`: refused
-    while a job of any process runs.
+    while a job of any process runs. `meanwhile` is called once if other processes have the table,
+    on a local disk; it may stage files for the instant that it notes.
     """
     held = _held(storage)
     with held.mutex:
@@ -230,7 +247,7 @@ def writing(
                 )
             held.wait_until_unused()
         until = math.inf if held.job is not None else time.monotonic() + wait_seconds(wait_s)
-        with _write(held, storage, until):
+        with _write(held, storage, until, None if held.job else meanwhile):
             if alone and not is_remote(storage.root):
                 with _without_forks():
                     waiting.refuse_living(storage, _files.add)
@@ -238,7 +255,9 @@ def writing(
 
 
 @contextmanager
-def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
+def _write(
+    held: _Held, storage: Storage, until: float, meanwhile: Meanwhile | None = None
+) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
     held.thread = threading.get_ident()
@@ -246,7 +265,7 @@ def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
         if held.file is not None:  # a job of this process holds it, or an outer call
             yield
             return
-        with held.take(storage, "a batch write", lambda: until):
+        with held.take(storage, "a batch write", lambda: until, meanwhile):
             yield
     finally:
         held.thread = outer
@@ -256,6 +275,14 @@ def in_use(storage: Storage) -> set[str]:
     """Return the names in the staging area that other threads of this process are writing."""
     held = _tables.get(place_of(storage.root))
     return set() if held is None else {*held.in_use}
+
+
+def staged_while_waiting(storage: Storage) -> set[str]:
+    """Return the instants whose files living writers stage while they wait for their turns."""
+    if is_remote(storage.root):
+        return set()
+    with _without_forks():
+        return {*waiting.noted(storage, _files.add)}
 
 
 class JobHold:

@@ -17,9 +17,10 @@ import fcntl
 import hashlib
 import io
 import os
+import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import NoReturn
 
 from hoodie_nb.errors import ConcurrentWriter
@@ -46,6 +47,41 @@ def take_place(storage: Storage, register: Register) -> io.FileIO:
         if place is not None:
             place.close()
         raise
+
+
+@contextmanager
+def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
+    """Keep a place awake while its writer works; what is called with the instant of its files.
+
+    Recovery spares them until the place is left, see `noted`.
+    """
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(ASLEEP_S / 5):
+            os.utime(place.fileno())
+
+    def note(instant_time: str) -> None:
+        os.pwrite(place.fileno(), instant_time.encode(), 0)
+
+    thread = threading.Thread(target=look, name="hoodie-nb-waits", daemon=True)
+    try:
+        thread.start()
+        yield note
+    finally:
+        ended.set()
+        thread.join()
+
+
+def noted(storage: Storage, register: Register) -> Iterator[str]:
+    """Yield the instants whose files are staged by living writers that wait, see `awake`."""
+    for name in storage.file_names(TURNS):
+        path = f"{TURNS}/{name}"
+        with suppress(FileNotFoundError), opened(storage, register, path, make=False) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield os.pread(file.fileno(), 17, 0).decode("ascii", "replace")
 
 
 def leave_place(storage: Storage, place: io.FileIO) -> None:

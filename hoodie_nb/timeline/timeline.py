@@ -218,16 +218,21 @@ class Timeline:
                 f"follow ({error}): move the file away unless one of your engines wrote it"
             ) from None
 
-    def request(self, action: str = "commit", plan: bytes = b"", *, after: str = "") -> Instant:
+    def request(
+        self, action: str = "commit", plan: bytes = b"", *, after: str = "", at: str = ""
+    ) -> Instant:
         """Put a new requested instant on the timeline, its time unique across actions.
 
-        `after` is the time of a rolled back instant, which the new one must follow.
+        `after` is the time of a rolled back instant, which the new one must follow; `at` its own
+        time, if that was chosen before (FileExistsError if there is one).
         """
         for _ in range(100):
-            instant = Instant(self.next_time(after), action)
+            instant = Instant(at or self.next_time(after), action)
             try:
                 self._put(instant, plan)
             except FileExistsError:
+                if at:
+                    raise
                 continue
             return instant
         raise InvalidTable(f"no free instant time on the timeline of {self._storage.root}")

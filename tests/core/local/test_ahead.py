@@ -1,0 +1,265 @@
+"""A batch that is written before its turn: when it is committed as it is, and when written again.
+
+The other process is a handle here that has the lock; its clock is behind, so that its instants are
+those of a turn that began before the place was taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tables import Model, hudi_rows, kind_of, schema_of, without_meta
+
+from hoodie_nb import Table
+from hoodie_nb.clock import ManualClock
+from hoodie_nb.errors import InvalidInput
+from hoodie_nb.events import EventLog
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.local.ahead import Ahead, Luck
+from hoodie_nb.lock import lock, waiting
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.storage.storage import STAGED, Storage
+
+KINDS = [6, 8, 9, "8 logs", "9 logs"]
+Row = dict[str, Any]
+
+
+def row(key: str, partition: str, ts: int = 5, v: int = 0) -> Row:
+    """Return a row of the test's table."""
+    return {"id": key, "p": partition, "ts": ts, "v": v}
+
+
+STORED = [row(f"k{n}", f"par{n % 3}") for n in range(9)]
+MINE = [row("k0", "par0", 6, 1), row("new", "par0", 6, 1), row("k3", "par0", 4, 1)]
+
+
+def make(root: Path, kind: int | str) -> Table:
+    """Create a table with a batch, by a clock that is behind."""
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    Table.create(root, schema=schema_of(), **keys, **kind_of(kind))
+    table = behind(root)
+    table.upsert(STORED)
+    return table
+
+
+def behind(root: Path) -> Table:
+    """Open the table with a clock that is behind: its instants are a millisecond after others."""
+    return Table(open_table(str(root), ManualClock()))
+
+
+@contextmanager
+def place(storage: Storage) -> Iterator[Callable[[str], None]]:
+    """Take a place in the line; yield what notes the instant whose files are staged."""
+    with waiting.take_place(storage, lock._files.add) as file, waiting.awake(file) as note:
+        yield note
+        waiting.leave_place(storage, file)
+
+
+def after(
+    root: Path, others: Callable[[Path], object], rows: list[Row] = MINE, operation: str = "upsert"
+) -> bool:
+    """Write rows ahead while others have the table, then take the turn; return whether they fit."""
+    batch = Ahead(open_table(str(root)), rows, operation, EventLog(), Luck())
+    storage = open_table(str(root)).storage
+    with contextlib.closing(batch):
+        with writing(storage), place(storage) as note:  # the other one's turn
+            batch.write(note)
+            assert batch.intake is not None
+            others(root)
+        with writing(storage):
+            done = batch.commit()
+            if done is None:
+                getattr(Table.open(root), operation)(rows)
+    assert not os.listdir(root / STAGED)
+    return done is not None
+
+
+def assert_rows(root: Path, *batches: tuple[str, list[Row]]) -> None:
+    """Compare the table with a dict that had these batches after the stored rows."""
+    model = Model()
+    model.upsert(STORED)
+    for operation, rows in batches:
+        getattr(model, operation)(rows)
+    assert without_meta(Table.open(root).to_arrow()) == model.snapshot() == hudi_rows(root)
+    assert Table.open(root).fsck() == []
+
+
+def elsewhere(root: Path) -> object:
+    """Write another partition: a new key, a known one, a delete of one that is not there."""
+    behind(root).upsert([row("k1", "par1", 9, 2), row("other", "par9", 9, 2)])
+    return behind(root).delete([row("k2", "par2", 9)])
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "delete"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_commits_to_other_partitions_do_not_matter(
+    tmp_path: Path, kind: int | str, operation: str
+) -> None:
+    """What was written ahead is committed, after theirs, and everybody reads both."""
+    root = tmp_path / "t"
+    make(root, kind)
+    rows = MINE if operation in ("upsert", "delete") else [row("n1", "par0"), row("n2", "new")]
+    assert after(root, elsewhere, rows, operation)
+    assert_rows(
+        root,
+        ("upsert", [row("k1", "par1", 9, 2), row("other", "par9", 9, 2)]),
+        ("delete", [row("k2", "par2", 9)]),
+        ("delete" if operation == "delete" else "upsert", rows),
+    )
+    times = Table.open(root).history()["requested_time"]
+    assert times.is_monotonic_increasing
+
+
+@pytest.mark.parametrize("kind", [6, "9 logs"])
+def test_nobody_came_between(tmp_path: Path, kind: int | str) -> None:
+    """The lock was only held; the table is new, too."""
+    root = tmp_path / "t"
+    make(root, kind)
+    assert after(root, lambda _: None)
+    assert_rows(root, ("upsert", MINE))
+    empty = tmp_path / "empty"
+    Table.create(empty, schema=schema_of(), record_key="id", partition_by="p", ordering="ts")
+    assert after(empty, lambda _: None)
+    assert Table.open(empty).to_arrow().num_rows == 3
+
+
+def test_cleans_and_savepoints_do_not_matter(tmp_path: Path) -> None:
+    """They move no row, and keep the newest slices."""
+    root = tmp_path / "t"
+    table = make(root, 9)
+    for n in range(3):
+        table.upsert([row("k1", "par1", 7 + n), row("k0", "par0", 5)])
+
+    def others(root: Path) -> None:
+        elsewhere(root)
+        other = behind(root)
+        other.savepoint(comment="kept")
+        assert other.clean(commits=1).files
+
+    assert after(root, others)
+    assert_rows(
+        root,
+        ("upsert", [row("k1", "par1", 9, 0), row("k0", "par0", 5)]),
+        ("upsert", [row("k1", "par1", 9, 2), row("other", "par9", 9, 2)]),
+        ("delete", [row("k2", "par2", 9)]),
+        ("upsert", MINE),
+    )
+
+
+SAME = {
+    "an update of a known key": ("upsert", [row("k0", "par0", 9, 3)]),
+    "an update of another key of its file group": ("upsert", [row("k6", "par0", 9, 3)]),
+    "the same new key": ("upsert", [row("new", "par0", 7, 3)]),
+    "an insert": ("insert", [row("more", "par0", 7, 3)]),
+    "a delete": ("delete", [row("k3", "par0", 9)]),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_to_the_same_partition(tmp_path: Path, kind: int | str, name: str) -> None:
+    """The batch is written again, on top of it."""
+    root = tmp_path / "t"
+    make(root, kind)
+    operation, rows = SAME[name]
+    assert not after(root, lambda root: getattr(behind(root), operation)(rows))
+    assert_rows(
+        root, (operation, rows) if operation != "insert" else ("upsert", rows), ("upsert", MINE)
+    )
+
+
+OTHERS: dict[str, Callable[[Path], object]] = {
+    "a later instant": lambda root: Table.open(root).upsert([row("k1", "par1", 9)]),
+    "an overwrite": lambda root: behind(root).insert_overwrite([row("k1", "par1", 9)]),
+    "a clustering": lambda root: behind(root).cluster(),
+    "a rollback": lambda root: behind(root).rollback(),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_else_makes_it_write_again(tmp_path: Path, name: str) -> None:
+    """Whatever else happened, the rows are those of one batch after the other."""
+    root = tmp_path / "t"
+    table = make(root, 9)
+    for n in range(4):  # small files in another partition, for the clustering
+        table.bulk_insert([row(f"b{n}", "small")])
+    twin = tmp_path / "twin"
+    other = make(twin, 9)
+    for n in range(4):
+        other.bulk_insert([row(f"b{n}", "small")])
+    assert not after(root, OTHERS[name])
+    OTHERS[name](twin)
+    Table.open(twin).upsert(MINE)
+    assert without_meta(Table.open(root).to_arrow()) == without_meta(Table.open(twin).to_arrow())
+    assert Table.open(root).fsck() == []
+
+
+def test_a_new_column(tmp_path: Path) -> None:
+    """The turn says that the rows lack it, as it does to every write."""
+    root = tmp_path / "t"
+    make(root, 9)
+    with pytest.raises(InvalidInput, match="'more'"):
+        after(root, lambda root: behind(root).add_columns({"more": "int64"}))
+    assert os.listdir(root / STAGED) == []
+
+
+def test_a_restore(tmp_path: Path) -> None:
+    """A batch that was written on commits that are undone since is written again."""
+    root = tmp_path / "t"
+    table = make(root, 9)
+    saved = table.savepoint()
+    table.upsert([row("k0", "par0", 8, 8), row("k1", "par1", 8, 8)])
+    assert not after(root, lambda root: behind(root).restore(saved))
+    assert_rows(root, ("upsert", MINE))
+
+
+def test_files_of_the_dead_are_deleted_and_those_of_the_living_kept(tmp_path: Path) -> None:
+    """Recovery looks whose place it is: without the note, or without the place, they go."""
+    root = tmp_path / "t"
+    make(root, 9)
+    storage = open_table(str(root)).storage
+    for noted in (True, False):
+        batch = Ahead(open_table(str(root)), MINE, "upsert", EventLog(), Luck())
+        with writing(storage), place(storage) as note:
+            batch.write(note if noted else lambda _: None)
+            assert len(os.listdir(root / STAGED)) == 1
+            elsewhere(root)
+            assert len(os.listdir(root / STAGED)) == noted
+        elsewhere(root)
+        assert os.listdir(root / STAGED) == []
+        with writing(storage):
+            assert batch.commit() is None  # its files are gone
+
+
+def test_an_error_is_left_to_the_turn(tmp_path: Path) -> None:
+    """Bad rows are no reason to fail while waiting: the write itself says what is wrong."""
+    root = tmp_path / "t"
+    make(root, 9)
+    batch = Ahead(
+        open_table(str(root)), [row("k0", "par0") | {"v": "?"}], "upsert", EventLog(), Luck()
+    )
+    batch.write(lambda _: None)
+    assert batch.intake is None
+    assert batch.commit() is None
+
+
+def test_luck() -> None:
+    """After each time in vain, twice as many batches are not tried, until one fits."""
+    luck = Luck()
+    tried = []
+    for n in range(150):
+        if luck.tries():
+            tried.append(n)
+            luck.note(fits=False)
+    assert tried == [0, 2, 5, 10, 19, 36, 69, 102, 135]
+    while not luck.tries():
+        pass
+    luck.note(fits=True)
+    assert luck.tries()
+    assert luck.tries()
