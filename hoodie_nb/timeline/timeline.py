@@ -112,6 +112,10 @@ class Timeline:
                 break
         return found
 
+    def now_ms(self) -> int:
+        """Return the time of the table's clock, in ms since 1970."""
+        return self._clock.now_ms()
+
     def listed_once(self) -> "_ListedOnce":
         """Reuse one listing in this block and thread: that of the first access, or of `refresh`."""
         return _ListedOnce(self, self._scope)
@@ -198,15 +202,19 @@ class Timeline:
         """Return the instants of any action that have not completed, oldest first."""
         return list(self.listing.pending)
 
-    def next_time(self, after: str = "") -> str:
-        """Return max(now, newest time on the timeline and `after` + 1 ms) as 17 digits."""
+    def next_time(self, after: str = "", *, of_turn: bool = False) -> str:
+        """Return max(now, newest time on the timeline and `after` + 1 ms) as 17 digits.
+
+        `of_turn`: instead of now, when `listed_once` began: before others that wait chose theirs.
+        """
         found = self.listing.instants
         times = [(i.requested_time, i) for i in found[-1:]]
         done = sorted((i.completion_time, n) for n, i in enumerate(found) if i.completion_time)
         times += [(time17, found[n]) for time17, n in done[-1:]]
         newest = max((self._ms(time17, i) for time17, i in times), default=-1)
         newest = max(newest, instant_ms(after) if after else -1)
-        return instant_time(max(self._clock.now_ms(), newest + 1))
+        began_ms = getattr(self._scope, "began_ms", None) if of_turn else None
+        return instant_time(max(began_ms or self._clock.now_ms(), newest + 1))
 
     def _ms(self, time17: str, instant: Instant) -> int:
         try:
@@ -227,7 +235,7 @@ class Timeline:
         time, if that was chosen before (FileExistsError if there is one).
         """
         for _ in range(100):
-            instant = Instant(at or self.next_time(after), action)
+            instant = Instant(at or self.next_time(after, of_turn=action in COMMITS), action)
             try:
                 self._put(instant, plan)
             except FileExistsError:
@@ -327,10 +335,13 @@ class _ListedOnce:
         self._outer = getattr(self._scope, "inside", False)
         if not self._outer:
             self._timeline.forget()
+            self._scope.began_ms = self._timeline.now_ms()
         self._scope.inside = True
 
     def __exit__(self, *error: object) -> None:
         self._scope.inside = self._outer
+        if not self._outer:
+            self._scope.began_ms = None
 
 
 def _file_time(modified_ms: int) -> str | None:
