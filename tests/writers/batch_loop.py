@@ -1,7 +1,7 @@
 """A process that writes batches to one table in a loop: `python batch_loop.py ROOT LOG NAME COUNT`.
 
-Each batch updates keys that all processes share, and adds one row of its own, its mark, whose key
-is the batch's name. `LOG` gets a line for each batch that was acknowledged: its name and instant.
+Each batch updates keys that all processes share (one whose NAME is upper case has partitions of its
+own), and adds one row of its own, its mark, whose key is the batch's name. `LOG` gets a line for each batch that was acknowledged: its name and instant.
 With `-1` as COUNT it writes until it is killed. Restarted, it goes on after its last line and one
 more: that batch may be in the table, too.
 """
@@ -17,6 +17,7 @@ import pyarrow as pa
 from hoodie_nb import Table
 
 KEYS = 40
+MARKS = "marks"
 SCHEMA = pa.schema(
     [("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())]
 )
@@ -29,10 +30,13 @@ def batch(name: str) -> tuple[str, list[Row]]:
     Ordering values repeat, so that also the order of the commits decides between rows.
     """
     draw = random.Random(name)
-    keys = draw.sample(range(KEYS), 8)
-    rows = [{"id": f"k{k}", "p": f"p{k % 3}", "ts": draw.randrange(6), "v": name} for k in keys]
+    own = name[0] if name[0].isupper() else ""
+    rows: list[Row] = [
+        {"id": f"k{k}{own}", "p": f"p{k % 3}{own}", "ts": draw.randrange(6), "v": name}
+        for k in draw.sample(range(KEYS), 8)
+    ]
     operation = "delete" if draw.random() < 0.2 else "upsert"
-    mark = {"id": name, "p": "marks", "ts": 0, "v": name}
+    mark: Row = {"id": name, "p": f"{MARKS}{own}", "ts": 0, "v": name}
     return operation, [mark, *rows]
 
 
@@ -79,7 +83,8 @@ def main(root: str, log: str, name: str, count: str) -> None:
             assert done is not None
             acks.write(f"{name}-{number} {done.requested_time}\n")
             acks.flush()
-            print(name, number, flush=True)
+            ahead = table.events.records("batch_written_ahead")
+            print(name, number, sum(event.values["fits"] for event in ahead), flush=True)
             written += 1
             number += 1
 

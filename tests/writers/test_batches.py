@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from core.tables import canonical, hudi_rows, without_meta
-from writers.batch_loop import SCHEMA, acknowledged, model
+from writers.batch_loop import MARKS, SCHEMA, acknowledged, model
 
 from hoodie_nb import Table
 from hoodie_nb.types.schema import COMMIT_TIME
@@ -65,9 +65,9 @@ def check(root: Path, deaths: int, streamed: Iterable[str] = ()) -> list[str]:
     """
     table = Table.open(root)
     found = table.to_arrow()
-    marks = found.filter(pc.equal(found["p"], "marks"))
+    marks = found.filter(pc.starts_with(found["p"], MARKS))
     instants = dict(zip(marks["id"].to_pylist(), marks[COMMIT_TIME].to_pylist(), strict=True))
-    done = acknowledged(log(root, "a")) | acknowledged(log(root, "b"))
+    done = {k: v for name in "abAB" for k, v in acknowledged(log(root, name)).items()}
     assert done.items() <= instants.items()
     assert instants.keys() >= {*streamed}
     assert len(instants.keys() - {*streamed}) - len(done) <= deaths
@@ -102,6 +102,30 @@ def test_two_processes_lose_and_double_nothing(
     names = check(root, 4)
     turns = sum(1 for one, other_ in itertools.pairwise(names) if one[0] != other_[0])
     assert turns >= 12
+
+
+@pytest.mark.kills
+@pytest.mark.parametrize(("version", "table_type"), [*DEATHS, (6, "copy_on_write")])
+def test_two_processes_write_other_partitions_at_the_same_time(
+    tmp_path: Path, version: int, table_type: str
+) -> None:
+    """Most batches are written while the other process has the lock; nothing is lost or doubled."""
+    root = tmp_path / "t"
+    make(root, version, table_type)
+    points = DEATHS.get((version, table_type), ("writer.data.post",))
+    with writer(root, "A", -1) as other:
+        for point in points:
+            with writer(root, "B", -1, f"{point}=kill@9") as killed:
+                assert killed.wait(60) == -signal.SIGKILL
+        with writer(root, "B", 40) as last:
+            assert last.stdout is not None
+            fits = [int(line.split()[2]) for line in last.stdout]
+            assert last.wait(60) == 0
+        other.kill()
+    assert len(fits) == 40
+    assert fits[-1] >= 20
+    Table.open(root).clean()  # recovers from the end of the other process
+    check(root, 5)
 
 
 def main(seconds: str, seed: str = "1") -> None:
