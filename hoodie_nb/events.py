@@ -29,6 +29,8 @@ deletes, bytes, seconds; sent again when a completed instant is settled again |
 | `partition_metadata_restored` (the file had been deleted) | partition |
 | `instant_redone` | instant, as_instant |
 | `commit_failed` (stays prepared), `commit_retried`, `settling_postponed` | why, and instant |
+| `instant_written_ahead` (of a batch call, before its turn) | instant, fits (else the batch is \
+written again) |
 | `turn_taken` (the lock is the job's again, after other processes) | seconds (since it gave way) |
 | `files_cleaned` (after a commit, or by `table.clean`) | instant, files, bytes, earliest (the \
 first commit that is retained; None if versions count) |

@@ -18,8 +18,6 @@ those of others. Any error is left to the turn, which writes the batch again.
 import contextlib
 from collections.abc import Callable
 
-import pyarrow as pa
-
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.commit.coordinator import WriteCoordinator
@@ -89,7 +87,7 @@ class Ahead:
 
     def write(self, note: Callable[[str], None]) -> None:
         """Stage the batch, after `note` has got the 17 digits of its instant."""
-        with contextlib.suppress(HoodieError, OSError, pa.ArrowException):
+        with contextlib.suppress(Exception):  # the turn writes the batch again, and raises
             self._write(note)
 
     def _write(self, note: Callable[[str], None]) -> None:
@@ -123,7 +121,7 @@ class Ahead:
         settle(self._coordinator)
         fits = self._fits(plan, self.intake)
         self._luck.note(fits=fits)
-        self._events.emit("batch_written_ahead", instant=self._time17, fits=fits)
+        self._events.emit("instant_written_ahead", instant=self._time17, fits=fits)
         if not fits:
             return None
         with self._coordinator.committing(self.intake, ahead=plan) as work:

@@ -1,7 +1,8 @@
 """A process that writes batches to one table in a loop: `python batch_loop.py ROOT LOG NAME COUNT`.
 
-Each batch updates keys that all processes share (one whose NAME is upper case has partitions of its
-own), and adds one row of its own, its mark, whose key is the batch's name. `LOG` gets a line for each batch that was acknowledged: its name and instant.
+Each batch updates keys that all processes share (one whose NAME is upper case has partitions of
+its own), and adds one row of its own, its mark, whose key is the batch's name. `LOG` gets a line
+for each batch that was acknowledged: its name and instant.
 With `-1` as COUNT it writes until it is killed. Restarted, it goes on after its last line and one
 more: that batch may be in the table, too.
 """
@@ -83,7 +84,7 @@ def main(root: str, log: str, name: str, count: str) -> None:
             assert done is not None
             acks.write(f"{name}-{number} {done.requested_time}\n")
             acks.flush()
-            ahead = table.events.records("batch_written_ahead")
+            ahead = table.events.records("instant_written_ahead")
             print(name, number, sum(event.values["fits"] for event in ahead), flush=True)
             written += 1
             number += 1

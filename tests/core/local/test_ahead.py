@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.local.ahead import Ahead, Luck
 from hoodie_nb.lock import lock, waiting
 from hoodie_nb.lock.lock import writing
-from hoodie_nb.storage.storage import STAGED, Storage
+from hoodie_nb.storage.storage import STAGED, TURNS, Storage
 
 KINDS = [6, 8, 9, "8 logs", "9 logs"]
 Row = dict[str, Any]
@@ -200,6 +201,28 @@ def test_what_else_makes_it_write_again(tmp_path: Path, name: str) -> None:
     assert Table.open(root).fsck() == []
 
 
+def test_a_commit_that_is_archived_meanwhile(tmp_path: Path) -> None:
+    """What came since the batch looked is not known any more: it is written again."""
+    root = tmp_path / "t"
+    options = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4}
+    options["hoodie.clean.commits.retained"] = 2
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    Table.create(root, schema=schema_of(), options=options, **keys)
+    behind(root).upsert(STORED)
+
+    def others(root: Path) -> None:
+        other = behind(root)
+        other.upsert([row("new", "par0", 7, 3)])
+        for n in range(8):
+            other.upsert([row("k1", "par1", 9 + n)])
+        assert other.history()["requested_time"].min() > "20260101000000001"
+
+    assert not after(root, others)
+    assert_rows(
+        root, ("upsert", [row("new", "par0", 7, 3), row("k1", "par1", 16)]), ("upsert", MINE)
+    )
+
+
 def test_a_new_column(tmp_path: Path) -> None:
     """The turn says that the rows lack it, as it does to every write."""
     root = tmp_path / "t"
@@ -247,6 +270,31 @@ def test_an_error_is_left_to_the_turn(tmp_path: Path) -> None:
     batch.write(lambda _: None)
     assert batch.intake is None
     assert batch.commit() is None
+
+
+def test_a_turn_that_began_before_has_the_earlier_time(tmp_path: Path) -> None:
+    """Its instant is requested after the place was taken, by the same clock."""
+    root = tmp_path / "t"
+    make(root, 9)
+    other = Table.open(root)
+    with writing(other._handle.storage), other._handle.timeline.listed_once():
+        assert after(root, lambda _: other.upsert([row("k1", "par1", 9, 2)]))
+    assert_rows(root, ("upsert", [row("k1", "par1", 9, 2)]), ("upsert", MINE))
+
+
+def test_a_place_stays_awake_while_its_writer_works(tmp_path: Path, monkeypatch: Any) -> None:
+    """Nobody passes it over, however long the batch takes."""
+    root = tmp_path / "t"
+    make(root, 9)
+    storage = open_table(str(root)).storage
+    monkeypatch.setattr(waiting, "ASLEEP_S", 0.5)
+    with place(storage):
+        (name,) = os.listdir(root / TURNS)
+        until = time.monotonic() + 60
+        for _ in range(3):
+            os.utime(root / TURNS / name, (0, 0))
+            while not waiting.is_awaited(storage, lock._files.add):
+                assert time.monotonic() < until
 
 
 def test_luck() -> None:
