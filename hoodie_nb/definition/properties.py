@@ -310,7 +310,9 @@ def load_options(storage: Storage) -> WriteOptions:
     cure = "restore it, or delete it to use the default options"
     where = f"{storage.root}/{OPTIONS}"
     with readable(where, cure, OSError, InvalidConfig):
-        content = read_bytes(storage, OPTIONS)
+        content = read_bytes(storage, OPTIONS).rstrip()  # editors end the last line
         checked = b'"crc32"' in content  # else it is of an earlier version, or made by hand
-        found = decode_record(content, where, cure) if checked else dict(json.loads(content))
+        found = decode_record(content, where, cure) if checked else json.loads(content)
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
         return WriteOptions().updated(found)

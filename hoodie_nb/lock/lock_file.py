@@ -10,8 +10,8 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,11 +25,17 @@ _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def opened(
-    storage: Storage, register: Callable[[io.FileIO], None], path: str = PATH, *, make: bool = True
+    storage: Storage,
+    register: Callable[[io.FileIO], None],
+    path: str = PATH,
+    *,
+    make: bool = True,
+    folders: bool = True,
 ) -> io.FileIO:
     """Open the file of a lock (created if missing) and register it; it is not locked yet.
 
-    Unless to `make`, only to read it; FileNotFoundError if it is missing.
+    Unless to `make`, only to read it; FileNotFoundError if it is missing. Unless to make
+    `folders`, those on its path must exist; see `table_there`.
     """
     where, _, name = path.rpartition("/")
     more = _FLAGS | (os.O_CREAT if make else 0)
@@ -40,7 +46,7 @@ def opened(
     file = None
     with (
         permitted(f"{storage.root}/{path}"),
-        folder_beneath(storage.root, where.split("/"), make=make) as folder,
+        folder_beneath(storage.root, where.split("/"), make=make and folders) as folder,
     ):
         try:
             file = io.FileIO(storage.fetch(path), "r+" if make else "r", opener=opener)
@@ -57,6 +63,17 @@ def opened(
                     "locked: delete it"
                 ) from None
             raise
+
+
+@contextmanager
+def table_there(storage: Storage) -> Iterator[None]:
+    """Turn a FileNotFoundError into InvalidTable: the folder of the locks has been deleted."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InvalidTable(
+            f"{storage.root} was deleted while this process waited for it: create the table again"
+        ) from None
 
 
 def unlinked(storage: Storage, path: str) -> None:

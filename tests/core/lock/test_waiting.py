@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ import pytest
 from lives import live, make, opened
 
 from hoodie_nb import Table
-from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.lock import lock
 from hoodie_nb.lock.lock import JobHold, LockedFile, writing
 from hoodie_nb.lock.waiting import is_awaited
@@ -29,7 +30,7 @@ from hoodie_nb.storage.local_storage import LocalStorage
 
 OTHER = """
 import sys
-from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.errors import HoodieError
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.storage.local_storage import LocalStorage
 storage = LocalStorage(sys.argv[1])
@@ -37,7 +38,7 @@ try:
     with {how}:
         print("has it", flush=True)
         sys.stdin.readline()
-except ConcurrentWriter as error:
+except HoodieError as error:
     print(error, flush=True)
 """
 WRITES = "writing(storage)"  # waits a minute
@@ -174,12 +175,37 @@ def test_the_dead_place_of_another_user_delays_nobody() -> None:
         assert places(storage) == [place.name]
 
 
-def test_a_socket_instead_of_a_place_is_named(storage: LocalStorage) -> None:
-    """Whoever put it there must delete it."""
+def test_what_is_no_file_is_passed_over_in_the_line(storage: LocalStorage) -> None:
+    """A socket or pipe that somebody put there delays nobody."""
     with contextlib.chdir(dead_place(storage).parent), socket.socket(socket.AF_UNIX) as planted:
         planted.bind("00000000000000000000-1")
-        with pytest.raises(InvalidTable, match="pipe or socket"), writing(storage, 0):
+        os.mkfifo("00000000000000000000-2")
+        os.mkdir("00000000000000000000-3")
+        with writing(storage, 0):
             pass
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_thread_is_refused_while_another_one_writes(storage: LocalStorage) -> None:
+    """After `wait=`, also if the lock is its own process's."""
+
+    def write() -> None:
+        with writing(storage, 0):
+            pass
+
+    with ThreadPoolExecutor(1) as threads, writing(storage):
+        refused = threads.submit(write).exception(timeout=60)
+    assert isinstance(refused, ConcurrentWriter)
+    assert "by another thread of this process" in str(refused)
+    write()
+
+
+def test_a_process_that_waits_does_not_make_a_deleted_table_again(storage: LocalStorage) -> None:
+    """It says that the table is gone."""
+    with writing(storage), waiting(storage) as other:
+        shutil.rmtree(Path(storage.root, ".hoodie"))
+        assert "was deleted while this process waited" in other.communicate()[0]
+    assert not Path(storage.root, ".hoodie").exists()
 
 
 @pytest.mark.parametrize("idle", [False, True])
