@@ -40,7 +40,7 @@ from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
 from hoodie_nb.lock import waiting
 from hoodie_nb.lock.lease import Lease
-from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened, table_there
+from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
 from hoodie_nb.storage.fences import fence, place_of
 from hoodie_nb.storage.storage import Storage, is_remote
 
@@ -116,7 +116,7 @@ class _Held:
                 is_next = True
                 file = None
                 try:
-                    file = _opened(storage, purpose, waited=waits)
+                    file = _opened(storage, purpose, there=waits or self.job is not None)
                     if isinstance(file, Lease) or lock_file(file, storage, purpose):
                         self._file = weakref.ref(file)
                         return file
@@ -126,13 +126,13 @@ class _Held:
                     raise
                 file.close()
                 tries += 1
-            except ConcurrentWriter:
+            except ConcurrentWriter as error:
                 if time.monotonic() >= until():
                     raise
                 tries = 0
                 if local and not waits:
                     waits = True
-                    _log.info("waits for another process that writes %s", storage.root)
+                    _log.info("waits: %s", error)
                     with _without_forks():
                         place = waiting.take_place(storage, _files.add, line)
                 time.sleep(poll_s / 5 if local and is_next else poll_s)
@@ -367,13 +367,12 @@ def _refuse_forked(root: str) -> NoReturn:
     )
 
 
-def _opened(storage: Storage, purpose: str, *, waited: bool) -> LockedFile:
-    """Open the lock and register it for forks; a file on a disk is not locked yet."""
+def _opened(storage: Storage, purpose: str, *, there: bool) -> LockedFile:
+    """Open the lock (a file is not locked yet), register it for forks; `there`: the table was."""
     with _without_forks():
         if is_remote(storage.root):
             return Lease(storage, purpose, _files.add)
-        with table_there(storage):
-            return opened(storage, _files.add, folders=not waited)
+        return opened(storage, _files.add, folders=not there)
 
 
 def _before_fork() -> None:

@@ -11,7 +11,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,10 +34,10 @@ def opened(
 ) -> io.FileIO:
     """Open the file of a lock (created if missing) and register it; it is not locked yet.
 
-    Unless to `make`, only to read it; FileNotFoundError if it is missing. Unless to make
-    `folders`, those on its path must exist; see `table_there`.
+    Unless to `make`, only to read it; FileNotFoundError if it is missing. Without `folders`, those
+    of a table that is gone are not made again: InvalidTable.
     """
-    where, _, name = path.rpartition("/")
+    *where, name = path.split("/")
     more = _FLAGS | (os.O_CREAT if make else 0)
 
     def opener(_: str, flags: int) -> int:
@@ -46,7 +46,8 @@ def opened(
     file = None
     with (
         permitted(f"{storage.root}/{path}"),
-        folder_beneath(storage.root, where.split("/"), make=make and folders) as folder,
+        _table_there(storage) if make else nullcontext(),
+        folder_beneath(storage.root, where, make=make, below=0 if folders else 2) as folder,
     ):
         try:
             file = io.FileIO(storage.fetch(path), "r+" if make else "r", opener=opener)
@@ -66,13 +67,13 @@ def opened(
 
 
 @contextmanager
-def table_there(storage: Storage) -> Iterator[None]:
-    """Turn a FileNotFoundError into InvalidTable: the folder of the locks has been deleted."""
+def _table_there(storage: Storage) -> Iterator[None]:
+    """Turn a FileNotFoundError into InvalidTable: the table has been deleted."""
     try:
         yield
     except FileNotFoundError:
         raise InvalidTable(
-            f"{storage.root} was deleted while this process waited for it: create the table again"
+            f"{storage.root} was deleted meanwhile: create the table again"
         ) from None
 
 

@@ -24,8 +24,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import NoReturn
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
-from hoodie_nb.lock.lock_file import is_at, opened, table_there, unlinked
-from hoodie_nb.storage.beneath import folder_beneath
+from hoodie_nb.lock.lock_file import is_at, opened, unlinked
 from hoodie_nb.storage.storage import OURS, TURNS, Storage
 
 Register = Callable[[io.FileIO], None]
@@ -37,56 +36,36 @@ _POLL_S = 0.05  # a job of this process may begin or end meanwhile
 @contextmanager
 def own_turn(mutex: threading.RLock, root: str, expired: Callable[[], bool]) -> Iterator[None]:
     """Hold the mutex of this process's threads; ConcurrentWriter once `expired` without it."""
-    taken = False
-    try:
-        taken = mutex.acquire(blocking=False)
-        while not taken:
+    with ExitStack() as stack:
+        while not (mutex.acquire(timeout=_POLL_S) and stack.callback(mutex.release) is not None):
             if expired():
                 _refuse(
                     f"{root} is being written by another thread of this process: wait until it "
                     "ends; with wait='10 minutes' a write waits longer"
                 )
-            taken = mutex.acquire(timeout=_POLL_S)
         yield
-    finally:
-        if taken:
-            mutex.release()
 
 
-def take_place(storage: Storage, register: Register, line: ExitStack) -> io.FileIO | None:
+def take_place(storage: Storage, register: Register, line: ExitStack) -> io.FileIO:
     """Return the locked file of a new place, behind all others; the end of `line` gives it up.
 
-    None if this user can make none. InvalidTable if somebody has deleted the table.
+    InvalidTable if somebody has deleted the table.
     """
     place = None
     try:
-        with table_there(storage):
-            if not _may_wait(storage):
-                return None
-            while True:
-                path = f"{TURNS}/{time.monotonic_ns():020d}-{os.getpid()}"
-                place = _locked(storage, register, path, folders=False)
-                if place is not None:
-                    if is_at(place, storage.fetch(path)):
-                        line.enter_context(place)
-                        line.callback(unlinked, storage, f"{TURNS}/{_name(place)}")
-                        return place
-                    place.close()  # another process took it for that of a dead one
+        while True:
+            path = f"{TURNS}/{time.monotonic_ns():020d}-{os.getpid()}"
+            place = _locked(storage, register, path)
+            if place is not None:
+                if is_at(place, storage.fetch(path)):
+                    line.enter_context(place)
+                    line.callback(unlinked, storage, path)
+                    return place
+                place.close()  # another process took it for that of a dead one
     except BaseException:
         if place is not None:
             place.close()
         raise
-
-
-def _may_wait(storage: Storage) -> bool:
-    """Make the folder of the line; whether this user may add a place to it."""
-    try:
-        with folder_beneath(storage.root, OURS.split("/")) as ours:
-            with suppress(FileExistsError):
-                os.mkdir(os.path.basename(TURNS), dir_fd=ours)
-            return os.access(os.path.basename(TURNS), os.W_OK | os.X_OK, dir_fd=ours)
-    except PermissionError:
-        return False
 
 
 def refuse_early(storage: Storage, register: Register, place: io.FileIO | None) -> None:
@@ -157,13 +136,11 @@ def _refuse(message: str) -> NoReturn:
     raise ConcurrentWriter(message)
 
 
-def _locked(
-    storage: Storage, register: Register, path: str, *, folders: bool = True
-) -> io.FileIO | None:
-    """Open and lock a file; None if another process has it. `folders`: as in `opened`."""
+def _locked(storage: Storage, register: Register, path: str) -> io.FileIO | None:
+    """Open and lock a file; None if another process has it, InvalidTable if the table is gone."""
     file = None
     try:
-        file = opened(storage, register, path, folders=folders)
+        file = opened(storage, register, path, folders=False)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
     except BaseException as error:
