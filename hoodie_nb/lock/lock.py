@@ -5,7 +5,7 @@ dies for any reason. The file names the holder; it is never deleted. On an objec
 held for a limited time: see `lease`.
 
 A streaming job takes the mutex for each checkpoint; batch calls of the same process wait for the
-mutex and run between checkpoints. Other processes wait a minute, or as `wait=` says. If one does
+mutex and run between checkpoints. All others wait a minute, or as `wait=` says. If a process does
 (see `waiting`), a job on a local disk releases the lock between two checkpoints, and takes it
 again for the next one; else it holds the lock from its start to its end.
 
