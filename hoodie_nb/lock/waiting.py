@@ -36,14 +36,16 @@ _POLL_S = 0.05  # a job of this process may begin or end meanwhile
 @contextmanager
 def own_turn(mutex: threading.RLock, root: str, expired: Callable[[], bool]) -> Iterator[None]:
     """Hold the mutex of this process's threads; ConcurrentWriter once `expired` without it."""
-    with ExitStack() as stack:
-        while not (mutex.acquire(timeout=_POLL_S) and stack.callback(mutex.release) is not None):
-            if expired():
-                _refuse(
-                    f"{root} is being written by another thread of this process: wait until it "
-                    "ends; with wait='10 minutes' a write waits longer"
-                )
+    while not mutex.acquire(timeout=_POLL_S):
+        if expired():
+            _refuse(
+                f"{root} is being written by another thread of this process: wait until it "
+                "ends; with wait='10 minutes' a write waits longer"
+            )
+    try:
         yield
+    finally:
+        mutex.release()
 
 
 def take_place(storage: Storage, register: Register, line: ExitStack) -> io.FileIO:
