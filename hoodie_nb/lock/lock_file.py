@@ -37,7 +37,7 @@ def opened(
     Unless to `make`, only to read it; FileNotFoundError if it is missing. Without `folders`, those
     of a table that is gone are not made again: InvalidTable.
     """
-    *where, name = path.split("/")
+    where, _, name = path.rpartition("/")
     more = _FLAGS | (os.O_CREAT if make else 0)
 
     def opener(_: str, flags: int) -> int:
@@ -47,7 +47,9 @@ def opened(
     with (
         permitted(f"{storage.root}/{path}"),
         _table_there(storage) if make else nullcontext(),
-        folder_beneath(storage.root, where, make=make, below=0 if folders else 2) as folder,
+        folder_beneath(
+            storage.root, where.split("/"), make=make, below=0 if folders else 2
+        ) as folder,
     ):
         try:
             file = io.FileIO(storage.fetch(path), "r+" if make else "r", opener=opener)
